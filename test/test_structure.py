@@ -78,7 +78,8 @@ def test_the_core_works_where_there_is_no_ros():
 def test_a_robot_loads_nothing_of_the_lab(node):
     pytest.importorskip('rclpy')
     loaded = run(f'import sys, vjepa_ros.ros.{node}.node\nprint(*sys.modules)').split()
-    foreign = re.compile(r'(vjepa_ros\.(lab|cli|viewer)|matplotlib|rerun|rich)(\..+)?')
+    foreign = re.compile(
+        r'(vjepa_ros\.(lab|cli|fleet|viewer)|matplotlib|pyarrow|rerun|rich)(\..+)?')
     assert [name for name in loaded if foreign.fullmatch(name)] == []
 
 

@@ -19,6 +19,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'top': ('top', 'show a live table of rates, latency, drops, levels and states of all nodes'),
     'doctor': ('doctor.main', 'say why perception is slow, silent or UNKNOWN here, and what to '
                'do'),
+    'score': ('score', 'score recordings, one or thousands: tables of assessments and events'),
     'inspect': ('inspect', 'show what is in a checkpoint, and whether it is complete'),
     'convert': ('convert', 'write a checkpoint in another layout or number format'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),

@@ -192,7 +192,7 @@ def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
 
 
 def _plots(series: Series) -> str:
-    levels = 'Level: ' + ''.join(_chip(level) for level in LEVELS if (series.level == level).any())
+    levels = 'Level: ' + ''.join(chip(level) for level in LEVELS if (series.level == level).any())
     sections = []
     for name, svg in all_plots(series).items():
         heading, caption = PLOTS[name]
@@ -215,7 +215,7 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
         figures.append(
             f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
             f'src="{data_uri(jpeg_bytes(_thumbnail(image)), "jpeg")}">'
-            f'<figcaption>{_chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
+            f'<figcaption>{chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
             '</figure>')
     video = meta.get('video')
     link = (f' The whole run: <a href="{escape(str(video), quote=True)}">{escape(str(video))}</a>'
@@ -238,7 +238,8 @@ def _stage_table(series: Series) -> str:
          for name, values in rows]) + '</section>'
 
 
-def _chip(level: int) -> str:
+def chip(level: int) -> str:
+    """Return the name of a level on its colour."""
     name, color = LEVELS.get(level, LEVELS[255])
     ink = '#1c2430' if name in ('CLEAR', 'CAUTION', 'WARNING') else '#fff'
     return f'<span class="chip" style="background:{color};color:{ink}">{name}</span>'

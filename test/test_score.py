@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Recordings are scored as the node would, in chunks, and what is broken loses nothing else."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('pyarrow')
+
+from deadly import killer, unfit
+from recordings import BagMaker, S, write_drive
+from scenes import synthetic
+
+from vjepa_ros.cli import score as command
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.fleet import run as fleet
+from vjepa_ros.fleet.config import read_config
+from vjepa_ros.fleet.events import EventRule, find_events
+from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordings
+from vjepa_ros.fleet.scoring import Scorer
+from vjepa_ros.fleet.tables import NUMBERS, ROWS, read_rows
+from vjepa_ros.fleet.workers import Workers
+from vjepa_ros.perception.types import Level
+
+pytestmark = pytest.mark.usefixtures('one_thread')
+
+WORDS = ('weights:=random', 'allow_random_weights:=true', 'num_frames:=4', 'image_size:=64',
+         'clip_fps:=5.0', 'device:=cpu', 'cpu_threads:=1')
+QUICK = (*WORDS, 'smoothing.method:=none')     # forgets soon: chunks need little overlap
+
+
+@pytest.fixture(scope='module')
+def drive():
+    """Frames of a drive at an obstacle, 10 Hz."""
+    return synthetic(size=(160, 120), start_s=4.2, count=70)
+
+
+@pytest.fixture(scope='module')
+def bag(tmp_path_factory, drive):
+    return write_drive(tmp_path_factory.mktemp('bags') / 'drive', drive)
+
+
+def here(config, folder: Path) -> fleet.Backend:
+    """Score in this process."""
+    scorer = Scorer(config, folder / ROWS)
+
+    def run(chunks, done) -> None:
+        for chunk in chunks:
+            try:
+                done(chunk, scorer.score(chunk), '')
+            except (ValueError, OSError) as error:
+                done(chunk, None, str(error))
+    return run
+
+
+def scored(out: Path, *paths: Path, words=QUICK, chunk_s: float = 300.0, topics=()) -> fleet.Run:
+    run = fleet.Run(read_config(None, words), out)
+    fleet.plan(run, find_recordings(paths), topics, chunk_s)
+    fleet.score(run, here(run.config, out), lambda text: None)
+    return run
+
+
+def rows_of(run: fleet.Run) -> list[dict]:
+    return read_rows([run.file(chunk) for chunk in run.chunks
+                      if chunk.file in run.scored]).to_pylist()
+
+
+def same(rows: list[dict], others: list[dict], *, but: tuple[str, ...] = ()) -> None:
+    """Equal but for the rounding of sums, which depends on where arrays lie in memory."""
+    assert len(rows) == len(others) > 0
+    for one, other in zip(rows, others, strict=True):
+        for name in one.keys() - set(but):
+            if name == 'regions':
+                same([{}, *one[name]], [{}, *other[name]])
+            elif isinstance(one[name], float | list):
+                assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-5, nan_ok=True), \
+                    name
+            else:
+                assert one[name] == other[name], name
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('words', [WORDS, (*WORDS, 'max_rate:=4.0')])
+def test_rows_are_what_the_detector_says_of_the_frames_that_are_due(tmp_path, bag, drive, words):
+    run = scored(tmp_path, bag, words=words)
+    every = read_config(None, words).max_rate >= 10.0
+    width = 160
+    with ObstacleDetector('tiny', 64, 4, 'cpu', weights='random', allow_random_weights=True,
+                          clip_fps=5.0, cpu_threads=1) as detector:
+        detector.set_intrinsics(0.8 * width, 0.8 * width, 15.5, 11.5)
+        expected = {}
+        for frame in drive:
+            detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, 'eye')
+            if every and (seen := detector.assess()):
+                expected[frame.stamp_ns] = seen
+    rows = rows_of(run)
+    assert not run.problems
+    stamps = [row['stamp_ns'] for row in rows]
+    if not every:
+        assert set(np.diff(stamps)[2:-1]) <= {2 * S // 10, 3 * S // 10}
+        assert np.diff(stamps)[2:-1].mean() == pytest.approx(S / 4, rel=0.1)
+        return
+    assert stamps == list(expected)
+    for row in rows:
+        seen = expected[row['stamp_ns']]
+        assert (row['level'], row['flags'], row['frame_id']) == (seen.level, seen.flags, 'eye')
+        for name in NUMBERS:
+            assert row[name] == pytest.approx(getattr(seen, name), rel=1e-4, abs=1e-5,
+                                              nan_ok=True), name
+        assert [r['time_to_contact'] for r in row['regions']] == pytest.approx(
+            [r.time_to_contact for r in seen.regions], rel=1e-4)
+    assert max(row['level'] for row in rows if row['level'] < 255) >= Level.WARNING
+    assert json.loads(rows[0]['configuration'])['engine']['image_size'] == 64
+
+
+def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, bag):
+    words = (*WORDS, 'smoothing.fall:=0.1')
+    whole = scored(tmp_path / 'whole', bag, words=words)
+    parts = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
+    assert len(parts.chunks) == 3
+    same(rows_of(parts), rows_of(whole), but=('thumbnail',))
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / 'parts' / ROWS).iterdir()}
+    parts.file(parts.chunks[1]).unlink()
+    again = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
+    assert again.skipped == 2
+    changed = [f for f in times if f.stat().st_mtime_ns != times[f]]
+    assert changed == [parts.file(parts.chunks[1])]
+
+
+def test_raw_png_sqlite_videos_and_recording_folders_are_read(tmp_path, drive):
+    write_drive(tmp_path / 'raw', drive[:20])
+    write_drive(tmp_path / 'png', drive[:20], 'SQLITE3', 'png')
+    folder = tmp_path / 'deep' / 'walk'
+    (folder / 'frames').mkdir(parents=True)
+    lines = ['frame,stamp_s,collision,time_to_contact_s']
+    film = cv2.VideoWriter(str(tmp_path / 'deep' / 'film.avi'),
+                           cv2.VideoWriter_fourcc(*'MJPG'), 10.0, (160, 120))
+    for n, frame in enumerate(drive[:20]):
+        film.write(np.ascontiguousarray(frame.rgb[..., ::-1]))
+        cv2.imwrite(str(folder / 'frames' / f'{n}.png'), frame.rgb[..., ::-1])
+        lines.append(f'{n}.png,{frame.stamp_ns / 1e9:.4f},,')
+    film.release()
+    (folder / 'labels.csv').write_text('\n'.join(lines))
+    run = scored(tmp_path / 'out', tmp_path)
+    assert not run.problems
+    rows = rows_of(run)
+    by = {name: [r for r in rows if Path(r['bag']).name == name]
+          for name in ('raw', 'png', 'walk', 'film.avi')}
+    same(by['raw'], by['png'], but=('bag', 'topic'))        # png is exact
+    assert {r['topic'] for r in by['png']} == {'/eye/image_raw/compressed'}
+    assert {r['camera'] for r in by['raw'] + by['png']} == {'eye'}
+    assert len(by['walk']) == len(by['film.avi']) == len(by['raw'])
+
+
+# -- what is broken -------------------------------------------------------------------------------
+
+def test_what_is_broken_is_listed_and_loses_nothing_else(tmp_path, drive, monkeypatch):
+    bags = {name: write_drive(tmp_path / name, drive[:20]) for name in ('a', 'b', 'cut', 'full')}
+    file, = bags['cut'].glob('*.mcap')
+    file.write_bytes(file.read_bytes()[:5000])
+    with BagMaker(tmp_path / 'holes') as holes:
+        for n, frame in enumerate(drive[:20]):
+            holes.image('/eye/image_raw', frame.stamp_ns, frame.rgb,
+                        'strange' if n in (0, 12) else 'rgb8')
+    write_drive(tmp_path / 'short', drive[:3])
+    with BagMaker(tmp_path / 'blind') as blind:
+        blind.info(S)
+    sync = os.fsync
+
+    def full(number: int) -> None:
+        if '.full-eye' in os.readlink(f'/proc/self/fd/{number}'):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(number)
+
+    monkeypatch.setattr(os, 'fsync', full)
+    out = tmp_path / 'out'
+    run = scored(out, *sorted(p for p in tmp_path.iterdir() if p != out),
+                 topics=['/eye/image_raw'])
+    problems = {name: [p for p in run.problems if re.search(rf'{tmp_path}/{name}\b', p)]
+                for name in ('a', 'b', 'blind', 'cut', 'full', 'holes', 'short')}
+    counts = {name: len(found) for name, found in problems.items()}
+    assert counts == {'a': 0, 'b': 0, 'blind': 1, 'cut': 1, 'full': 1, 'holes': 1, 'short': 1}
+    assert 'No space left' in problems['full'][0] and '2 images' in problems['holes'][0]
+    assert {Path(row['bag']).name for row in rows_of(run)} == {'a', 'b', 'holes'}
+    assert not [f for f in (out / ROWS).iterdir() if 'full' in f.name]
+    monkeypatch.undo()                           # the disk has room again
+    again = scored(out, bags['a'], bags['full'], tmp_path / 'holes', topics=['/eye/image_raw'])
+    assert again.skipped == 2 and len(again.scored) == 3
+    assert len(again.problems) == 1              # still known of what was scored before
+
+
+def test_a_topic_that_one_bag_lacks_is_listed(tmp_path, bag):
+    found, absent = cameras_of(bag, ['eye/image_raw', '/rear'])
+    assert [camera.topic for camera in found] == ['/eye/image_raw']
+    assert len(absent) == 1 and "'/rear'" in absent[0] and str(bag) in absent[0]
+
+
+@pytest.mark.parametrize(('words', 'named'), [
+    (['max_rat:=3.0'], 'max_rat'), (['max_rate=3.0'], 'max_rate=3.0'),
+    (['max_rate:=-3.0'], '0.1'), (['num_frames:=5'], 'multiple of 2')])
+def test_a_wrong_parameter_is_refused_by_name(words, named):
+    with pytest.raises(ValueError, match=named):
+        read_config(None, words)
+
+
+def test_a_parameter_file_of_the_node_is_read_as_the_node_reads_it(tmp_path):
+    file = tmp_path / 'node.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    max_rate: 8.0\n    cameras: [front]\n'
+                    '    front.transport: raw\n    thresholds: {danger_ttc: 1.0}\n')
+    config = read_config(file, ['max_rate:=9.0'])
+    assert (config.max_rate, config.settings.danger_ttc) == (9.0, 1.0)
+    assert read_config(Path(__file__).parents[1] / 'config' / 'cpu.yaml').max_rate == 8.0
+
+
+# -- chunks, events, processes --------------------------------------------------------------------
+
+@pytest.mark.parametrize(('duration_s', 'ends'), [
+    (25.0, [10.0, math.inf]), (30.0, [10.0, 20.0, math.inf]), (4.0, [math.inf]),
+    (math.nan, [math.inf])])
+def test_chunks_cover_a_recording_and_their_names_say_what_decides_them(bag, duration_s, ends):
+    chunks = cut(Recording(str(bag), '/t', 'eye', duration_s), 10.0, 'this')
+    assert [chunk.end_s for chunk in chunks] == ends
+    assert [chunk.begin_s for chunk in chunks] == [0.0, *ends[:-1]]
+    other = cut(Recording(str(bag), '/t', 'eye', duration_s), 10.0, 'that')
+    assert len({chunk.file for chunk in (*chunks, *other)}) == 2 * len(ends)
+
+
+U = 255
+
+
+@pytest.mark.parametrize(('levels', 'roll_s', 'spans'), [
+    ([0, 1, 1, 0, 0], 0.5, []),
+    ([0, 2, 1, 1, 2, 1, 0, 0], 0.5, [(0.5, 5.5, 2)]),               # until below CAUTION
+    ([0, 2, U, U, 3, 0], 0.5, [(0.5, 4.5, 3)]),                     # unknown does not end it
+    ([U, U, 0], 0.5, []),
+    ([2, 0, 0, 2, 0], 0.5, [(0.0, 0.5, 2), (2.5, 3.5, 2)]),
+    ([2, 0, 2, 0, 0], 1.0, [(0.0, 3.0, 2)])])                      # they touch: one
+def test_events_by_hysteresis_with_rolls(levels, roll_s, spans):
+    n = len(levels)
+    ttc = np.linspace(5, 1, n)
+    events = find_events({'at_s': np.arange(n, dtype=float), 'stamp_ns': np.arange(n) * S,
+                          'level': np.array(levels), 'time_to_contact': ttc,
+                          'collision_probability': np.full(n, 0.5)},
+                         EventRule(Level.WARNING, roll_s, roll_s))
+    assert [(e['begin_s'], e['end_s'], e['level']) for e in events] == spans
+    for event in events:
+        assert levels[event['peak']] == event['level']
+        assert event['time_to_contact'] == pytest.approx(
+            min(ttc[int(event['first_stamp_ns'] // S):int(event['last_stamp_ns'] // S) + 1]))
+
+
+def test_a_killed_process_loses_no_task_but_one_that_always_kills(tmp_path):
+    got = {}
+    Workers(2, killer, lambda task, result, problem: got.update({task: (result, problem)})).run(
+        ['a', str(tmp_path / 'once'), 'b', 'always', 'bad', 'c'])
+    assert {task: result for task, (result, _) in got.items()} == {
+        'a': 'A', 'b': 'B', 'c': 'C', 'bad': None, 'always': None,
+        str(tmp_path / 'once'): str(tmp_path / 'once').upper()}
+    assert 'signal 9' in got['always'][1] and got['bad'][1] == 'bad task'
+    with pytest.raises(ValueError, match='no such weights'):
+        Workers(2, unfit, lambda *_: None).run(['a', 'b'])
+
+
+def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
+    broken = tmp_path / 'broken.mcap'
+    broken.write_bytes(b'no bag')
+    out = tmp_path / 'out'
+    words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3']
+    for word in WORDS:
+        words += ['-p', word]
+    assert command.main(words) == 1
+    assert 'broken.mcap' in capsys.readouterr().err
+    facts = json.loads((out / 'run.json').read_text())
+    events = read_rows([out / 'events.parquet']).to_pylist()
+    assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 2
+    for event in events:
+        picture = cv2.imdecode(np.frombuffer(event['thumbnail'], np.uint8), cv2.IMREAD_COLOR)
+        assert picture.shape[1] == 480
+    page = (out / 'index.html').read_text()
+    assert page.count('<figure') == len(events) and 'broken.mcap' in page
+    assert command.main(words[:1] + words[2:]) == 0          # nothing left to do
+    assert json.loads((out / 'run.json').read_text())['skipped'] == 2

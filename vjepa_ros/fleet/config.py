@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What decides the rows of a recording: the parameters of the perception node, and the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vjepa_ros.model.checkpoint.download import located
+from vjepa_ros.model.checkpoint.files import file_sha256
+from vjepa_ros.model.checkpoint.load import bundled_file
+from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.ros.perception_node.parameters import SCHEMA, NodeConfig
+from vjepa_ros.runtime.engine import EngineConfig
+
+NODES = ('/**', 'vjepa_node', '/vjepa_node')      # whose parameters a file is read for
+# Of the engine: what changes how fast a row is made, and where, but not what it says.
+BESIDE = ('require_device', 'cpu_threads', 'fetched', 'allow_random_weights')
+SETTLED = 17         # time constants after which a float32 has forgotten the past: ln 2**24
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Configuration of a run.
+
+    Attributes
+    ----------
+    engine, track, settings
+        As in the node.
+    max_rate
+        Largest rate of results of a camera [Hz].
+    embeddings
+        Whether the mean feature of each clip is kept.
+    """
+
+    engine: EngineConfig
+    track: TrackConfig
+    settings: Settings
+    max_rate: float
+    embeddings: bool = False
+
+    @property
+    def warm_up_s(self) -> float:
+        """Time before a chunk that is played but not kept [s].
+
+        Longer than one clip: until the smoothing has forgotten that it began here. Only a level
+        that hysteresis has held for longer than that differs from one scored without chunks.
+        """
+        track, settings = self.track, self.settings
+        clip_s = max((track.num_frames - 1) / track.clip_fps, track.looming_history)
+        smoothing_s = {
+            'ema': SETTLED * max(settings.smoothing_rise, settings.smoothing_fall),
+            'median': settings.smoothing_window / min(track.clip_fps, self.max_rate),
+            'none': 0.0}[settings.smoothing_method]
+        return clip_s + 1.0 / track.clip_fps + smoothing_s + settings.level_hold
+
+    def text(self) -> str:
+        """Return everything that decides a row, as JSON; equal texts give equal rows."""
+        engine = {name: value for name, value in asdict(self.engine).items()
+                  if name not in BESIDE}
+        return json.dumps({'engine': engine, 'track': asdict(self.track),
+                           'settings': asdict(self.settings), 'max_rate': self.max_rate,
+                           'embeddings': self.embeddings}, sort_keys=True)
+
+
+def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool = False
+                ) -> ScoreConfig:
+    """Make a configuration as a node would with the same parameters.
+
+    Parameters
+    ----------
+    file
+        Parameter file of the node; None: defaults.
+    words
+        NAME:=VALUE as behind ``-p`` of a node; these win.
+    embeddings
+        See `ScoreConfig`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, its value and what is allowed.
+    """
+    values = {row.name: row.default for row in SCHEMA.rows}
+    given = _of_file(file) if file is not None else {}
+    for word in words:
+        name, assigned, value = word.partition(':=')
+        if not assigned:
+            raise ValueError(f"-p '{word}' must be NAME:=VALUE, such as max_rate:=15.0")
+        given[name] = yaml.safe_load(value)
+    rows = {row.name: row for row in SCHEMA.rows}
+    # The rows of cameras say where images come from, which is a recording here.
+    cameras = given.get('cameras', values['cameras'])
+    for name, value in given.items():
+        if name not in rows:
+            if not name.startswith(('qos_overrides', 'use_sim_time', *(f'{c}.' for c in cameras))):
+                raise ValueError(f"parameter '{name}' is not one of vjepa_node; "
+                                 'docs/parameters.md lists them')
+            continue
+        values[name], problem = rows[name].check(value)
+        if problem:
+            raise ValueError(problem)
+    values.update({row.name: row.default for camera in values['cameras']
+                   for row in SCHEMA.rows_of(camera)})
+    if problem := SCHEMA.problem(values):
+        raise ValueError(problem)
+    node: NodeConfig = SCHEMA.read(values)
+    return ScoreConfig(node.engine, node.track, node.settings, node.max_rate, embeddings)
+
+
+def weights_sha256(config: EngineConfig) -> str:
+    """Return what identifies the weights: the hash of their file, or the seed of random ones."""
+    path = None
+    if config.weights != 'random':
+        path = (located(config.weights, 'weights', config.fetched) if config.weights
+                else bundled_file(config.model_size, config.model_version))
+    if path is None:
+        return f'random, seed {config.seed}'
+    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+    if config.heads:
+        files.append(located(config.heads, 'heads', config.fetched))
+    return '+'.join(file_sha256(file) for file in files)
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding='utf-8'))
+        nodes = [content[name]['ros__parameters'] for name in NODES if name in (content or {})]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError) as error:
+        raise ValueError(f"parameter file '{file}' cannot be read: {error}; it must have "
+                         'ros__parameters below /** or vjepa_node') from error
+    if not nodes:
+        raise ValueError(f"parameter file '{file}' is not for {' or '.join(NODES[:2])}")
+    given: dict[str, Any] = {}
+    for node in nodes:
+        given.update(_flat(node, ''))
+    return given
+
+
+def _flat(values: Mapping[str, Any], before: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        whole = f'{before}{name}'
+        flat.update(_flat(value, f'{whole}.') if isinstance(value, Mapping) else {whole: value})
+    return flat

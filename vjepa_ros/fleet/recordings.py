@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Find recordings and cut them into chunks, which are scored independently of each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
+from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics
+from vjepa_ros.sources.folder import images_in
+
+VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
+COMPRESSED, RAW = '/compressed', '/image_raw'
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One camera of one recording.
+
+    Attributes
+    ----------
+    path
+        Of the bag, video or folder.
+    topic
+        Image topic of a bag, else ''.
+    camera
+        Its name, as a node would be told.
+    duration_s
+        Length [s]; NaN when unknown.
+    """
+
+    path: str
+    topic: str
+    camera: str
+    duration_s: float = math.nan
+
+    def open(self) -> Source:
+        """Open its frames; `SourceError` when that fails."""
+        return open_source(self.path, PlayOptions(topic=self.topic or None))
+
+    def __str__(self) -> str:
+        return f'{self.path} {self.topic}'.rstrip()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a recording.
+
+    Attributes
+    ----------
+    recording
+        What it is a part of.
+    begin_s, end_s
+        Since the start of the recording [s]; the end does not belong to it, inf: all the rest.
+    file
+        Name of the file for its rows. It depends on all that decides them and on nothing else.
+    """
+
+    recording: Recording
+    begin_s: float
+    end_s: float
+    file: str
+
+
+def find_recordings(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the recordings that paths name or contain, in order, each once.
+
+    A folder is a rosbag2 with metadata, a recording with labels, a folder of pictures, or else
+    searched for these, for videos, and for single .mcap and .db3 files.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing at a path, or no recording in it.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise SourceError(f"'{path}' does not exist; give bags, videos, recording folders, or "
+                              'folders that contain them')
+        inside = list(_below(path)) if path.is_dir() else [path]
+        if not inside:
+            raise SourceError(f"folder '{path}' contains no rosbag2 (metadata.yaml, "
+                              f'{", ".join(BAG_SUFFIXES)}), video ({", ".join(VIDEO_SUFFIXES)}) '
+                              'or recording (frames/ and labels.csv)')
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    if ((folder / 'metadata.yaml').is_file() or (folder / 'labels.csv').is_file()
+            or images_in(folder)):
+        yield folder
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith('.'):
+            yield from _below(path)
+        elif path.suffix.lower() in (*BAG_SUFFIXES, *VIDEO_SUFFIXES):
+            yield path
+
+
+def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording], list[str]]:
+    """Return the cameras of a recording, and what was asked for and is not there.
+
+    Without `topics` a bag gives all its image topics; of a camera that was recorded raw and
+    compressed the raw one, as in the node.
+    """
+    is_bag = path.suffix in BAG_SUFFIXES or (path / 'metadata.yaml').is_file()
+    if not is_bag:
+        return [Recording(str(path), '', 'camera')], []
+    present = image_topics(path)
+    if not present:
+        return [], [f"bag '{path}' has no image topic"]
+    wanted = ['/' + topic.lstrip('/') for topic in topics] or [
+        topic for topic in present
+        if not (topic.endswith(COMPRESSED) and topic.removesuffix(COMPRESSED) in present)]
+    absent = [f"bag '{path}' has no image topic '{topic}'; it has: {', '.join(present)}"
+              for topic in wanted if topic not in present]
+    return [Recording(str(path), topic, _camera(topic)) for topic in wanted
+            if topic in present], absent
+
+
+def _camera(topic: str) -> str:
+    return topic.removesuffix(COMPRESSED).removesuffix(RAW).strip('/') or 'camera'
+
+
+def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
+    """Return the chunks of a recording.
+
+    Parameters
+    ----------
+    recording
+        With its duration; where that is unknown it is one chunk.
+    chunk_s
+        Length of a chunk [s].
+    identity
+        What else decides the rows: configuration, weights.
+    """
+    # The last chunk goes on to the end: lengths of videos are estimates.
+    count = max(1, math.floor(recording.duration_s / chunk_s)) \
+        if math.isfinite(recording.duration_s) else 1
+    facts = [identity, recording.path, recording.topic, *_state(Path(recording.path))]
+    digest = hashlib.sha256(json.dumps([*facts, chunk_s]).encode()).hexdigest()[:16]
+    name = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(recording.path).stem}-{recording.camera}')
+    return [Chunk(recording, n * chunk_s, math.inf if n == count - 1 else (n + 1) * chunk_s,
+                  f'{name[:80]}-{digest}-{n:05d}.parquet') for n in range(count)]
+
+
+def _state(path: Path) -> list[str]:
+    """Return what changes when the content of a recording changes."""
+    files = [Path(at, name) for at, _, names in os.walk(path) for name in sorted(names)] \
+        if path.is_dir() else [path]
+    return sorted(f'{f.relative_to(path.parent)} {f.stat().st_size} {f.stat().st_mtime_ns}'
+                  for f in files)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Score chunks with one model: the perception of the node over the frames of a recording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from vjepa_ros.clip.ring import Push
+from vjepa_ros.fleet.config import ScoreConfig
+from vjepa_ros.fleet.recordings import Chunk
+from vjepa_ros.fleet.tables import row_of, row_schema, write_table
+from vjepa_ros.perception.pipeline import EARLY, Perception
+from vjepa_ros.perception.settings import Wants
+from vjepa_ros.perception.types import Level, Result
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.sources import SourceError, SourceFrame
+from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
+
+THUMBNAIL_PX = 480       # width
+RAISED = (Level.CAUTION, Level.WARNING, Level.DANGER)
+
+
+@dataclass
+class Scored:
+    """What became of a chunk.
+
+    Attributes
+    ----------
+    frames, seconds
+        Frames played, and time of the recording that the chunk covers [s].
+    rows
+        Of its table.
+    problems
+        What could not be read, in words.
+    """
+
+    frames: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class Scorer:
+    """A loaded model that scores one chunk after the other.
+
+    Parameters
+    ----------
+    config
+        Of the run.
+    folder
+        Where the files of the chunks go.
+    """
+
+    def __init__(self, config: ScoreConfig, folder: Path) -> None:
+        self._config, self._folder = config, folder
+        self._engine = Engine.load(config.engine)
+        self._text = config.text()
+        self._wants = Wants(change=config.embeddings, moving=False)
+
+    def score(self, chunk: Chunk) -> Scored:
+        """Score a chunk and write its file.
+
+        What cannot be decoded is a problem of the result, as in the node that skips it; where the
+        recording cannot be read any further, the rows until there are kept.
+
+        Raises
+        ------
+        SourceError
+            When the recording cannot be opened.
+        OSError
+            When the file cannot be written.
+        """
+        scored, rows, peaks = Scored(), [], _Peaks()
+        with chunk.recording.open() as source:
+            perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
+            self._engine.forget()
+            track, = perception.tracks.values()
+            track.intrinsics = source.intrinsics
+            try:
+                frames = self._frames(source, chunk, scored)
+                for at_s, result in self._results(perception, frames):
+                    if at_s >= chunk.begin_s:
+                        rows.append(self._row(chunk, at_s, result))
+                        peaks.take(rows[-1], result)
+            finally:
+                track.release()
+        peaks.end()
+        scored.rows = len(rows)
+        write_table(self._folder / chunk.file, rows, row_schema(), vars(scored))
+        return scored
+
+    def _frames(self, source: Any, chunk: Chunk, scored: Scored
+                ) -> Iterator[tuple[float, SourceFrame]]:
+        """Yield time and frame, those before the chunk first; note what cannot be read."""
+        lost, first = 0, ''
+        try:
+            for at_s, load in source.excerpt(
+                    max(0.0, chunk.begin_s - self._config.warm_up_s), chunk.end_s):
+                try:
+                    frame = load()
+                except SourceError as error:
+                    if at_s >= chunk.begin_s:
+                        lost, first = lost + 1, first or str(error)
+                    continue
+                if at_s >= chunk.begin_s:
+                    scored.frames += 1
+                    scored.seconds = at_s - chunk.begin_s
+                yield at_s, frame
+        except SourceError as error:
+            scored.problems.append(str(error))
+        if lost:
+            scored.problems.append(f'{lost} image{"s" * (lost > 1)} skipped, the first: {first}')
+
+    def _results(self, perception: Perception, frames: Iterable[tuple[float, SourceFrame]]
+                 ) -> Iterator[tuple[float, Result]]:
+        """Yield the time of a frame and its result, for all that a quick node would assess.
+
+        Where frames come faster than ``max_rate``, the newest is assessed when one is due.
+        """
+        track, = perception.tracks.values()
+        period_s, due_s = 1.0 / self._config.max_rate, 0.0
+        waiting: tuple[float, float] | None = None       # when it came, and when it is due
+
+        def run() -> Iterator[tuple[float, Result]]:
+            nonlocal due_s, waiting
+            samples = perception.pending()
+            if waiting is not None and samples:
+                due_s = max(due_s + period_s, waiting[1])
+                for result in perception.run(samples, self._config.settings,
+                                             {track.name: self._wants}, lambda stamp_ns: 0.0):
+                    yield waiting[0], result
+            waiting = None
+
+        for at_s, frame in frames:
+            if waiting is not None and waiting[1] < at_s:
+                yield from run()
+            pushed = track.push(frame.rgb, frame.stamp_ns, frame.frame_id)
+            if pushed in (Push.ACCEPTED, Push.RESET):
+                waiting = at_s, max(at_s, due_s - EARLY * period_s)
+                if waiting[1] == at_s:
+                    yield from run()
+        yield from run()
+
+    def _row(self, chunk: Chunk, at_s: float, result: Result) -> dict[str, Any]:
+        embedding = None
+        if self._config.embeddings and result.features is not None:
+            embedding = result.features.mean(axis=(0, 1, 2)).astype(np.float32)
+        return {'bag': chunk.recording.path, 'topic': chunk.recording.topic, 'at_s': at_s,
+                **row_of(result.assessment), 'model_sha256': self._engine.report.sha256,
+                'configuration': self._text, 'thumbnail': None, 'embedding': embedding}
+
+
+class _Peaks:
+    """Gives the most urgent row of each run at or above a level a thumbnail.
+
+    So any level that events may begin at finds one. What is unknown does not end a run.
+    """
+
+    def __init__(self) -> None:
+        self._best: dict[Level, tuple[tuple[float, float], dict[str, Any], bytes]] = {}
+
+    def take(self, row: dict[str, Any], result: Result) -> None:
+        """Take the next row."""
+        level, drawn = result.assessment.level, b''
+        if level == Level.UNKNOWN:
+            return
+        for least in RAISED:
+            if level < least:
+                self._close(least)
+                continue
+            urgency = urgency_of(row)
+            if least not in self._best or urgency > self._best[least][0]:
+                drawn = drawn or thumbnail(result)
+                self._best[least] = urgency, row, drawn
+
+    def end(self) -> None:
+        """End all runs."""
+        for least in RAISED:
+            self._close(least)
+
+    def _close(self, least: Level) -> None:
+        if least in self._best:
+            _, row, row['thumbnail'] = self._best.pop(least)
+
+
+def urgency_of(row: Any) -> tuple[float, float]:
+    """Return what rows are compared by: the level, then the time to contact."""
+    ttc = row['time_to_contact']
+    return row['level'], -math.inf if ttc is None or math.isnan(ttc) else -ttc
+
+
+def thumbnail(result: Result) -> bytes:
+    """Draw a small overlay as JPEG."""
+    a = result.assessment
+    overlay = draw_overlay(result.image, a, Layers(result.moves, result.looming, result.view),
+                           OverlayStatus(camera=a.camera), THUMBNAIL_PX)
+    return cv2.imencode('.jpg', overlay, [cv2.IMWRITE_JPEG_QUALITY, 80])[1].tobytes()

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Columns of rows and events, and Parquet files that are written atomically."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vjepa_ros.perception.types import Assessment
+
+ROWS = 'rows'         # folder of the files of the chunks
+FACTS = b'vjepa_ros'  # key of what a file says about its chunk
+# Numbers of an assessment, as in a message of the node: float32.
+NUMBERS = ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
+           'looming_rate', 'bearing', 'elevation', 'known_fraction', 'clip_span_s',
+           'clip_rate_hz', 'clearance', 'collision_if_ahead', 'approach_speed',
+           'collision_horizon', 'latency_ms')
+REGION_NUMBERS = ('x', 'y', 'width', 'height', 'bearing', 'elevation', 'time_to_contact',
+                  'looming_rate', 'confidence')
+
+
+def arrow(name: str = 'pyarrow') -> Any:
+    """Import a module of PyArrow.
+
+    Raises
+    ------
+    ValueError
+        With the remedy, where it is missing.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f'tables of results need PyArrow ({error}): '
+                         "pip install 'vjepa_ros[score]'") from error
+
+
+@cache
+def row_schema() -> Any:
+    """Return the Arrow schema of a row, one per assessment."""
+    pa = arrow()
+    shared = pa.dictionary(pa.int32(), pa.string())
+    region = pa.struct([*((name, pa.float32()) for name in REGION_NUMBERS),
+                        ('side', pa.string()), ('on_course', pa.bool_())])
+    return pa.schema([
+        ('bag', shared), ('topic', shared), ('camera', shared), ('at_s', pa.float64()),
+        ('stamp_ns', pa.int64()), ('frame_id', shared),
+        *((name, pa.float32()) for name in NUMBERS),
+        ('level', pa.uint8()), ('flags', pa.uint16()), ('regions', pa.list_(region)),
+        ('model_sha256', shared), ('configuration', shared),
+        ('thumbnail', pa.binary()), ('embedding', pa.list_(pa.float32()))])
+
+
+@cache
+def event_schema() -> Any:
+    """Return the Arrow schema of an event."""
+    pa = arrow()
+    return pa.schema([
+        ('event', pa.int32()), ('bag', pa.string()), ('topic', pa.string()),
+        ('camera', pa.string()), ('begin_s', pa.float64()), ('end_s', pa.float64()),
+        ('first_stamp_ns', pa.int64()), ('last_stamp_ns', pa.int64()),
+        ('peak_s', pa.float64()), ('peak_stamp_ns', pa.int64()), ('level', pa.uint8()),
+        ('time_to_contact', pa.float32()), ('collision_probability', pa.float32()),
+        ('rows', pa.int32()), ('thumbnail', pa.binary())])
+
+
+def row_of(assessment: Assessment) -> dict[str, Any]:
+    """Return the columns that come from an assessment.
+
+    Its `timings` are left out: they belong to the computer, and equal inputs give equal files.
+    """
+    a = assessment
+    return {'camera': a.camera, 'stamp_ns': a.stamp_ns, 'frame_id': a.frame_id,
+            **{name: getattr(a, name) for name in NUMBERS},
+            'level': int(a.level), 'flags': int(a.flags),
+            'regions': [{**{name: getattr(region, name) for name in REGION_NUMBERS},
+                         'side': region.side, 'on_course': region.on_course}
+                        for region in a.regions]}
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: Any,
+                facts: Mapping[str, Any] | None = None) -> None:
+    """Write a Parquet file that is either whole or not there.
+
+    Parameters
+    ----------
+    path
+        Of the file; one that is there is replaced.
+    rows, schema
+        Its rows, and their columns.
+    facts
+        What the file says about itself, see `read_facts`.
+
+    Raises
+    ------
+    OSError
+        Such as on a full disk; nothing is left behind then.
+    """
+    pa, parquet = arrow(), arrow('pyarrow.parquet')
+    if facts is not None:
+        schema = schema.with_metadata({FACTS: json.dumps(facts, sort_keys=True).encode()})
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f'.{path.name}.{socket.gethostname()}.{os.getpid()}.tmp')
+    try:
+        with draft.open('wb') as file:
+            parquet.write_table(table, file, compression='zstd')
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def read_facts(path: Path) -> dict[str, Any] | None:
+    """Return what a file says about its chunk; None where there is no readable file."""
+    pa, parquet = arrow(), arrow('pyarrow.parquet')
+    if not path.is_file():
+        return None
+    try:
+        found = parquet.read_schema(path).metadata or {}
+        return json.loads(found[FACTS])
+    except (pa.ArrowInvalid, KeyError, ValueError, OSError):
+        return None
+
+
+def read_rows(files: Iterable[Path], columns: Sequence[str] | None = None) -> Any:
+    """Return the rows of files as one Arrow table, in the order of the files."""
+    pa, parquet = arrow(), arrow('pyarrow.parquet')
+    tables = [parquet.ParquetFile(file).read(columns=columns) for file in files]
+    return pa.concat_tables(tables).unify_dictionaries() if tables else row_schema().empty_table()

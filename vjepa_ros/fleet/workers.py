@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run tasks in processes that may die: what a dead one was at is tried once more, then given up.
+
+The pools of the standard library give up everything when one of their processes dies.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar
+
+Task = TypeVar('Task')
+ATTEMPTS = 2       # of a task, where its process dies
+UNSTARTED = -1     # number of the task of a process that still loads
+# Not forked, because neither CUDA nor the threads of PyTorch survive that.
+_CONTEXT = get_context('spawn')
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    at: int = UNSTARTED      # number of its task
+
+
+class Workers(Generic[Task]):
+    """Runs tasks in a number of processes.
+
+    Parameters
+    ----------
+    count
+        Number of processes.
+    make
+        Makes what a process needs, such as a model, once in each; picklable. It gets the number
+        of threads for a process.
+    done
+        Called with a task, and its result or the text of what went wrong.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Callable[[Task], Any]],
+                 done: Callable[[Task, Any, str], object]) -> None:
+        self._count, self._make, self._done = count, make, done
+        self._waiting: deque[int] = deque()
+        self._workers: list[_Worker] = []
+        self._deaths: dict[int, int] = {}
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run all tasks, in this order as far as there are processes.
+
+        Raises
+        ------
+        ValueError
+            When no process can be made ready, with the reason.
+        """
+        self._waiting = deque(range(len(tasks)))
+        try:
+            while self._waiting or self._workers:
+                while self._waiting and len(self._workers) < min(
+                        self._count, len(self._waiting) + len(self._workers)):
+                    self._start()
+                pipes = {worker.pipe: worker for worker in self._workers}
+                for pipe in wait(list(pipes)):
+                    self._hear(pipes[pipe], tasks)      # type: ignore[index]
+        finally:
+            for worker in self._workers:
+                worker.process.terminate()
+                worker.process.join()
+            self._workers.clear()
+
+    def _start(self) -> None:
+        here, there = _CONTEXT.Pipe()
+        threads = max(1, (os.cpu_count() or 1) // self._count)
+        process = _CONTEXT.Process(target=_serve, args=(there, self._make, threads), daemon=True)
+        process.start()
+        there.close()
+        self._workers.append(_Worker(process, here))
+
+    def _hear(self, worker: _Worker, tasks: Sequence[Task]) -> None:
+        try:
+            result, problem = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._bury(worker, tasks)
+            return
+        if worker.at == UNSTARTED:
+            if problem:
+                raise ValueError(problem)
+            self._deaths.pop(UNSTARTED, None)
+        else:
+            self._done(tasks[worker.at], result, problem)
+        if not self._waiting:
+            worker.pipe.close()
+            worker.process.join()
+            self._workers.remove(worker)
+            return
+        worker.at = self._waiting.popleft()
+        worker.pipe.send(tasks[worker.at])
+
+    def _bury(self, worker: _Worker, tasks: Sequence[Task]) -> None:
+        worker.process.join()
+        self._workers.remove(worker)
+        code = worker.process.exitcode
+        how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
+        self._deaths[worker.at] = deaths = self._deaths.get(worker.at, 0) + 1
+        if worker.at == UNSTARTED:
+            if deaths >= ATTEMPTS:
+                raise ValueError(f'processes end while they load the model ({how}), perhaps for '
+                                 'lack of memory; try fewer with --jobs')
+        elif deaths < ATTEMPTS:
+            self._waiting.append(worker.at)
+        else:
+            self._done(tasks[worker.at], None, f'its process ended twice ({how}), perhaps for '
+                       'lack of memory; try fewer with --jobs')
+
+
+def _serve(pipe: Connection, make: Callable[[int], Callable[[Any], Any]], threads: int) -> None:
+    """Work on what comes through a pipe until it is closed."""
+    try:
+        work = make(threads)
+    except Exception as error:
+        pipe.send((None, str(error) or type(error).__name__))
+        return
+    pipe.send((None, ''))
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = work(task), ''
+        except (ValueError, OSError) as error:      # expected: of recordings, files and disks
+            answer = None, str(error)
+        except Exception:
+            answer = None, traceback.format_exc()
+        pipe.send(answer)
