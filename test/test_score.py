@@ -24,6 +24,7 @@ from scenes import synthetic
 from vjepa_ros.cli import score as command
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.fleet import run as fleet
+from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.events import EventRule, find_events
 from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordings
@@ -31,6 +32,7 @@ from vjepa_ros.fleet.scoring import Scorer
 from vjepa_ros.fleet.tables import NUMBERS, ROWS, read_rows
 from vjepa_ros.fleet.workers import Workers
 from vjepa_ros.perception.types import Level
+from vjepa_ros.sources import open_source
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -272,11 +274,27 @@ def test_a_killed_process_loses_no_task_but_one_that_always_kills(tmp_path):
         Workers(2, unfit, lambda *_: None).run(['a', 'b'])
 
 
+def test_a_clip_of_a_film_has_its_pictures(tmp_path, drive):
+    film = tmp_path / 'film.avi'
+    writer = cv2.VideoWriter(str(film), cv2.VideoWriter_fourcc(*'MJPG'), 10.0, (160, 120))
+    for frame in drive[:20]:
+        writer.write(np.ascontiguousarray(frame.rgb[..., ::-1]))
+    writer.release()
+    event = {'bag': str(film), 'topic': '', 'camera': 'camera', 'begin_s': 0.5, 'end_s': 1.01}
+    names, problems = cut_clips([event, {**event, 'bag': 'gone.avi'}], tmp_path / 'clips')
+    assert names[1] == '' and len(problems) == 1
+    with open_source(film) as source, open_source(tmp_path / 'clips' / names[0]) as clip:
+        frames = list(source)[5:11]
+        cut = list(clip)
+    assert [f.stamp_ns for f in cut] == [f.stamp_ns for f in frames]
+    assert np.abs(cut[0].rgb.astype(int) - frames[0].rgb).mean() < 5
+
+
 def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     broken = tmp_path / 'broken.mcap'
     broken.write_bytes(b'no bag')
     out = tmp_path / 'out'
-    words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3']
+    words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3', '--clips']
     for word in WORDS:
         words += ['-p', word]
     assert command.main(words) == 1
@@ -287,7 +305,12 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     for event in events:
         picture = cv2.imdecode(np.frombuffer(event['thumbnail'], np.uint8), cv2.IMREAD_COLOR)
         assert picture.shape[1] == 480
+    with open_source(next((out / 'clips').iterdir())) as clip:
+        frames = list(clip)
+        assert clip.intrinsics is not None or frames[0].stamp_ns > 4.3 * S    # all topics
+        span_s = (frames[-1].stamp_ns - frames[0].stamp_ns) / S
+    assert span_s == pytest.approx(min(events[0]['end_s'], 6.9) - events[0]['begin_s'], abs=0.2)
     page = (out / 'index.html').read_text()
-    assert page.count('<figure') == len(events) and 'broken.mcap' in page
+    assert page.count('<figure') == page.count('>clip<') == len(events) and 'broken.mcap' in page
     assert command.main(words[:1] + words[2:]) == 0          # nothing left to do
     assert json.loads((out / 'run.json').read_text())['skipped'] == 2

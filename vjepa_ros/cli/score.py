@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
+from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.events import EventRule
 from vjepa_ros.fleet.page import events_page
@@ -23,6 +24,7 @@ from vjepa_ros.perception.types import Level
 
 LEVELS = ('caution', 'warning', 'danger')
 CHUNK_S = 300.0
+CLIPS = 'clips'          # folder of the results
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -52,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
         help='time added after an event (default: %(default)g s)')
     add('--embeddings', action='store_true', help='also write the mean feature of each clip, '
         'which `vjepa-ros find` searches')
+    add('--clips', action='store_true', help='also cut each event out of its recording, as MCAP')
     return parser
 
 
@@ -79,8 +82,11 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     jobs = args.jobs or usual_jobs(len(run.chunks))
     fleet.score(run, fleet.processes(config, args.out, jobs), tell)
     events = fleet.gather_events(run, rule)
+    clips, problems = cut_clips(events, args.out / CLIPS) if args.clips else ([], [])
+    run.problems += problems
     facts = fleet.write_manifest(run, len(events), rule, command)
-    (args.out / 'index.html').write_text(events_page(events, facts), encoding='utf-8')
+    page = events_page(events, facts, [name and f'{CLIPS}/{name}' for name in clips])
+    (args.out / 'index.html').write_text(page, encoding='utf-8')
 
     def line(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -15,7 +15,8 @@ from vjepa_ros.lab.report.page import chip, data_uri, html_page, html_table
 MOST_EVENTS = 200        # on the page; the table has all
 
 
-def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
+def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
+                clips: Sequence[str] = ()) -> str:
     """Return the page.
 
     Parameters
@@ -24,6 +25,8 @@ def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -
         Rows of the event table.
     facts
         The manifest of the run.
+    clips
+        Paths of the clips of the events from the page, '' where there is none; or nothing.
     """
     shown = sorted(events, key=urgency_of, reverse=True)[:MOST_EVENTS]
     problems = facts['problems']
@@ -32,7 +35,7 @@ def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -
         items = ''.join(f'<li>{escape(problem)}</li>' for problem in problems)
         body.append(f'<section class="notes"><h2>What could not be scored</h2><ul>{items}</ul>'
                     '</section>')
-    body.append(_events(shown, len(events), facts['event_rule']['level']))
+    body.append(_events(shown, facts, clips))
     body.append(_per_recording(events))
     return html_page('Events in recordings', [part for part in body if part])
 
@@ -57,18 +60,22 @@ def _tiles(facts: Mapping[str, Any]) -> str:
         for value, name in tiles) + '</div>'
 
 
-def _events(shown: Sequence[Mapping[str, Any]], count: int, level: str) -> str:
+def _events(shown: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
+            clips: Sequence[str]) -> str:
+    count, level = facts['events'], facts['event_rule']['level']
     figures = []
     for event in shown:
         picture = event['thumbnail']
         image = f'<img loading="lazy" alt="" src="{data_uri(picture, "jpeg")}">' if picture else ''
         span = f'{event["end_s"] - event["begin_s"]:.1f} s'
+        clip = clips[int(event['event'])] if clips else ''
+        link = f'<br><a href="{escape(clip, quote=True)}/">clip</a>' if clip else ''
         figures.append(
             f'<figure id="event-{event["event"]}">{image}<figcaption>'
             f'{chip(int(event["level"]))}<b>#{event["event"]}</b> '
             f'{contact(event["time_to_contact"])} &middot; {span} &middot; at '
             f'{clock(event["peak_s"])}<br><code>{escape(event["bag"])} '
-            f'{escape(event["topic"])}</code></figcaption></figure>')
+            f'{escape(event["topic"])}</code>{link}</figcaption></figure>')
     hidden = f' The {len(shown)} most urgent of {count} are shown.' if count > len(shown) else ''
     text = (f'Times at {level} or above, the most urgent first: highest level, then least time to '
             f'contact. Boxes carry the time to contact.{hidden}')

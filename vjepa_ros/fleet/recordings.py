@@ -109,14 +109,18 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def is_bag(path: Path) -> bool:
+    """Return whether a recording is a rosbag2."""
+    return path.suffix in BAG_SUFFIXES or (path / 'metadata.yaml').is_file()
+
+
 def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording], list[str]]:
     """Return the cameras of a recording, and what was asked for and is not there.
 
     Without `topics` a bag gives all its image topics; of a camera that was recorded raw and
     compressed the raw one, as in the node.
     """
-    is_bag = path.suffix in BAG_SUFFIXES or (path / 'metadata.yaml').is_file()
-    if not is_bag:
+    if not is_bag(path):
         return [Recording(str(path), '', 'camera')], []
     present = image_topics(path)
     if not present:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Cut events out of recordings: a rosbag2 with MCAP storage for each."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from vjepa_ros.fleet.recordings import Recording, is_bag
+from vjepa_ros.sources import SourceError
+from vjepa_ros.sources.bag import open_bag, parsing
+
+IMAGE = 'sensor_msgs/msg/CompressedImage'
+DRAFTS = '.drafts'
+
+
+def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[str], list[str]]:
+    """Write a clip of each event, unless it is there already.
+
+    A clip of a bag has the messages of all its topics, as they were recorded; one of pictures has
+    them as jpeg, with their stamps.
+
+    Parameters
+    ----------
+    events
+        Rows of the event table.
+    folder
+        Where the clips go.
+
+    Returns
+    -------
+    list of str, list of str
+        Names of the clips, '' where there is none, and what could not be cut.
+    """
+    names, problems = [], []
+    for event in events:
+        stem = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(event["bag"]).stem}-{event["camera"]}')
+        name = f'{stem[:80]}-{event["begin_s"]:.3f}-{event["end_s"]:.3f}'.replace('.', '_')
+        try:
+            if not (folder / name).exists():
+                _write(event, folder, name)
+            names.append(name)
+        except (SourceError, OSError) as error:
+            names.append('')
+            problems.append(f'{event["bag"]}: clip {name}: {error}')
+    shutil.rmtree(folder / DRAFTS, ignore_errors=True)
+    return names, problems
+
+
+def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:
+    """Write a clip under another name first, so that it is whole or not there."""
+    rosbag2 = importlib.import_module('rosbags.rosbag2')
+    draft = folder / DRAFTS / name
+    shutil.rmtree(draft, ignore_errors=True)
+    with parsing(f"clip '{name}'"), rosbag2.Writer(
+            draft, version=9, storage_plugin=rosbag2.StoragePlugin.MCAP) as writer:
+        if is_bag(Path(event['bag'])):
+            _copy(event, writer)
+        else:
+            _encode(event, writer)
+    draft.rename(folder / name)
+
+
+def _copy(event: Mapping[str, Any], writer: Any) -> None:
+    path = Path(event['bag'])
+    reader = open_bag(path)
+    try:
+        start_ns = reader.start_time
+        begin, end = (start_ns + round(event[at] * 1e9) for at in ('begin_s', 'end_s'))
+        made: dict[Any, Any] = {}
+        for connection, recorded_ns, raw in reader.messages(start=begin, stop=end + 1):
+            key = connection.topic, connection.msgtype
+            if key not in made:
+                made[key] = writer.add_connection(*key, typestore=reader.typestore)
+            writer.write(made[key], recorded_ns, raw)
+    finally:
+        reader.close()
+
+
+def _encode(event: Mapping[str, Any], writer: Any) -> None:
+    typesys = importlib.import_module('rosbags.typesys')
+    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+    connection = writer.add_connection(f'/{event["camera"]}/image_raw/compressed', IMAGE,
+                                       typestore=store)
+    for stamp_ns, frame_id, data in _jpegs(event):
+        time = store.types['builtin_interfaces/msg/Time'](*divmod(stamp_ns, 10**9))
+        header = store.types['std_msgs/msg/Header'](stamp=time, frame_id=frame_id)
+        message = store.types[IMAGE](header=header, format='rgb8; jpeg compressed bgr8', data=data)
+        writer.write(connection, stamp_ns, store.serialize_cdr(message, IMAGE))
+
+
+def _jpegs(event: Mapping[str, Any]) -> Iterator[tuple[int, str, np.ndarray]]:
+    with Recording(event['bag'], event['topic'], event['camera']).open() as source:
+        for _, load in source.excerpt(event['begin_s'], event['end_s']):
+            frame = load()
+            if frame.encoding == 'jpeg' and frame.encoded is not None:
+                data = np.frombuffer(frame.encoded, np.uint8)
+            else:
+                data = cv2.imencode('.jpg', frame.rgb[..., ::-1],
+                                    [cv2.IMWRITE_JPEG_QUALITY, 90])[1].reshape(-1)
+            yield frame.stamp_ns, frame.frame_id, data
