@@ -14,6 +14,7 @@ from rich.console import Console
 from vjepa_ros.cli.console import plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.clips import cut_clips
+from vjepa_ros.fleet.cluster import cluster
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.events import EventRule
 from vjepa_ros.fleet.page import events_page
@@ -44,6 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
         help='a parameter of vjepa_node, such as weights:=FILE, device:=cuda or max_rate:=5.0')
     add('--jobs', type=whole(), metavar='N', help='processes, each with a model (default: one per '
         'core)')
+    add('--ray', metavar='ADDRESS', help='score on a Ray cluster with --jobs actors; local starts '
+        'one here. Recordings and results must have the same paths on its machines')
     add('--chunk', type=positive, default=CHUNK_S, metavar='S', help='longest part that is scored '
         'as one task and written as one file (default: %(default)g s)')
     add('--event-level', choices=LEVELS, default='warning', help='level at which an event begins '
@@ -80,7 +83,8 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     (args.out / 'rows').mkdir(parents=True, exist_ok=True)
     fleet.plan(run, find_recordings(args.recordings), args.topic, args.chunk)
     jobs = args.jobs or usual_jobs(len(run.chunks))
-    fleet.score(run, fleet.processes(config, args.out, jobs), tell)
+    fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
+                fleet.processes(config, args.out, jobs), tell)
     events = fleet.gather_events(run, rule)
     clips, problems = cut_clips(events, args.out / CLIPS) if args.clips else ([], [])
     run.problems += problems

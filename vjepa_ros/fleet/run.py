@@ -138,11 +138,13 @@ def _without_rows(run: Run) -> list[str]:
 def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
     """Return what scores chunks in processes, each with a model."""
     def run(chunks: Sequence[Chunk], done: Callable[[Chunk, Any, str], object]) -> None:
-        Workers(min(jobs, len(chunks)), partial(_make, config, folder / ROWS), done).run(chunks)
+        make = partial(scorer_of, config, folder / ROWS)
+        Workers(min(jobs, len(chunks)), make, done).run(chunks)
     return run
 
 
-def _make(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chunk], Scored]:
+def scorer_of(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chunk], Scored]:
+    """Return what scores chunks in this process, with a number of threads."""
     import cv2
     import torch
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Score chunks on many machines with Ray Data: a pool of actors, each with a model."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vjepa_ros.fleet.config import ScoreConfig
+from vjepa_ros.fleet.recordings import Chunk
+from vjepa_ros.fleet.run import Backend, scorer_of
+from vjepa_ros.fleet.tables import ROWS
+from vjepa_ros.fleet.workers import ATTEMPTS
+
+
+class _Actor:
+    """Scores chunks in a process of the cluster."""
+
+    def __init__(self, config: ScoreConfig, folder: Path) -> None:
+        self._score = scorer_of(config, folder, 1)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        answers = []
+        for packed in batch['chunk']:
+            try:
+                answers.append((self._score(pickle.loads(packed)), ''))
+            except (ValueError, OSError) as error:      # of recordings, files and disks
+                answers.append((None, str(error)))
+        return {'number': batch['number'], 'answer': [pickle.dumps(a) for a in answers]}
+
+
+def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Backend:
+    """Return what scores chunks on a Ray cluster.
+
+    Recordings and results must have the same paths on all its machines. Where the model runs on
+    CUDA each actor has a GPU of its own, else a core.
+
+    Parameters
+    ----------
+    config, folder
+        Of the run; the folder is that of the results.
+    address
+        Of the cluster, such as ``ray://host:10001`` or ``auto``; ``local`` starts one here.
+    actors
+        Most actors.
+
+    Raises
+    ------
+    ValueError
+        When Ray is missing or there is no cluster at the address.
+    """
+    try:
+        ray = importlib.import_module('ray')
+        data = importlib.import_module('ray.data')
+    except ImportError as error:
+        raise ValueError(f"--ray needs Ray ({error}): pip install 'vjepa_ros[fleet]'") from error
+
+    def run(chunks: Sequence[Chunk], done: Callable[[Chunk, Any, str], object]) -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level='error')
+        except (ConnectionError, ValueError) as error:
+            raise ValueError(f"--ray '{address}': {error}") from error
+        try:
+            _play(ray, data, chunks, done)
+        finally:
+            ray.shutdown()
+
+    def _play(ray: Any, data: Any, chunks: Sequence[Chunk],
+              done: Callable[[Chunk, Any, str], object]) -> None:
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        # A block is a chunk: one that kills its actor each time loses no other.
+        context.max_errored_blocks = -1
+        on_gpu = config.engine.device.startswith('cuda') or (
+            config.engine.device == 'auto' and 'GPU' in ray.cluster_resources())
+        items = data.from_items([{'number': n, 'chunk': pickle.dumps(chunk)}
+                                 for n, chunk in enumerate(chunks)],
+                                override_num_blocks=len(chunks))
+        answers = items.map_batches(
+            _Actor, fn_constructor_args=(config, folder.resolve() / ROWS), batch_size=1,
+            compute=data.ActorPoolStrategy(min_size=1, max_size=min(actors, len(chunks)),
+                                           max_tasks_in_flight_per_actor=1),
+            num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0, max_restarts=-1,
+            max_task_retries=ATTEMPTS - 1)
+        left = set(range(len(chunks)))
+        for row in answers.iter_rows():
+            left.remove(row['number'])
+            done(chunks[row['number']], *pickle.loads(row['answer']))
+        for number in sorted(left):
+            done(chunks[number], None, f'its process ended {ATTEMPTS} times, perhaps for lack of '
+                 'memory')
+
+    return run
