@@ -60,6 +60,7 @@ setup(
         (f'share/{NAME}', ['package.xml', 'LICENSE']),
         (f'share/{NAME}/launch', sorted(glob('launch/*.launch.py'))),
         (f'share/{NAME}/config', sorted(glob('config/*.yaml'))),
+        (f'share/{NAME}/security', sorted(glob('security/*.xml'))),
     ],
     python_requires='>=3.10',
     install_requires=requirements(os.environ),

@@ -29,10 +29,11 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
     ('allow_random_weights', '', ['', *SWITCH],
      'Run untrained where there are no weights; every output then says so'),
+    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',
-             'allow_random_weights', 'log_level')
+             'allow_random_weights', 'enclaves', 'log_level')
 
 
 def start(context: LaunchContext) -> list:
@@ -51,7 +52,7 @@ def start(context: LaunchContext) -> list:
     camera = Node(
         package='vjepa_ros', executable='camera_source', name='camera_source',
         namespace=value['namespace'], parameters=[parameters],
-        arguments=launching.log_level(context, 'camera_source', value),
+        arguments=launching.node_arguments(context, 'camera_source', value),
         output='screen', emulate_tty=True,
         on_exit=Shutdown(reason='the camera source has ended'))
     perception = IncludeLaunchDescription(

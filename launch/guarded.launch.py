@@ -43,10 +43,11 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Configure and activate all at once; false leaves that to a lifecycle manager'),
     ('respawn', 'true', SWITCH,
      'Start a node again when its process ends; until then the robot stands'),
+    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
-             'use_sim_time', 'autostart', 'respawn', 'log_level')
+             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'log_level')
 RESPAWN_DELAY_S = 0.5
 HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
@@ -73,7 +74,7 @@ def start(context: LaunchContext) -> list:
             parameters=[launching.parameter_file(argument, value[argument]),
                         {**parameters, **({'sources': sources} if sources else {}), **more}],
             remappings=[(own, topic) for own, topic in topics.items() if topic != own],
-            arguments=launching.log_level(context, name, value),
+            arguments=launching.node_arguments(context, name, value),
             respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
             output='screen', emulate_tty=True)
 
@@ -93,7 +94,7 @@ def start(context: LaunchContext) -> list:
             namespace=value['namespace'], parameters=[
                 {key: kept for key, kept in parameters.items() if key != 'autostart'}],
             remappings=[('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)],
-            arguments=launching.log_level(context, 'command_watchdog', value),
+            arguments=launching.node_arguments(context, 'command_watchdog', value),
             respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
             output='screen', emulate_tty=True))
     perception = IncludeLaunchDescription(

@@ -26,6 +26,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('autostart', 'true', SWITCH,
      'Configure and activate at once; false leaves that to a lifecycle manager'),
     ('respawn', 'false', SWITCH, 'Start the node again when its process ends'),
+    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 

@@ -198,7 +198,7 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     node = recorded('vjepa.launch.py', 'params_file:=cpu.yaml', 'cameras:=front, rear',
                     'device:=cuda:1', 'model_size:=base', 'num_frames:=16', 'weights:=1234',
                     'allow_random_weights:=True', 'use_sim_time:=true', 'autostart:=false',
-                    'namespace:=robot', 'log_level:=warn')['vjepa_node']
+                    'namespace:=robot', 'log_level:=warn', 'enclaves:=true')['vjepa_node']
     wanted = {'cameras': ['front', 'rear'], 'device': 'cuda:1', 'model_size': 'base',
               'num_frames': 16, 'weights': '1234', 'allow_random_weights': True,
               'use_sim_time': True, 'autostart': False, 'precision': 'fp32'}
@@ -207,6 +207,7 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     assert in_namespace(node, 'robot')
     # Of the node, and not of the libraries of ROS.
     assert node['argv'][node['argv'].index('--log-level') + 1] == 'robot.vjepa_node:=warn'
+    assert node['argv'][node['argv'].index('--enclave') + 1] == '/robot/vjepa_node'
 
 
 def test_a_camera_can_be_led_to_any_topic_also_to_a_compressed_one(recorded):

@@ -66,10 +66,10 @@ def image_topic(topic: str) -> tuple[str, bool]:
     return raw, raw != topic
 
 
-def log_level(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
-    """Arguments that set the least severity that a node logs.
+def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
+    """Arguments that set the least severity that a node logs, and its enclave if wanted.
 
-    It holds for that node alone: at debug the libraries of ROS would fill the log.
+    The severity holds for that node alone: at debug the libraries of ROS would fill the log.
 
     Parameters
     ----------
@@ -78,13 +78,14 @@ def log_level(context: LaunchContext, name: str, value: dict[str, str]) -> list[
     name
         Of the node.
     value
-        Values of all arguments by name: `namespace` and `log_level` are read.
+        Values of all arguments by name: `namespace`, `log_level` and `enclaves` are read.
     """
     namespace = value['namespace']
     if not namespace.startswith('/'):
         namespace = f"{context.launch_configurations.get('ros_namespace', '')}/{namespace}"
-    logger = '.'.join([*filter(None, namespace.split('/')), name])
-    return ['--ros-args', '--log-level', f"{logger}:={value['log_level']}"]
+    parts = [*filter(None, namespace.split('/')), name]
+    enclave = ['--enclave', f'/{"/".join(parts)}'] if is_on(value['enclaves']) else []
+    return ['--ros-args', '--log-level', f"{'.'.join(parts)}:={value['log_level']}", *enclave]
 
 
 def parameter_file(argument: str, name: str) -> ParameterFile:
@@ -181,7 +182,7 @@ def model_node(context: LaunchContext, executable: str, value: dict[str, str],
         namespace=value['namespace'],
         parameters=[parameter_file('params_file', value['params_file']), parameters],
         remappings=remappings,
-        arguments=log_level(context, executable, value),
+        arguments=node_arguments(context, executable, value),
         # What the user has set stays.
         additional_env={k: v for k, v in ENVIRONMENT.items() if k not in os.environ},
         respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
