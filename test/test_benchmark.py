@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import baselines, case, suite
+from vjepa_ros.cli.benchmark import baselines, case, compare, main, suite
 from vjepa_ros.cli.benchmark import model as benchmark_model
 from vjepa_ros.cli.benchmark.baselines import Floor
 from vjepa_ros.cli.benchmark.case import Case
@@ -109,7 +109,8 @@ def test_a_baseline_that_fails_is_told_and_the_rest_is_kept(tmp_path, monkeypatc
     '--sweep --sizes vast', '--suite cpu --json a.json', '--suite cpu --model-size large',
     '--suite cpu --baseline floor', '--suite cpu --plot a.png', '--sweep --json a.json',
     '--sweep --rows tiny', '--sweep --model-size large', '--sizes tiny', '--plot a.png',
-    '--rows tiny', '--out there', '--sweep --suite cpu')])
+    '--rows tiny', '--out there', '--sweep --suite cpu', '--compare cpu', '--compare cpu,auto',
+    '--compare cpu,cuda --device cpu', '--compare cpu,mps --json a.json')])
 def test_words_that_mean_nothing_are_refused(words, capsys, monkeypatch):
     def measured(*more):
         raise AssertionError('was measured')
@@ -119,6 +120,33 @@ def test_words_that_mean_nothing_are_refused(words, capsys, monkeypatch):
         cli.main(['benchmark', *words])
     assert end.value.code == 2
     assert words[-2].removeprefix('--').removesuffix('s') in capsys.readouterr().err
+
+
+def test_devices_are_compared_and_one_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    def measured(words, file, kept):
+        ms = {'cpu': 100.0, 'cuda': 4.0}.get(words[1])
+        if ms is None:
+            return 'no such device'
+        file.write_text(json.dumps({
+            'encode_ms': {'median': ms}, 'end_to_end_ms': {'median': 2 * ms}, 'baselines': {},
+            'configuration': {'cameras': 2}}))
+        assert words[2:] == ['--model-size', 'tiny']
+        return ''
+    monkeypatch.setattr(compare, 'run_row', measured)
+    words = ['benchmark', '--compare', 'cpu,mps,cuda', '--out', str(tmp_path), '--model-size',
+             'tiny']
+    assert cli.main(words) == 1
+    result = json.loads((tmp_path / 'compare_cpu_mps_cuda.json').read_text())
+    assert result['compared']['end to end'] == {
+        'cpu': {'ms': 200.0, 'fps': 10.0, 'factor': 1.0},
+        'cuda': {'ms': 8.0, 'fps': 250.0, 'factor': 25.0}}
+    assert 'mps: NOT MEASURED' in capsys.readouterr().out and str(tmp_path) not in str(result)
+
+
+@pytest.mark.parametrize('name', suite.SUITES)
+def test_the_rows_of_every_suite_are_command_lines(name):
+    for words in suite.suite_rows(name, '').values():
+        case.case_of(main.make_parser().parse_args(words))
 
 
 @pytest.mark.slow
@@ -133,7 +161,7 @@ def test_rows_run_alone_and_one_that_fails_leaves_the_others(tmp_path, monkeypat
     assert json.loads((tmp_path / 'cpu_good.json').read_text())['encode_ms']['runs'] == 1
     assert not stale.exists()
     text = capsys.readouterr().out
-    assert 'num_frames is 3' in text and 'FAILED: bad' in text and '1 of 2 rows' in text
+    assert 'num-frames is 3' in text and 'FAILED: bad' in text and '1 of 2 rows' in text
 
 
 def test_the_world_counts_clips_and_scenes(tmp_path, monkeypatch):

@@ -78,6 +78,32 @@ def test_what_is_imported_is_required_and_the_version_is_the_same_everywhere(set
     assert {'torch', 'numpy', 'opencv-python-headless'} <= required
 
 
+def test_each_part_of_an_installation_is_an_extra_and_a_robot_needs_none(setup_arguments):
+    extras = setup_arguments['extras_require']
+    assert {'train', 'lab', 'dev'} <= extras.keys() and all(extras.values())
+    base = {re.match(r'[\w-]+', line).group() for line in setup_arguments['install_requires']}
+    assert base <= {'torch', 'safetensors', 'rich', 'matplotlib', 'pillow', 'psutil', 'PyYAML',
+                    'numpy', 'opencv-python-headless'}
+
+
+@pytest.mark.parametrize('file', sorted((REPOSITORY / 'docker').glob('*')),
+                         ids=lambda file: file.name)
+def test_containers_use_what_the_package_has(file):
+    text = file.read_text()
+    for launch, words in re.findall(r'vjepa_ros[" ,]+(\w+\.launch\.py)((?:.|\n)*)', text):
+        source = (REPOSITORY / 'launch' / launch).read_text()
+        for name in re.findall(r'(\w+):=', words):
+            assert f"('{name}'," in source, name
+    for name in re.findall(r'(?::[=-]|:-)(\w+\.yaml)', text):
+        assert (REPOSITORY / 'config' / name).is_file()
+    if file.suffix == '.yaml':
+        for service in yaml.safe_load(text)['services'].values():
+            if 'build' in service:
+                assert (REPOSITORY / service['build']['dockerfile']).is_file()
+    elif file.stem == 'Dockerfile' and shutil.which('hadolint'):
+        run(['hadolint', file], REPOSITORY, dict(os.environ))
+
+
 def copy_of_repository(target: Path) -> Path:
     """Copy what a clone holds (no environments and build results)."""
     shutil.copytree(REPOSITORY, target, ignore=shutil.ignore_patterns(

@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name == 'model' and (args.suite or args.sweep):
         from vjepa_ros.cli.benchmark.suite import run
         return run(args, without(words, ('--sizes', '--out', '--plot')), console)
+    if name == 'model' and args.compare:
+        from vjepa_ros.cli.benchmark.compare import run
+        return run(args, without(words, ('--compare', '--out')), console)
     if name in OVER_DDS:
         if ros_problem():
             return print_error(f'cannot measure: {ros_problem()}', console)

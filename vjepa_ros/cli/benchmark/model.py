@@ -30,6 +30,7 @@ from vjepa_ros.cli.benchmark import case as cases
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, case_of, loadable, memory, option
 from vjepa_ros.cli.benchmark.clock import Contender, statistics
 from vjepa_ros.cli.benchmark.clock import measure as take_turns
+from vjepa_ros.cli.benchmark.compare import devices_of
 from vjepa_ros.cli.benchmark.suite import SUITES, suite_rows, sweep_rows
 from vjepa_ros.cli.console import positive, steps, whole
 from vjepa_ros.lab.report.measurement import process_age
@@ -69,10 +70,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help='sweep: PNG to write (default: benchmark.png in --out)')
     many.add_argument('--suite', choices=tuple(SUITES),
                       help='measure a list of configurations, each in its own process')
+    many.add_argument('--compare', default='', metavar='A,B',
+                      help='measure the same on several devices, such as cpu,mps or cpu,cuda; '
+                      'prints ms, FPS and the factor, and writes a file into --out')
     parser.add_argument('--rows', default='', metavar='A,B',
                         help='suite: only these rows')
     parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
-                        help='sweep and suite: folder of the JSON files (default: '
+                        help='sweep, suite and compare: folder of the JSON files (default: '
                         'benchmark_output)')
 
 
@@ -81,15 +85,19 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
     if args.suite:
         what, idle = '--suite, whose rows set their own options', given - SUITE_OPTIONS
+    elif args.compare:
+        what, idle = '--compare', given & {'json', 'rows', 'sizes', 'plot', 'device'}
     elif args.sweep:
         what, idle = '--sweep', given & {'json', 'rows', 'model_size'}
     else:
-        what, idle = 'neither --sweep nor --suite', given & {'sizes', 'plot', 'rows', 'out'}
+        what = 'neither --sweep, --suite nor --compare'
+        idle = given & {'sizes', 'plot', 'rows', 'out'}
     if idle:
         files = '; --out FOLDER receives a JSON file for each row' if 'json' in idle else ''
         parser.error(f'{", ".join(map(option, sorted(idle)))} has no effect with {what}{files}')
     try:
         suite_rows(args.suite, args.rows) if args.suite else sweep_rows(args.sizes, [])
+        devices_of(args.compare) if args.compare else None
     except ValueError as error:
         parser.error(str(error))
 

@@ -60,7 +60,19 @@ SUITES: dict[str, dict[str, str]] = {
     # The same on a CPU with VNNI and without instructions for bf16, where `auto` is fp32.
     'vnni': {
         'tiny': CPU_TINY, 'tiny_int8': f'{CPU_TINY} --precision int8',
-        'large8': CPU_LARGE, 'large8_int8': f'{CPU_LARGE} --precision int8'}}
+        'large8': CPU_LARGE, 'large8_int8': f'{CPU_LARGE} --precision int8'},
+    # Of machines that nobody here has: send the files in.
+    'jetson': {
+        'tiny_fp16': '--device cuda --precision fp16 --seconds 10',
+        'tiny_bf16': '--device cuda --precision bf16 --seconds 10',
+        'tiny_cameras4': '--device cuda --precision fp16 --cameras 4 --seconds 10',
+        'tiny_cpu': '--device cpu --seconds 10',
+        'large_fp16': f'{LARGE} --device cuda --precision fp16 --seconds 20'},
+    'apple': {
+        'tiny_fp32': '--device mps --precision fp32 --seconds 10',
+        'tiny_fp16': '--device mps --precision fp16 --seconds 10',
+        'tiny_cpu': '--device cpu --seconds 10',
+        'large_fp16': f'{LARGE} --device mps --precision fp16 --seconds 20'}}
 SERIES = {'encode': '#0b6bcb', 'end to end': '#15803d', 'floor': '#94a3b8',
           'hf compiled': '#d97706', 'hf eager': '#9333ea'}
 
