@@ -62,7 +62,7 @@ def results(engine, frames, geometry, cameras=('cam',)):
         show(track, frames)
     samples = perception.pending()
     return samples and perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
-                                      lambda stamp: math.nan), perception
+                                      lambda stamp: 0.0), perception
 
 
 def test_a_result_is_that_of_the_host(engine, drive):
