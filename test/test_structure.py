@@ -61,6 +61,13 @@ def test_no_folder_has_more_modules_than_a_reader_can_hold():
     assert many == {}
 
 
+def test_each_test_that_the_page_on_faults_names_exists():
+    named = set(re.findall(r'`(test_\w+)`', (ROOT / 'docs' / 'safety.md').read_text('utf-8')))
+    tests = '\n'.join(path.read_text('utf-8') for path in (ROOT / 'test').glob('test_*.py'))
+    assert len(named) > 25
+    assert {name for name in named if f'def {name}(' not in tests} == set()
+
+
 def test_the_core_works_where_there_is_no_ros():
     code = ('import sys\n'
             'for name in ("rclpy", "std_msgs", "sensor_msgs", "builtin_interfaces"):\n'
