@@ -30,10 +30,12 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('allow_random_weights', '', ['', *SWITCH],
      'Run untrained where there are no weights; every output then says so'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
+    ('view', 'false', SWITCH,
+     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',
-             'allow_random_weights', 'enclaves', 'log_level')
+             'allow_random_weights', 'enclaves', 'view', 'log_level')
 
 
 def start(context: LaunchContext) -> list:

@@ -44,10 +44,12 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('respawn', 'true', SWITCH,
      'Start a node again when its process ends; until then the robot stands'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
+    ('view', 'false', SWITCH,
+     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
-             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'log_level')
+             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'view', 'log_level')
 RESPAWN_DELAY_S = 0.5
 HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard

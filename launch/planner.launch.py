@@ -27,6 +27,8 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Configure and activate at once; false leaves that to a lifecycle manager'),
     ('respawn', 'false', SWITCH, 'Start the node again when its process ends'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
+    ('view', 'false', SWITCH,
+     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 
@@ -43,7 +45,8 @@ def start(context: LaunchContext) -> list:
     if launching.image_topic(value['image'])[1]:
         parameters['transport'] = 'compressed'
 
-    return [launching.model_node(context, 'action_planner', value, parameters, remappings)]
+    return [launching.model_node(context, 'action_planner', value, parameters, remappings),
+            *launching.viewer(value)]
 
 
 def generate_launch_description() -> LaunchDescription:

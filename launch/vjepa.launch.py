@@ -29,6 +29,8 @@ ARGUMENTS = (  # name, default, allowed values, description
      'Configure and activate at once; false leaves that to a lifecycle manager'),
     ('respawn', 'false', SWITCH, 'Start the node again when its process ends'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
+    ('view', 'false', SWITCH,
+     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 
@@ -61,7 +63,8 @@ def start(context: LaunchContext) -> list:
         if launching.image_topic(topic)[1]:
             parameters[f'{name}.transport'] = 'compressed'
 
-    return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras))]
+    return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras)),
+            *launching.viewer(value)]
 
 
 def generate_launch_description() -> LaunchDescription:

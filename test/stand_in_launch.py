@@ -51,7 +51,8 @@ def modules() -> dict[str, ModuleType]:
         'launch': {'LaunchContext': SimpleNamespace, 'LaunchDescription': Entity,
                    'logging': SimpleNamespace(get_logger=logging.getLogger)},
         'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Entity,
-                           'IncludeLaunchDescription': Include, 'Shutdown': Entity},
+                           'IncludeLaunchDescription': Include, 'Shutdown': Entity,
+                           'ExecuteProcess': Entity},
         'launch.launch_description_sources': {'PythonLaunchDescriptionSource': Entity},
         'launch.substitutions': {'LaunchConfiguration': Entity,
                                  'PathJoinSubstitution': Entity, 'ThisLaunchFileDir': Entity},
@@ -101,6 +102,8 @@ def parameters(source: Any, folder: Path) -> str:
 def command(node: Entity, folder: Path) -> list[str]:
     """The command that starts a node."""
     named = node.named
+    if 'cmd' in named:
+        return named['cmd']
     program = Path(get_package_prefix(named['package'])) / 'lib/vjepa_ros' / named['executable']
     words = [str(program), *named['arguments'], '--ros-args', '-r', f"__node:={named['name']}"]
     if named['namespace']:

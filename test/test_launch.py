@@ -256,6 +256,14 @@ def test_the_demo_starts_camera_and_node_together(recorded):
     assert all(in_namespace(result[name], 'robot') for name in ('camera_source', 'vjepa_node'))
 
 
+@pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
+def test_every_launch_file_opens_the_viewer_when_asked(recorded, file):
+    python = Path(sys.executable).name
+    got = recorded(file.name, 'view:=true')[python]
+    assert got['argv'] == ['-m', 'vjepa_ros', 'view']
+    assert python not in recorded(file.name)
+
+
 def test_the_planner_is_started_as_its_arguments_say(recorded):
     node = recorded('planner.launch.py', 'image:=/arm/image/compressed', 'goal:=/goal/compressed',
                     'state:=/arm/pose', 'weights:=1234', 'action_space:=twist',

@@ -157,6 +157,31 @@ def show_window(bgr: np.ndarray) -> bool:
     return key not in QUIT_KEYS and cv2.getWindowProperty(TITLE, cv2.WND_PROP_VISIBLE) >= 1
 
 
+def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate_hz: float,
+         latency_ms: float) -> np.ndarray:
+    """Return the overlay (BGR) of a result, or of the newest frame while the clip fills.
+
+    Parameters
+    ----------
+    detector, source
+        Where the result and its frames come from.
+    result
+        None while the first clip fills.
+    rate_hz, latency_ms
+        Rate of the frames and age of the result, NaN unknown.
+    """
+    track, engine = detector.track, detector.engine
+    status = OverlayStatus(
+        camera='', model=engine.config.model_size, device=str(engine.choice.device),
+        fill=track.ring.fill, num_frames=track.config.num_frames, rate_in_hz=rate_hz,
+        latency_ms=latency_ms, untrained=not engine.report.trained,
+        focal_px=source.intrinsics[0] if source.intrinsics else None)
+    if result is None:
+        return draw_overlay(track.image, None, Layers(view=track.view), status)
+    return draw_overlay(result.image, result.assessment,
+                        Layers(result.moves, result.looming, result.view), status)
+
+
 class Watch:
     """One source, one detector, and the records for the report.
 
@@ -204,7 +229,7 @@ class Watch:
             self.status.phase = 'filling the first clip'
         else:
             self._note(newest, result, latency_ms)
-        overlay = self._draw(result, latency_ms)
+        overlay = draw(self.detector, self.source, result, self._rate(), latency_ms)
         self._keep(newest.stamp_ns, overlay)
         return overlay
 
@@ -221,19 +246,6 @@ class Watch:
             sides[region.side] = min(region.time_to_contact, sides.get(region.side, math.inf))
         self.status.sides = sides
         self.status.add(Point((frame.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
-
-    def _draw(self, result: Result | None, latency_ms: float) -> np.ndarray:
-        track, engine = self.detector.track, self.detector.engine
-        focal = self.source.intrinsics[0] if self.source.intrinsics else None
-        status = OverlayStatus(
-            camera='', model=engine.config.model_size, device=str(engine.choice.device),
-            fill=track.ring.fill, num_frames=track.config.num_frames,
-            rate_in_hz=self._rate(), latency_ms=latency_ms, untrained=not engine.report.trained,
-            focal_px=focal)
-        if result is None:
-            return draw_overlay(track.image, None, Layers(view=track.view), status)
-        return draw_overlay(result.image, result.assessment,
-                            Layers(result.moves, result.looming, result.view), status)
 
     def _keep(self, stamp_ns: int, overlay: np.ndarray) -> None:
         path = self._folder / f'{self._frames:09d}.jpg'

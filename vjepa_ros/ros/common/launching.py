@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription, logging
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
@@ -187,3 +188,17 @@ def model_node(context: LaunchContext, executable: str, value: dict[str, str],
         additional_env={k: v for k, v in ENVIRONMENT.items() if k not in os.environ},
         respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
         output='screen', emulate_tty=True)
+
+
+def viewer(value: dict[str, str]) -> list:
+    """
+    Start `vjepa-ros view` where the argument `view` is on; the log has its address.
+
+    Parameters
+    ----------
+    value
+        Values of all arguments by name.
+    """
+    if not is_on(value['view']):
+        return []
+    return [ExecuteProcess(cmd=[sys.executable, '-m', 'vjepa_ros', 'view'], output='screen')]

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What `vjepa-ros view` shows, from a video, from running nodes and from a bag."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, browsing
+
+from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.view import link
+from vjepa_ros.viewer.topics import Topics, published
+
+NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
+                           reason="rerun-sdk is not installed (the extra 'view')")
+CLOUD, IMAGE = 'sensor_msgs/msg/PointCloud2', 'sensor_msgs/msg/Image'
+ARRAY = 'diagnostic_msgs/msg/DiagnosticArray'
+
+
+def test_without_rerun_the_remedy_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'rerun', None)
+    assert cli.main(['view', 'synthetic']) == 1
+    assert re.fullmatch(r'.*pip install rerun-sdk.*\n', capsys.readouterr().out)
+
+
+@NEEDS
+def test_a_port_that_is_taken_is_named(capsys):
+    with socket.socket() as taken:
+        taken.bind(('', 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert cli.main(['view', 'synthetic', '--data-port', port]) == 1
+    assert f'--data-port {port}' in capsys.readouterr().out
+
+
+def test_a_browser_elsewhere_reads_from_where_the_page_comes_from():
+    assert link('robot', 9090, 9876) == (
+        'http://robot:9090/?url=rerun%2Bhttp%3A%2F%2Frobot%3A9876%2Fproxy')
+
+
+@pytest.mark.parametrize(('image', 'read', 'found'), [
+    ('/r/front/image_raw', (), 'front'), ('/r/color', ('/r/color', '/r/odom'), 'front'),
+    ('/r/color', (), None), ('/front/image_raw', (), None)])
+def test_the_pictures_of_a_camera_are_found(image, read, found):
+    topics = {'/r/node/front/assessment': CLOUD, image: IMAGE, '/r/odom': 'nav_msgs/msg/Odometry',
+              '/r/node/front/overlay/compressed': 'sensor_msgs/msg/CompressedImage',
+              '/other/state': 'std_msgs/msg/String', '/guard/state': ARRAY}
+    got = published(topics, {'r/node': read}.__getitem__)
+    assert got.pop(image, ('', None))[1] == found
+    assert got == {'/r/node/front/assessment': ('assessment', 'front'), '/guard/state': (
+        'state', ''), '/r/node/front/overlay/compressed': ('overlay/compressed', 'front')}
+
+
+class Kept:
+    """Stands for a recording: what was logged, by path."""
+
+    def __init__(self):
+        self.logged, self.time, self.layouts = {}, None, 0
+
+    def set_time(self, name, **value):
+        self.time = value
+
+    def log(self, path, what, static=False):
+        self.logged.setdefault(path, []).append(what)
+
+    def send_blueprint(self, blueprint):
+        self.layouts += 1
+
+
+def numbers(batch):
+    """The numbers of a component."""
+    values = np.array(batch.as_arrow_array().to_pylist(), float)
+    return values.reshape(len(values), -1)
+
+
+@NEEDS
+def test_arrows_stand_on_their_cells_and_unknown_ones_are_left_out():
+    from vjepa_ros.perception.collision import Optics
+    from vjepa_ros.perception.looming_cells import LoomingCells
+    from vjepa_ros.viewer.rerun_log import ARROW_S, RerunLog
+
+    kept = Kept()
+    row = np.array([[0.1, 0.2, 0.5, 0.1, 1.0, 1.0, 0.0, 0.05, 0.1],
+                    [0.0, 0.0, np.nan, 0.1, 1.0, 1.0, 0.0, 0.0, 0.0],
+                    [0.0, 0.0, 0.5, 0.1, 0.1, 1.0, 0.0, 0.0, 0.0]], np.float32)
+    RerunLog(kept, live=False).cells('front', LoomingCells(*row.T),
+                                     Optics(100.0, 200.0, 320.0, 240.0, False))
+    (arrows,) = kept.logged['cameras/front/image/looming']
+    np.testing.assert_allclose(numbers(arrows.origins), [(330.0, 280.0)], rtol=1e-6)
+    np.testing.assert_allclose(numbers(arrows.vectors), [(5.0 * ARROW_S, 20.0 * ARROW_S)],
+                               rtol=1e-6)
+
+
+@NEEDS
+@pytest.mark.ros
+def test_messages_become_levels_boxes_plots_and_states():
+    pytest.importorskip('rclpy')
+    from diagnostic_msgs.msg import DiagnosticArray
+    from test_read import REGIONS, SEEN, STAMP, over_the_wire, sent
+
+    from vjepa_ros.perception.types import Level
+    from vjepa_ros.ros.common.diagnostics import WARN, status
+    from vjepa_ros.ros.common.message_conversion import (
+        cloud,
+        image,
+        make_header,
+        pack_regions,
+    )
+    from vjepa_ros.viewer.rerun_log import RerunLog
+
+    kept, header = Kept(), make_header(STAMP, 'optical')
+    topics = Topics(RerunLog(kept, live=True))
+    topics.what = published({
+        '/node/front/assessment': CLOUD, '/node/front/obstacles': CLOUD, '/guard/state': ARRAY,
+        '/front/image_raw': IMAGE, '/node/front/motion_map': IMAGE})
+    for level in (Level.CLEAR, Level.CLEAR, Level.DANGER):
+        topics.take('/node/front/assessment', sent(replace(SEEN, level=level)))
+    assert kept.time == {'timestamp': np.datetime64(STAMP, 'ns')}
+    topics.take('/node/front/obstacles', over_the_wire(cloud(header, pack_regions(REGIONS))))
+    topics.take('/front/image_raw', image(header, np.zeros((4, 6, 3), np.uint8), 'rgb8'))
+    topics.take('/node/front/motion_map', image(header, np.full((2, 2), np.nan, np.float32),
+                                                '32FC1'))
+    topics.take('/guard/state', DiagnosticArray(header=header, status=[
+        status('guard: guard', WARN, 'stopped: front: DANGER',
+               {'action': 'stopped', 'asked.vx': '0.500', 'sent.vx': '0.000'})]))
+    states = [one.state.as_arrow_array().to_pylist() for one in kept.logged['states/front'][1:]]
+    assert states == [['clear'], ['danger']]
+    assert len(kept.logged['plots/contact/front']) == 3
+    assert len(numbers(kept.logged['cameras/front/image/regions'][0].half_sizes)) == len(REGIONS)
+    assert {'cameras/front/image', 'cameras/front/maps/motion_map', 'states/guard', 'log/guard',
+            'plots/speeds/guard/asked', 'plots/speeds/guard/sent'} <= kept.logged.keys()
+    topics.take('/front/image_raw', image(header, np.zeros((4, 6, 1), np.uint8), 'odd'))
+    assert "'/front/image_raw'" in topics.problem and 'odd' in topics.problem
+
+
+def rows(path: Path) -> Counter[str]:
+    """How often each entity of a saved recording was logged."""
+    import rerun as rr  # pyright: ignore[reportMissingImports]
+
+    found: Counter[str] = Counter()
+    for chunk in rr.chunk.RrdReader(str(path)).stream().to_chunks():
+        found[chunk.entity_path] += chunk.num_rows
+    return found
+
+
+@NEEDS
+def test_a_video_is_assessed_and_saved(tmp_path):
+    out = tmp_path / 'out.rrd'
+    assert cli.main(['view', 'synthetic', '--rate', '5', '--clip-fps', '5', '--max-seconds', '2',
+                     '--device', 'cpu', '--save', str(out)]) == 0
+    found = rows(out)
+    assert found['/cameras/camera/image'] == found['/cameras/camera/overlay'] >= 10
+    for path in ('cameras/camera/image/looming', 'cameras/camera/image/regions', 'states/camera',
+                 'cameras/camera/maps/motion_map', 'cameras/camera/maps/looming_map',
+                 'plots/contact/camera', 'plots/timings/camera/encode'):
+        assert found[f'/{path}'] > 0, path
+
+
+def record(folder: Path) -> None:
+    """Write a bag of a camera, an assessment a second, and a guard."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from rclpy.serialization import serialize_message
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    from test_read import SEEN, STAMP, sent
+
+    from vjepa_ros.ros.common.diagnostics import OK, status
+    from vjepa_ros.ros.common.message_conversion import image, make_header
+
+    store, picture = get_typestore(Stores.ROS2_HUMBLE), np.zeros((48, 64, 3), np.uint8)
+    with Writer(folder, version=8) as bag:
+        topics = {name: bag.add_connection(name, kind, typestore=store) for name, kind in (
+            ('/camera/image_raw', IMAGE), ('/node/camera/assessment', CLOUD), ('/g/state', ARRAY))}
+        for second in range(5):
+            at = STAMP + second * 10**9
+            header = make_header(at, 'optical')
+            for name, msg in (
+                    ('/camera/image_raw', image(header, picture + 40 * second, 'rgb8')),
+                    ('/node/camera/assessment', sent(replace(SEEN, stamp_ns=at))),
+                    ('/g/state', DiagnosticArray(header=header, status=[
+                        status('g: guard', OK, 'free', {'action': 'free'})]))):
+                bag.write(topics[name], at, serialize_message(msg))
+
+
+@NEEDS
+@pytest.mark.ros
+def test_a_bag_is_shown_as_it_was_recorded(tmp_path):
+    pytest.importorskip('rclpy')
+    pytest.importorskip('rosbags')
+    record(tmp_path / 'bag')
+    out = tmp_path / 'out.rrd'
+    assert cli.main(['view', str(tmp_path / 'bag'), '--save', str(out)]) == 0
+    found = rows(out)
+    assert found['/cameras/camera/image'] == found['/plots/contact/camera'] == 5
+    assert found['/states/camera'] == found['/states/g'] == 2       # with their colours
+
+
+@NEEDS
+@pytest.mark.ros
+def test_running_nodes_are_shown_with_the_pictures_of_a_remapped_camera(tmp_path, monkeypatch):
+    pytest.importorskip('rclpy')
+    from guard_rig import GUARD, QUICK
+    from node_fixtures import NODE, SMALL, Camera
+    from ros_harness import ros_session
+    from scenes import texture
+
+    out, still = tmp_path / 'out.rrd', texture((160, 120))
+    with ros_session() as ros, ros.compose(
+            NODE, {**SMALL, 'autostart': True}, {'camera/image_raw': '/robot/color'}), \
+            ros.compose(GUARD, QUICK), \
+            Camera(ros, '/robot/color', picture=lambda i: np.roll(still, i, 1), rate=10.0):
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(ros.domain_id))
+        assert cli.main(['view', '--save', str(out), '--max-seconds', '12']) == 0
+    found = rows(out)
+    for path in ('cameras/camera/image', 'cameras/camera/overlay', 'cameras/camera/image/looming',
+                 'cameras/camera/maps/looming_map', 'states/camera', 'states/collision_guard',
+                 'states/vjepa_node', 'plots/timings/camera/encode',
+                 'plots/scores/camera/motion_score'):
+        assert found[f'/{path}'] > 0, path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('', 0))
+        return probe.getsockname()[1]
+
+
+@NEEDS
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason='there is no Chromium')
+def test_a_browser_shows_picture_and_plot_without_errors(tmp_path):
+    from ros_harness import NodeProcess
+
+    ports = ['--port', str(free_port()), '--data-port', str(free_port())]
+    served = NodeProcess([sys.executable, '-m', 'vjepa_ros', 'view', 'synthetic', '--rate', '5',
+                          '--clip-fps', '5', '--max-seconds', '4', '--device', 'cpu', *ports],
+                         dict(os.environ))
+    try:
+        text = served.wait_for_output('the source has ended')
+        with browsing(re.search(r'browser elsewhere: (\S+)', text)[1], tmp_path) as page:
+            picture = page.wait_for(complete)
+            assert page.errors() == []
+            shot = os.environ.get('VJEPA_ROS_SHOT')
+            if shot:
+                import cv2
+
+                cv2.imwrite(shot, picture)
+        assert complete(picture), 'no picture or no plot'
+        served.terminate_and_check()
+    finally:
+        served.close()
+
+
+def complete(picture: np.ndarray) -> bool:
+    """Whether the picture of the camera and a line of a plot are there.
+
+    Colours are rare in the frame of the viewer.
+    """
+    height, width = picture.shape[:2]
+    colour = np.ptp(picture.astype(int), axis=2) > 40
+    camera = colour[height // 12:height // 2, :width // 3]
+    plot = colour[height * 55 // 100:height * 76 // 100, width * 3 // 4:]
+    return bool(camera.mean() > 0.1 and plot.sum() > 100)

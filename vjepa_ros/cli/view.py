@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Show cameras, overlays, maps, looming, levels and states in Rerun, also in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from rich.console import Console
+
+from vjepa_ros.cli.console import positive, print_error, whole
+from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
+from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.runtime.device import DeviceError
+from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
+from vjepa_ros.viewer.topics import Topics, published
+
+if TYPE_CHECKING:
+    from vjepa_ros.viewer.rerun_log import RerunLog
+
+WEB_PORT, DATA_PORT = 9090, 9876
+MEMORY = '1GiB'          # that the server keeps for browsers that come later
+LOOK_S = 0.5             # between two looks at the list of topics
+SILENT_S = 10.0          # after which it says that nobody publishes
+REMEDY = ("Rerun is missing: pip install rerun-sdk (the extra 'view' of this package), on this "
+          'or on any other computer of the ROS domain')
+
+
+def address() -> str:
+    """Return the address of this computer in its network, or its name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(('192.0.2.1', 9))      # of documentation: no packet is sent
+            return probe.getsockname()[0]
+        except OSError:
+            return socket.gethostname()
+
+
+def link(host: str, web_port: int, data_port: int) -> str:
+    """Return what a browser opens to see the recording that is served on these ports."""
+    data = quote(f'rerun+http://{host}:{data_port}/proxy', safe='')
+    return f'http://{host}:{web_port}/?url={data}'
+
+
+def check_ports(args: argparse.Namespace) -> None:
+    """Raise ValueError, naming the option, where a port is taken."""
+    for option, port in (('--port', args.port), ('--data-port', args.data_port)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(('', port))
+            except OSError as error:
+                raise ValueError(f'{option} {port} cannot be opened ({error.strerror}): another '
+                                 'viewer may run; choose another port') from error
+
+
+@contextmanager
+def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterator[RerunLog]:
+    """Yield a log into a file, or into the web viewer, which is served until the block ends."""
+    import rerun as rr  # pyright: ignore[reportMissingImports] an extra
+
+    from vjepa_ros.viewer.rerun_log import RerunLog
+
+    stream: Any = rr.RecordingStream('vjepa_ros')
+    try:
+        if args.save:
+            stream.save(args.save)
+        else:
+            check_ports(args)
+            # The page may come from any name of this computer, but only from its own port.
+            stream.serve_grpc(grpc_port=args.data_port, server_memory_limit=MEMORY,
+                              cors_allow_origin=[f'http://*:{args.port}'])
+            rr.serve_web_viewer(web_port=args.port, open_browser=False)
+            for host, where in (('localhost', 'here'), (address(), 'elsewhere')):
+                console.print(f'in a browser {where}: {link(host, args.port, args.data_port)}',
+                              highlight=False, soft_wrap=True)
+        yield RerunLog(stream, live)
+    finally:
+        stream.flush()
+        stream.disconnect()
+
+
+def perceive(args: argparse.Namespace, console: Console) -> int:
+    """Run the perception on a source without ROS and show it."""
+    from vjepa_ros.cli.watch import Feed
+    from vjepa_ros.detector import ObstacleDetector
+
+    with open_source(args.source, PlayOptions(rate=args.rate, topic=args.topic)) as source, \
+            recording(args, console, live=not args.save) as log, \
+            ObstacleDetector(args.model_size, device=args.device, weights=args.weights,
+                             clip_fps=args.clip_fps,
+                             max_frame_gap=max(1.0, 2.5 / source.rate_hz)
+                             if source.rate_hz > 0 else 1.0) as detector:
+        if source.intrinsics is not None:
+            detector.set_intrinsics(*source.intrinsics)
+        console.print(f'{source.name}: {detector.engine.config.model_size} on '
+                      f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
+        begin = None
+        for frames in Feed(source, source.live or not args.save):
+            begin = frames[0].stamp_ns if begin is None else begin
+            show(log, detector, source, frames)
+            if args.max_seconds and frames[-1].stamp_ns - begin > args.max_seconds * 1e9:
+                break
+        return stay(args, console)
+
+
+def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
+    """Take frames, assess the newest, and log it."""
+    from vjepa_ros.cli.watch import draw
+    from vjepa_ros.perception.looming_cells import LoomingCells
+
+    start, newest = time.perf_counter(), frames[-1]
+    for frame in frames:
+        detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
+    result = detector.result()
+    took_ms = (time.perf_counter() - start) * 1e3
+    log.at(newest.stamp_ns)
+    camera = 'camera'
+    log.picture(camera, newest.rgb)
+    log.picture(camera, draw(detector, source, result, source.rate_hz, took_ms)[..., ::-1],
+                'overlay')
+    if result is None:
+        return
+    log.assessment(camera, result.assessment)
+    log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
+    log.regions(camera, result.assessment.regions)
+    optics = detector.track.optics()
+    log.cells(camera, LoomingCells.of(result, optics), optics)
+    for name in ('motion_map', 'moving_map', 'looming_map'):
+        grid = getattr(result, name)
+        if grid is not None:
+            log.map(camera, name, grid)
+
+
+def replay(args: argparse.Namespace, console: Console, bag: Any) -> int:
+    """Show what nodes said when a bag was recorded."""
+    with recording(args, console, live=False) as log:
+        topics = Topics(log)
+        topics.what = published(bag.topics)
+        console.print(f"'{args.source}': as it was recorded", highlight=False, soft_wrap=True)
+        for topic, msg in bag.messages(topics.what):
+            topics.take(topic, msg)
+        tell(topics, console)
+        return stay(args, console)
+
+
+def listen(args: argparse.Namespace, console: Console) -> int:
+    """Show what nodes of the ROS domain say, until Ctrl-C."""
+    from vjepa_ros.ros.listener import Listener
+
+    with Listener('vjepa_ros_view') as ros, recording(args, console, live=True) as log:
+        topics, begin, said = Topics(log), time.monotonic(), False
+        while not args.max_seconds or time.monotonic() - begin < args.max_seconds:
+            there = ros.topics()
+            topics.what = published(there, ros.read_by)
+            for topic in topics.what:
+                ros.subscribe(topic, there[topic], topics.take)
+            if not said and not topics.what and time.monotonic() - begin > SILENT_S:
+                said = True
+                print_error(f'vjepa-ros view: no node of this package publishes in ROS domain '
+                            f'{ros.domain_id} yet; waiting', console)
+            ros.spin(LOOK_S)
+            tell(topics, console)
+        return 0
+
+
+def tell(topics: Topics, console: Console) -> None:
+    """Print what could not be shown."""
+    if topics.problem:
+        print_error(f'vjepa-ros view: {topics.problem}', console)
+        topics.problem = ''
+
+
+def stay(args: argparse.Namespace, console: Console) -> int:
+    """Serve until Ctrl-C what was shown; return at once when it was saved."""
+    if args.save:
+        console.print(f'wrote {args.save}', highlight=False, soft_wrap=True)
+        return 0
+    console.print('the source has ended; Ctrl-C ends the viewer')
+    while True:
+        time.sleep(1.0)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Choose where the pictures come from: ROS, what a bag recorded, or the perception."""
+    if not args.source:
+        problem = ros_problem()
+        return print_error(f'vjepa-ros view: {problem}; a video or bag needs no ROS: vjepa-ros '
+                           'view SOURCE', console) if problem else listen(args, console)
+    if not args.perceive:
+        from vjepa_ros.viewer.bag import opened
+
+        with opened(args.source) as bag:
+            if bag is not None and published(bag.topics):
+                return replay(args, console, bag)
+    return perceive(args, console)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros view', description=__doc__)
+    parser.add_argument('source', metavar='SOURCE', nargs='?', default='',
+                        help=f'nothing: the running nodes; or {SUPPORTED}. A bag with outputs of '
+                        'the nodes is shown as it was recorded')
+    parser.add_argument('--perceive', action='store_true', help='run the perception on the '
+                        'pictures of a bag also where it holds outputs of the nodes')
+    parser.add_argument('--save', type=Path, metavar='FILE.rrd', help='write a recording for '
+                        '`rerun FILE.rrd` instead of serving the web viewer')
+    parser.add_argument('--port', type=whole(1024, 65535), default=WEB_PORT, metavar='N',
+                        help='port of the web viewer (default: %(default)s)')
+    parser.add_argument('--data-port', type=whole(1024, 65535), default=DATA_PORT, metavar='N',
+                        help='port that the viewer reads from (default: %(default)s)')
+    parser.add_argument('--max-seconds', type=positive, metavar='S',
+                        help='stop after this much time of the source')
+    parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
+    parser.add_argument('--rate', type=positive, metavar='HZ', help='frames per second of a '
+                        'source')
+    parser.add_argument('--clip-fps', type=positive, default=4.0, metavar='HZ',
+                        help='rate at which clips are sampled (default: %(default)g)')
+    parser.add_argument('--weights', default='', metavar='FILE',
+                        help='checkpoint of the encoder (default: the bundled weights)')
+    parser.add_argument('--model-size', default=EngineConfig.model_size)
+    parser.add_argument('--device', default=EngineConfig.device,
+                        help='auto, cpu, cuda, cuda:N or mps')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 at the end of a saved source, and after Ctrl-C."""
+    args, console = make_parser().parse_args(argv), Console()
+    end_like_ctrl_c()
+    try:
+        return run(args, console)
+    except ModuleNotFoundError as error:
+        if error.name != 'rerun':
+            raise
+        return print_error(f'vjepa-ros view: {REMEDY}', console)
+    except (SourceError, WeightsError, DeviceError, ValueError, OSError, RuntimeError) as error:
+        return print_error(f'vjepa-ros view: {error}', console)
+    except KeyboardInterrupt:
+        return 0

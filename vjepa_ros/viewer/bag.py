@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Read the messages that a rosbag2 recording holds, with the `rosbags` library, without ROS."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vjepa_ros.sources.bag import BAG_SUFFIXES, bag_files, is_bag_folder, parsing
+from vjepa_ros.sources.base import SourceError
+
+
+class Bag:
+    """An open recording.
+
+    Parameters
+    ----------
+    reader
+        A ``rosbags.highlevel.AnyReader``.
+    name
+        For errors.
+
+    Attributes
+    ----------
+    topics
+        Type by name.
+    """
+
+    def __init__(self, reader: Any, name: str) -> None:
+        self._reader, self._name = reader, name
+        self.topics = {c.topic: c.msgtype for c in reader.connections}
+
+    def messages(self, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Yield topic and message, in the order of recording."""
+        wanted = [c for c in self._reader.connections if c.topic in topics]
+        messages = self._reader.messages(connections=wanted)
+        while True:
+            with parsing(f"bag '{self._name}' cannot be read"):
+                found = next(messages, None)
+                if found is None:
+                    return
+                connection, _, raw = found
+                message = self._reader.deserialize(raw, connection.msgtype)
+            yield connection.topic, message
+
+
+@contextmanager
+def opened(spec: str) -> Iterator[Bag | None]:
+    """Yield the recording at a path; None where there is none.
+
+    Raises
+    ------
+    SourceError
+        When it cannot be opened.
+    """
+    path = Path(spec).expanduser()
+    if not ((path.suffix in BAG_SUFFIXES and path.is_file())
+            or (path.is_dir() and is_bag_folder(path))):
+        yield None
+        return
+    try:
+        highlevel = importlib.import_module('rosbags.highlevel')
+        typesys = importlib.import_module('rosbags.typesys')
+    except ImportError as error:
+        raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
+                          f'(pip install rosbags): {error}') from error
+    with parsing(f"bag '{path}' cannot be opened"):
+        reader = highlevel.AnyReader(
+            bag_files(path), default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
+        reader.open()
+    try:
+        yield Bag(reader, str(path))
+    finally:
+        reader.close()

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Write pictures, maps, looming, assessments and states into a Rerun recording.
+
+Needs the Python package ``rerun-sdk`` (https://rerun.io), the extra ``view`` of this package.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+import cv2
+import numpy as np
+
+from vjepa_ros.perception.collision import Optics
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.types import Assessment, Region
+from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, SLOW_RATE
+from vjepa_ros.visualization.panel import LEVEL_COLORS
+
+rr: Any = import_module('rerun')
+rrb: Any = import_module('rerun.blueprint')
+
+TIME = 'time'
+EPOCH_NS = 10**17        # earlier stamps (before 1973) count from the start of a source
+ARROW_S = 0.5            # an arrow shows where a cell will be after this time
+MIN_CONFIDENCE = 0.2     # of a cell that gets an arrow
+STILL = (150, 150, 150)  # of what does not come nearer
+REGION_COLORS = {True: (229, 48, 48), False: (255, 180, 60)}   # on course, and passing by
+CONTACT_SHOWN_S = 10.0
+SCORES = ('collision_probability', 'collision_if_ahead', 'motion_score', 'obstacle_score')
+MAPS = {'motion_map': 1.0, 'moving_map': 1.0, 'looming_map': 1.0}   # name: end of the colours
+QUALITY = 85
+
+
+class RerunLog:
+    """One recording of any number of cameras and nodes.
+
+    Cameras and nodes are added when they are first heard of; the layout of the viewer follows.
+
+    Parameters
+    ----------
+    recording
+        A ``rerun.RecordingStream``.
+    live
+        Whether the viewer follows the newest moment.
+    """
+
+    def __init__(self, recording: Any, live: bool) -> None:
+        self.recording, self._live = recording, live
+        self._cameras: dict[str, set[str]] = {}        # with the names of their maps
+        self._last: dict[str, str] = {}
+        self._parts: set[str] = set()
+
+    def at(self, stamp_ns: int) -> None:
+        """Set the time [ns] of what is logged next."""
+        if stamp_ns > EPOCH_NS:
+            self.recording.set_time(TIME, timestamp=np.datetime64(stamp_ns, 'ns'))
+        else:
+            self.recording.set_time(TIME, duration=np.timedelta64(stamp_ns, 'ns'))
+
+    def picture(self, camera: str, image: np.ndarray | bytes, name: str = 'image') -> None:
+        """Log a picture: RGB (H, W, 3) uint8, or a file of JPEG or PNG.
+
+        ``name`` is 'image', or 'overlay'.
+        """
+        if isinstance(image, np.ndarray):
+            image = cv2.imencode('.jpg', image[..., ::-1],
+                                 [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+        kind = 'image/png' if image[:4] == b'\x89PNG' else 'image/jpeg'
+        self._add_camera(camera)
+        self._log(f'cameras/{camera}/{name}', rr.EncodedImage(contents=image, media_type=kind))
+
+    def map(self, camera: str, name: str, grid: np.ndarray) -> None:
+        """Log one of `MAPS` (Hp, Wp); NaN is unknown."""
+        self._add_camera(camera, name)
+        self._log(f'cameras/{camera}/maps/{name}', rr.DepthImage(
+            np.nan_to_num(grid, nan=0.0), colormap='turbo', depth_range=(0.0, MAPS[name])))
+
+    def cells(self, camera: str, cells: LoomingCells, optics: Optics) -> None:
+        """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer.
+
+        Parameters
+        ----------
+        camera
+            Its name.
+        cells
+            What was measured.
+        optics
+            Of the source image.
+        """
+        known = (np.isfinite(cells.rate) & np.isfinite(cells.drift_across)
+                 & (cells.confidence >= MIN_CONFIDENCE))
+        focal = np.array((optics.fx, optics.fy))
+        at = np.stack((cells.across, cells.down), -1)[known] * focal + (optics.cx, optics.cy)
+        drift = np.stack((cells.drift_across, cells.drift_down), -1)[known] * focal
+        self._add_camera(camera)
+        self._log(f'cameras/{camera}/image/looming', rr.Arrows2D(
+            origins=at, vectors=drift * ARROW_S, colors=_colors(cells.rate[known]),
+            radii=rr.Radius.ui_points(1.0)))
+
+    def regions(self, camera: str, regions: Iterable[Region]) -> None:
+        """Log boxes of what comes nearer, with their time to contact."""
+        found = list(regions)
+        self._add_camera(camera)
+        self._log(f'cameras/{camera}/image/regions', rr.Boxes2D(
+            array=np.array([(r.x, r.y, r.width, r.height) for r in found]).reshape(-1, 4),
+            array_format=rr.Box2DFormat.XYWH,
+            labels=[f'{r.time_to_contact:.1f} s' + ('' if r.on_course else ', passes')
+                    for r in found], colors=[REGION_COLORS[r.on_course] for r in found]))
+
+    def assessment(self, camera: str, a: Assessment) -> None:
+        """Log level, time to contact and scores; unknown values are gaps."""
+        self._add_camera(camera)
+        contact = a.time_to_contact if math.isfinite(a.time_to_contact) else math.nan
+        self._scalar(f'plots/contact/{camera}', contact)
+        for name in SCORES:
+            self._scalar(f'plots/scores/{camera}/{name}', getattr(a, name))
+        self._scalar(f'plots/timings/{camera}/latency', a.latency_ms)
+        self._change(f'states/{camera}', a.level.name.lower())
+
+    def stages(self, camera: str, stages_ms: Mapping[str, float]) -> None:
+        """Log the times of stages [ms]."""
+        for name, ms in stages_ms.items():
+            self._scalar(f'plots/timings/{camera}/{name}', ms)
+
+    def state(self, node: str, state: str, reason: str) -> None:
+        """Log the state of a node, and its reason where more than its numbers changes."""
+        self._change(f'states/{node}', state)
+        words = re.sub(r'[\d.]+', '', reason)
+        if self._last.get(f'log/{node}') != words:
+            self._last[f'log/{node}'] = words
+            self._add('log')
+            self._log(f'log/{node}', rr.TextLog(f'{node}: {reason}'))
+
+    def speed(self, node: str, name: str, ahead: float) -> None:
+        """Log a speed [m/s] that was ``asked`` of a node, or ``sent`` by it."""
+        self._add('speeds')
+        self._scalar(f'plots/speeds/{node}/{name}', ahead)
+
+    def _scalar(self, path: str, value: float) -> None:
+        self._log(path, rr.Scalars(float(value)))
+
+    def _change(self, path: str, state: str) -> None:
+        if path not in self._last:
+            colors = {level.name.lower(): color[::-1] for level, color in LEVEL_COLORS.items()}
+            self._log(path, rr.StateConfiguration(values=list(colors), colors=list(
+                colors.values())), static=True)
+        if self._last.get(path) != state:
+            self._last[path] = state
+            self._log(path, rr.StateChange(state=state))
+
+    def _log(self, path: str, what: Any, static: bool = False) -> None:
+        self.recording.log(path, what, static=static)
+
+    def _add_camera(self, camera: str, name: str = '') -> None:
+        maps = self._cameras.get(camera)
+        if maps is None or (name and name not in maps):
+            self._cameras.setdefault(camera, set()).update({name} - {''})
+            self.recording.send_blueprint(self.blueprint())
+
+    def _add(self, part: str) -> None:
+        if part not in self._parts:
+            self._parts.add(part)
+            self.recording.send_blueprint(self.blueprint())
+
+    def blueprint(self) -> Any:
+        """Return the layout: pictures above, then plots, then states."""
+        pictures = [rrb.Spatial2DView(origin=f'cameras/{camera}/image', name=camera)
+                    for camera in self._cameras]
+        detail = [view for camera, maps in self._cameras.items() for view in (
+            rrb.Spatial2DView(origin=f'cameras/{camera}/overlay', name=f'{camera} overlay'),
+            *(rrb.Spatial2DView(origin=f'cameras/{camera}/maps/{name}',
+                                name=f'{camera} {name.replace("_", " ")}')
+              for name in sorted(maps)))]
+        alone = len(self._cameras) == 1
+        shown = rrb.Horizontal(*pictures, *detail[:1], rrb.Vertical(*detail[1:]),
+                               column_shares=[4, 4, 2]) if alone and len(detail) > 1 else \
+            rrb.Horizontal(rrb.Grid(*pictures), rrb.Tabs(*detail))
+        plots = [rrb.TimeSeriesView(
+                     origin='plots/contact', name='time to contact, s',
+                     axis_y=rrb.ScalarAxis(range=(0.0, CONTACT_SHOWN_S))),
+                 rrb.TimeSeriesView(origin='plots/scores', name='scores, 0 to 1',
+                                    axis_y=rrb.ScalarAxis(range=(0.0, 1.0))),
+                 rrb.TimeSeriesView(origin='plots/timings', name='timings, ms')]
+        if 'speeds' in self._parts:
+            plots.append(rrb.TimeSeriesView(origin='plots/speeds', name='speeds ahead, m/s'))
+        states = [rrb.StateTimelineView(origin='states', name='levels and states')]
+        if 'log' in self._parts:
+            states.append(rrb.TextLogView(origin='log', name='reasons'))
+        return rrb.Blueprint(
+            rrb.Vertical(shown, rrb.Horizontal(*plots), rrb.Horizontal(*states),
+                         row_shares=[5, 3, 2]),
+            rrb.TimePanel(timeline=TIME, state='collapsed',
+                          play_state='following' if self._live else None),
+            rrb.BlueprintPanel(state='collapsed'), rrb.SelectionPanel(state='collapsed'))
+
+
+def _colors(rate: np.ndarray) -> np.ndarray:
+    """Return (N, 3) uint8 RGB of looming rates [1/s], as overlays are tinted."""
+    part = np.clip((rate - SLOW_RATE) / (FAST_RATE - SLOW_RATE), 0.0, 1.0)[:, None]
+    warm = (COOL + part * (HOT - COOL))[:, ::-1]
+    return np.where(rate[:, None] < SLOW_RATE, STILL, warm).astype(np.uint8)
