@@ -9,14 +9,24 @@ import re
 import sys
 import time
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip('rclpy')
 
-from nav2_rules import STOP, CollisionMonitor, ObstacleLayer, cloud_xyz, rays
+from nav2_rules import (
+    STOP,
+    CollisionMonitor,
+    ObstacleLayer,
+    VoxelLayer,
+    cloud_xyz,
+    rays,
+    through_gate,
+)
 from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
 from rclpy.serialization import deserialize_message, serialize_message
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
@@ -37,6 +47,8 @@ from vjepa_ros.ros.perception_node.obstacle_output import (
     scan_message,
 )
 from vjepa_ros.ros.perception_node.parameters import SCHEMA, camera_rows, make_obstacle_config
+
+ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -154,7 +166,8 @@ def test_a_box_stops_the_robot_by_the_collision_monitor(blocked):
 def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
     stamp, cloud, scan = clear
     assert cloud.width == 0 and not (rays(scan)[0] == -np.inf).any()
-    assert [f.name for f in cloud.fields] == ['x', 'y', 'z']
+    assert [(f.name, f.offset, f.datatype) for f in cloud.fields] == [
+        ('x', 0, 7), ('y', 4, 7), ('z', 8, 7), ('intensity', 12, 7)]
     monitor = CollisionMonitor()
     data = monitor.cloud(cloud, stamp + NS)
     assert data is not STOP
@@ -175,6 +188,29 @@ def test_the_scan_clears_a_costmap_and_the_cloud_does_not(blocked, clear):
     deaf.cloud(blocked[1])
     deaf.scan(clear[2])
     assert int(deaf.cells.sum()) == cells         # why docs/nav2.md sets inf_is_valid
+
+
+def test_a_voxel_layer_is_cleared_as_configured_and_not_by_default(blocked, clear):
+    content = yaml.safe_load((ROOT / 'config/nav2_voxel_layer.yaml').read_text())
+    ours = content['local_costmap']['local_costmap']['ros__parameters']['vjepa_layer']
+    left = []
+    for layer in (VoxelLayer(ours['origin_z'], ours['z_resolution'], ours['z_voxels']),
+                  VoxelLayer()):
+        layer.cloud(blocked[1])
+        before = int(layer.cells.sum())
+        assert before and layer.marked(2.0, 0.0)
+        layer.scan(clear[2])
+        left.append(int(layer.cells.sum()) / before)
+    assert left[0] < 0.5 and left[1] == 1.0
+
+
+def test_confidence_gates_what_a_layer_gets(blocked):
+    cloud = blocked[1]
+    rows = np.frombuffer(cloud.data, [(f.name, '<f4') for f in cloud.fields])
+    sure = rows['intensity']
+    assert len(sure) and (sure > 0).all() and (sure <= 1).all()
+    assert len(through_gate(cloud, 0.0)) == len(cloud_xyz(cloud))
+    assert len(through_gate(cloud, float(sure.max()) + 0.01)) == 0
 
 
 # -- unknown is not clear -------------------------------------------------------------------------
@@ -343,7 +379,7 @@ def test_a_scan_survives_the_wire():
     reach = np.full(10, np.nan)
     reach[5] = 2.0
     found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
-                      np.arange(10) > 6, np.full(10, np.inf))
+                      np.arange(10) > 6, np.full(10, np.inf), reach)
     config = make_obstacle_config({**{row.name: row.default for row in SCHEMA.rows},
                                    **{r.name: r.default for r in camera_rows('camera')}})
     msg = scan_message(Header(), found, Mount.from_angles(0.5), config)

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import yaml
+from nav2_rules import undeclared
 from render_scenes import BOX, WHITE, Camera, Thing, plain_bank, scene
 
 from vjepa_ros.lab.world.rendering.render import render
@@ -129,7 +130,7 @@ def test_a_box_is_found_where_it_stands(distance, speed):
 def test_open_ground_and_what_is_lower_than_the_band_give_no_points():
     found = find(seen(), how=SHORT)
     assert found.withheld == '' and found.free.mean() > 0.6
-    assert base_points(found, MOUNT, HOW).shape == (0, 3)
+    assert base_points(found, MOUNT, HOW).shape == (0, 4)
     assert not (find(seen(box(2.0, half=(0.6, 0.01, 0.4)))).region >= 0).any()
 
 
@@ -138,6 +139,12 @@ def test_points_fill_the_width_and_the_band_and_caution_moves_them_nearer():
     found = find(ahead)
     points = base_points(found, MOUNT, HOW)
     near = base_points(found, MOUNT, replace(HOW, caution=1.0))[:, 0].min()
+    result, lens = ahead
+    doubtful = replace(result.looming, confidence=0.5 * result.looming.confidence)
+    halved = base_points(find((replace(result, looming=doubtful), lens), settings=replace(
+        SETTINGS, min_confidence=0.01)), MOUNT, HOW)
+    assert 0.0 < points[:, 3].min() <= points[:, 3].max() <= 1.0
+    assert halved[:, 3].mean() == pytest.approx(0.5 * points[:, 3].mean(), rel=0.2)
     assert 0.7 * points[:, 0].min() < near < 0.97 * points[:, 0].min()
     assert not (find(ahead, how=replace(HOW, max_range=1.5)).region >= 0).any()
     assert HOW.min_height + 0.01 < points[:, 2].min() < points[:, 2].max() < HOW.max_height - 0.01
@@ -314,8 +321,18 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
     assert len(points) >= 4
     np.testing.assert_allclose(points[:, 0], 2.0)
     assert np.abs(points[:, 1]).max() == pytest.approx(0.3)
+    np.testing.assert_allclose(points[:, 3], 1.0)       # all of the distribution is nearer
     blind = replace(told, learned=replace(told.learned, sees=False))
     assert 'stands' in find((blind, lens), 0.0, settings=FUSED).withheld
+
+
+@pytest.mark.parametrize('file', sorted((ROOT / 'config').glob('nav2_*.yaml')),
+                         ids=lambda file: file.stem)
+def test_nav2_declares_each_parameter_that_our_files_set(file):
+    assert undeclared(yaml.safe_load(file.read_text())) == []
+    assert undeclared({'local_costmap': {'local_costmap': {'ros__parameters': {'layer': {
+        'plugin': 'nav2_costmap_2d::VoxelLayer', 'observation_sources': 'points',
+        'z_voxel': 3, 'points': {'max_range': 2.0}}}}}}) == ['max_range', 'z_voxel']
 
 
 def test_the_parameters_for_nav2_fit_what_is_published():

@@ -77,8 +77,12 @@ class Obstacles:
         (N,) bool: able to see what stands still, measured up to max_range, and nothing there.
     sight
         (N,) how far a column is measured without a break [m], inf up to the horizon.
+    confidence
+        (N,) mean confidence of looming on an obstacle, 0..1, NaN without one.
     way
         Free way ahead by the heads where that is short [m], else NaN.
+    way_confidence
+        Probability by the heads that it ends within max_range; NaN without.
     speed
         Of the camera along its axis [m/s], NaN unknown; `source` says by what: 'odometry',
         'ground' or ''.
@@ -92,7 +96,9 @@ class Obstacles:
     slope: np.ndarray
     free: np.ndarray
     sight: np.ndarray
+    confidence: np.ndarray
     way: float = math.nan
+    way_confidence: float = math.nan
     speed: float = math.nan
     source: str = ''
     withheld: str = ''
@@ -120,20 +126,22 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
     if field is None:
         nothing = np.empty(0)
         return Obstacles(nothing, nothing, np.empty(0, int), np.empty((0, 2)), np.empty(0, bool),
-                         nothing, withheld='the looming of this frame is unknown')
+                         nothing, nothing, withheld='the looming of this frame is unknown')
     mount = camera.mount
     cells = _cells_of(field, camera, settings)
     columns = cells.rate.shape[1]
     speed, part, source = _closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
-    way = math.nan
+    way = likely = math.nan
     if learned is not None and learned.sees and learned.clearance.median <= how.max_range:
         way = learned.clearance.median
+        likely = learned.clearance.below(how.max_range)
     moving = abs(speed) >= SLOWEST
     evidence, standing = _standing_cells(cells, mount, speed, how)
     watched = cells.drop / cells.ahead >= _horizon(mount, how)
     reach = np.full(columns, np.nan)
     sigma, region = np.full(columns, np.nan), np.full(columns, -1)
+    confidence = np.full(columns, np.nan)
     placeable = watched & np.isfinite(cells.edges).all(axis=-1)
     slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
              / np.maximum(1, placeable.sum(axis=0))[:, None])
@@ -155,6 +163,7 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
                 continue
             reach[column], sigma[column], region[column] = at, error, placed
             slope[column] = cells.edges[inside[:, column], column].mean(axis=0)
+            confidence[column] = cells.confidence[inside[:, column], column].mean()
         placed += bool((region == placed).any())
         lost |= unplaced
     far = _sight(cells, mount, watched)
@@ -170,7 +179,8 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
         # ground without obstacles, however fast the robot is; the sooner that is seen the better.
         withheld = (f'the picture has not changed by a single bit for {result.unchanged_s:.2f} s, '
                     'and no odometry says that the robot stood all the time')
-    return Obstacles(reach, sigma, region, slope, free, far, way, speed, source, withheld)
+    return Obstacles(reach, sigma, region, slope, free, far, confidence, way, likely, speed,
+                     source, withheld)
 
 
 def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: bool, found: bool,
@@ -261,6 +271,7 @@ class Cells:
     rate: np.ndarray      # 1/s, 0 where unknown
     sigma: np.ndarray
     known: np.ndarray
+    confidence: np.ndarray
     course: np.ndarray
     ahead: np.ndarray     # level distance per depth
     drop: np.ndarray      # fall per depth
@@ -285,7 +296,8 @@ def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> C
         focal = lens.optics.fx * field.gray_size[0] / size[0]
         course = course_weight(field, rate, focal, settings)
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
-    return Cells(rate, sigma, known, np.where(known, course, 0.0), ahead[0], drop[0],
+    return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
+                 np.where(known, course, 0.0), ahead[0], drop[0],
                  drop[1] / ahead[1], np.stack((to_left[2] / ahead[2], to_left[3] / ahead[3]), -1),
                  field.cell_px * size[1] / field.gray_size[1] / lens.optics.fy)
 

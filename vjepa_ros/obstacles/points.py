@@ -51,14 +51,19 @@ class Scan:
 
 
 def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.ndarray:
-    """Spread points (N, 3) in the base frame [m] over the width of obstacles and the band."""
-    lines = [_line(mount, reach, reach * slope, how.spacing)
-             for reach, slope in _placed(found, how)]
-    if not lines:
-        return np.empty((0, 3))
-    flat = np.concatenate(lines)
+    """Spread points over the width of obstacles and the band.
+
+    Returns
+    -------
+    np.ndarray
+        (N, 4): x, y, z in the base frame [m], and the confidence of the obstacle, 0..1.
+    """
+    lines = [(_line(mount, reach, reach * slope, how.spacing), confidence)
+             for reach, slope, confidence in _placed(found, how)]
     heights = how.min_height + np.array(LEVELS) * (how.max_height - how.min_height)
-    return np.concatenate([np.column_stack((flat, np.full(len(flat), z))) for z in heights])
+    parts = [np.column_stack((flat, np.full(len(flat), z), np.full(len(flat), confidence)))
+             for z in heights for flat, confidence in lines]
+    return np.concatenate([np.empty((0, 4)), *parts])
 
 
 def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
@@ -75,7 +80,7 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
     for column in np.flatnonzero(found.free):
         low, high = np.sort(borders[:, column])
         ranges[(angles >= low) & (angles <= high)] = np.inf
-    for reach, slope in _placed(found, how, measured=True):
+    for reach, slope, _ in _placed(found, how, measured=True):
         spacing = min(how.spacing, 0.4 * SCAN_STEP * reach)
         points = _line(mount, reach, reach * slope, spacing)
         index = np.round((_turned(np.arctan2(points[:, 1], points[:, 0]) - middle) - first)
@@ -91,8 +96,8 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
 
 
 def _placed(found: Obstacles, how: ObstacleSettings,
-            measured: bool = False) -> list[tuple[float, np.ndarray]]:
-    """List level distance along the heading, and both borders to the left per distance.
+            measured: bool = False) -> list[tuple[float, np.ndarray, float]]:
+    """List level distance along the heading, both borders to the left per distance, confidence.
 
     `measured` leaves those out before which not all is measured: what is there may hide.
     """
@@ -100,10 +105,11 @@ def _placed(found: Obstacles, how: ObstacleSettings,
     for column in np.flatnonzero(found.region >= 0):
         reach = max(NEAREST_M, float(found.reach[column] - how.caution * found.sigma[column]))
         if not measured or found.sight[column] >= MEASURED * reach:
-            parts.append((reach, found.slope[column]))
+            parts.append((reach, found.slope[column], float(found.confidence[column])))
     if not math.isnan(found.way):
         reach = max(NEAREST_M, found.way * (1 - WAY_PART * how.caution))
-        parts.append((reach, np.array((ROBOT_HALF_WIDTH, -ROBOT_HALF_WIDTH)) / reach))
+        parts.append((reach, np.array((ROBOT_HALF_WIDTH, -ROBOT_HALF_WIDTH)) / reach,
+                      found.way_confidence))
     return parts
 
 

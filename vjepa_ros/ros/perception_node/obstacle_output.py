@@ -36,7 +36,8 @@ from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
 from vjepa_ros.sources.camera_info import calibration_problem
 
-POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4')])
+# Layers and the monitor of Nav2 read x, y, z; filters and RViz know the name of the fourth.
+POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')])
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')
 DETECTIONS = 'detections'
 PATIENCE_S = 2.0         # from activation until what is missing is told
@@ -235,8 +236,9 @@ class ObstacleOutput:
         base = Header(stamp=header.stamp, frame_id=config.base_frame)
         if POINTS in wanted:
             points = base_points(found, mount, config.settings)
-            pubs[POINTS].publish(point_cloud(base, points) if config.in_base
-                                 else point_cloud(header, mount.to_camera(points)))
+            if not config.in_base:
+                points[:, :3] = mount.to_camera(points[:, :3])
+            pubs[POINTS].publish(point_cloud(base if config.in_base else header, points))
         if SCAN in wanted and SCAN in pubs:
             pubs[SCAN].publish(scan_message(base, found, mount, config))
 
@@ -330,10 +332,10 @@ def _lens(info: CameraInfo, optics: Optics) -> Lens:
 
 
 def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:
-    """Make a cloud of points (N, 3) with the fields x, y, z, also of an empty one."""
+    """Make a cloud of points (N, 4): x, y, z and confidence, with its fields also when empty."""
     packed = np.empty(len(points), POINT)
-    for axis, name in enumerate('xyz'):
-        packed[name] = points[:, axis]
+    for column, name in enumerate(POINT.names or ()):
+        packed[name] = points[:, column]
     out = cloud(header, packed)
     out.is_dense = True
     return out
