@@ -32,10 +32,11 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
+    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',
-             'allow_random_weights', 'enclaves', 'view', 'log_level')
+             'allow_random_weights', 'enclaves', 'view', 'rviz', 'log_level')
 
 
 def start(context: LaunchContext) -> list:

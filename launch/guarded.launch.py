@@ -46,10 +46,11 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
+    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
-             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'view', 'log_level')
+             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'view', 'rviz', 'log_level')
 RESPAWN_DELAY_S = 0.5
 HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard

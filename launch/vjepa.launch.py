@@ -4,6 +4,7 @@
 
 from launch import LaunchContext, LaunchDescription
 
+from vjepa_ros.ros.command.launch_sources import cameras_in
 from vjepa_ros.ros.common import launching
 from vjepa_ros.ros.common.launching import SWITCH
 
@@ -31,6 +32,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
+    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 
@@ -64,7 +66,8 @@ def start(context: LaunchContext) -> list:
             parameters[f'{name}.transport'] = 'compressed'
 
     return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras)),
-            *launching.viewer(value)]
+            *launching.viewer(value), *launching.rviz(value, cameras or cameras_in(
+                launching.parameter_path('params_file', value['params_file'])))]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -104,7 +104,8 @@ def command(node: Entity, folder: Path) -> list[str]:
     named = node.named
     if 'cmd' in named:
         return named['cmd']
-    program = Path(get_package_prefix(named['package'])) / 'lib/vjepa_ros' / named['executable']
+    program = Path(get_package_prefix(named['package'])) / 'lib' / named['package'] / \
+        named['executable']
     words = [str(program), *named['arguments'], '--ros-args', '-r', f"__node:={named['name']}"]
     if named['namespace']:
         words += ['-r', f"__ns:=/{named['namespace'].lstrip('/')}"]

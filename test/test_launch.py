@@ -264,6 +264,39 @@ def test_every_launch_file_opens_the_viewer_when_asked(recorded, file):
     assert python not in recorded(file.name)
 
 
+def test_rviz_shows_the_first_camera_or_its_absence_is_told(recorded, tmp_path):
+    assert 'rviz2' in recorded('vjepa.launch.py', 'rviz:=true', code=1)['output']
+    (tmp_path / 'prefix/share/ament_index/resource_index/packages/rviz2').touch()
+    (tmp_path / 'prefix/share/rviz2').mkdir()
+    got = recorded('vjepa.launch.py', 'rviz:=true')['rviz2']
+    file = Path(got['argv'][got['argv'].index('-d') + 1])
+    assert file.samefile(REPOSITORY / 'config/vjepa.rviz') and remappings_of(got) == []
+    for words in (('cameras:=rear,left',), ('params_file:=multi_camera.yaml', 'namespace:=robot')):
+        got = recorded('vjepa.launch.py', 'rviz:=true', *words)['rviz2']
+        shown = config('multi_camera.yaml')['cameras'][0] if 'namespace' in words[-1] else 'rear'
+        assert set(remappings_of(got)) == {f'{topic}:={topic.replace("camera", shown)}'
+                                           for topic in rviz_topics() if 'camera' in topic}
+    assert in_namespace(got, 'robot')
+
+
+def rviz_topics() -> dict[str, str]:
+    """The kind of display of each topic in the configuration of RViz."""
+    content = yaml.safe_load((REPOSITORY / 'config/vjepa.rviz').read_text())
+    return {one['Topic']['Value']: one['Class'].partition('/')[2]
+            for one in content['Visualization Manager']['Displays'] if 'Topic' in one}
+
+
+def test_what_rviz_displays_is_published_with_that_type():
+    pytest.importorskip('rclpy')
+    from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
+
+    kinds = {**{name: kind.__name__ for name, (kind, *_) in TOPICS.items()},
+             **{name: kind.__name__ for name, kind in DRAWN.items()},
+             'obstacle_points': 'PointCloud2', 'scan': 'LaserScan'}
+    assert rviz_topics() == {f'vjepa_node/camera/{name}': kinds[name] for name in (
+        'overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')}
+
+
 def test_the_planner_is_started_as_its_arguments_say(recorded):
     node = recorded('planner.launch.py', 'image:=/arm/image/compressed', 'goal:=/goal/compressed',
                     'state:=/arm/pose', 'weights:=1234', 'action_space:=twist',

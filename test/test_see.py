@@ -9,6 +9,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from test_read import REGIONS, SEEN, over_the_wire, sent
 from vjepa_ros.cli import main as cli
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
+from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 from vjepa_ros.viewer.messages import json_line, readable
 from vjepa_ros.viewer.states import States
 from vjepa_ros.viewer.table import render
@@ -129,6 +131,31 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
     assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out
     assert re.search(r'collision_guard .*idle: no command', out.out)
+
+
+LAYOUT = json.loads((Path(__file__).resolve().parents[1] / 'config/foxglove.json').read_text())
+
+
+def test_the_layout_of_foxglove_shows_what_is_published(robot, capsys):
+    panels, shown = LAYOUT['configById'], re.findall(r"'(\w+!\w+)'", str(LAYOUT['layout']))
+    assert sorted(shown) == sorted(panels)
+    text = json.dumps(panels)
+    kinds = {**{name: kind.__name__ for name, (kind, *_) in TOPICS.items()},
+             **{name: kind.__name__ for name, kind in DRAWN.items()}}
+    plots = set(re.findall(r'/vjepa_node/camera/(\w+)\.data', text))
+    assert plots and {kinds[name] for name in plots} == {'Float32'}
+    images = [one['imageMode']['imageTopic'].removeprefix('/vjepa_node/camera/')
+              for one in panels.values() if 'imageMode' in one]
+    assert {kinds[name] for name in images} == {'CompressedImage', 'Image'}
+    paths = re.findall(r'"(/[\w/]+)\.status\[:\]{name==\\"([^"]+)\\"}\.values\[:\]'
+                       r'{key==\\"(\w+)\\"}\.value"', text)
+    assert len(paths) == 3
+    for topic, name, key in paths:
+        if 'planner' not in topic:       # it is not running
+            _, out = printed(capsys, 'echo', topic, '--json', '--count', '25')
+            found = [one['values'].get(key) for line in out.out.splitlines()
+                     for one in json.loads(line)['status'] if one['name'] == name]
+            assert found[-1] in ('clear', 'idle'), (topic, name, key)
 
 
 def drawn(states, now_s):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch import LaunchContext, LaunchDescription, logging
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
@@ -202,3 +202,38 @@ def viewer(value: dict[str, str]) -> list:
     if not is_on(value['view']):
         return []
     return [ExecuteProcess(cmd=[sys.executable, '-m', 'vjepa_ros', 'view'], output='screen')]
+
+
+RVIZ_TOPICS = ('overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')
+
+
+def rviz(value: dict[str, str], cameras: Iterable[str]) -> list:
+    """
+    Start RViz with ``config/vjepa.rviz`` where the argument `rviz` is on.
+
+    Parameters
+    ----------
+    value
+        Values of all arguments by name.
+    cameras
+        Names of the cameras; the first one is shown.
+
+    Raises
+    ------
+    RuntimeError
+        RViz is not installed.
+    """
+    if not is_on(value['rviz']):
+        return []
+    try:
+        get_package_share_directory('rviz2')
+    except PackageNotFoundError as error:
+        raise RuntimeError("rviz is 'true', but the package rviz2 is not installed: apt install "
+                           'ros-$ROS_DISTRO-rviz2, or see with view:=true') from error
+    camera = next(iter(cameras), 'camera')
+    return [Node(
+        package='rviz2', executable='rviz2', name='vjepa_rviz', namespace=value['namespace'],
+        parameters=[{'use_sim_time': is_on(value['use_sim_time'])}],
+        remappings=[(f'vjepa_node/camera/{topic}', f'vjepa_node/{camera}/{topic}')
+                    for topic in RVIZ_TOPICS if camera != 'camera'],
+        arguments=['-d', str(config_folder() / 'vjepa.rviz')], output='screen')]
