@@ -9,6 +9,7 @@ SOURCE ?=
 ARGS ?=
 DATA ?= ../shared/data
 WORLD ?= 2000
+MINUTES ?= 60
 WHEELS := $(patsubst requirements/ros-%.txt,%,$(wildcard requirements/ros-*.txt))
 
 # Which ROS: the sourced one, unless DISTRO names another, which then comes from wheels.
@@ -40,6 +41,7 @@ READY := $(VENV)/.ready-$(ROS)
 # What only tests need, and only those that do not start nodes; and what only the linters need.
 TESTED := $(VENV)/.with-test
 LINTED := $(VENV)/.with-lint
+FUZZED := $(VENV)/.with-fuzz
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
@@ -53,7 +55,7 @@ RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::neg
 # Images of the drone are stamped so much later than its poses; see docs/notebook/gyroscope.md.
 DRONE := --imu-offset 0.14 --imu-jitter 0.02
 
-.PHONY: help env demo test test-all coverage lint docs bench evaluate clean distclean
+.PHONY: help env demo test test-all coverage fuzz lint docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -65,6 +67,7 @@ help: ## list the commands
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
 	@echo '  WORLD=...   evaluate: number of rendered clips of each world ($(WORLD))'
+	@echo '  MINUTES=... fuzz: how long, over all targets ($(MINUTES))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
 env: $(READY) ## create or update .venv; all other commands do it when needed
@@ -72,7 +75,7 @@ env: $(READY) ## create or update .venv; all other commands do it when needed
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
 
-$(TESTED) $(LINTED): $(VENV)/.with-%: $(READY) requirements/%.txt
+$(TESTED) $(LINTED) $(FUZZED): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
 	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
@@ -107,6 +110,9 @@ coverage: $(READY) $(TESTED) ## run the tests and report which lines of the pack
 	@$(PY) -m coverage run -m pytest -m 'ros and not slow' $(NODES) $(ARGS)
 	@$(PY) -m coverage combine --quiet
 	@$(PY) -m coverage report
+
+fuzz: $(READY) $(FUZZED) ## attack everything that reads from outside, guided by coverage; ARGS names targets
+	@PYTHONPATH=. $(PY) test/fuzz/run.py $(MINUTES) $(ARGS)
 
 lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(PY) -m ruff check $(ARGS) .

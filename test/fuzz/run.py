@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Fuzz the targets in turn, guided by coverage: `python test/fuzz/run.py MINUTES [TARGET ...]`.
+
+An input that fails is kept in test/fuzz/corpus/TARGET, from where `test/test_fuzz.py` takes it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MEMORY_MB, HANG_S = 3000, 20
+
+
+def fuzz(name: str, folder: str, seconds: int) -> None:
+    """Fuzz one target; does not return."""
+    import atheris
+
+    with atheris.instrument_imports(include=['vjepa_ros', 'targets']):
+        from targets import SEEDS, TARGETS
+
+    for number, seed in enumerate(SEEDS[name]):
+        (Path(folder) / f'seed-{number}').write_bytes(seed)
+    kept = HERE / 'corpus' / name
+    kept.mkdir(parents=True, exist_ok=True)
+    atheris.Setup([sys.argv[0], folder, str(kept), f'-max_total_time={seconds}', '-max_len=4096',
+                   f'-artifact_prefix={kept}/', f'-rss_limit_mb={MEMORY_MB}',
+                   f'-timeout={HANG_S}', '-print_final_stats=1', '-verbosity=0'], TARGETS[name])
+    atheris.Fuzz()
+
+
+def main(words: list[str]) -> int:
+    """Run all targets, or those that are named; 1 when one has failed."""
+    if words[:1] == ['--one']:
+        fuzz(words[1], words[2], int(words[3]))
+    from targets import TARGETS
+
+    names, failed = words[1:] or list(TARGETS), []
+    seconds = max(5, round(60 * float(words[0]) / len(names)))
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, __file__, '--one', name, folder, str(seconds)],
+                                  cwd=HERE, capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines() if 'number_of_executed' in line]
+        sys.stdout.write(f'{name}: {"failed" if done.returncode else "passed"} '
+                         f'{"".join(said).partition(": ")[2].strip()}\n')
+        if done.returncode:
+            failed.append(name)
+            sys.stdout.write(done.stderr[-3000:] + '\n')
+    return bool(failed)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

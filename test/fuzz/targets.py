@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What is fuzzed: each target takes bytes, and only errors that were foreseen are no finding.
+
+`SEEDS` has valid inputs, from which others are mutated; `test/fuzz/corpus/TARGET` has inputs that
+once failed. Needs neither ROS nor a fuzzer.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from vjepa_ros.guard.guard import VelocityGuard
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
+from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
+from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
+from vjepa_ros.sources import SourceError, encodings, open_source
+from vjepa_ros.sources.camera_info import intrinsics
+from vjepa_ros.sources.encodings import ImageError
+
+MOST_PIXELS = 1 << 20
+
+
+class Bytes:
+    """Numbers and choices from bytes; zeros when they are used up."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        part = self._data[self._at:self._at + count]
+        self._at += count
+        return part.ljust(count, b'\0')
+
+    @property
+    def left(self) -> bytes:
+        """All that were not taken."""
+        return self._data[self._at:]
+
+    def whole(self, kind: str = 'i') -> int:
+        """An integer of a kind of `struct`."""
+        return struct.unpack(f'<{kind}', self.take(struct.calcsize(kind)))[0]
+
+    def real(self) -> float:
+        """Any float64, NaN and infinities among them."""
+        return struct.unpack('<d', self.take(8))[0]
+
+    def choice(self, values: Any) -> Any:
+        """One of some values."""
+        return values[self.whole('B') % len(values)]
+
+
+def image(data: bytes) -> None:
+    """A raw image with any size, step and encoding."""
+    given = Bytes(data)
+    encoding = given.choice((*encodings.SUPPORTED, '32FC1', ''))
+    width, height, step = given.whole('h'), given.whole('h'), given.whole('i')
+    try:
+        rgb = encodings.decode_raw(given.left, width, height, encoding, step,
+                                   bool(given.whole('B') % 2), MOST_PIXELS)
+    except ImageError:
+        return
+    assert rgb.shape == (height, width, 3) and rgb.dtype == np.uint8
+
+
+def compressed(data: bytes) -> None:
+    """A jpeg or png."""
+    try:
+        rgb = encodings.decode_compressed(data, MOST_PIXELS)
+    except ImageError:
+        return
+    assert rgb.ndim == 3 and rgb.shape[0] * rgb.shape[1] <= MOST_PIXELS
+
+
+def camera_info(data: bytes) -> None:
+    """A calibration with any numbers."""
+    given = Bytes(data)
+    info = SimpleNamespace(
+        width=given.whole('I'), height=given.whole('I'), k=[given.real() for _ in range(9)],
+        d=[given.real() for _ in range(given.whole('B') % 16)],
+        roi=SimpleNamespace(**{name: given.whole('I') for name in (
+            'x_offset', 'y_offset', 'width', 'height')}))
+    try:
+        found = intrinsics(info, (given.whole('H') + 1, given.whole('H') + 1))
+    except ValueError:
+        return
+    assert all(map(math.isfinite, found)) and min(found[:2]) > 0
+
+
+def checkpoint(data: bytes) -> None:
+    """A file of weights, as safetensors or as a pickle of PyTorch."""
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in ('safetensors', 'pt'):
+            path = Path(folder) / f'a.{suffix}'
+            path.write_bytes(data)
+            try:
+                load_encoder('tiny', weights=path)
+            except WeightsError:
+                continue
+
+
+def labels(data: bytes) -> None:
+    """The table of a recording folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        frames = Path(folder) / 'frames'
+        frames.mkdir()
+        (frames / '0.png').write_bytes(PNG)
+        (Path(folder) / 'labels.csv').write_bytes(data)
+        _play(folder)
+
+
+def bag(data: bytes) -> None:
+    """The description of a bag."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / 'metadata.yaml').write_bytes(data)
+        (Path(folder) / 'a_0.mcap').write_bytes(b'\x89MCAP0\r\n')
+        _play(folder)
+
+
+def _play(folder: str) -> None:
+    try:
+        with open_source(folder) as source:
+            for _, frame in zip(range(3), source, strict=False):
+                assert frame.rgb.ndim == 3
+    except SourceError:
+        return
+
+
+def parameters(data: bytes) -> None:
+    """Values of any type for the parameters of a node, and its configuration from them."""
+    given = Bytes(data)
+    schema = given.choice((PERCEPTION, GUARD))
+    values = {row.name: row.default for row in schema.rows}
+    for listed, rows in schema.lists.items():
+        for name in values[listed]:
+            values |= {row.name: row.default for row in rows(name)}
+    known = {row.name: row for row in schema.rows}
+    for _ in range(given.whole('B') % 6):
+        row = known[given.choice(tuple(known))]
+        value = given.choice((
+            given.whole('q'), given.real(), bool(given.whole('B') % 2), None, b'', [],
+            given.take(5).decode('latin-1'), [given.real()], ['a', 'b'], row.default,
+            given.choice(tuple(row.choices) or ('',))))
+        value, problem = row.check(value)
+        if not problem:
+            values[row.name] = value
+    if not schema.problem(values):
+        try:
+            schema.read(values)
+        except (ValueError, KeyError) as error:
+            # A name that was just listed has no rows here; nodes declare them before they read.
+            assert isinstance(error, ValueError) or '.' in str(error), error
+
+
+def guard(data: bytes) -> None:
+    """Commands, assessments, ranges and clocks in any order: never faster than asked, no NaN."""
+    given = Bytes(data)
+    judge = VelocityGuard(GuardSettings(), {'camera': 0.0}, {'sonar': 0.0})
+    asked, now = Motion(0.0, 0.0, 0.0), 100.0
+    for _ in range(min(200, len(data) // 9)):
+        what, number = given.whole('B') % 7, given.real()
+        if what == 0:
+            asked = Motion(number, 0.0, given.whole('b') / 10)
+            judge.command(asked, now)
+        elif what == 1:
+            judge.observe(SourceReport('camera', now - abs(given.whole('b')) / 100, now,
+                                       given.choice(tuple(Level)), number, number,
+                                       Quality(given.whole('H') % 4096)))
+        elif what == 2:
+            judge.observe_range(RangeReading('sonar', number, now, now)) if number == number \
+                else judge.observe_malformed('camera', 'fuzz')
+        elif what == 3:
+            judge.observe_speed(Motion(number, 0.0, 0.0), now)
+        elif what == 4:
+            now = now + given.whole('b') / 50          # also backwards
+        elif what == 5:
+            judge.clock_jumped(now)
+        else:
+            judge.no_command()
+        motion = judge.decide(now).motion
+        if motion is not None:
+            assert motion.finite, motion
+            assert not asked.finite or abs(motion.vx) <= abs(asked.vx) + 1e-9, (asked, motion)
+
+
+def _encoded(kind: str) -> bytes:
+    picture = np.random.default_rng(0).integers(0, 255, (24, 32, 3), np.uint8)
+    return cv2.imencode(kind, cv2.blur(picture, (5, 5)))[1].tobytes()
+
+
+PNG = _encoded('.png')
+INFO = struct.pack('<II9dB5dIIII', 640, 480, 500, 0, 320, 0, 500, 240, 0, 0, 1, 5, .1, .01, 0, 0,
+                   0, 0, 0, 0, 0)
+BAG = b"""rosbag2_bagfile_information:
+  version: 5
+  storage_identifier: mcap
+  duration: {nanoseconds: 0}
+  starting_time: {nanoseconds_since_epoch: 0}
+  message_count: 0
+  topics_with_message_count: []
+  compression_format: ""
+  compression_mode: ""
+  relative_file_paths: [a_0.mcap]
+"""
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (
+        image, compressed, camera_info, checkpoint, labels, bag, parameters, guard)}
+SEEDS: dict[str, list[bytes]] = {
+    'image': [struct.pack('<Bhhi', kind, 8, 6, 8 * 6) + bytes(range(256)) * 2
+              for kind in range(len(encodings.SUPPORTED))],
+    'compressed': [PNG, _encoded('.jpg')],
+    'camera_info': [INFO, INFO[:8] + bytes(72)],
+    'checkpoint': [save({'norm.weight': torch.ones(192), 'blocks.0.norm1.weight': torch.ones(2)},
+                        {'vjepa_ros': '{"format": 1}'})],
+    'labels': [b'frame,stamp_s,collision,time_to_contact_s\n0.png,0.0,0,inf\n0.png,0.5,1,2.5\n'],
+    'bag': [BAG],
+    'parameters': [bytes([n % 2, 5]) + bytes(range(n, n + 120)) for n in range(0, 100, 7)],
+    'guard': [b''.join(struct.pack('<Bd', step % 7, value) + bytes([step])
+                       for step, value in enumerate([1.0, 2.0, 0.5, math.nan, math.inf] * 9))],
+}
