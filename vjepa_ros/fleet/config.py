@@ -114,6 +114,14 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
     return ScoreConfig(node.engine, node.track, node.settings, node.max_rate, embeddings)
 
 
+def config_of(facts: Mapping[str, Any]) -> ScoreConfig:
+    """Return the configuration that `ScoreConfig.text` describes."""
+    engine = EngineConfig(**facts['engine'],
+                          allow_random_weights=facts['engine']['weights'] == 'random')
+    return ScoreConfig(engine, TrackConfig(**facts['track']), Settings(**facts['settings']),
+                       facts['max_rate'], facts['embeddings'])
+
+
 def weights_sha256(config: EngineConfig) -> str:
     """Return what identifies the weights: the hash of their file, or the seed of random ones."""
     path = None

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Find the moments of scored recordings that look most like a picture or an event."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from vjepa_ros.cli.console import print_error, real, whole
+from vjepa_ros.fleet.config import config_of
+from vjepa_ros.fleet.page import clock
+from vjepa_ros.fleet.similarity import search
+from vjepa_ros.fleet.tables import read_rows
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros find', description=__doc__)
+    add = parser.add_argument
+    add('example', metavar='PICTURE_OR_EVENT', help='picture file, or number of an event')
+    add('results', type=Path, metavar='RESULTS', help='folder that vjepa-ros score has written, '
+        'with --embeddings')
+    add('--top', type=whole(), default=10, metavar='N', help='moments to show (default: '
+        '%(default)s)')
+    add('--apart', type=real(0, 3600), default=2.0, metavar='S', help='of moments of a camera '
+        'closer than this only the best is shown (default: %(default)g s)')
+    add('--json', action='store_true', help='write JSON lines')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 when moments were found."""
+    args = make_parser().parse_args(argv)
+    try:
+        facts = _facts(args.results)
+        files = [args.results / file for file in facts['files']]
+        example = (_of_event(int(args.example), args.results, files) if args.example.isdigit()
+                   else _of_picture(Path(args.example), facts))
+        moments = search(files, example, args.top, args.apart)
+    except (ValueError, OSError) as error:
+        return print_error(f'vjepa-ros find: {error}')
+    if args.json:
+        for moment in moments:
+            print(json.dumps(dataclasses.asdict(moment)))
+        return 0
+    table = Table('likeness', 'at', 'recording', 'camera', 'stamp [s]')
+    for moment in moments:
+        table.add_row(f'{moment.likeness:.3f}', clock(moment.at_s), moment.bag, moment.camera,
+                      f'{moment.stamp_ns / 1e9:.3f}')
+    Console().print(table)
+    return 0
+
+
+def _facts(results: Path) -> dict[str, Any]:
+    file = results / 'run.json'
+    try:
+        return json.loads(file.read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"'{results}' is no folder of results: {error}; write one with "
+                         'vjepa-ros score --embeddings') from error
+
+
+def _of_event(number: int, results: Path, files: Sequence[Path]) -> np.ndarray:
+    events = read_rows([results / 'events.parquet']).to_pylist()
+    event = next((e for e in events if e['event'] == number), None)
+    if event is None:
+        raise ValueError(f'there is no event {number}; there are {len(events)}, from 0 on')
+    for file in files:
+        table = read_rows([file], ['bag', 'topic', 'stamp_ns', 'embedding'])
+        for n, row in enumerate(table.select(['bag', 'topic', 'stamp_ns']).to_pylist()):
+            if (row['bag'], row['topic'], row['stamp_ns']) == (
+                    event['bag'], event['topic'], event['peak_stamp_ns']):
+                found = table['embedding'][n].as_py()
+                if found is None:
+                    raise ValueError('the results have no embeddings; score with --embeddings')
+                return np.array(found, np.float32)
+    raise ValueError(f'the rows of event {number} are not there')
+
+
+def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
+    """Embed a picture as the model of the results sees a camera that stands still."""
+    from vjepa_ros.clip.resize import View
+    from vjepa_ros.runtime.engine import Engine
+    from vjepa_ros.sources.folder import load
+
+    config = config_of(facts['configuration'])
+    rgb = load(path)[0]
+    engine = Engine.load(config.engine)
+    try:
+        view = View(config.track.resize_mode, (rgb.shape[1], rgb.shape[0]),
+                    config.track.image_size)
+        features, = engine.encode([[view.apply(rgb)] * config.track.num_frames])
+        return features.mean(axis=(0, 1, 2)).astype(np.float32)
+    finally:
+        engine.close()

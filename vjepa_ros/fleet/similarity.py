@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Rank moments by their likeness to an example: exact cosine of embeddings, with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vjepa_ros.fleet.tables import read_rows
+
+PLACE = ('bag', 'topic', 'camera', 'at_s', 'stamp_ns')
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A row that was found.
+
+    Attributes
+    ----------
+    bag, topic, camera, at_s, stamp_ns
+        As in the row.
+    likeness
+        Cosine of its embedding and that of the example, -1..1.
+    """
+
+    bag: str
+    topic: str
+    camera: str
+    at_s: float
+    stamp_ns: int
+    likeness: float
+
+
+def cosine(embeddings: np.ndarray, example: np.ndarray, centre: np.ndarray,
+           scale: np.ndarray) -> np.ndarray:
+    """Return the cosines (N,) of embeddings (N, D) and an example (D,), both standardised.
+
+    What all moments share, such as the camera itself, does not tell them apart: centre and scale
+    (D,) are mean and standard deviation of what is searched.
+    """
+    scale = np.maximum(scale, 1e-6)
+    rows, one = (embeddings - centre) / scale, (example - centre) / scale
+    length = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
+    return rows @ one / np.maximum(length, 1e-12)
+
+
+def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: float
+           ) -> list[Moment]:
+    """Return the moments most like an example, the best first.
+
+    The files are read one after the other, twice: of all rows only the likeness stays in memory.
+
+    Parameters
+    ----------
+    files
+        Of rows with embeddings.
+    example
+        (D,) embedding.
+    count
+        How many to return at most.
+    apart_s
+        Of moments of a camera closer than this only the best counts [s].
+
+    Raises
+    ------
+    ValueError
+        When there are no embeddings of that size.
+    """
+    total, squares, rows = np.zeros(len(example)), np.zeros(len(example)), 0
+    for file in files:
+        embeddings = embeddings_of(file, len(example))
+        total += embeddings.sum(axis=0, dtype=np.float64)
+        squares += np.square(embeddings, dtype=np.float64).sum(axis=0)
+        rows += len(embeddings)
+    if not rows:
+        raise ValueError('the results have no embeddings; score with --embeddings')
+    centre = total / rows
+    scale = np.sqrt(np.maximum(squares / rows - centre ** 2, 0.0))
+    moments: list[Moment] = []
+    for file in files:
+        embeddings = embeddings_of(file, len(example))
+        if not len(embeddings):
+            continue
+        likeness = cosine(embeddings, example, centre, scale)
+        table = read_rows([file], PLACE)
+        # Enough of each file, whatever of the others is better.
+        for n in _peaks(likeness, table['at_s'].to_numpy(), count, apart_s):
+            place = {name: table[name][int(n)].as_py() for name in PLACE}
+            moments.append(Moment(**place, likeness=float(likeness[n])))
+    return _spread(sorted(moments, key=lambda m: -m.likeness), count, apart_s)
+
+
+def embeddings_of(file: Path, size: int) -> np.ndarray:
+    """Return the embeddings of a file, (N, D) float32; ValueError for those of another model."""
+    column = read_rows([file], ['embedding'])['embedding'].combine_chunks()
+    if column.null_count == len(column):
+        return np.empty((0, size), np.float32)
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    if len(values) != size * len(column):
+        raise ValueError(f"'{file}' has embeddings of {len(values) // len(column)} numbers, the "
+                         f'example has {size}; they must come from the same weights')
+    return values.reshape(-1, size)
+
+
+def _peaks(likeness: np.ndarray, at_s: np.ndarray, count: int, apart_s: float) -> list[int]:
+    taken: list[int] = []
+    for n in np.argsort(-likeness, kind='stable'):
+        if all(abs(at_s[n] - at_s[t]) >= apart_s for t in taken):
+            taken.append(int(n))
+            if len(taken) == count:
+                break
+    return taken
+
+
+def _spread(moments: Iterable[Moment], count: int, apart_s: float) -> list[Moment]:
+    taken: list[Moment] = []
+    for moment in moments:
+        if all((t.bag, t.topic) != (moment.bag, moment.topic)
+               or abs(t.at_s - moment.at_s) >= apart_s for t in taken):
+            taken.append(moment)
+            if len(taken) == count:
+                break
+    return taken
