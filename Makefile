@@ -42,6 +42,7 @@ READY := $(VENV)/.ready-$(ROS)
 TESTED := $(VENV)/.with-test
 LINTED := $(VENV)/.with-lint
 FUZZED := $(VENV)/.with-fuzz
+AUDITED := $(VENV)/.with-audit
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
@@ -55,7 +56,7 @@ RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::neg
 # Images of the drone are stamped so much later than its poses; see docs/notebook/gyroscope.md.
 DRONE := --imu-offset 0.14 --imu-jitter 0.02
 
-.PHONY: help env demo test test-all coverage fuzz lint docs bench evaluate clean distclean
+.PHONY: help env demo test test-all coverage fuzz audit sbom lint docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -75,7 +76,7 @@ env: $(READY) ## create or update .venv; all other commands do it when needed
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
 
-$(TESTED) $(LINTED) $(FUZZED): $(VENV)/.with-%: $(READY) requirements/%.txt
+$(TESTED) $(LINTED) $(FUZZED) $(AUDITED): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
 	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
@@ -113,6 +114,14 @@ coverage: $(READY) $(TESTED) ## run the tests and report which lines of the pack
 
 fuzz: $(READY) $(FUZZED) ## attack everything that reads from outside, guided by coverage; ARGS names targets
 	@PYTHONPATH=. $(PY) test/fuzz/run.py $(MINUTES) $(ARGS)
+
+audit: $(READY) $(AUDITED) ## look for unsafe code, and for known weaknesses of what is installed (asks a server)
+	@$(PY) -m bandit -q -c pyproject.toml -r vjepa_ros
+	@$(PY) -m pip_audit --skip-editable $(ARGS)
+
+sbom: $(READY) $(AUDITED) ## write what is installed as a bill of materials, sbom.json (CycloneDX)
+	@$(PY) -m cyclonedx_py environment $(VENV) --output-format JSON --output-file sbom.json
+	@echo 'wrote sbom.json'
 
 lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(PY) -m ruff check $(ARGS) .
