@@ -20,6 +20,7 @@ import yaml
 from ros_harness import NodeProcess, ros_env
 
 import vjepa_ros
+from vjepa_ros.cli.doctor.machine import OPTIONAL
 from vjepa_ros.model.checkpoint.load import bundled_file, read_meta
 from vjepa_ros.ros.common.processes import free_domain
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
@@ -82,7 +83,8 @@ def test_what_is_imported_is_required_and_the_version_is_the_same_everywhere(set
 
 def test_each_part_of_an_installation_is_an_extra_and_a_robot_needs_none(setup_arguments):
     extras = setup_arguments['extras_require']
-    assert {'train', 'lab', 'dev'} <= extras.keys() and all(extras.values())
+    assert {'view', 'fleet', 'train', 'lab', 'dev'} <= extras.keys() and all(extras.values())
+    assert {extra for extra in OPTIONAL.values() if extra} <= extras.keys()
     base = {re.match(r'[\w-]+', line).group() for line in setup_arguments['install_requires']}
     assert base <= {'torch', 'safetensors', 'rich', 'matplotlib', 'pillow', 'psutil', 'PyYAML',
                     'numpy', 'opencv-python-headless'}

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return score(args, shlex.join(['vjepa-ros', 'score', *(argv or [])]), console)
     except (ValueError, OSError) as error:
-        return print_error(f'vjepa-ros score: {error}')
+        return print_error(f'vjepa-ros score: {error}', args=args)
     except KeyboardInterrupt:
         return print_error('stopped; started again, it goes on with what is left')
 

@@ -244,6 +244,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return print_error(f'vjepa-ros view: {REMEDY}', console)
     except (SourceError, WeightsError, DeviceError, ValueError, OSError, RuntimeError) as error:
-        return print_error(f'vjepa-ros view: {error}', console)
+        return print_error(f'vjepa-ros view: {error}', console, args)
     except KeyboardInterrupt:
         return 0

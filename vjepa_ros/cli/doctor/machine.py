@@ -22,8 +22,8 @@ LOW_DISK_GB, LOW_MEMORY_GB, LOW_SHARED_GB = 2.0, 1.0, 0.25
 SOCKET_BYTES = 4 << 20       # receive buffer that fragments of a large image need
 SOCKETS = Path('/proc/sys/net/core/rmem_max')
 OPTIONAL = {'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': '', 'rosbags': 'bags',
-            'huggingface_hub': 'hub', 'onnxruntime': 'export', 'rerun': 'view', 'av': 'view',
-            'ray': 'fleet'}
+            'huggingface_hub': 'hub', 'onnxruntime': 'export', 'rerun': 'view',
+            'pyarrow': 'score', 'ray': 'fleet'}
 
 
 def devices(wanted: str, precision: str) -> Iterator[Finding]:

@@ -26,8 +26,9 @@ from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import Graph, NodeSeen, Status, Topic
 from vjepa_ros.ros.doctor.rules import schemas
 
-DISCOVERY_S = 1.5
-ANSWER_S = 3.0           # for services of all nodes together
+DISCOVERY_S = 8.0        # at most, and until nothing new has come for so long:
+STABLE_S = 1.5
+ANSWER_S, ASK_TIMES = 1.5, 4      # of services, each time that they are asked
 MOST_SAMPLED = 16        # topics: a doctor must not fill the network
 LIKE = 0.8               # fraction of the parameters of a schema that a node must have
 IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage',
@@ -80,7 +81,7 @@ class _Observer:
         best = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._keep.append(self._node.create_subscription(
             DiagnosticArray, DIAGNOSTICS, self._on_diagnostics, best))
-        self._spin(DISCOVERY_S)
+        self._discover()
         graph.nodes = self._find_nodes()
         graph.topics = self._find_topics()
         begin = time.monotonic()
@@ -93,6 +94,19 @@ class _Observer:
             graph.topics[name].rate_hz = (len(times) - 1) / span if span > 0 else math.nan
         graph.nodes_total = len(self._names())
         return graph
+
+    def _discover(self) -> None:
+        """Wait until the graph is complete; on a busy machine that takes seconds."""
+        seen, since = -1, time.monotonic()
+
+        def stable() -> bool:
+            nonlocal seen, since
+            count = len(self._names()) + len(self._node.get_topic_names_and_types())
+            if count != seen:
+                seen, since = count, time.monotonic()
+            return bool(self._names()) and time.monotonic() - since > STABLE_S
+
+        self._spin(DISCOVERY_S, stable)
 
     def _spin(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         end = time.monotonic() + seconds
@@ -108,9 +122,8 @@ class _Observer:
 
     def _find_nodes(self) -> dict[str, NodeSeen]:
         places = {_full(name, space): (name, space) for name, space in self._names()}
-        asked = {full: place for full, place in places.items() if any(
-            topic == DIAGNOSTICS for topic, _ in
-            self._node.get_publisher_names_and_types_by_node(*place))}
+        asked = {full: place for full, place in places.items() if DIAGNOSTICS in self._ends(
+            self._node.get_publisher_names_and_types_by_node, place)}
         listed = self._ask({full: (ListParameters, f'{full}/list_parameters',
                                    ListParameters.Request()) for full in asked})
         known = schemas()
@@ -121,9 +134,10 @@ class _Observer:
             key = max(known, key=lambda key: _share(known[key], has))
             if _share(known[key], has) >= LIKE:
                 names[full] = sorted(has)
-                reads = self._node.get_subscriber_names_and_types_by_node(*asked[full])
+                reads = self._ends(self._node.get_subscriber_names_and_types_by_node,
+                                   asked[full])
                 found[full] = NodeSeen(key, {}, tuple(
-                    topic for topic, _ in reads if topic not in OF_ROS))
+                    topic for topic in reads if topic not in OF_ROS))
         values = self._ask({full: (GetParameters, f'{full}/get_parameters',
                                    GetParameters.Request(names=names[full])) for full in found})
         for full, answer in values.items():
@@ -135,22 +149,32 @@ class _Observer:
             found[full].state = answer.current_state.label
         return found
 
+    def _ends(self, ask: Callable[[str, str], Iterable[tuple[str, Any]]],
+              place: tuple[str, str]) -> list[str]:
+        """Return the topics of the endpoints of a node; none when it has just gone."""
+        try:
+            return [topic for topic, _ in ask(*place)]
+        except RuntimeError:     # NodeNameNonExistentError, which rclpy keeps to itself
+            return []
+
     def _ask(self, requests: Mapping[str, Asked]) -> dict[str, Any]:
         """Call services and return the answers that came in time, by the same keys."""
         clients = {key: self._node.create_client(kind, name)
                    for key, (kind, name, _) in requests.items()}
-        calls: dict[str, Any] = {}
-
-        def done() -> bool:
-            for key, client in clients.items():
-                if key not in calls and client.service_is_ready():
-                    calls[key] = client.call_async(requests[key][2])
-            return len(calls) == len(clients) and all(call.done() for call in calls.values())
-
-        self._spin(ANSWER_S, done)
+        answers: dict[str, Any] = {}
+        # A server drops its answer to a client that it has not found yet: then it is asked again.
+        for _ in range(ASK_TIMES):
+            calls = {key: client.call_async(requests[key][2]) for key, client in clients.items()
+                     if key not in answers and client.service_is_ready()}
+            complete = len(calls) + len(answers) == len(requests)
+            self._spin(ANSWER_S, lambda calls=calls, complete=complete: complete and all(
+                call.done() for call in calls.values()))
+            answers |= {key: call.result() for key, call in calls.items() if call.done()}
+            if len(answers) == len(requests):
+                break
         for client in clients.values():
             self._node.destroy_client(client)
-        return {key: call.result() for key, call in calls.items() if call.done()}
+        return answers
 
     # -- topics -----------------------------------------------------------------------------
 

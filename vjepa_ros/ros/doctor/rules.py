@@ -42,8 +42,7 @@ REMEDIES = {             # by the quality flag that a camera shows
     'looming_unknown': 'until the camera moves or sees texture nothing can be measured; look for '
                        'the other flags of this camera',
     'device_fallback': 'install a PyTorch for the device, or set device to cpu',
-    'heads_out_of_range': 'set num_frames, image_size, resize_mode and clip_fps to what the heads '
-                          'were trained on, or train heads for these clips',
+    'heads_out_of_range': 'give clips like those of their training, or train heads for these',
     'frozen': 'the driver repeats one picture: restart the camera',
     'geometry_failed': 'read the error in the log of the node, and report it',
     'gyroscope_unused': 'the diagnostics of the camera say why (gyroscope)',
@@ -139,10 +138,12 @@ def _publishers(graph: Graph, topic: str) -> tuple[str, ...]:
 
 
 def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
+    read = {used for node in graph.nodes.values() for used in node.reads}
     images = sorted(other for other, seen in graph.topics.items() if IMAGE in seen.types
-                    and seen.publishers and not set(seen.publishers) & set(graph.nodes))
+                    and seen.publishers and not set(seen.publishers) & set(graph.nodes)
+                    and other not in read)
     if topic.endswith(('image_raw', COMPRESSED)):
-        there = f'published images: {", ".join(images)}' if images else 'nobody publishes images'
+        there = f'published and unused: {", ".join(images)}' if images else 'no other images'
         remedy = f'start the camera, or remap: -r {topic}:={images[0]}' if images else (
             'start the camera driver, and look that it uses the same ROS_DOMAIN_ID')
         return Finding(ERROR, name, f'nobody publishes {topic}, which it reads ({there})', remedy)
@@ -262,8 +263,10 @@ def _status(name: str, status: Status) -> Iterator[Finding]:
     if status.level:
         flags = [REMEDIES[flag] for flag in status.values.get('flags', '').split()
                  if flag in REMEDIES and flag in status.message]
+        if status.values.get('heads', '').startswith('out of range'):
+            flags.append(status.values['heads'].rpartition('; ')[2])
         yield Finding(ERROR if status.level == 2 else WARNING, name, status.message,
-                      '; '.join(flags) or 'its diagnostics and its log say more')
+                      '; '.join(flags) or 'the findings of its topics and its log say more')
     fault = status.values.get('input_fault', 'none')
     if fault != 'none':
         yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
@@ -272,8 +275,10 @@ def _status(name: str, status: Status) -> Iterator[Finding]:
     if status.message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
                       'subscribe, for example: ros2 topic echo --once the assessment')
-    yield Finding(OK, name, f'{status.message}; '
-                  + ', '.join(f'{key} {value}' for key, value in chosen.items()))
+    facts = ', '.join(f'{key} {value}' for key, value in chosen.items())
+    if facts or not status.level:
+        yield Finding(OK, name, '; '.join(filter(None, (
+            '' if status.level else status.message, facts))))
 
 
 def _number(values: Mapping[str, str], key: str) -> float:
@@ -310,7 +315,7 @@ def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
 
 def _slow(about: str, sent: float, possible: float, status: Status) -> Finding:
     stages = {key.partition('.')[2]: _number(status.values, key) for key in status.values
-              if key.startswith('stage_ms.')}
+              if key.startswith('stage_ms.') and not key.endswith('wait')}
     worst = max(stages, key=lambda stage: stages[stage], default='')
     where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
     return Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} possible'
