@@ -35,6 +35,13 @@ CONTACT_SHOWN_S = 10.0
 SCORES = ('collision_probability', 'collision_if_ahead', 'motion_score', 'obstacle_score')
 MAPS = {'motion_map': 1.0, 'moving_map': 1.0, 'looming_map': 1.0}   # name: end of the colours
 QUALITY = 85
+_LEVELS = {level.name.lower(): color[::-1] for level, color in LEVEL_COLORS.items()}
+STATE_COLORS = {         # RGB, of cameras and of nodes
+    **_LEVELS, 'active': _LEVELS['clear'], 'free': _LEVELS['clear'], 'idle': STILL,
+    'inactive': STILL, 'unconfigured': STILL, 'slowed': _LEVELS['caution'],
+    'turned': _LEVELS['caution'], 'stopped': _LEVELS['warning'], 'fault': _LEVELS['danger'],
+    **dict.fromkeys(('override', 'uncovered', 'unmeasured'), _LEVELS['unknown'])}
+SPEED_COLORS = {'asked': STILL, 'sent': (40, 120, 229)}
 
 
 class RerunLog:
@@ -140,16 +147,20 @@ class RerunLog:
     def speed(self, node: str, name: str, ahead: float) -> None:
         """Log a speed [m/s] that was ``asked`` of a node, or ``sent`` by it."""
         self._add('speeds')
-        self._scalar(f'plots/speeds/{node}/{name}', ahead)
+        path = f'plots/speeds/{node}/{name}'
+        if path not in self._last:
+            self._last[path] = name
+            self._log(path, rr.SeriesLines(colors=SPEED_COLORS[name], names=f'{node} {name}'),
+                      static=True)
+        self._scalar(path, ahead)
 
     def _scalar(self, path: str, value: float) -> None:
         self._log(path, rr.Scalars(float(value)))
 
     def _change(self, path: str, state: str) -> None:
         if path not in self._last:
-            colors = {level.name.lower(): color[::-1] for level, color in LEVEL_COLORS.items()}
-            self._log(path, rr.StateConfiguration(values=list(colors), colors=list(
-                colors.values())), static=True)
+            self._log(path, rr.StateConfiguration(
+                values=list(STATE_COLORS), colors=list(STATE_COLORS.values())), static=True)
         if self._last.get(path) != state:
             self._last[path] = state
             self._log(path, rr.StateChange(state=state))
@@ -171,8 +182,8 @@ class RerunLog:
     def blueprint(self) -> Any:
         """Return the layout: pictures above, then plots, then states."""
         pictures = [rrb.Spatial2DView(origin=f'cameras/{camera}/image', name=camera)
-                    for camera in self._cameras]
-        detail = [view for camera, maps in self._cameras.items() for view in (
+                    for camera in sorted(self._cameras)]
+        detail = [view for camera, maps in sorted(self._cameras.items()) for view in (
             rrb.Spatial2DView(origin=f'cameras/{camera}/overlay', name=f'{camera} overlay'),
             *(rrb.Spatial2DView(origin=f'cameras/{camera}/maps/{name}',
                                 name=f'{camera} {name.replace("_", " ")}')

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import PurePath
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -55,8 +56,11 @@ def _node(name: str, told: Told, now_s: float) -> RenderableType:
     memory = [f'{label} {told.number(key):.0f} MB' for key, label in (
         ('memory_rss_mb', 'process'), ('model_memory_mb', 'model')) if told.number(key) >= 0]
     parts = [f'memory: {", ".join(memory)}'] if memory else []
+    if told.text('weights'):
+        parts.append(f'weights: {PurePath(told.text("weights")).name}'
+                     + ('' if told.text('heads') else ', no heads'))
     parts += [f'{label}: {told.text(key)}' for key, label in (
-        ('looming_method', 'looming'), ('heads', 'heads'), ('errors', 'errors'),
+        ('looming_method', 'looming'), ('errors', 'errors'),
         ('last_error', 'last')) if told.text(key)]
     return Group(line, Text('   '.join(parts), 'grey70'))
 
