@@ -60,7 +60,7 @@ DRONE := --imu-offset 0.14 --imu-jitter 0.02
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 	@echo 'variables:'
 	@echo '  SOURCE=...  demo: video file, image or recording folder, rosbag2 or camera index'
 	@echo '  GUARD=1     demo: a simulated robot that drives up to an obstacle, with and without guard'
