@@ -66,8 +66,8 @@ setup(
     install_requires=requirements(os.environ),
     extras_require={
         'bags': ['rosbags>=0.10'],
-        'fleet': ['pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10'],  # score --ray
-        'score': ['pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
+        'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10'],  # score --ray
+        'score': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
         'view': ['rerun-sdk>=0.41'],  # for the computer of who looks, 390 MB
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],

@@ -126,8 +126,7 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
     if not present:
         return [], [f"bag '{path}' has no image topic"]
     wanted = ['/' + topic.lstrip('/') for topic in topics] or [
-        topic for topic in present
-        if not (topic.endswith(COMPRESSED) and topic.removesuffix(COMPRESSED) in present)]
+        topic for topic in present if topic.rpartition('/')[0] not in present]
     absent = [f"bag '{path}' has no image topic '{topic}'; it has: {', '.join(present)}"
               for topic in wanted if topic not in present]
     return [Recording(str(path), topic, _camera(topic)) for topic in wanted
@@ -135,7 +134,7 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
 
 
 def _camera(topic: str) -> str:
-    return topic.removesuffix(COMPRESSED).removesuffix(RAW).strip('/') or 'camera'
+    return topic.partition(RAW)[0].removesuffix(COMPRESSED).strip('/') or 'camera'
 
 
 def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:

@@ -29,11 +29,13 @@ from vjepa_ros.sources.base import (
 )
 from vjepa_ros.sources.camera_info import intrinsics
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
+from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+IMAGES = (_IMAGE, _COMPRESSED, *MESSAGES)
 _INFO = 'sensor_msgs/msg/CameraInfo'
-TRIED_FIRST = 30              # images, to learn their size
+TRIED_FIRST = 300             # images, to learn their size
 MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
 _log = logging.getLogger(__name__)
 
@@ -98,9 +100,10 @@ def open_bag(path: Path) -> Any:
         raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
                           f'(pip install rosbags): {error}') from error
     with parsing(f"bag '{path}' cannot be opened"):
-        reader = highlevel.AnyReader(
-            bag_files(path),
-            default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
+        store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+        for name, text in MESSAGES.items():
+            store.register(typesys.get_types_from_msg(text, name))
+        reader = highlevel.AnyReader(bag_files(path), default_typestore=store)
         reader.open()
     return reader
 
@@ -116,7 +119,7 @@ def image_topics(path: Path) -> list[str]:
 
 def _images(connections: Iterable[Any]) -> dict[str, str]:
     """Return the types of the image topics by their names."""
-    return {c.topic: c.msgtype for c in connections if c.msgtype in (_IMAGE, _COMPRESSED)
+    return {c.topic: c.msgtype for c in connections if c.msgtype in IMAGES
             and not c.topic.endswith('/compressedDepth')}
 
 
@@ -129,6 +132,7 @@ class BagSource(Source):
 
     def __init__(self, path: Path, options: PlayOptions):
         self._path = path
+        self._decoder: PacketDecoder | None = None       # of a video, in the present pass
         self._reader = open_bag(path)
         try:
             topic = self._choose(options.topic)
@@ -168,8 +172,9 @@ class BagSource(Source):
                                   f'{listing or self._topics()}')
             return match[0]
         if not images:
-            raise SourceError(f"bag '{self._path}' has no image topic (Image or CompressedImage);"
-                              f' it has: {self._topics()}')
+            kinds = ', '.join(kind.rpartition('/')[2] for kind in IMAGES)
+            raise SourceError(f"bag '{self._path}' has no image topic ({kinds}); it has: "
+                              f'{self._topics()}')
         topic = next(iter(images))
         if len(images) > 1:
             _log.warning("bag '%s' has several image topics (%s): playing '%s'; set a topic to "
@@ -212,6 +217,7 @@ class BagSource(Source):
             yield found
 
     def _play(self) -> Play:
+        self._decoder = None
         for connection, recorded_ns, raw in self._messages(self._connections):
             stamp, load = self._parsed(connection, recorded_ns, raw)
             yield stamp, load
@@ -226,18 +232,40 @@ class BagSource(Source):
         start_ns = self._reader.start_time
         begin_ns = start_ns + round(begin_s * 1e9)
         end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
+        self._decoder = None
         for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
-            yield ((recorded_ns - start_ns) / 1e9,
-                   lambda c=connection, t=recorded_ns, r=raw: self._parsed(c, t, r)[1]())
+            def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
+                return self._parsed(c, t, r)[1]()
+
+            yield (recorded_ns - start_ns) / 1e9, load
 
     def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
         """Return the stamp of a message [ns] and how to get its frame."""
         where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
         with parsing(where):
             message = self._reader.deserialize(raw, connection.msgtype)
-            at = message.header.stamp
+            video = connection.msgtype in MESSAGES
+            at = getattr(message, 'timestamp', None) or message.header.stamp
             stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
+        if video:
+            return stamp, self._unpacked(message, stamp, where)
         return stamp, partial(_frame, message, connection.msgtype, stamp, where)
+
+    def _unpacked(self, message: Any, stamp_ns: int, where: str) -> Load:
+        """Decode a packet of a video now, for those after it need it; how to get its frame."""
+        try:
+            if self._decoder is None:
+                self._decoder = PacketDecoder(getattr(message, 'format', '') or message.encoding)
+            rgb, problem = self._decoder.decode(np.asarray(message.data).tobytes()), ''
+        except SourceError as error:
+            rgb, problem = None, f'{where}: {error}'
+
+        def load() -> SourceFrame:
+            if rgb is None:
+                raise SourceError(problem)
+            header = getattr(message, 'header', message)
+            return SourceFrame(stamp_ns, rgb, header.frame_id or 'camera')
+        return load
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
         """Return those of the CameraInfo beside the image topic, or of the only one in the bag."""
