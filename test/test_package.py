@@ -34,10 +34,8 @@ CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
-WHEELS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml',
-          'rerun': 'rerun-sdk'}
-ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags', 'huggingface_hub', 'transformers',
-                 'rerun'}
+WHEELS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml'}
+ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags', 'huggingface_hub', 'transformers'}
 
 
 def imports_of(*folders: str) -> set[str]:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -65,8 +66,7 @@ def check_ports(args: argparse.Namespace) -> None:
 @contextmanager
 def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterator[RerunLog]:
     """Yield a log into a file, or into the web viewer, which is served until the block ends."""
-    import rerun as rr  # pyright: ignore[reportMissingImports] an extra
-
+    rr: Any = import_module('rerun')
     from vjepa_ros.viewer.rerun_log import RerunLog
 
     stream: Any = rr.RecordingStream('vjepa_ros')
