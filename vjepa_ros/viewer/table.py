@@ -75,8 +75,8 @@ def _condition(told: Told, now_s: float) -> Text:
 
 def _cameras(node: str, states: States, now_s: float) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style='grey70')
-    for name in ('camera', 'level', 'contact', 'collision', 'in Hz', 'out Hz', 'latency ms',
-                 'p95', 'dropped', 'state'):
+    for name in ('camera', 'level', 'contact', 'collision', 'in Hz', 'out Hz', 'ms',
+                 'p95 ms', 'drops', 'state'):
         table.add_column(name, justify='left' if name in ('camera', 'level', 'contact', 'state')
                          else 'right', no_wrap=name != 'state')
     for part, told in _parts(node, states, 'camera '):
