@@ -145,5 +145,5 @@ def test_other_encodings_go_through_cv_bridge_where_it_is_installed(monkeypatch)
 
     monkeypatch.setitem(sys.modules, 'cv_bridge', types.SimpleNamespace(
         CvBridge=lambda: types.SimpleNamespace(imgmsg_to_cv2=convert_to), CvBridgeError=TypeError))
-    check(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv12'), RGB)
-    assert asked == [('nv12', 'rgb8')]
+    check(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv24'), RGB)
+    assert asked == [('nv24', 'rgb8')]

@@ -102,7 +102,11 @@ def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
 def forget(rig: Rig) -> None:
     """What was seen is remembered until the robot turns."""
     rig.again()
+    began = rig.stamp()
     with rig.driving(0.0, 3.0):
+        # A danger that is under way would be remembered anew.
+        rig.wait(lambda: rig.known_ns() > began)
+        rig.ros.spin_for(0.3)
         rig.wait(lambda: rig.told(1)['free_way'] == 'unknown')
 
 

@@ -114,7 +114,7 @@ def test_entities_do_not_grow_and_shutdown_releases_them_from_every_state(ros, p
         trigger(node, *path)
         if path[-1:] == ('activate',):
             active = entities(node)
-            assert active['managed'] == before['managed'] + 15
+            assert active['managed'] == before['managed'] + 16
             assert active['threads'] == before['threads'] + 1
         trigger(node, 'shutdown')
         assert node.state == 'finalized'
