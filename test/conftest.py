@@ -55,16 +55,11 @@ def tiny_training(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
 
 
-LOG = logging.getLogger('vjepa_ros')
-PLAIN = LOG.level, LOG.propagate, tuple(LOG.handlers)
-
-
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    """Undo what a command line of the package does to its logger, so that tests stay apart.
-
-    To the state of before all tests: a fixture of a module may have run one before this.
-    """
+    """Undo what a command line of the package does to its logger, so that tests stay apart."""
+    log = logging.getLogger('vjepa_ros')
+    before = (log.level, log.propagate, list(log.handlers))
     yield
-    LOG.setLevel(PLAIN[0])
-    LOG.propagate, LOG.handlers = PLAIN[1], list(PLAIN[2])
+    log.setLevel(before[0])
+    log.propagate, log.handlers = before[1:]
