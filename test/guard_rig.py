@@ -110,7 +110,7 @@ class CommandRig(Node):
         self.ros.node.create_subscription(self.kind, topic, hear, 100)
 
     def look(self) -> None:
-        """Publish what the cameras see."""
+        """Publish what the cameras see: each kind of rig has its own."""
         raise NotImplementedError
 
     def send(self, publisher: Any, *motion: float) -> None:

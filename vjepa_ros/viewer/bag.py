@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.sources.bag import BAG_SUFFIXES, bag_files, is_bag_folder, parsing
-from vjepa_ros.sources.base import SourceError
+from vjepa_ros.sources.bag import BAG_SUFFIXES, is_bag_folder, open_bag, parsing
 
 
 class Bag:
@@ -62,16 +60,7 @@ def opened(spec: str) -> Iterator[Bag | None]:
             or (path.is_dir() and is_bag_folder(path))):
         yield None
         return
-    try:
-        highlevel = importlib.import_module('rosbags.highlevel')
-        typesys = importlib.import_module('rosbags.typesys')
-    except ImportError as error:
-        raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
-                          f'(pip install rosbags): {error}') from error
-    with parsing(f"bag '{path}' cannot be opened"):
-        reader = highlevel.AnyReader(
-            bag_files(path), default_typestore=typesys.get_typestore(typesys.Stores.ROS2_HUMBLE))
-        reader.open()
+    reader = open_bag(path)
     try:
         yield Bag(reader, str(path))
     finally:

@@ -9,16 +9,16 @@ nothing came until the labels end.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vjepa_ros.sources.bag import bag_files, parsing
+from vjepa_ros.sources.bag import open_bag, parsing
 from vjepa_ros.sources.base import SourceError
 
 # What is read of a message when no field is named, and how its value becomes "in contact".
@@ -114,15 +114,8 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
     SourceError
         Naming the bag, the topic and its type, and what would work.
     """
-    try:
-        highlevel = importlib.import_module('rosbags.highlevel')
-        typesys = importlib.import_module('rosbags.typesys')
-    except ImportError as error:
-        raise SourceError(f"labels of '{bag}' need the Python package 'rosbags' "
-                          f'(pip install rosbags): {error}') from error
-    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-    with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), highlevel.AnyReader(
-            bag_files(bag), default_typestore=store) as reader:
+    with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), closing(
+            open_bag(Path(bag))) as reader:
         found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]
         if not found:
             listing = ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in reader.connections))
