@@ -27,6 +27,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command import heartbeat
+from vjepa_ros.ros.command.topic_checks import topic_problems
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -107,7 +108,8 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
                 stops_in_time(rig, lambda process=process: process.send(signal.SIGKILL))
         with driving(ros) as (rig, process):
             assert stops(WATCHED) == times
-            assert not any('past this node' in state.status[0].message for state in rig.states)
+            assert [said for state in rig.states
+                    if 'past this node' in (said := state.status[0].message)] == []
             process.terminate_and_check()
             assert rig.wait(lambda: rig.twist.linear.x == 0)
             count = len(rig.out)
@@ -157,3 +159,20 @@ def test_a_bond_without_its_package_is_refused_with_the_remedy():
             active(CollisionGuard, bond=True):
         pass
     assert any('bond: false' in line for line in lines)
+
+
+def test_a_publisher_whose_node_is_not_known_yet_is_no_problem_one_that_stays_so_is():
+    own, dog, new = (SimpleNamespace(node_name=name, node_namespace='/', topic_type='Twist',
+                                     endpoint_gid=[number]) for number, name in
+                     enumerate(('guard', 'command_watchdog', '_NODE_NAME_UNKNOWN_')))
+    listed = [own, dog, new]
+    node = SimpleNamespace(
+        resolve_topic_name=lambda name: f'/{name}', get_fully_qualified_name=lambda: '/guard',
+        get_publishers_info_by_topic=lambda topic: listed)
+    unnamed: set[bytes] = set()
+    assert topic_problems(node, 'out', {}, unnamed) == []
+    assert 'also publishes on /out' in topic_problems(node, 'out', {}, unnamed)[0]
+    new.node_name = 'command_watchdog'
+    assert topic_problems(node, 'out', {}, unnamed) == [] and unnamed == set()
+    new.node_name = 'joystick'
+    assert '/joystick also publishes' in topic_problems(node, 'out', {}, unnamed)[0]

@@ -80,6 +80,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self._out: Any = None
         self._sent: Motion | None = None
         self._acted_s = -math.inf                # time of the last decision by new inputs
+        self._unnamed: set[bytes] = set()        # publishers beside, see `topic_problems`
         self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -284,7 +285,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         """Return the problems of the topics of a configured node, one sentence each."""
         if self.config is None:
             return []
-        return topic_problems(self, 'cmd_vel_out', self.topics(self.config))
+        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
 
     def _on_report(self) -> None:
         if self.config is not None:

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rclpy.node import Node
+from rclpy.topic_endpoint_info import TopicEndpointInfo
 
 WATCHDOG = 'command_watchdog'    # sends only zeros, and only while the guard is silent
+# How rclpy names the node of an endpoint that DDS has told of, but not yet of its node.
+UNNAMED = '_NODE_NAME_UNKNOWN_'
 CLOUD = 'sensor_msgs/msg/PointCloud2'
 
 
@@ -32,7 +35,8 @@ def twist_type(stamped: bool) -> str:
     return 'geometry_msgs/msg/' + ('TwistStamped' if stamped else 'Twist')
 
 
-def topic_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[str]:
+def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
+                   unnamed: set[bytes]) -> list[str]:
     """Return the problems of the topics of a node between controller and base, one sentence each.
 
     Parameters
@@ -44,11 +48,18 @@ def topic_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[s
         controller, bypasses it.
     wanted
         Topics that it reads and publishes, with the types it expects.
+    unnamed
+        Publishers whose node was unknown at the last call; replaced by those of this one. One
+        that stays unknown is no node of ROS, or is gone; one that is new may be the watchdog.
     """
     problems = []
     output = node.resolve_topic_name(output)
-    publishers = [info for info in node.get_publishers_info_by_topic(output)
-                  if info.node_name != WATCHDOG]
+    found = node.get_publishers_info_by_topic(output)
+    before, now = set(unnamed), {_id(info) for info in found if info.node_name == UNNAMED}
+    unnamed.clear()
+    unnamed.update(now)
+    publishers = [info for info in found
+                  if info.node_name != WATCHDOG and _id(info) not in now - before]
     if len(publishers) > 1:
         names = sorted(full_name(info) for info in publishers)
         own = node.get_fully_qualified_name()
@@ -65,6 +76,10 @@ def topic_problems(node: Node, output: str, wanted: Mapping[str, str]) -> list[s
             problems.append(f'{topic} has an endpoint of type {other}, this node uses {kind}: '
                             f'nothing passes between them; {remedy}')
     return problems
+
+
+def _id(endpoint: TopicEndpointInfo) -> bytes:
+    return bytes(endpoint.endpoint_gid)
 
 
 def full_name(endpoint: Endpoint) -> str:
