@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -24,7 +25,7 @@ from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
 from vjepa_ros.lab.evaluation.world import films, truth_of
 from vjepa_ros.lab.training import validation
-from vjepa_ros.lab.training.network import Batch, Network
+from vjepa_ros.lab.training.network import Batch, Network, block_causal
 from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
@@ -224,17 +225,29 @@ def test_the_flow_baseline_measures_expansion_once_rotation_is_taken_out():
     np.testing.assert_allclose(told.outcome().time_to_contact[1:], 1 / looming, rtol=0.04)
 
 
-def test_the_heads_alone_have_the_figures_that_training_gives_them():
+@pytest.mark.parametrize('window', [0, 4])
+def test_the_heads_alone_have_the_figures_that_training_gives_them(window, tmp_path):
     """On the same clips, with the bundled weights: the two paths may not differ."""
-    config = EngineConfig(device='cpu', precision='fp32')
-    encoder, heads, report = load_model('tiny', weights=config.weights)
-    clips = ClipWorld(device='cpu').clips(77, 8)
-    answers = validation.answer(Network(encoder, heads),
-                                [Batch(clips.frames, clip_targets(clips))])
-    expected = validation.figures(answers, report.heads.meta.calibration)
-    engine = Engine.load(config)
-    rendered = list(films(clips))
-    outputs = evaluate_world.encoded(rendered, setup_of('fused', engine=engine))
+    encoder, heads, report = load_model('tiny')
+    facts, file = report.heads.meta, ''
+    if window:
+        file = str(tmp_path / 'causal.safetensors')
+        encoder = block_causal(encoder, window)
+        save_bundle(file, replace(facts, window=window, version='2.1'),
+                    encoder=encoder.state_dict(), heads=heads.state_dict())
+        facts = load_model('tiny', weights=file)[2].heads.meta
+    clips = ClipWorld(num_frames=10 if window else 8).clips(77, 8)
+    assert {*clips.hold.tolist()} == {1, 2}
+    answers = validation.answer(Network(encoder, heads), [
+        Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)])
+    expected = validation.figures(answers, facts.calibration)
+    engine = Engine.load(EngineConfig(device='cpu', precision='fp32', weights=file))
+    setup = setup_of('fused', engine=engine)
+    assert evaluate_world.streams(setup) == bool(window)
+    rendered = list(films(clips, exact=bool(window)))
+    outputs = evaluate_world.encoded(rendered, setup)
+    for film, output in zip(rendered, outputs, strict=True) if window else ():
+        evaluate_world.judged(film, setup, output)          # every clip fills the memory
     engine.close()
     said = joined([evaluate_world.heads_outcome(output.heads, film.interval_s)
                    for film, output in zip(rendered, outputs, strict=True)])

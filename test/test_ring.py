@@ -35,6 +35,17 @@ def numbers(ring: FrameRing) -> list[int]:
     return ring.gather(ring.sample())[:, 0, 0, 0].tolist()
 
 
+@pytest.mark.parametrize('rate', [1.1, 1.8, 2.0, 6.5, 30.0])
+def test_a_stream_has_a_frame_of_its_own_for_each_tubelet_at_any_rate(rate):
+    ring = FrameRing(8, clip_fps=4.0)
+    feed(ring, rate, 100)
+    keys = ring.keys(ring.sample_stream(lambda key: False))
+    newest, before = keys[1::2], keys[::2]
+    assert len({*newest}) == 4 and all(a < b for a, b in zip(before, newest, strict=True))
+    if rate < 3:
+        assert max(keys) - min(keys) == 4      # each with the frame before it
+
+
 def test_no_clip_until_the_frames_cover_its_whole_span():
     ring = FrameRing(4, clip_fps=10.0)
     for i in range(3):

@@ -311,7 +311,8 @@ class FrameRing:
         The newest frame goes with the one nearest to an interval before it. The tubelets before
         it end about 2, 4, 6 and so on intervals earlier: in frames that are remembered where
         those are within an interval of that time, else in the nearest ones. No frame goes with
-        itself, however slow the camera is. None until the frames cover the span of a clip.
+        itself, however slow the camera is. None until the frames cover the span of a clip, and
+        there is one more of them than tubelets.
 
         Parameters
         ----------
@@ -438,8 +439,10 @@ class FrameRing:
 
     def _make_room(self, stamp_ns: int) -> None:
         horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns
-        # One frame older than the window stays: the oldest target may be nearest to it.
-        while len(self._stamps) > 2 and self._stamps[1] < horizon:
+        # One frame older than the window stays: the oldest target may be nearest to it. And so
+        # many stay that each tubelet of a stream has a frame of its own, with this one.
+        least = max(2, self.num_frames // 2)
+        while len(self._stamps) > least and self._stamps[1] < horizon:
             self._remove(0)
         if not self.store.free:
             self.counts['thinned'] += 1

@@ -36,8 +36,10 @@ from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.lab.world.tubelets import stream_frames
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.head_specs import expected_log_contact
+from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
@@ -126,15 +128,35 @@ class Film:
         x, y = self.size[0] / side, self.size[1] / side
         return fx * x, fy * y, (cx + 0.5) * x - 0.5, (cy + 0.5) * y - 0.5
 
-    def track(self, base: TrackConfig) -> TrackConfig:
-        """Return settings of a frame memory whose clips have exactly these frames."""
-        count = len(self.frames)
+    def track(self, base: TrackConfig, stream: bool = False) -> TrackConfig:
+        """Return settings of a frame memory whose clips have exactly these frames.
+
+        A stream takes as many of them as its window reaches back.
+        """
+        count = base.num_frames if stream else len(self.frames)
         times = self.times_s
         # With repeated frames the clip ends one interval early, so its rate is a bit higher.
+        rate = 1 / self.interval_s if stream else (count - 1) / times[-1]
         gap = 1.5 * max(later - time for time, later in pairwise(times))
-        return replace(base, num_frames=count, image_size=self.frames.shape[1],
-                       clip_fps=(count - 1) / times[-1], resize_mode='squash',
-                       max_frame_gap=max(base.max_frame_gap, gap))
+        return replace(base, num_frames=count, image_size=self.frames.shape[1], clip_fps=rate,
+                       resize_mode='squash', max_frame_gap=max(base.max_frame_gap, gap))
+
+    def tubelets(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the frames of the last tubelets of a stream, and their stamps in intervals.
+
+        Parameters
+        ----------
+        count
+            Number of tubelets W; where the clip has fewer, its oldest stands for those before it.
+
+        Returns
+        -------
+        ndarray, ndarray
+            (2 W, S, S, 3) uint8 and (2 W,) float64.
+        """
+        own = np.array(self.times_s) / self.interval_s
+        picks = stream_frames(torch.from_numpy(own)[None], count)[0].numpy()
+        return self.frames[self.hold - 1::self.hold][picks], own[picks]
 
 
 def truth_of(clips: WorldClips) -> ClipTruth:
@@ -258,9 +280,12 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
     keep
         Numbers of the clips in the whole run to return.
     """
-    world = world_of(name, setup.track.image_size, setup.track.num_frames, device)
+    # Tubelets of frames that are shown twice reach one pair further back.
+    more = TUBELET if streams(setup) else 0
+    world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device)
     clips = world.clips(HELD_OUT_SEED + batch, count)
-    truth, rendered = truth_of(clips), list(films(clips, exact=world.config.rough))
+    truth = truth_of(clips)
+    rendered = list(films(clips, exact=world.config.rough or streams(setup)))
     del clips
     if device.startswith('cuda'):
         torch.cuda.empty_cache()     # for the other processes
@@ -308,18 +333,35 @@ def with_scores(run: WorldRun, name: str, scores: dict[int, float]) -> WorldRun:
         'methods': {name: found} | run.figures['methods']})
 
 
+def streams(setup: Setup) -> bool:
+    """Return whether the model of a setup encodes each tubelet once."""
+    return setup.engine is not None and not setup.engine.not_streaming
+
+
 def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
     """Run the heads on the rendered pixels, without resizing."""
     if setup.engine is None:
         return [None] * len(rendered)
     step = ENCODED.get(setup.engine.choice.device.type, 1)
-    return [output for first in range(0, len(rendered), step) for output in setup.engine.run(
-        [film.frames for film in rendered[first:first + step]], features=False)]
+    out: list[Output | None] = []
+    for first in range(0, len(rendered), step):
+        some = rendered[first:first + step]
+        if streams(setup):
+            picks = [film.tubelets(setup.track.num_frames // TUBELET) for film in some]
+            keys = [[(first + number, stamp) for stamp in stamps]
+                    for number, (_, stamps) in enumerate(picks)]
+            out += setup.engine.run([frames for frames, _ in picks], features=False, keys=keys,
+                                    stamps=[stamps for _, stamps in picks])
+            setup.engine.forget()
+        else:
+            out += setup.engine.run([film.frames for film in some], features=False)
+    return out
 
 
 def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Result]]:
     """Return the results of every method at every horizon."""
-    config, wants = film.track(setup.track), Wants(features=False, image=False)
+    config = film.track(setup.track, streams(setup))
+    wants = Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
     sample = shown(film, track, setup.imu if setup.use_imu else None)
