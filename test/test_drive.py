@@ -110,7 +110,7 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     file = tmp_path / 'figures.json'
     code = cli.main(['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1',
                      '--json', str(file), '--film', str(tmp_path / 'film'), '--video',
-                     str(tmp_path / 'film.mp4')])
+                     str(tmp_path / 'film.mp4'), '--mcap', str(tmp_path / 'mcap')])
     assert code == 0
     result = json.loads(file.read_text())
     assert set(result) == {*MODES, 'progress_kept', 'configuration'}
@@ -120,6 +120,7 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     assert result['configuration']['details']['episodes'] == 1
     assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
     assert file.with_suffix('.png').stat().st_size > 10_000
+    assert {f.name for f in (tmp_path / 'mcap').iterdir()} == {f'{m}-0000.mcap' for m in MODES}
     assert 'collisions per episode' in capsys.readouterr().out
 
 

@@ -70,8 +70,8 @@ class Demo:
         """Whether Ctrl-C ended it after the first result."""
         return self._processes.interrupted
 
-    def run(self) -> tuple[dict[str, Any], Path | None]:
-        """Play, stop all processes, write the files; return the summary and the video."""
+    def run(self) -> tuple[dict[str, Any], list[Path]]:
+        """Play, stop all processes, write the files; return the summary and files beside it."""
         work = Path(tempfile.mkdtemp(prefix='vjepa_ros_demo_'))
         try:
             with View(self._processes.status, self.console) as view:
@@ -83,13 +83,15 @@ class Demo:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _write(self, work: Path, view: View) -> tuple[dict[str, Any], Path | None]:
+    def _write(self, work: Path, view: View) -> tuple[dict[str, Any], list[Path]]:
         self._processes.status.phase = f'writing {self.out_dir}'
         view.tick()
-        pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').glob('*.jpg'))]
         # Before and after the run, pictures show that there is no camera.
-        pictures = [item for item in pictures if self.recording.covers(item[0])]
-        result = write_outputs(self.out_dir, self.recording.records(), pictures, self._meta())
+        pictures, maps = ([item for path in sorted((work / name).iterdir())
+                           if self.recording.covers((item := (int(path.stem), path))[0])]
+                          for name in ('overlay', 'looming_map'))
+        result = write_outputs(self.out_dir, self.recording.records(), pictures, self._meta(),
+                               maps)
         self._processes.status.phase = ''
         return result
 
@@ -155,12 +157,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         plan = make_plan(args.source, args.seconds)
         demo = Demo(plan, parameters, args.out, console, shlex.join(words))
-        summary, video = demo.run()
+        summary, files = demo.run()
     except BRIEF_FAILURES as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130
-    for line in summary_lines(summary, args.out, video):
+    for line in summary_lines(summary, args.out, files):
         console.print(line, highlight=False, soft_wrap=True)
     return 130 if demo.interrupted else 0

@@ -10,6 +10,7 @@ with the first contact, or when an undisturbed robot would reach its goal.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 import time
 from collections.abc import Sequence
@@ -25,10 +26,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vjepa_ros.cli.console import print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.drive.figures import WORDS, draw, figures
+from vjepa_ros.lab.drive.figures import WORDS, draw, figures, write_recordings
 from vjepa_ros.lab.drive.figures import write as write_film
 from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, Recipe, drive_all
 from vjepa_ros.lab.drive.loop import MODES, LoopConfig, Outcome
+from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
@@ -131,6 +133,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--video', type=Path, metavar='FILE',
                         help='video of the first recorded episode in all modes, side by side; '
                         'needs --film')
+    parser.add_argument('--mcap', type=Path, metavar='DIR',
+                        help='folder for an MCAP file of each recorded episode in each mode, for '
+                        'Foxglove (config/foxglove.json); its pictures need --film')
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps, for '
                         'model and renderer')
     parser.add_argument('--jobs', type=whole(), metavar='N',
@@ -162,6 +167,8 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
                          + ('does not go with --ros' if args.ros else 'needs --ros'))
     if args.video and not args.film:
         parser.error('argument --video: needs --film, and does not go with --ros')
+    if args.mcap and importlib.util.find_spec('rosbags') is None:
+        parser.error(f'argument --mcap: {NEEDS}')
     try:
         guard = guard_settings(args.guard)
     except ValueError as error:
@@ -266,6 +273,7 @@ def _write(args: argparse.Namespace, result: dict[str, Any], outcomes: Outcomes,
     if args.video and example is not None:
         rate = result['configuration']['episode']['rate']
         video = write_film(args.video, args.film, list(outcomes), example, rate)
-    for path in (args.json, plot, args.film, video):
+    bags = write_recordings(args.mcap, args.film, outcomes) if args.mcap else []
+    for path in (args.json, plot, args.film, video, *bags):
         if path:
             console.print(f'wrote {path}', highlight=False)

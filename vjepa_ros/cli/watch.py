@@ -301,9 +301,9 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
                     f'has {args.num_frames} frames at {args.clip_fps:g} Hz)'), console)
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
             notes = [failed] if failed else []
-            summary, video = write_outputs(args.out, list(run.records), list(run.pictures),
+            summary, files = write_outputs(args.out, list(run.records), list(run.pictures),
                                            run.meta(command, notes))
-    for line in summary_lines(summary, args.out, video):
+    for line in summary_lines(summary, args.out, files):
         console.print(line, highlight=False, soft_wrap=True)
     return print_error(failed, console, args) if failed else 0
 

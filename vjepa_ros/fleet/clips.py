@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +14,10 @@ import cv2
 import numpy as np
 
 from vjepa_ros.fleet.recordings import Recording, is_bag
+from vjepa_ros.lab.report.bag_writer import QUALITY, BagWriter
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.bag import open_bag, parsing
 
-IMAGE = 'sensor_msgs/msg/CompressedImage'
 DRAFTS = '.drafts'
 
 
@@ -57,15 +56,14 @@ def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[s
 
 def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:
     """Write a clip under another name first, so that it is whole or not there."""
-    rosbag2 = importlib.import_module('rosbags.rosbag2')
     draft = folder / DRAFTS / name
     shutil.rmtree(draft, ignore_errors=True)
-    with parsing(f"clip '{name}'"), rosbag2.Writer(
-            draft, version=9, storage_plugin=rosbag2.StoragePlugin.MCAP) as writer:
+    with parsing(f"clip '{name}'"), BagWriter(draft) as bag:
         if is_bag(Path(event['bag'])):
-            _copy(event, writer)
+            _copy(event, bag.writer)
         else:
-            _encode(event, writer)
+            for stamp_ns, frame_id, data in _jpegs(event):
+                bag.jpeg(f'/{event["camera"]}/image_raw/compressed', stamp_ns, data, frame_id)
     draft.rename(folder / name)
 
 
@@ -85,18 +83,6 @@ def _copy(event: Mapping[str, Any], writer: Any) -> None:
         reader.close()
 
 
-def _encode(event: Mapping[str, Any], writer: Any) -> None:
-    typesys = importlib.import_module('rosbags.typesys')
-    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-    connection = writer.add_connection(f'/{event["camera"]}/image_raw/compressed', IMAGE,
-                                       typestore=store)
-    for stamp_ns, frame_id, data in _jpegs(event):
-        time = store.types['builtin_interfaces/msg/Time'](*divmod(stamp_ns, 10**9))
-        header = store.types['std_msgs/msg/Header'](stamp=time, frame_id=frame_id)
-        message = store.types[IMAGE](header=header, format='rgb8; jpeg compressed bgr8', data=data)
-        writer.write(connection, stamp_ns, store.serialize_cdr(message, IMAGE))
-
-
 def _jpegs(event: Mapping[str, Any]) -> Iterator[tuple[int, str, np.ndarray]]:
     with Recording(event['bag'], event['topic'], event['camera']).open() as source:
         for _, load in source.excerpt(event['begin_s'], event['end_s']):
@@ -105,5 +91,5 @@ def _jpegs(event: Mapping[str, Any]) -> Iterator[tuple[int, str, np.ndarray]]:
                 data = np.frombuffer(frame.encoded, np.uint8)
             else:
                 data = cv2.imencode('.jpg', frame.rgb[..., ::-1],
-                                    [cv2.IMWRITE_JPEG_QUALITY, 90])[1].reshape(-1)
+                                    [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].reshape(-1)
             yield frame.stamp_ns, frame.frame_id, data

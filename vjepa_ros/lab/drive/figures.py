@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.lab.drive.loop import Outcome
+from vjepa_ros.lab.report.foxglove import Shown, write_mcap
 from vjepa_ros.lab.report.plots import GRID, INK
 from vjepa_ros.lab.report.video import write_video
 
@@ -198,6 +199,37 @@ def write(path: Path, film: Path, modes: Sequence[str], number: int, rate: float
         raise ValueError(f'no images of episode {number} for '
                          f'{[mode for mode in modes if not files[mode]]}')
     return write_video(path.with_suffix(''), _frames(files), rate)
+
+
+def write_recordings(folder: Path, film: Path | None, outcomes: Mapping[str, Sequence[Outcome]]
+                     ) -> list[Path]:
+    """Write each recorded episode of each mode as an MCAP file for Foxglove.
+
+    Parameters
+    ----------
+    folder
+        For the files, ``MODE-NUMBER.mcap``.
+    film
+        Folder of images as for `write`; None: the files have no pictures.
+    outcomes
+        By mode; those with moments are written.
+
+    Raises
+    ------
+    ValueError
+        When the library that writes them is missing.
+    """
+    files = []
+    for mode, outcome in ((m, o) for m, rows in outcomes.items() for o in rows if o.moments):
+        stamps = [round((m.time - outcome.moments[0].time + 1.0) * 1e9) for m in outcome.moments]
+        # The folder may have images of an earlier drive before these.
+        images = [] if film is None else sorted(
+            (film / mode / f'{outcome.number:04d}').glob('*.png'))[-len(stamps):]
+        files.append(write_mcap(folder / f'{mode}-{outcome.number:04d}.mcap', Shown(
+            [{'stamp_ns': stamp, 'level': m.level, 'time_to_contact': m.time_to_contact,
+              'guard': m.state} for stamp, m in zip(stamps, outcome.moments, strict=True)],
+            list(zip(stamps, images, strict=False)))))
+    return files
 
 
 def _frames(files: dict[str, list[Path]]) -> Iterator[np.ndarray]:

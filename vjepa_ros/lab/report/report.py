@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,20 +14,24 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
+from vjepa_ros.lab.report.foxglove import Shown, write_mcap
 from vjepa_ros.lab.report.page import render_page
 from vjepa_ros.lab.report.plots import Series
 from vjepa_ros.lab.report.video import evenly, frame_rate, write_video
 
-VIDEO_NAMES = ('overlay.mp4', 'overlay.gif')
+log = logging.getLogger(__name__)
+
+MCAP_NAME = 'recording.mcap'
+FILE_NAMES = ('overlay.mp4', 'overlay.gif', MCAP_NAME)
 T = TypeVar('T')
 NEEDED = ('frames_in', 'device', 'model', 'trained')
 JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
 
 
 def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
-                  pictures: Sequence[tuple[int, Path]], meta: dict[str, Any]
-                  ) -> tuple[dict[str, Any], Path | None]:
-    """Write everything into a folder.
+                  pictures: Sequence[tuple[int, Path]], meta: dict[str, Any],
+                  maps: Sequence[tuple[int, Path]] = ()) -> tuple[dict[str, Any], list[Path]]:
+    """Write page, summary, video and an MCAP file for Foxglove into a folder.
 
     Parameters
     ----------
@@ -38,16 +43,19 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
         Stamp [ns] and JPEG file of each overlay, oldest first; some have no record.
     meta
         As in `write_report`.
+    maps
+        Stamp [ns] and file (.npy) of each looming map, oldest first.
 
     Returns
     -------
     tuple
-        The summary, and the video (None without pictures).
+        The summary, and the files beside page and summary: the video, where there are pictures,
+        and the MCAP file, where its library is installed.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
-    for name in VIDEO_NAMES:  # of an earlier run
+    for name in FILE_NAMES:  # of an earlier run
         (out_dir / name).unlink(missing_ok=True)
-    video = None
+    files = []
     if pictures:
         fps = frame_rate([stamp for stamp, _ in pictures])
         # The first pictures have another shape when no frame has arrived yet.
@@ -55,16 +63,21 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
         frames = (image for path in evenly(pictures, fps)
                   if (image := load(path)) is not None and image.shape == shape)
         video = write_video(out_dir / 'overlay', frames, fps)
+        files.append(video)
         meta = {**meta, 'video': video.name}
+    try:
+        files.append(write_mcap(out_dir / MCAP_NAME, Shown(records, pictures, maps)))
+    except ValueError as error:
+        log.warning('%s is not written: %s', MCAP_NAME, error)
     index = {record['stamp_ns']: at for at, record in enumerate(records)}
     # Chosen before they are decoded, because a run has many pictures.
     chosen = pick_frames(records, [(index[stamp], path) for stamp, path in pictures
                                    if stamp in index])
     stills = [(at, image) for at, path in chosen if (image := load(path)) is not None]
-    return write_report(out_dir, records, stills, meta), video
+    return write_report(out_dir, records, stills, meta), files
 
 
-def summary_lines(summary: dict[str, Any], out_dir: Path, video: Path | None) -> list[str]:
+def summary_lines(summary: dict[str, Any], out_dir: Path, others: Sequence[Path]) -> list[str]:
     """Describe a run in three lines, and name its files."""
     latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
     judged = 'no true time to contact is known for this source' if error is None else (
@@ -72,7 +85,7 @@ def summary_lines(summary: dict[str, Any], out_dir: Path, video: Path | None) ->
         if isinstance(error, float) else 'most true contacts were missed')
     times = '' if latency['median'] is None else (
         f', latency {latency["median"]:.0f} ms median, {latency["p95"]:.0f} ms p95')
-    files = [out_dir / 'report.html', *([video] if video else []), out_dir / 'summary.json']
+    files = [out_dir / 'report.html', *others, out_dir / 'summary.json']
     kind = 'trained' if summary['trained'] else 'UNTRAINED, random weights'
     return [f'{summary["frames_in"]} frames in, {summary["assessments_out"]} assessments out'
             f'{times}',
