@@ -24,7 +24,7 @@ from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.capture import clip_times
 from vjepa_ros.lab.world.scenes.platforms import NAMES, PLATFORMS
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
-from vjepa_ros.lab.world.scenes.scene import SKY, Capture, Scenes
+from vjepa_ros.lab.world.scenes.scene import COVERING, GROUND, SKY, Capture, Scenes
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
@@ -82,6 +82,29 @@ def test_each_row_of_a_rolling_shutter_shows_and_knows_the_turn_of_its_time(whol
     way = taken(scene([wall], Camera(velocity=(0, 0, 1), spin=(0, 2, 0))), readout_s=one(readout))
     times = truth(way, plain_bank(), SIZE).enter_time
     assert times[times.isfinite()].numpy() == pytest.approx(3.5, abs=1e-3)
+
+
+@pytest.mark.parametrize('whole', [False, True], ids=['single', 'batch'])
+def test_a_mat_changes_the_look_of_the_ground_and_nothing_else(whole):
+    box = Thing(BOX, (0.2, -0.3, 4.5), (0.3, 0.3, 0.2), texture=WHITE)
+    mat = Thing(COVERING, (0.1, 0.01, 3.0), (0.8, 0.01, 1.6), yaw=0.3, texture=WHITE)
+    camera = Camera(velocity=(0.1, 0.0, 1.0), spin=(0.1, 0.2, 0.0))
+    light = {'shadow': one(0.9), 'sun_direction': torch.tensor([[0.0, -0.7, 0.7]])}
+    bare, laid = (scene(things, camera, **light) for things in ((box,), (box, mat)))
+    known, found = (truth(each, plain_bank(), SIZE) for each in (bare, laid))
+    covered = (found.shape == 1)[0]
+    assert covered.float().mean() > 0.05 and (known.shape[0][covered] == GROUND).all()
+    for name in vars(found):
+        if name != 'shape':
+            torch.testing.assert_close(getattr(found, name), getattr(known, name), rtol=1e-5,
+                                       atol=1e-4)
+    before, after = drawn(bare, whole), drawn(laid, whole)
+    inner = torch.nn.functional.avg_pool2d(covered[None, None].float(), 3, 1, 1)[0, 0]
+    assert (before - after)[inner == 0].abs().max() <= 1
+    # All white, but where the shadow of the box falls on it.
+    shades = after[inner == 1].float().mean(-1)
+    assert shades.median() > before[inner == 1].float().mean() + 20
+    assert shades.min() < 0.8 * shades.median()
 
 
 @pytest.mark.parametrize('aspect', [4 / 3, 16 / 9, 3.3])

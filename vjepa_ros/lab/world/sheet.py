@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
+from vjepa_ros.lab.world.scenes.places import COVERING_KINDS, TAPES
 from vjepa_ros.lab.world.scenes.platforms import NAMES
 from vjepa_ros.lab.world.scenes.sampler import Sample
 from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
@@ -82,11 +83,26 @@ def _jump(sample: Sample) -> Tensor:
 
 
 def _lamp(sample: Sample) -> Tensor:
-    """Whether a lamp, the last two shapes, is well in view."""
+    """Whether a lamp, the last two shapes but for the coverings, is well in view."""
+    lamps = slice(-2 - len(COVERING_KINDS), -len(COVERING_KINDS))
+    return (_ahead(sample, lamps)[0] > 0.92).any(1)
+
+
+def _laid(sample: Sample) -> Tensor:
+    """Return how large the mats look, about, where the robot goes."""
+    ahead, away = _ahead(sample, slice(-len(COVERING_KINDS), -TAPES))
+    half = sample.scenes.half[:, -len(COVERING_KINDS):-TAPES]
+    size = half[..., 0] * half[..., 2] / away.square()
+    return ((ahead > 0.8) * size.clamp(max=0.3)).sum(1)
+
+
+def _ahead(sample: Sample, shapes: slice) -> tuple[Tensor, Tensor]:
+    """Return the cosine of the angle off the axis of some shapes, 0 if dead; how far they are."""
     s = sample.scenes
-    towards = s.position[:, -1, -2:] - s.camera_position[:, -1, None]
-    ahead = (towards * s.camera_rotation[:, -1, 2, None]).sum(-1) / towards.norm(dim=-1)
-    return ((ahead > 0.92) & s.alive[:, -2:]).any(1)
+    towards = s.position[:, -1, shapes] - s.camera_position[:, -1, None]
+    away = towards.norm(dim=-1)
+    ahead = (towards * s.camera_rotation[:, -1, 2, None]).sum(-1) / away
+    return ahead * s.alive[:, shapes], away
 
 
 def _at(sample: Sample, place: str) -> Tensor:
@@ -109,6 +125,7 @@ CLIP_ROWS: dict[str, Score] = {
 }
 ROLLS = 'rolling shutter\n(left: without)'
 MANY_ROWS: dict[str, Score] = {
+    'mats, tape': lambda s, c: _laid(s) * _clear(s),
     'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _clear(s),
     ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _clear(s)
     * (_at(s, 'street') | _at(s, 'corridor') | _at(s, 'lab')),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Where rays meet boxes, cylinders, ellipsoids and cards.
+"""Where rays meet boxes, cylinders, ellipsoids, cards and coverings of the ground.
 
 Rays start at the camera and have direction (dx, dy, dz) in world axes, fields of shape
 (B, T, H, W) or a cut-out of it; what belongs to a shape has shape (B, T, 1, 1). All bodies are
@@ -14,10 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.scene import BOX, CYLINDER, ELLIPSOID
+from vjepa_ros.lab.world.scenes.scene import BOX, COVERING, CYLINDER, ELLIPSOID
 
 NEAREST_M = 0.02   # nothing nearer than this is drawn
 FULL = (slice(None), slice(None))  # all rows and columns
+_ABOVE = 1e-6      # a covering is nearer than the ground by this part of the depth
 _TINY = 1e-20      # keeps reciprocals finite; the slab test stays right
 
 
@@ -121,10 +122,20 @@ def card(d: Directions, b: Body) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(inside, t, torch.inf), x, y
 
 
+def covering(d: Directions, b: Body) -> Tensor:
+    """Return the depth at which rays meet a covering, a little before the ground."""
+    t = -(b.wy + b.hy) * d.inverse_y
+    beside = torch.maximum((b.ox + t * (b.c * d.dx - b.s * d.dz)).abs() - b.hx,
+                           (b.oz + t * (b.s * d.dx + b.c * d.dz)).abs() - b.hz)
+    return torch.where((beside < 0) & (t > NEAREST_M) & b.alive, t * (1 - _ABOVE), torch.inf)
+
+
 _SOLID = {BOX: box, CYLINDER: cylinder, ELLIPSOID: ellipsoid}
 
 
 def hit(kind: int, d: Directions, b: Body) -> Tensor:
-    """Depth at which rays enter a solid body, inf where they miss it or start inside."""
+    """Depth at which rays enter a body, inf where they miss it or start inside."""
+    if kind == COVERING:
+        return covering(d, b)
     near, far = _SOLID[kind](d, b)
     return torch.where((near < far) & (near > NEAREST_M) & b.alive, near, torch.inf)

@@ -36,7 +36,7 @@ from vjepa_ros.lab.world.rendering.shapes import (
     hit,
 )
 from vjepa_ros.lab.world.rendering.stage import Stage
-from vjepa_ros.lab.world.scenes.scene import CARD, CYLINDER, ELLIPSOID
+from vjepa_ros.lab.world.scenes.scene import CARD, COVERING, CYLINDER, ELLIPSOID
 from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity
 
 _FARTHEST_M = 1e4  # the ground ends there
@@ -131,13 +131,15 @@ def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: t
     if windows is None:
         wide = (towards[0][..., None], towards[1][..., None], towards[2][..., None])
         for kind, _, body, _ in stage.groups:
+            if kind == COVERING:
+                continue
             dark, blocked = cast(kind, body, gx[..., None], gz[..., None],
                                  stage.camera_y[..., None], wide)
             sun = torch.minimum(sun, 1 - dark.amax(-1))
             sky = sky * (1 - blocked).prod(-1)
     else:
         for number, (kind, window) in enumerate(zip(kinds, windows.shadows, strict=True)):
-            if window is not None:
+            if window is not None and kind != COVERING:
                 here = (Ellipsis, *window)
                 dark, blocked = cast(kind, stage.one(number)[0], gx[here], gz[here],
                                      stage.camera_y, towards)
@@ -175,7 +177,8 @@ def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
         place = tuple(torch.where(is_sky, a, b) for a, b in zip(sky, place, strict=True))
     column, row, *where = place
     texture = fetch(atlas, (column, row), *where, fast=windows is not None)
-    sun, open_sky = _shadows(stage, d, t, index == count, kinds, windows)
+    is_ground = (index >= count - kinds.count(COVERING)) & (index <= count)
+    sun, open_sky = _shadows(stage, d, t, is_ground, kinds, windows)
     height = -(stage.camera_y + t * d.dy)
     light = lit(surface, sun, open_sky, height, stage.light)
     length = torch.sqrt(d.flat + d.dy * d.dy)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import to_world
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, ELLIPSOID, Shapes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, ELLIPSOID, Shapes
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import PLACES, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
@@ -309,4 +309,37 @@ def decor(draws: SceneRng, encounter: Encounter, place: Place, materials: Materi
     texture, tile, tint = materials.draw(draws, group)
     tint[:, 5:] = 2.0
     return Shapes(DECOR_KINDS, alive, position[:, None], yaw[:, None], half,
+                  torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)
+
+
+MATS, TAPES = 3, 2
+COVERING_KINDS = (COVERING,) * (MATS + TAPES)
+_MATS = ('print', 'cloth', 'floor', 'poster', 'plain', 'wood', 'metal', 'road')
+_MAT_SHARES = torch.tensor([.28, .18, .16, .1, .1, .08, .05, .05])
+_SUNK_M = 0.01
+
+
+def coverings(draws: SceneRng, encounter: Encounter, materials: Materials) -> Shapes:
+    """Mats, rugs, plates and tape on the ground ahead: seen like things, but nothing to hit."""
+    spec = encounter.spec
+    b, n = draws.count, len(COVERING_KINDS)
+    indoors = spec.at(*INDOORS)[:, None]
+    half = torch.cat((draws.log(0.25, 1.8, MATS, 2), torch.stack((
+        draws.log(0.02, 0.06, TAPES), draws.log(0.5, 4, TAPES)), -1)), 1)
+    some = torch.where(draws.chance(0.75, 1), torch.where(indoors, 0.6, 0.4), 0)
+    alive = (draws.unit(n) < some) & ~spec.at('table')[:, None]
+    # Along the way, where a camera of this height sees the ground well.
+    ahead = (0.2 + spec.height[:, None]) * draws.log(0.8, 12, n)
+    beside = draws.normal(0.6, n)
+    sine, cosine = spec.heading.sin()[:, None], spec.heading.cos()[:, None]
+    position = torch.stack((ahead * sine + beside * cosine, torch.full((b, n), _SUNK_M),
+                            ahead * cosine - beside * sine), -1)
+    square = torch.where(draws.chance(0.5, n), 0, math.pi / 2)
+    yaw = torch.where(draws.chance(0.6, n), square, draws.uniform(-math.pi, math.pi, n))
+    kinds = torch.tensor([GROUPS[name] for name in _MATS])
+    group = torch.cat((kinds[draws.pick(_MAT_SHARES, MATS)],
+                       torch.full((b, TAPES), GROUPS['plain'])), 1)
+    texture, tile, tint = materials.draw(draws, group)
+    return Shapes(COVERING_KINDS, alive, position[:, None], yaw[:, None],
+                  torch.stack((half[..., 0], torch.full((b, n), _SUNK_M), half[..., 1]), -1),
                   torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-BOX, CYLINDER, ELLIPSOID, CARD = 0, 1, 2, 3   # kinds of shapes
+BOX, CYLINDER, ELLIPSOID, CARD, COVERING = 0, 1, 2, 3, 4   # kinds of shapes
 GROUND, SKY = -1, -2                          # what a pixel shows when it is no shape
 
 
@@ -29,7 +29,8 @@ class Shapes:
         Kind of each of the K shapes, the same in all scenes: what is computed is then known
         before anything runs. A box has half sizes along its own x, y, z; a cylinder stands
         upright with radius ``half[0]`` and half height ``half[1]``; an ellipsoid has half axes;
-        a card is an upright rectangle in its own x-y plane with a texture that may have holes.
+        a card is an upright rectangle in its own x-y plane with a texture that may have holes; a
+        covering is the top of a box that is sunk into the ground, y = 0. Coverings come last.
     alive : Tensor
         (B, K) bool, whether the shape exists.
     position : Tensor
