@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import math
 import os
 import re
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -140,6 +142,33 @@ def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, b
     assert again.skipped == 2
     changed = [f for f in times if f.stat().st_mtime_ns != times[f]]
     assert changed == [parts.file(parts.chunks[1])]
+
+
+def test_recordings_for_rerun_are_written_whole_and_change_no_row(tmp_path, bag):
+    rerun = pytest.importorskip('rerun')
+    plain = scored(tmp_path / 'plain', bag, chunk_s=3.0)
+    shown = fleet.Run(dataclasses.replace(read_config(None, QUICK), rerun=True), tmp_path)
+    fleet.plan(shown, [bag], (), 3.0)
+    fleet.score(shown, here(shown.config, tmp_path), lambda text: None)
+    same(rows_of(shown), rows_of(plain), but=('thumbnail',))
+    ids, logged = set(), Counter()
+    assert {f.name for f in (tmp_path / 'rerun').iterdir()} == {
+        Path(chunk.rerun_file).name for chunk in shown.chunks}
+    for chunk in shown.chunks:
+        reader = rerun.chunk.RrdReader(str(tmp_path / chunk.rerun_file))
+        ids |= {store.recording_id for store in reader.recordings()}
+        for part in reader.stream().to_chunks():
+            logged[part.entity_path] += part.num_rows
+    assert len(ids) == 1 < len(shown.chunks)
+    rows = len(rows_of(plain))
+    assert logged['/cameras/eye/image'] == logged['/cameras/eye/overlay'] == rows
+    assert logged['/plots/contact/eye'] == logged['/cameras/eye/image/looming'] == rows
+    (tmp_path / shown.chunks[0].rerun_file).unlink()
+    again = fleet.Run(shown.config, tmp_path)
+    fleet.plan(again, [bag], (), 3.0)
+    fleet.score(again, here(again.config, tmp_path), lambda text: None)
+    assert again.skipped == len(shown.chunks) - 1
+    assert (tmp_path / shown.chunks[0].rerun_file).is_file()
 
 
 def test_raw_png_sqlite_videos_and_recording_folders_are_read(tmp_path, drive):

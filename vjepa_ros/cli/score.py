@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -58,6 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
     add('--embeddings', action='store_true', help='also write the mean feature of each clip, '
         'which `vjepa-ros find` searches')
     add('--clips', action='store_true', help='also cut each event out of its recording, as MCAP')
+    add('--rerun', action='store_true', help='also write what vjepa-ros view shows, as files for '
+        '`rerun FILE.rrd`; chunks that were scored without are scored again')
     return parser
 
 
@@ -76,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def score(args: argparse.Namespace, command: str, console: Console) -> int:
     """Score, write the tables and the page, and tell what could not be scored."""
     arrow()
-    config = read_config(args.params_file, args.words, args.embeddings)
+    if args.rerun and importlib.util.find_spec('rerun') is None:
+        raise ValueError("--rerun needs Rerun: pip install rerun-sdk (the extra 'view')")
+    config = replace(read_config(args.params_file, args.words, args.embeddings),
+                     rerun=args.rerun)
     rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
     tell = plain_lines(Console(force_terminal=False))
     run = fleet.Run(config, args.out)

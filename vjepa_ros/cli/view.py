@@ -115,7 +115,6 @@ def perceive(args: argparse.Namespace, console: Console) -> int:
 def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
     """Take frames, assess the newest, and log it."""
     from vjepa_ros.cli.watch import draw
-    from vjepa_ros.perception.looming_cells import LoomingCells
 
     start, newest = time.perf_counter(), frames[-1]
     for frame in frames:
@@ -129,15 +128,8 @@ def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
                 'overlay')
     if result is None:
         return
-    log.assessment(camera, result.assessment)
+    log.result(camera, result, detector.track.optics())
     log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
-    log.regions(camera, result.assessment.regions)
-    optics = detector.track.optics()
-    log.cells(camera, LoomingCells.of(result, optics), optics)
-    for name in ('motion_map', 'moving_map', 'looming_map'):
-        grid = getattr(result, name)
-        if grid is not None:
-            log.map(camera, name, grid)
 
 
 def replay(args: argparse.Namespace, console: Console, bag: Any) -> int:

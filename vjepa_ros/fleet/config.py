@@ -37,6 +37,8 @@ class ScoreConfig:
         Largest rate of results of a camera [Hz].
     embeddings
         Whether the mean feature of each clip is kept.
+    rerun
+        Whether each chunk is also written for the Rerun viewer, which changes no row.
     """
 
     engine: EngineConfig
@@ -44,6 +46,7 @@ class ScoreConfig:
     settings: Settings
     max_rate: float
     embeddings: bool = False
+    rerun: bool = False
 
     @property
     def warm_up_s(self) -> float:

@@ -20,6 +20,7 @@ from vjepa_ros.sources.folder import images_in
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'
+RERUN = 'rerun'          # folder of the results
 log = logging.getLogger(__name__)
 
 
@@ -70,6 +71,11 @@ class Chunk:
     begin_s: float
     end_s: float
     file: str
+
+    @property
+    def rerun_file(self) -> str:
+        """Path of the file for the Rerun viewer, in the folder of the results."""
+        return f'{RERUN}/{self.file.removesuffix(".parquet")}.rrd'
 
 
 def find_recordings(paths: Iterable[str | Path]) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
 from vjepa_ros.fleet.events import COLUMNS, EventRule, find_events
-from vjepa_ros.fleet.recordings import Chunk, Recording, cameras_of, cut
+from vjepa_ros.fleet.recordings import RERUN, Chunk, Recording, cameras_of, cut
 from vjepa_ros.fleet.scoring import Scored, Scorer
 from vjepa_ros.fleet.tables import ROWS, event_schema, read_facts, read_rows, write_table
 from vjepa_ros.fleet.workers import Workers
@@ -92,7 +92,8 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
     waiting = []
     for chunk in run.chunks:
         facts = read_facts(run.file(chunk))
-        if facts is None:
+        shown = run.folder / chunk.rerun_file
+        if facts is None or (run.config.rerun and not shown.is_file()):
             waiting.append(chunk)
         else:
             run.scored[chunk.file] = Scored(**facts)
@@ -116,8 +117,9 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
     for chunk in run.chunks:
         run.problems += [f'{chunk.recording} from {chunk.begin_s:g} s: {problem}' for problem in
                          run.scored.get(chunk.file, Scored()).problems]
-    for draft in (run.folder / ROWS).glob('.*.tmp'):     # of processes that were killed
-        draft.unlink(missing_ok=True)
+    for folder in (ROWS, RERUN):
+        for draft in (run.folder / folder).glob('.*.tmp'):     # of processes that were killed
+            draft.unlink(missing_ok=True)
     run.problems += _without_rows(run)
 
 

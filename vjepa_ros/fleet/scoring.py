@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -17,12 +18,16 @@ from vjepa_ros.clip.ring import Push
 from vjepa_ros.fleet.config import ScoreConfig
 from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.tables import row_of, row_schema, write_table
+from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Level, Result
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
+
+if TYPE_CHECKING:
+    from vjepa_ros.viewer.rerun_log import RerunLog
 
 THUMBNAIL_PX = 480       # width
 RAISED = (Level.CAUTION, Level.WARNING, Level.DANGER)
@@ -63,7 +68,7 @@ class Scorer:
         self._config, self._folder = config, folder
         self._engine = Engine.load(config.engine)
         self._text = config.text()
-        self._wants = Wants(change=config.embeddings, moving=False)
+        self._wants = Wants(change=config.embeddings or config.rerun, moving=config.rerun)
 
     def score(self, chunk: Chunk) -> Scored:
         """Score a chunk and write its file.
@@ -79,7 +84,7 @@ class Scorer:
             When the file cannot be written.
         """
         scored, rows, peaks = Scored(), [], _Peaks()
-        with chunk.recording.open() as source:
+        with chunk.recording.open() as source, self._log(chunk) as log:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
             track, = perception.tracks.values()
@@ -90,6 +95,8 @@ class Scorer:
                     if at_s >= chunk.begin_s:
                         rows.append(self._row(chunk, at_s, result))
                         peaks.take(rows[-1], result)
+                        if log is not None:
+                            _show(log, result, track.optics())
             finally:
                 track.release()
         peaks.end()
@@ -149,6 +156,13 @@ class Scorer:
                     yield from run()
         yield from run()
 
+    def _log(self, chunk: Chunk) -> AbstractContextManager[RerunLog | None]:
+        if not self._config.rerun:
+            return nullcontext()
+        from vjepa_ros.fleet.rerun_file import rerun_file
+
+        return rerun_file(self._folder.parent, chunk)
+
     def _row(self, chunk: Chunk, at_s: float, result: Result) -> dict[str, Any]:
         embedding = None
         if self._config.embeddings and result.features is not None:
@@ -156,6 +170,15 @@ class Scorer:
         return {'bag': chunk.recording.path, 'topic': chunk.recording.topic, 'at_s': at_s,
                 **row_of(result.assessment), 'model_sha256': self._engine.report.sha256,
                 'configuration': self._text, 'thumbnail': None, 'embedding': embedding}
+
+
+def _show(log: RerunLog, result: Result, optics: Optics) -> None:
+    a = result.assessment
+    log.at(a.stamp_ns)
+    if result.image is not None:
+        log.picture(a.camera, result.image)
+        log.picture(a.camera, thumbnail(result), 'overlay')
+    log.result(a.camera, result, optics)
 
 
 class _Peaks:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Assessment, Region
+from vjepa_ros.perception.types import Assessment, Region, Result
 from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, SLOW_RATE
 from vjepa_ros.visualization.panel import LEVEL_COLORS
 
@@ -129,6 +129,16 @@ class RerunLog:
             self._scalar(f'plots/scores/{camera}/{name}', getattr(a, name))
         self._scalar(f'plots/timings/{camera}/latency', a.latency_ms)
         self._change(f'states/{camera}', a.level.name.lower())
+
+    def result(self, camera: str, result: Result, optics: Optics) -> None:
+        """Log all of a result but pictures; ``optics`` are those of the source image."""
+        self.assessment(camera, result.assessment)
+        self.regions(camera, result.assessment.regions)
+        self.cells(camera, LoomingCells.of(result, optics), optics)
+        for name in MAPS:
+            grid = getattr(result, name)
+            if grid is not None:
+                self.map(camera, name, grid)
 
     def stages(self, camera: str, stages_ms: Mapping[str, float]) -> None:
         """Log the times of stages [ms]."""
