@@ -24,6 +24,7 @@ from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 STRUCTURE_KINDS = (BOX,) * 8   # left near, far, right near, far, end, ceiling, strip, table
 AHEAD_S = 6.0                  # where nothing is planned, nothing is hit for this long
 Range = tuple[float, float]
+Look = tuple[Tensor, Tensor, Tensor]     # texture, tile_m and tint
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     return Place(boxes, inner, walled, lane, end, split, tall, roofed, table, horizon)
 
 
-def ground(draws: SceneRng, place: Tensor, materials: Materials) -> tuple[Tensor, Tensor, Tensor]:
+def ground(draws: SceneRng, place: Tensor, materials: Materials) -> Look:
     """Texture, tile_m and tint of the ground of places (B,)."""
     texture, tile, tint = materials.draw(draws, _GROUND[place].unsqueeze(-1))
     return texture[:, 0], tile[:, 0], tint[:, 0]
@@ -310,6 +311,18 @@ def decor(draws: SceneRng, encounter: Encounter, place: Place, materials: Materi
     tint[:, 5:] = 2.0
     return Shapes(DECOR_KINDS, alive, position[:, None], yaw[:, None], half,
                   torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)
+
+
+def bare(draws: SceneRng, place: Tensor, materials: Materials, usual: Look) -> Look:
+    """Make the ground smooth in a third of the places, as screed and linoleum are; see `ground`.
+
+    What lies there is then all that one sees moving below.
+    """
+    smooth, plain = draws.chance(1 / 3), torch.full_like(place, GROUPS['plain']).unsqueeze(-1)
+    texture, tile, tint = materials.draw(draws, plain)
+    return (torch.where(smooth, texture[:, 0], usual[0]),
+            torch.where(smooth, tile[:, 0], usual[1]),
+            torch.where(smooth[:, None], tint[:, 0], usual[2]))
 
 
 MATS, TAPES = 3, 2

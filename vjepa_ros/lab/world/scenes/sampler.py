@@ -32,7 +32,7 @@ from vjepa_ros.lab.world.scenes.motion import (
     to_world,
     travelled,
 )
-from vjepa_ros.lab.world.scenes.places import coverings, decor, ground, lay_out
+from vjepa_ros.lab.world.scenes.places import bare, coverings, decor, ground, lay_out
 from vjepa_ros.lab.world.scenes.platforms import Ride, driven, mount, pace, ridden
 from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
@@ -144,6 +144,7 @@ class SceneSampler:
             taken = capture(draws, spec, ride, speeds, spins)
             optics = bent_lens(draws, spec, ride, self.size, optics)
             seen = rough_sensor(draws, spec, ride, seen, times)
+            texture, tile, tint = bare(draws, spec.place, self.materials, (texture, tile, tint))
             laid = coverings(draws, encounter, self.materials)
             laid = replace(laid, position=laid.position + away[:, None, None])
             shapes = join([shapes, laid], self.frames)
