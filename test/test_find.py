@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import cv2
@@ -17,6 +18,7 @@ from scenes import texture
 from test_score import WORDS
 
 from vjepa_ros.cli import find, score
+from vjepa_ros.fleet import lance_table
 from vjepa_ros.fleet.similarity import search
 from vjepa_ros.fleet.tables import event_schema, row_schema, write_table
 
@@ -48,6 +50,46 @@ def test_the_search_is_exact_and_neighbours_count_once(tmp_path):
         assert np.diff(at).min() >= 0.75 and len(at) >= 2
     with pytest.raises(ValueError, match='4 numbers'):
         search(files, np.ones(5), 1, 0.0)
+
+
+@pytest.mark.parametrize('indexed', [10**9, 1000])
+def test_lance_finds_what_the_exact_search_finds(indexed, tmp_path, monkeypatch, capsys):
+    pytest.importorskip('lancedb')
+    monkeypatch.setattr(lance_table, 'INDEXED', indexed)
+    monkeypatch.setattr(find, 'EXACT_ROWS', 1000)
+    rng = np.random.default_rng(1)
+    known = rng.normal(3.0, np.linspace(0.5, 4.0, 32), (3000, 32)).astype(np.float32)
+    (tmp_path / 'rows').mkdir()
+    files = [write_rows(tmp_path / 'rows' / f'{n}.parquet', f'{n}', known[n * 600:n * 600 + 600])
+             for n in range(5)]
+    write_table(tmp_path / 'events.parquet', [{
+        'event': 0, 'bag': '2', 'topic': '/eye', 'camera': 'eye', 'peak_stamp_ns': 7}],
+        event_schema())
+    (tmp_path / 'run.json').write_text(json.dumps({
+        'files': [f'rows/{f.name}' for f in files], 'rows': 3000}))
+    assert find.main(['0', str(tmp_path)]) == 1
+    assert '--embeddings lance' in capsys.readouterr().err
+    assert lance_table.write_lance(tmp_path, files) == 3000
+    before = [p.stat().st_mtime_ns for p in (tmp_path / 'lance').iterdir()]
+    lance_table.write_lance(tmp_path, files)             # nothing is written twice
+    assert [p.stat().st_mtime_ns for p in (tmp_path / 'lance').iterdir()] == before
+    assert find.main(['0', str(tmp_path), '--json', '--top', '5', '--apart', '1']) == 0
+    got = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    exact = search(files, known[1207], 5, 1.0)
+    assert [(m['bag'], m['stamp_ns']) for m in got] == [(m.bag, m.stamp_ns) for m in exact]
+    assert [m['likeness'] for m in got] == pytest.approx([m.likeness for m in exact], abs=1e-5)
+    assert (got[0]['bag'], got[0]['stamp_ns']) == ('2', 7)
+    with pytest.raises(ValueError, match='31'):
+        lance_table.search_lance(tmp_path, files, known[0, :31], 1, 0.0)
+    with pytest.raises(ValueError, match='--embeddings lance'):
+        lance_table.search_lance(tmp_path, files[:4], known[0], 1, 0.0)
+
+
+def test_without_lancedb_the_remedy_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'lancedb', None)
+    assert score.main([str(tmp_path), '--out', str(tmp_path / 'out'), '--embeddings',
+                       'lance']) == 1
+    assert 'pip install lancedb' in capsys.readouterr().err
 
 
 def test_an_event_finds_itself_first(tmp_path, capsys):

@@ -17,9 +17,12 @@ from rich.table import Table
 
 from vjepa_ros.cli.console import print_error, real, whole
 from vjepa_ros.fleet.config import config_of
+from vjepa_ros.fleet.lance_table import search_lance
 from vjepa_ros.fleet.page import clock
 from vjepa_ros.fleet.similarity import search
 from vjepa_ros.fleet.tables import read_rows
+
+EXACT_ROWS = 1_000_000       # above this LanceDB searches
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -45,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         files = [args.results / file for file in facts['files']]
         example = (_of_event(int(args.example), args.results, files) if args.example.isdigit()
                    else _of_picture(Path(args.example), facts))
-        moments = search(files, example, args.top, args.apart)
+        moments = (search_lance(args.results, files, example, args.top, args.apart)
+                   if facts.get('rows', 0) > EXACT_ROWS else
+                   search(files, example, args.top, args.apart))
     except (ValueError, OSError) as error:
         return print_error(f'vjepa-ros find: {error}')
     if args.json:

@@ -19,6 +19,7 @@ from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.cluster import cluster
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.events import EventRule
+from vjepa_ros.fleet.lance_table import lancedb, write_lance
 from vjepa_ros.fleet.page import events_page
 from vjepa_ros.fleet.recordings import find_recordings
 from vjepa_ros.fleet.tables import arrow
@@ -57,8 +58,10 @@ def make_parser() -> argparse.ArgumentParser:
         help='time added before an event (default: %(default)g s)')
     add('--after', type=real(0, 3600), default=EventRule.after_s, metavar='S',
         help='time added after an event (default: %(default)g s)')
-    add('--embeddings', action='store_true', help='also write the mean feature of each clip, '
-        'which `vjepa-ros find` searches')
+    add('--embeddings', nargs='?', const='parquet', choices=('parquet', 'lance'),
+        help='also write the mean feature of each clip, which `vjepa-ros find` searches: as a '
+        'column of the rows (parquet, the default), and with lance also as an indexed table for '
+        'millions of rows')
     add('--clips', action='store_true', help='also cut each event out of its recording, as MCAP')
     add('--rerun', action='store_true', help='also write what vjepa-ros view shows, as files for '
         '`rerun FILE.rrd`; chunks that were scored without are scored again')
@@ -82,7 +85,9 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     arrow()
     if args.rerun and importlib.util.find_spec('rerun') is None:
         raise ValueError("--rerun needs Rerun: pip install rerun-sdk (the extra 'view')")
-    config = replace(read_config(args.params_file, args.words, args.embeddings),
+    if args.embeddings == 'lance':
+        lancedb()
+    config = replace(read_config(args.params_file, args.words, bool(args.embeddings)),
                      rerun=args.rerun)
     rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
     tell = plain_lines(Console(force_terminal=False))
@@ -96,6 +101,8 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     clips, problems = cut_clips(events, args.out / CLIPS) if args.clips else ([], [])
     run.problems += problems
     facts = fleet.write_manifest(run, len(events), rule, command)
+    if args.embeddings == 'lance' and facts['rows']:
+        write_lance(args.out, [args.out / file for file in facts['files']])
     page = events_page(events, facts, [name and f'{CLIPS}/{name}' for name in clips])
     (args.out / 'index.html').write_text(page, encoding='utf-8')
 

@@ -42,10 +42,34 @@ def cosine(embeddings: np.ndarray, example: np.ndarray, centre: np.ndarray,
     What all moments share, such as the camera itself, does not tell them apart: centre and scale
     (D,) are mean and standard deviation of what is searched.
     """
-    scale = np.maximum(scale, 1e-6)
-    rows, one = (embeddings - centre) / scale, (example - centre) / scale
+    rows, one = (standardised(vectors, centre, scale) for vectors in (embeddings, example))
     length = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
     return rows @ one / np.maximum(length, 1e-12)
+
+
+def standardised(vectors: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return vectors (..., D) less their centre (D,), over their scale (D,)."""
+    return (vectors - centre) / np.maximum(scale, 1e-6)
+
+
+def standard_of(files: Sequence[Path], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation (D,) of the embeddings of files, read one by one.
+
+    Raises
+    ------
+    ValueError
+        When there are no embeddings of that size.
+    """
+    total, squares, rows = np.zeros(size), np.zeros(size), 0
+    for file in files:
+        embeddings = embeddings_of(file, size)
+        total += embeddings.sum(axis=0, dtype=np.float64)
+        squares += np.square(embeddings, dtype=np.float64).sum(axis=0)
+        rows += len(embeddings)
+    if not rows:
+        raise ValueError('the results have no embeddings; score with --embeddings')
+    centre = total / rows
+    return centre, np.sqrt(np.maximum(squares / rows - centre ** 2, 0.0))
 
 
 def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: float
@@ -70,16 +94,7 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
     ValueError
         When there are no embeddings of that size.
     """
-    total, squares, rows = np.zeros(len(example)), np.zeros(len(example)), 0
-    for file in files:
-        embeddings = embeddings_of(file, len(example))
-        total += embeddings.sum(axis=0, dtype=np.float64)
-        squares += np.square(embeddings, dtype=np.float64).sum(axis=0)
-        rows += len(embeddings)
-    if not rows:
-        raise ValueError('the results have no embeddings; score with --embeddings')
-    centre = total / rows
-    scale = np.sqrt(np.maximum(squares / rows - centre ** 2, 0.0))
+    centre, scale = standard_of(files, len(example))
     moments: list[Moment] = []
     for file in files:
         embeddings = embeddings_of(file, len(example))
@@ -91,7 +106,7 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
         for n in _peaks(likeness, table['at_s'].to_numpy(), count, apart_s):
             place = {name: table[name][int(n)].as_py() for name in PLACE}
             moments.append(Moment(**place, likeness=float(likeness[n])))
-    return _spread(sorted(moments, key=lambda m: -m.likeness), count, apart_s)
+    return spread(sorted(moments, key=lambda m: -m.likeness), count, apart_s)
 
 
 def embeddings_of(file: Path, size: int) -> np.ndarray:
@@ -116,7 +131,8 @@ def _peaks(likeness: np.ndarray, at_s: np.ndarray, count: int, apart_s: float) -
     return taken
 
 
-def _spread(moments: Iterable[Moment], count: int, apart_s: float) -> list[Moment]:
+def spread(moments: Iterable[Moment], count: int, apart_s: float) -> list[Moment]:
+    """Return the first moments, without those close to a better one of their camera."""
     taken: list[Moment] = []
     for moment in moments:
         if all((t.bag, t.topic) != (moment.bag, moment.topic)
