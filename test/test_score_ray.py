@@ -11,7 +11,7 @@ pytest.importorskip('pyarrow')
 pytest.importorskip('ray', reason="Ray is large and not part of the test environment: "
                     "pip install 'ray[data]' to run this test")
 
-from recordings import write_drive
+from recordings import BagMaker, write_drive
 from scenes import synthetic
 from test_score import WORDS, here, rows_of, same
 
@@ -22,12 +22,18 @@ from vjepa_ros.fleet.config import read_config
 pytestmark = pytest.mark.slow
 
 
-def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(tmp_path):
-    bag = write_drive(tmp_path / 'bag', synthetic(size=(160, 120), start_s=4.2, count=70))
+@pytest.mark.parametrize('apart', [False, True], ids=['decodes itself', 'tasks decode'])
+def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path):
+    frames = list(synthetic(size=(160, 120), start_s=4.2, count=70))
+    bag, holes = write_drive(tmp_path / 'bag', frames), tmp_path / 'holes'
+    with BagMaker(holes) as broken:
+        for n, frame in enumerate(frames[:20]):
+            broken.image('/eye/image_raw', frame.stamp_ns, frame.rgb,
+                         'strange' if n == 8 else 'rgb8')
     config = read_config(None, (*WORDS, 'smoothing.fall:=0.1'))
     alone, together = (fleet.Run(config, tmp_path / name) for name in ('alone', 'together'))
     for run in (alone, together):
-        fleet.plan(run, [bag, tmp_path / 'gone.mcap'], (), 1.0)
+        fleet.plan(run, [bag, holes, tmp_path / 'gone.mcap'], (), 1.0)
     killed = []
 
     def kill(text: str) -> None:
@@ -38,7 +44,8 @@ def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(tmp_path):
             killed.append(actors[0].pid)
 
     fleet.score(alone, here(config, alone.folder), lambda text: None)
-    fleet.score(together, cluster(config, together.folder, 'local', 2), kill)
-    assert killed and len(together.chunks) == 6
-    assert len(together.problems) == len(alone.problems) == 1        # the bag that is not there
+    fleet.score(together, cluster(config, together.folder, 'local', 2, apart), kill)
+    assert killed and len(together.chunks) == 7
+    assert together.problems == alone.problems      # of the bag that is not there, and the picture
+    assert len(alone.problems) == 2 and '1 image' in alone.problems[1]
     same(rows_of(together), rows_of(alone))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Score chunks on many machines with Ray Data: a pool of actors, each with a model."""
+"""Score chunks on many machines with Ray: tasks decode, a pool of actors with a model scores."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.fleet.config import ScoreConfig
+from vjepa_ros.fleet.decoding import decoded_apart, decoded_here
 from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.run import Backend, scorer_of
 from vjepa_ros.fleet.tables import ROWS
@@ -20,8 +21,9 @@ from vjepa_ros.fleet.workers import ATTEMPTS
 class _Actor:
     """Scores chunks in a process of the cluster."""
 
-    def __init__(self, config: ScoreConfig, folder: Path) -> None:
-        self._score = scorer_of(config, folder, 1)
+    def __init__(self, config: ScoreConfig, folder: Path, decoder_cpus: int | None) -> None:
+        self._score = scorer_of(config, folder, 1, decoded_here if decoder_cpus is None else
+                                decoded_apart(decoder_cpus))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         answers = []
@@ -33,11 +35,13 @@ class _Actor:
         return {'number': batch['number'], 'answer': [pickle.dumps(a) for a in answers]}
 
 
-def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Backend:
+def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
+            apart: bool = False) -> Backend:
     """Return what scores chunks on a Ray cluster.
 
     Recordings and results must have the same paths on all its machines. Where the model runs on
-    CUDA each actor has a GPU of its own, else a core.
+    CUDA each actor has a GPU of its own, and a task on a core of any machine decodes for it. Else
+    it has a core, on which it also decodes.
 
     Parameters
     ----------
@@ -47,6 +51,8 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Bac
         Of the cluster, such as ``ray://host:10001`` or ``auto``; ``local`` starts one here.
     actors
         Most actors.
+    apart
+        Whether tasks decode also where the model runs on a CPU; they then share its core.
 
     Raises
     ------
@@ -81,7 +87,8 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Bac
                                  for n, chunk in enumerate(chunks)],
                                 override_num_blocks=len(chunks))
         answers = items.map_batches(
-            _Actor, fn_constructor_args=(config, folder.resolve() / ROWS), batch_size=1,
+            _Actor, fn_constructor_args=(config, folder.resolve() / ROWS,
+                                         1 if on_gpu else 0 if apart else None), batch_size=1,
             compute=data.ActorPoolStrategy(min_size=1, max_size=min(actors, len(chunks)),
                                            max_tasks_in_flight_per_actor=1),
             num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0, max_restarts=-1,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
+from vjepa_ros.fleet.decoding import Opener, decoded_here
 from vjepa_ros.fleet.events import COLUMNS, EventRule, find_events
 from vjepa_ros.fleet.recordings import RERUN, Chunk, Recording, cameras_of, cut
 from vjepa_ros.fleet.scoring import Scored, Scorer
@@ -145,7 +146,8 @@ def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
     return run
 
 
-def scorer_of(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chunk], Scored]:
+def scorer_of(config: ScoreConfig, folder: Path, threads: int, opener: Opener = decoded_here
+              ) -> Callable[[Chunk], Scored]:
     """Return what scores chunks in this process, with a number of threads."""
     import cv2
     import torch
@@ -153,7 +155,7 @@ def scorer_of(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chun
     cv2.setNumThreads(threads)
     if not config.engine.cpu_threads:
         torch.set_num_threads(threads)
-    return Scorer(config, folder).score
+    return Scorer(config, folder, opener).score
 
 
 def gather_events(run: Run, rule: EventRule) -> list[dict[str, Any]]:

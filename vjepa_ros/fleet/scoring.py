@@ -16,6 +16,7 @@ import numpy as np
 
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.fleet.config import ScoreConfig
+from vjepa_ros.fleet.decoding import Opener, Part, decoded_here
 from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.tables import row_of, row_schema, write_table
 from vjepa_ros.perception.collision import Optics
@@ -62,10 +63,12 @@ class Scorer:
         Of the run.
     folder
         Where the files of the chunks go.
+    opener
+        Decodes recordings.
     """
 
-    def __init__(self, config: ScoreConfig, folder: Path) -> None:
-        self._config, self._folder = config, folder
+    def __init__(self, config: ScoreConfig, folder: Path, opener: Opener = decoded_here) -> None:
+        self._config, self._folder, self._open = config, folder, opener
         self._engine = Engine.load(config.engine)
         self._text = config.text()
         self._wants = Wants(change=config.embeddings or config.rerun, moving=config.rerun)
@@ -84,13 +87,14 @@ class Scorer:
             When the file cannot be written.
         """
         scored, rows, peaks = Scored(), [], _Peaks()
-        with chunk.recording.open() as source, self._log(chunk) as log:
+        begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s)
+        with self._open(chunk.recording, begin_s, chunk.end_s) as part, self._log(chunk) as log:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
             track, = perception.tracks.values()
-            track.intrinsics = source.intrinsics
+            track.intrinsics = part.intrinsics
             try:
-                frames = self._frames(source, chunk, scored)
+                frames = _frames(part, chunk, scored)
                 for at_s, result in self._results(perception, frames):
                     if at_s >= chunk.begin_s:
                         rows.append(self._row(chunk, at_s, result))
@@ -103,28 +107,6 @@ class Scorer:
         scored.rows = len(rows)
         write_table(self._folder / chunk.file, rows, row_schema(), vars(scored))
         return scored
-
-    def _frames(self, source: Any, chunk: Chunk, scored: Scored
-                ) -> Iterator[tuple[float, SourceFrame]]:
-        """Yield time and frame, those before the chunk first; note what cannot be read."""
-        lost, first = 0, ''
-        try:
-            for at_s, load in source.excerpt(
-                    max(0.0, chunk.begin_s - self._config.warm_up_s), chunk.end_s):
-                try:
-                    frame = load()
-                except SourceError as error:
-                    if at_s >= chunk.begin_s:
-                        lost, first = lost + 1, first or str(error)
-                    continue
-                if at_s >= chunk.begin_s:
-                    scored.frames += 1
-                    scored.seconds = at_s - chunk.begin_s
-                yield at_s, frame
-        except SourceError as error:
-            scored.problems.append(str(error))
-        if lost:
-            scored.problems.append(f'{lost} image{"s" * (lost > 1)} skipped, the first: {first}')
 
     def _results(self, perception: Perception, frames: Iterable[tuple[float, SourceFrame]]
                  ) -> Iterator[tuple[float, Result]]:
@@ -170,6 +152,27 @@ class Scorer:
         return {'bag': chunk.recording.path, 'topic': chunk.recording.topic, 'at_s': at_s,
                 **row_of(result.assessment), 'model_sha256': self._engine.report.sha256,
                 'configuration': self._text, 'thumbnail': None, 'embedding': embedding}
+
+
+def _frames(part: Part, chunk: Chunk, scored: Scored) -> Iterator[tuple[float, SourceFrame]]:
+    """Yield time and frame, those before the chunk first; note what cannot be read."""
+    lost, first = 0, ''
+    try:
+        for at_s, load in part.frames:
+            try:
+                frame = load()
+            except SourceError as error:
+                if at_s >= chunk.begin_s:
+                    lost, first = lost + 1, first or str(error)
+                continue
+            if at_s >= chunk.begin_s:
+                scored.frames += 1
+                scored.seconds = at_s - chunk.begin_s
+            yield at_s, frame
+    except SourceError as error:
+        scored.problems.append(str(error))
+    if lost:
+        scored.problems.append(f'{lost} image{"s" * (lost > 1)} skipped, the first: {first}')
 
 
 def _show(log: RerunLog, result: Result, optics: Optics) -> None:
