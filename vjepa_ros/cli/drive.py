@@ -4,7 +4,9 @@
 
 The rendered camera feeds the perception, its assessments feed the guard, and the guard drives the
 robot. The controller is blind: it follows its route into whatever stands there. An episode ends
-with the first contact, or when an undisturbed robot would reach its goal.
+with the first contact. Those of the set 'stop' also end when an undisturbed robot would reach its
+goal; those of 'get_past', which all have a way around, at the goal or after three times that
+time.
 """
 
 from __future__ import annotations
@@ -26,10 +28,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vjepa_ros.cli.console import print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.drive.figures import WORDS, draw, figures, write_recordings
+from vjepa_ros.lab.drive.figures import (
+    WORDS,
+    draw,
+    figures,
+    figures_of_goals,
+    write_recordings,
+)
 from vjepa_ros.lab.drive.figures import write as write_film
-from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, Recipe, drive_all
-from vjepa_ros.lab.drive.loop import MODES, LoopConfig, Outcome
+from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, SETS, Recipe, drive_all
+from vjepa_ros.lab.drive.loop import MODES, ORACLE, LoopConfig, Outcome
 from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
@@ -78,10 +86,10 @@ def _progress(console: Console) -> Progress:
 
 def report(outcomes: Outcomes, recipe: Recipe, about: dict[str, Any]) -> dict[str, Any]:
     """Return the figures with their configuration, ready for JSON."""
-    result = figures(outcomes)
+    result = (figures if recipe.set == 'stop' else figures_of_goals)(outcomes)
     details = result.pop('details')
     result['configuration'] = {
-        'seed': recipe.seed, 'episode': asdict(recipe.episode),
+        'set': recipe.set, 'seed': recipe.seed, 'episode': asdict(recipe.episode),
         'guard': asdict(recipe.loop.guard), 'twist': asdict(recipe.loop.twist),
         'latency_pictures': recipe.loop.latency, 'odometry': recipe.loop.odometry,
         'width_px': recipe.loop.width, 'model': recipe.engine.model_size,
@@ -92,6 +100,12 @@ def report(outcomes: Outcomes, recipe: Recipe, about: dict[str, Any]) -> dict[st
 def lines(result: dict[str, Any]) -> list[str]:
     """Return the result as lines of text."""
     details = result['configuration']['details']
+    if 'progress_kept' not in result:
+        return [f'{WORDS[mode]:<19} success {one["success"]:.3f}, SPL {one["spl"]:.3f}, '
+                f'{_shown(one["collisions_per_km"], "{:.1f}")} collisions per km, '
+                f'{one["stops_per_episode"]:.2f} stops per episode, '
+                f'{_shown(one["plan_ms"], "{:.1f} ms")} to plan'
+                for mode, one in result.items() if mode in WORDS]
     text = [f'{details["episodes"]} episodes, {details["free_episodes"]} of them without '
             'collision when nothing guards the robot']
     for mode in (m for m in MODES if m in result):
@@ -108,10 +122,17 @@ def lines(result: dict[str, Any]) -> list[str]:
     return text
 
 
+def _shown(value: float | None, how: str) -> str:
+    return '-' if value is None else how.format(value)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros drive', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--set', choices=tuple(SETS), default='stop',
+                        help='episodes about stopping in time, or about getting to the goal '
+                        '(default: stop)')
     parser.add_argument('--episodes', type=whole(), default=200, metavar='N',
                         help='how many (default: 200)')
     parser.add_argument('--seed', type=whole(0), default=HELD_OUT_SEED, metavar='S',
@@ -119,8 +140,9 @@ def make_parser() -> argparse.ArgumentParser:
                         f'(default: {HELD_OUT_SEED})')
     parser.add_argument('--first', type=whole(0), default=0, metavar='N',
                         help='number of the first episode (default: 0)')
-    parser.add_argument('--modes', nargs='+', choices=MODES, default=list(MODES),
-                        help='modes to drive (default: all); without_guard always runs')
+    parser.add_argument('--modes', nargs='+', choices=(*MODES, ORACLE),
+                        help='modes to drive (default: all; the oracle, which plans by true '
+                        'depth, only with --set get_past); without_guard always runs')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='plot of the figures and of one episode (default: beside the JSON '
@@ -165,6 +187,8 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         if getattr(args, name):
             parser.error(f'argument --{name.replace("_", "-")}: '
                          + ('does not go with --ros' if args.ros else 'needs --ros'))
+    if args.ros and (args.set != 'stop' or ORACLE in (args.modes or ())):
+        parser.error('argument --ros: drives the set stop, without the oracle')
     if args.video and not args.film:
         parser.error('argument --video: needs --film, and does not go with --ros')
     if args.mcap and importlib.util.find_spec('rosbags') is None:
@@ -179,7 +203,7 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
     return Recipe(args.seed, engine, EpisodeConfig(),
                   LoopConfig(guard=guard, latency=args.latency or 1,
                              odometry=not args.no_odometry),
-                  follow, args.film)
+                  follow, args.film, args.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -187,7 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     recipe, console, begun = _checked(parser, args), Console(), time.monotonic()
-    modes = [m for m in MODES if m in args.modes or m == MODES[0]]
+    usual = MODES if args.set == 'stop' else (*MODES, ORACLE)
+    modes = [m for m in (*MODES, ORACLE) if m in (args.modes or usual) or m == MODES[0]]
     try:
         device = choose_device(args.device).device
         drive = _drive_over_dds if args.ros else _drive

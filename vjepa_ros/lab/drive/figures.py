@@ -12,15 +12,16 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import Outcome
+from vjepa_ros.lab.drive.loop import ORACLE, Outcome
 from vjepa_ros.lab.report.foxglove import Shown, write_mcap
 from vjepa_ros.lab.report.plots import GRID, INK
 from vjepa_ros.lab.report.video import write_video
 
 WITHOUT = 'without_guard'
-COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
+COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d',
+           ORACLE: '#b45309'}
 WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
-         'with_planner': 'guard and planner'}
+         'with_planner': 'guard and planner', ORACLE: 'oracle (true depth)'}
 _FARTHEST_S = 10.0   # longer times to contact are not drawn
 _BAND_PX = 22        # above the images, with the name of the mode
 _DPI = 110
@@ -60,6 +61,44 @@ def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     return result
 
 
+def figures_of_goals(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
+    """Compute the figures of episodes that are about getting to the goal.
+
+    Parameters
+    ----------
+    outcomes
+        By mode.
+
+    Returns
+    -------
+    dict
+        By mode ``success``, the share of episodes that reached the goal without a contact;
+        ``collisions_per_km`` (None without a way); ``spl``, success weighted by the length of
+        the shortest way over that of the driven one (Anderson et al., "On evaluation of embodied
+        navigation agents", 2018); ``stops_per_episode``; ``plan_ms``, mean time from perception
+        to command (None where nothing plans); ``details``.
+    """
+    result: dict[str, Any] = {}
+    for mode, rows in outcomes.items():
+        gone, plans = sum(o.driven for o in rows), [o.plan_ms for o in rows
+                                                    if math.isfinite(o.plan_ms)]
+        result[mode] = {
+            'success': _mean(o.reached for o in rows),
+            'collisions_per_km': round(1e3 * sum(o.collided for o in rows) / gone, 3)
+            if gone > 0 else None,
+            'spl': _mean(o.reached * o.shortest / max(o.shortest, o.driven) for o in rows),
+            'stops_per_episode': _mean(o.stops for o in rows),
+            'plan_ms': _mean(plans) if plans else None}
+    first = next(iter(outcomes.values()))
+    result['details'] = {
+        'episodes': len(first), **{mode: {
+            'kilometres': round(sum(o.driven for o in rows) / 1e3, 4),
+            **_details(rows, ()),
+            'missed': [o.number for o in rows if not o.reached]}
+            for mode, rows in outcomes.items()}}
+    return result
+
+
 def _mean(values: Any) -> float:
     values = [float(v) for v in values]
     return round(sum(values) / len(values), 5) if values else math.nan
@@ -88,6 +127,7 @@ def _details(rows: Sequence[Outcome], free: Sequence[int]) -> dict[str, Any]:
         'by_scenario': {name: {
             'episodes': sum(o.scenario == name for o in rows),
             'collisions': sum(o.collided for o in rows if o.scenario == name),
+            'success': _mean(o.reached for o in rows if o.scenario == name),
             'progress': _mean(o.progress for o in rows if o.scenario == name)}
             for name in scenarios},
         'collided': [{'number': o.number, 'scenario': o.scenario, 'place': o.place,
@@ -110,8 +150,9 @@ def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
     rows = 3 if example is not None else 0
     figure = Figure(figsize=(10, 3.4 + 2.0 * rows), layout='constrained', dpi=_DPI)
     grid = figure.add_gridspec(1 + rows, 2, height_ratios=[1.6] + [1] * rows)
+    share = 'progress' if 'progress_kept' in result else 'success'
     _bars(figure.add_subplot(grid[0, 0]), outcomes, result, 'collisions')
-    _bars(figure.add_subplot(grid[0, 1]), outcomes, result, 'progress')
+    _bars(figure.add_subplot(grid[0, 1]), outcomes, result, share)
     if example is not None:
         below: list[Any] = []
         for n in range(rows):
@@ -126,14 +167,14 @@ def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[
     wide = 0.8 / len(outcomes)
     for number, mode in enumerate(outcomes):
         rows = [result['details'][mode]['by_scenario'][name] for name in names]
-        values = [row['collisions'] / row['episodes'] if what == 'collisions'
-                  else row['progress'] for row in rows]
-        key = 'collisions_per_episode' if what == 'collisions' else 'progress'
+        values = [row[what] / (row['episodes'] if what == 'collisions' else 1) for row in rows]
+        mean = sum(v * row['episodes'] for v, row in zip(values, rows, strict=True)) / sum(
+            row['episodes'] for row in rows)
         axes.bar(np.arange(len(names)) + (number - (len(outcomes) - 1) / 2) * wide, values, wide,
-                 color=COLOURS[mode], label=f'{WORDS[mode]}: {result[mode][key]:.3g}')
+                 color=COLOURS[mode], label=f'{WORDS[mode]}: {mean:.3g}')
     axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set_title('collisions per episode' if what == 'collisions' else
-                   'share of the route driven', fontsize=10, color=INK)
+    axes.set_title({'collisions': 'collisions per episode', 'success': 'reached their goal',
+                    'progress': 'share of the route driven'}[what], fontsize=10, color=INK)
     axes.grid(axis='y', color=GRID)
     axes.set_axisbelow(True)
     axes.set_ylim(0, 1.3)        # room for the legend

@@ -12,16 +12,19 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Moment, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Moment, Outcome, Recorder
 from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes import episode, get_past
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 MOST_JOBS = 16       # on a GPU, whose memory holds a context and the scenes of each
 BATCH = {'cuda': 13, 'cpu': 1}
+# Episodes about stopping in time, and about getting to the goal around what is in the way.
+SETS = {'stop': episode.draw, 'get_past': get_past.draw}
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Recipe:
         Numbers of episodes to record.
     film
         Folder for the images of these, by mode; None writes none.
+    set
+        Which episodes, one of `SETS`.
     """
 
     seed: int
@@ -48,6 +53,7 @@ class Recipe:
     loop: LoopConfig = field(default_factory=LoopConfig)
     follow: frozenset[int] = frozenset()
     film: Path | None = None
+    set: str = 'stop'
 
 
 class Driver:
@@ -67,10 +73,10 @@ class Driver:
     def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
         """Drive some episodes in one mode."""
         recipe = self.recipe
-        episodes = [draw(recipe.seed, number, self.materials, recipe.episode)
+        episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
                     for number in numbers]
         write = None if recipe.film is None else partial(_write_image, recipe.film / mode)
-        engine = None if mode == MODES[0] else self.engine
+        engine = None if mode in (MODES[0], ORACLE) else self.engine
         return Loop(episodes, recipe.episode, self.bank, mode, engine, recipe.loop,
                     Recorder(recipe.follow, write)).run()
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,8 @@ import numpy as np
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
-from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
+from vjepa_ros.lab.drive.oracle import DEPTH_PX, DepthOracle
+from vjepa_ros.lab.world.episodes.episode import GOAL_M, Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import TextureBank
@@ -29,6 +31,7 @@ from vjepa_ros.runtime.engine import Engine
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
 MODES = ('without_guard', 'with_guard', 'with_planner')
+ORACLE = 'oracle'     # knows the depth of what the camera sees
 CAMERA = 'camera'
 _CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot
@@ -148,6 +151,13 @@ class Outcome:
     stops, needless_stops
         How often the guard stopped it, and how often although the path was free for 2 s at the
         wanted speed.
+    reached
+        Whether it came to its goal.
+    driven, shortest
+        Length of its way, and least length of one to the goal [m].
+    plan_ms
+        Mean time from an assessment, or a depth picture, to a command [ms]; NaN where there is
+        none.
     moments
         Of episodes that are recorded.
     real_time_factor
@@ -164,6 +174,10 @@ class Outcome:
     progress: float
     stops: int
     needless_stops: int
+    reached: bool = False
+    driven: float = 0.0
+    shortest: float = math.nan
+    plan_ms: float = math.nan
     moments: tuple[Moment, ...] = ()
     real_time_factor: float | None = None
 
@@ -178,7 +192,6 @@ class _Control:
         self._results: list[Result | None] = []
         self._latency = loop.latency
         self._sent = (0.0, 0.0)
-        self.stopped = False
         self.state, self.reason = 'free', ''
 
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
@@ -255,9 +268,9 @@ class Loop:
     episodes, config, bank
         What to drive.
     mode
-        One of `MODES`.
+        One of `MODES`, or `ORACLE`.
     engine
-        The model; None only without guard.
+        The model; only guard and planner need it.
     loop
         Settings of perception, guard and planner.
     recorder
@@ -272,16 +285,21 @@ class Loop:
     def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
                  mode: str, engine: Engine | None, loop: LoopConfig | None = None,
                  recorder: Recorder | None = None) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode is '{mode}', must be one of {', '.join(MODES)}")
+        if mode not in (*MODES, ORACLE):
+            raise ValueError(f"mode is '{mode}', must be one of {', '.join((*MODES, ORACLE))}")
         self.episodes, self.config, self.mode = list(episodes), config, mode
         self._loop = loop or LoopConfig()
         self._recorder = recorder or Recorder()
         self.world = EpisodeWorld(episodes, config, bank, self._loop.width)
         self._stops = np.zeros((len(self.episodes), 2), int)
+        self._plans_s: list[list[float]] = [[] for _ in self.episodes]
+        self._halted = np.zeros(len(self.episodes), bool)
         self._controls: list[_Control] = []
+        self._oracles: list[DepthOracle] = []
         self._perception: BatchPerception | None = None
-        if mode == MODES[0]:
+        if mode == ORACLE:
+            self._oracles = [DepthOracle(config.robot, config.drive, e.route) for e in episodes]
+        if mode in (MODES[0], ORACLE):
             return
         if engine is None:
             raise ValueError(f"mode '{mode}' needs a model")
@@ -302,27 +320,37 @@ class Loop:
     def run(self) -> list[Outcome]:
         """Drive all episodes to their ends."""
         world, count = self.world, len(self.episodes)
-        ends = np.array([e.run.duration for e in self.episodes])
-        progress = np.zeros(count)
+        ends = np.array([e.ends_s for e in self.episodes])
+        goals = np.array([e.route.points[-1] for e in self.episodes])
+        # Where getting there is the task, an episode ends there.
+        staying = np.array([math.isnan(e.shortest) for e in self.episodes])
+        progress, driven, reached = np.zeros(count), np.zeros(count), np.zeros(count, bool)
         while True:
             now = world.time_s
-            active = (now < ends - 1e-6) & ~world.collided
+            active = (now < ends - 1e-6) & ~world.collided & (staying | ~reached)
             if not active.any():
                 break
             which = np.flatnonzero(active).tolist()
             images = self._images(which)
             results = {} if self._perception is None else self._perception.assess(
                 which, [images[number] for number in which], self._clock_s)
+            seen = {} if not self._oracles else dict(zip(which, world.surfaces(
+                np.array(which), DEPTH_PX), strict=True))
             commands = np.zeros((count, 2))
             for number in which:
-                commands[number] = self._command(number, now, results.get(number),
-                                                 images.get(number))
+                commands[number] = self._command(
+                    number, now, results.get(number), images.get(number), seen.get(number))
+            before = world.robots.place
             world.step(commands[:, 0], commands[:, 1], active)
             for number in which:
                 route = self.episodes[number].route
                 progress[number] = max(progress[number], min(1.0, route.gone(
                     world.robots.place[number]) / (route.length - ARRIVED_M)))
-        return [self._outcome(n, float(progress[n])) for n in range(count)]
+            driven += np.linalg.norm(world.robots.place - before, axis=-1)
+            reached |= ~world.collided & (
+                np.linalg.norm(world.robots.place - goals, axis=-1) <= GOAL_M)
+        return [replace(self._outcome(n, float(progress[n])), reached=bool(reached[n]),
+                        driven=float(driven[n])) for n in range(count)]
 
     @property
     def _clock_s(self) -> float:
@@ -338,23 +366,30 @@ class Loop:
             if needed else {}
 
     def _command(self, number: int, now: float, result: Result | None,
-                 image: np.ndarray | None) -> tuple[float, float]:
+                 image: np.ndarray | None, surfaces: np.ndarray | None) -> tuple[float, float]:
         episode, robots = self.episodes[number], self.world.robots
         own = (float(robots.speed[number]), float(robots.turn[number]))
+        place, yaw = robots.place[number], float(robots.yaw[number])
         wanted = (0.0, 0.0)
         if now >= 0:
-            wanted = episode.route.command(robots.place[number], float(robots.yaw[number]))
+            wanted = episode.route.command(place, yaw)
         sent, state, reason = wanted, 'free', ''
+        begun = time.perf_counter()
         if self._controls:
             control = self._controls[number]
             sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate)
             state, reason = control.state, control.reason
-            stopped = wanted[0] > _WANTS_M_S and sent[0] < _STOPPED_M_S
-            if stopped and not control.stopped and now > 0:
-                self._stops[number, 0] += 1
-                ahead = _FREE_S * episode.route.cruise
-                self._stops[number, 1] += self.world.clearance(number, ahead) >= ahead
-            control.stopped = stopped
+        elif surfaces is not None:
+            plan = self._oracles[number].act(surfaces, place, yaw, episode.camera_height, now)
+            sent = plan if now >= 0 else wanted
+        if self.mode != MODES[0] and now >= 0:
+            self._plans_s[number].append(time.perf_counter() - begun)
+        stopped = wanted[0] > _WANTS_M_S and abs(sent[0]) < _STOPPED_M_S
+        if stopped and not self._halted[number] and now > 0:
+            self._stops[number, 0] += 1
+            ahead = _FREE_S * episode.route.cruise
+            self._stops[number, 1] += self.world.clearance(number, ahead) >= ahead
+        self._halted[number] = stopped
         if episode.number in self._recorder.follow:
             seen = None if result is None else result.assessment
             self._recorder.add(episode.number, image, Moment(
@@ -369,4 +404,6 @@ class Loop:
         return Outcome(episode.number, episode.scenario, episode.place, episode.route.cruise,
                        bool(world.collided[number]), bool(world.struck[number]),
                        world.touched[number], progress, stops, needless,
-                       tuple(self._recorder.moments.get(episode.number, ())))
+                       shortest=episode.shortest,
+                       plan_ms=1e3 * float(np.mean(self._plans_s[number] or math.nan)),
+                       moments=tuple(self._recorder.moments.get(episode.number, ())))

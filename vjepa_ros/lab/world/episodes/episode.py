@@ -41,7 +41,9 @@ from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import Materials
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
-_AFTER_S = 2.0      # bodies keep moving for this long after the robot has arrived
+GOAL_M = 0.5         # a robot so near to its goal has reached it
+PATIENCE = 3.0      # times the free time, for a robot that has to get to its goal
+AFTER_S = 2.0      # bodies keep moving for this long after the robot has arrived
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,9 @@ class Episode:
         (K,) number of the body that a shape belongs to, -1 for what is fixed.
     fields
         Fields of `Scenes` for ground, light and sensor; exposure at each picture.
+    shortest
+        Least length of a way to the goal [m] in an episode that is about getting there; NaN in
+        one that is about stopping in time.
     """
 
     number: int
@@ -129,6 +134,12 @@ class Episode:
     shapes: Shapes
     owner: np.ndarray
     fields: dict[str, Tensor]
+    shortest: float = math.nan
+
+    @property
+    def ends_s(self) -> float:
+        """Time at which it ends at the latest [s]."""
+        return self.run.duration * (PATIENCE if math.isfinite(self.shortest) else 1)
 
 
 def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
@@ -142,7 +153,7 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
     height = float(rng.uniform(*config.camera_height))
     step = 1 / config.rate
     times = np.arange(-math.ceil(config.settle_s / step), math.ceil(
-        (run.duration + _AFTER_S) / step) + 1) * step
+        (run.duration + AFTER_S) / step) + 1) * step
     outline = footprint(run.place, run.yaw, robot)
     span = (float(outline[..., 0].min()), float(outline[..., 0].max()))
     end = None
@@ -160,14 +171,36 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
         heroes.append(passer_by(rng, setting)
                       if rng.random() < 0.6 else
                       standing(rng, 'box', (0.0, -30.0), 0.0, times))
+    return furnish(rng, Episode(number, scenario, place, route, run, height, fov, 0.0, times,
+                                tuple(heroes), wanted, around.boxes,
+                                np.full(len(around.boxes.kinds), -1), around.fields),
+                   setting, materials, config)
+
+
+def furnish(rng: np.random.Generator, bare: Episode, setting: Setting, materials: Materials,
+            config: EpisodeConfig) -> Episode:
+    """Add things beside the way to an episode, and the shapes of all its bodies.
+
+    Parameters
+    ----------
+    rng
+        Decides everything.
+    bare
+        With the bodies of the first kit, and only with fixed shapes.
+    setting
+        Where bodies are put.
+    materials, config
+        What surfaces are made of, and the robot.
+    """
+    heroes, wanted, times, run = bare.bodies, bare.heedless, bare.times, bare.run
     side = [beside(rng, False, setting)
             for _ in range(KITS[1][1])]
     thin = [beside(rng, True, setting)
             for _ in range(KITS[2][1])]
     margin = float(rng.uniform(0.12, 0.45))
-    swept = _swept(run, times, robot, height, margin)
+    swept = _swept(run, times, config.robot, bare.camera_height, margin)
     seen_at = int(np.searchsorted(times, run.duration * 0.5))
-    parts, owners, first = [around.boxes], [np.full(8, -1)], 0
+    parts, owners, first = [bare.shapes], [bare.owner], 0
     for (kit, count), bodies in zip(KITS, (heroes, side, thin), strict=True):
         draws = SceneRng(int(rng.integers(2**31)), 1)
         shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, draws)
@@ -176,9 +209,8 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
         parts.append(replace(shapes, alive=shapes.alive & torch.tensor(mask)))
         owners.append(first + np.repeat(np.arange(count), len(kit.kinds)))
         first += count
-    return Episode(number, scenario, place, route, run, height, fov,
-                   float(rng.normal(0, 0.02)), times, (*heroes, *side, *thin), wanted,
-                   join(parts, len(times)), np.concatenate(owners), around.fields)
+    return replace(bare, pitch=float(rng.normal(0, 0.02)), bodies=(*heroes, *side, *thin),
+                   shapes=join(parts, len(times)), owner=np.concatenate(owners))
 
 
 def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeConfig) -> Route:

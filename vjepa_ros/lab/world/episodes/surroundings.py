@@ -333,8 +333,8 @@ def beside(rng: np.random.Generator, thin: bool, setting: Setting) -> Body:
     return standing(rng, kind, spot, yaw, times)
 
 
-def shapes_of(kit: Kit, bodies: list[Body], present: list[bool], times: np.ndarray, seen_at: int,
-              materials: Materials, draws: SceneRng) -> Shapes:
+def shapes_of(kit: Kit, bodies: Sequence[Body], present: list[bool], times: np.ndarray,
+              seen_at: int, materials: Materials, draws: SceneRng) -> Shapes:
     """Return the shapes of bodies of one kit over the times, one scene.
 
     ``seen_at`` is the number of the time at which the pictures on ends and flanks of vehicles

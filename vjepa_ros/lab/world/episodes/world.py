@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from vjepa_ros.lab.world.episodes.contact import band_of, touching
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
 from vjepa_ros.lab.world.rendering.render import render
+from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import rotation
 from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SUBSTEP_S = 0.02       # contacts are tested this often
 STANDS_M_S = 0.1       # for a robot that is slower than this others wait
-_WAIT_M, _WAIT_S = 0.6, 0.4   # how far before it: at least, and per speed
+WAIT_M, WAIT_S = 0.6, 0.4   # how far before it: at least, and per speed
 _BESIDE_M = 0.1        # of the room a mover keeps beside itself
 
 
@@ -200,7 +201,7 @@ class EpisodeWorld:
                 side = abs(float(off[0] * way[1] - off[1] * way[0]))
                 reach = float(np.hypot(self.config.robot.half_width,
                                        0.5 * self.config.robot.length))
-                near = body.size[2] + reach + _WAIT_M + _WAIT_S * pace
+                near = body.size[2] + reach + WAIT_M + WAIT_S * pace
                 waits[number, m] = (0 < ahead < near
                                     and side < body.size[0] + reach + _BESIDE_M)
         return waits & (rows >= 0)
@@ -259,6 +260,21 @@ class EpisodeWorld:
         device = self.bank.atlas.texels.device
         scenes = self.scenes(which).to(device)
         return render(scenes, self.bank, self.size, samples=2)[:, 0].cpu().numpy()
+
+    def surfaces(self, which: np.ndarray, width: int) -> np.ndarray:
+        """(len(which), H, width, 3) x, height, z of what cameras see [m]; inf for the sky."""
+        scenes = self.scenes(which).to(self.bank.atlas.texels.device)
+        scale = width / self.size[0]
+        size = (width, round(self.size[1] * scale))
+        lens = scenes.intrinsics * scale
+        depth = truth(replace(scenes, intrinsics=lens), self.bank, size).depth.cpu()
+        fx, fy, cx, cy = lens.cpu().T[..., None, None]
+        rows, columns = torch.meshgrid(torch.arange(size[1]), torch.arange(width), indexing='ij')
+        own = torch.stack(((columns - cx) / fx, (rows - cy) / fy,
+                           torch.ones_like(depth)), -1) * depth[..., None]
+        world = torch.einsum('nhwi,nij->nhwj', own, scenes.camera_rotation[:, 0].cpu())
+        world += scenes.camera_position[:, 0, None, None].cpu()
+        return (world * torch.tensor((1.0, -1.0, 1.0))).numpy()
 
 
 def _lengthened(exposure: Tensor, length: int) -> Tensor:
