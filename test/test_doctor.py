@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from vjepa_ros.cli.console import with_options
@@ -165,10 +166,11 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
         sent = {name: ros.node.create_publisher(Image, f'{name}/image_raw', best)
                 for name in ('well', 'wrong', 'mute', 'elsewhere')}
         node.wait_for_output(': active')
-        stop = threading.Event()
+        stop, times = threading.Event(), []
 
         def publish() -> None:
             while not stop.wait(0.1):
+                times.append(time.monotonic())
                 image = Image(height=48, width=64, step=192, encoding='rgb8')
                 image.data.frombytes(bytes(48 * 192))
                 image.header.stamp = ros.node.get_clock().now().to_msg()
@@ -184,7 +186,9 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
             stop.set()
             thread.join()
     assert graph.nodes['/vjepa_node'].state == 'active'
-    assert 7 < graph.topics['/well/image_raw'].rate_hz < 13
+    # Best effort: a busy machine publishes slower, and loses some.
+    rate = 1 / float(np.median(np.diff(times)))
+    assert 0.3 * rate < graph.topics['/well/image_raw'].rate_hz < 1.5 * rate
     assert graph.topics['/well/image_raw'].age_s < 1.0
     wrong = {(each.about, word) for each in judge(graph, SCHEMAS) if each.level == ERROR
              for word in ('QoS', 'nobody publishes', 'silent') if word in each.text}
