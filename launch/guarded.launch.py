@@ -51,7 +51,6 @@ ARGUMENTS = (  # name, default, allowed values, description
 )
 FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
              'use_sim_time', 'autostart', 'respawn', 'enclaves', 'view', 'rviz', 'log_level')
-RESPAWN_DELAY_S = 0.5
 HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
 
@@ -78,7 +77,7 @@ def start(context: LaunchContext) -> list:
                         {**parameters, **({'sources': sources} if sources else {}), **more}],
             remappings=[(own, topic) for own, topic in topics.items() if topic != own],
             arguments=launching.node_arguments(context, name, value),
-            respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
+            respawn=is_on(value['respawn']), respawn_delay=launching.RESPAWN_DELAY_S,
             output='screen', emulate_tty=True)
 
     # Controller, planner if wanted, guard, base: nothing goes round the guard.
@@ -98,7 +97,7 @@ def start(context: LaunchContext) -> list:
                 {key: kept for key, kept in parameters.items() if key != 'autostart'}],
             remappings=[('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)],
             arguments=launching.node_arguments(context, 'command_watchdog', value),
-            respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
+            respawn=is_on(value['respawn']), respawn_delay=launching.RESPAWN_DELAY_S,
             output='screen', emulate_tty=True))
     perception = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(

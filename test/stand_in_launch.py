@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -117,10 +118,44 @@ def command(node: Entity, folder: Path) -> list[str]:
 
 
 def commands(file: Path, given: dict[str, str], folder: Path
-             ) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Words and environment of each command that a launch file starts."""
+             ) -> Iterator[tuple[list[str], dict[str, str], float | None]]:
+    """Words, environment and pause before a respawn [s] of each command of a launch file."""
     for node in nodes_of(file, given):
-        yield command(node, folder), {**os.environ, **node.named.get('additional_env', {})}
+        env = {**os.environ, **node.named.get('additional_env', {})}
+        yield (command(node, folder), env,
+               node.named['respawn_delay'] if node.named.get('respawn') else None)
+
+
+class Process(threading.Thread):
+    """A process that is started again as launch does, unless the launch ends."""
+
+    def __init__(self, words: list[str], env: dict[str, str], delay_s: float | None) -> None:
+        super().__init__()
+        self._words, self._env, self._delay_s = words, env, delay_s
+        self._ending = threading.Event()
+        self._starting = threading.Lock()
+        self._child = subprocess.Popen(words, env=env)
+        self.start()
+
+    def run(self) -> None:
+        while self._child.wait() is not None and self._delay_s is not None:
+            if self._ending.wait(self._delay_s):
+                return
+            with self._starting:
+                if not self._ending.is_set():
+                    self._child = subprocess.Popen(self._words, env=self._env)
+
+    def interrupt(self) -> None:
+        """Pass an interrupt on and start it no more."""
+        self._ending.set()
+        with self._starting:
+            self._child.send_signal(signal.SIGINT)
+
+    @property
+    def code(self) -> int:
+        """Its exit code, once it has ended for good."""
+        self.join()
+        return abs(self._child.returncode)
 
 
 def main(file: str, *arguments: str) -> int:
@@ -128,11 +163,10 @@ def main(file: str, *arguments: str) -> int:
     sys.modules.update(modules())
     logging.basicConfig(level=logging.INFO, format='[%(levelname)s] [%(name)s]: %(message)s')
     with tempfile.TemporaryDirectory() as folder:
-        running = [subprocess.Popen(words, env=env)
-                   for words, env in commands(Path(file), given_by(arguments), Path(folder))]
-        signal.signal(signal.SIGINT, lambda *_: [one.send_signal(signal.SIGINT)
-                                                 for one in running])
-        return max(abs(one.wait()) for one in running)
+        running = [Process(*each)
+                   for each in commands(Path(file), given_by(arguments), Path(folder))]
+        signal.signal(signal.SIGINT, lambda *_: [one.interrupt() for one in running])
+        return max(one.code for one in running)
 
 
 def given_by(arguments: Sequence[str]) -> dict[str, str]:

@@ -148,7 +148,7 @@ def recorded(tmp_path, monkeypatch, caplog):
             patch.setattr(os, 'environ', {**whole, **env})
             patch.chdir(cwd or REPOSITORY)
             try:
-                for words, env_of in stand_in_launch.commands(
+                for words, env_of, _ in stand_in_launch.commands(
                         LAUNCH / file, stand_in_launch.given_by(arguments), tmp_path):
                     files = [b for a, b in itertools.pairwise(words) if a == '--params-file']
                     found[Path(words[0]).name] = {

@@ -48,7 +48,7 @@ def trained():
 
 
 def score(engine, clip, valid=None):
-    return motion_score(motion_map(engine.encode([clip])[0], engine.noise_floor, clip, valid))
+    return motion_score(motion_map(engine.encode([clip])[0], engine.noise_floor(), clip, valid))
 
 
 def texture(cell, low=0, high=255, seed=1, grey=False):
@@ -106,7 +106,7 @@ def test_the_map_shows_where_a_small_object_moves(engine):
     for k in range(FRAMES):
         frames[k, 64:96, 48 + 4 * k:80 + 4 * k] = texture(4, seed=9)[:32, :32]
     clip = noisy(frames)
-    motion = motion_map(engine.encode([clip])[0], engine.noise_floor, clip)
+    motion = motion_map(engine.encode([clip])[0], engine.noise_floor(), clip)
     crossed = np.zeros((12, 12), dtype=bool)
     crossed[4:6, 3:7] = True
     assert motion[crossed].min() > 0.8 and motion[~crossed].max() < 0.05
@@ -146,7 +146,7 @@ def test_the_measured_floor_predicts_the_noise_of_scenes_it_has_not_seen(engine)
     for picture in (random_scene(rng, SIZE), texture(8), texture(4, 90, 150)):
         clip = still_clip(picture, FRAMES, rng)
         ratio = (tubelet_change(engine.encode([clip])[0])
-                 / engine.noise_floor.expected(patch_strength(clip)))
+                 / engine.noise_floor().expected(patch_strength(clip)))
         assert 0.6 < np.median(ratio) < 1.4
         assert np.percentile(ratio, 99) < 2.0
 

@@ -27,7 +27,6 @@ from vjepa_ros.runtime.device import DeviceChoice, choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
-from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.runtime.streaming import LEAST_CLIPS, TubeletStore
 
@@ -289,7 +288,7 @@ def test_a_reset_of_perception_forgets(encoder):
     session.stream()
     report = WeightsReport('', '', False, 0, 'float32', 'tiny', '2.1')
     engine = Engine(EngineConfig(num_frames=2 * WINDOW, image_size=SIDE, model_version='2.1'),
-                    session, report, NoiseFloor(np.zeros(2), np.zeros(2), 0.1))
+                    session, report)
     perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
     weights = engine.memory_bytes()
     picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []

@@ -420,7 +420,7 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
     b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
     swapper = Swapper(b.worker, b.log)
     monkeypatch.setattr(Engine, 'load', gate.before(lambda config: SimpleNamespace(
-        config=config, close=lambda: closed.append(config))))
+        config=config, noise_floor=lambda: None, close=lambda: closed.append(config))))
     monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
         SimpleNamespace(engine=engine, config=track, close=engine.close)))
     swapper.request(other)

@@ -115,6 +115,7 @@ class ObstacleDetector:
         track = TrackConfig(num_frames=num_frames, image_size=img_size, **of_track)
         self.settings = settings or Settings()
         self.engine = Engine.load(config)
+        self.engine.noise_floor()    # measured now, and not with the first result
         self._perception = Perception(self.engine, track, [CAMERA])
         self._frame_rate = frame_rate
         self._frames = 0
@@ -267,7 +268,7 @@ class ObstacleDetector:
             return None
         if self._result is not None and features is self._result.features:
             return self._result.motion_map
-        return motion_map(features, self.engine.noise_floor)
+        return motion_map(features, self.engine.noise_floor())
 
     def update_settings(self, **changes: Any) -> None:
         """Replace fields of the settings, from the next result on."""

@@ -222,7 +222,7 @@ class ModelFacts:
     Attributes
     ----------
     noise_floor
-        Change of the features of a still scene.
+        Returns the change of the features of a still scene.
     heads
         Training range of its heads; None without heads.
     flags
@@ -232,7 +232,7 @@ class ModelFacts:
         streams; None where it encodes whole clips.
     """
 
-    noise_floor: NoiseFloor
+    noise_floor: Callable[[], NoiseFloor]
     heads: BundleMeta | None
     flags: Quality
     remembers: Callable[[int], bool] | None = None
@@ -546,7 +546,7 @@ class Track:
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
         if self._model is None:
             return None
-        floor, valid = self._model.noise_floor, valid_mask(place.view)
+        floor, valid = self._model.noise_floor(), valid_mask(place.view)
         if output.change is not None:
             motion = motion_of(output.change, floor, valid)
         elif (features := output.features) is not None:

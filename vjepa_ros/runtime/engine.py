@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A model ready to serve: loaded, warmed and with its noise floor measured."""
+"""A model ready to serve: loaded and warmed, and the noise floor of its features."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -127,26 +129,25 @@ class Engine:
         Where the weights come from.
     choice : DeviceChoice
         Where the model runs.
-    noise_floor : NoiseFloor
-        Change of the features of a still scene.
     load_s : dict of str to float
         Seconds that `load` took: weights, read; prepare, on the device with kernels that are
-        checked; warm, with capture; noise_floor.
+        checked; warm, with capture.
 
     """
 
     def __init__(self, config: EngineConfig, session: EncoderSession, report: WeightsReport,
-                 noise_floor: NoiseFloor, load_s: Mapping[str, float] | None = None):
+                 load_s: Mapping[str, float] | None = None):
         self.config = config
         self.report = report
         self.choice: DeviceChoice = session.choice
-        self.noise_floor = noise_floor
         self.load_s = dict(load_s or {})
         self._session = session
+        self._measuring = threading.Lock()
+        self._noise_floor: NoiseFloor | None = None
 
     @classmethod
     def load(cls, config: EngineConfig) -> Engine:
-        """Load, warm and measure a model; on failure nothing stays allocated.
+        """Load and warm a model; on failure nothing stays allocated.
 
         Raises
         ------
@@ -183,8 +184,6 @@ class Engine:
                 session.stream()
             with all_operators_on(choice.device):
                 session.warm()
-            laps.append(time.perf_counter())
-            floor = measure_noise_floor(session.encode, config.num_frames, config.image_size)
         except BaseException:
             session.close()
             raise
@@ -192,10 +191,22 @@ class Engine:
                  config.model_size, report.version, device_name(choice.device),
                  choice.precision, session.execution, config.num_frames, config.image_size)
         laps.append(time.perf_counter())
-        took = {name: round(end - begin, 3) for name, begin, end in
-                zip(('weights', 'prepare', 'warm', 'noise_floor'), laps, laps[1:], strict=False)}
+        took = {name: round(end - begin, 3) for name, (begin, end) in
+                zip(('weights', 'prepare', 'warm'), pairwise(laps), strict=True)}
         log.debug('seconds to load: %s', took)
-        return cls(config, session, report, floor, took)
+        return cls(config, session, report, took)
+
+    def noise_floor(self) -> NoiseFloor:
+        """Return the change of the features of a still scene, measured by the first call.
+
+        That takes four passes. Errors are those of `encode`.
+        """
+        with self._measuring:
+            if self._noise_floor is None:
+                self._here()
+                self._noise_floor = measure_noise_floor(
+                    self._session.encode, self.config.num_frames, self.config.image_size)
+            return self._noise_floor
 
     @property
     def timings(self) -> dict[str, float]:

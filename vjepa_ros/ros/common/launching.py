@@ -24,7 +24,7 @@ from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
 
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']
-RESPAWN_DELAY_S = 2.0
+RESPAWN_DELAY_S = 0.2
 ENVIRONMENT = {**TUNING, 'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 # Name, default, allowed values (None: any), description.
 Argument = tuple[str, str, 'list[str] | None', str]

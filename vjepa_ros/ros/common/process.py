@@ -101,12 +101,15 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int
     # camera drivers and planners run on the same cores.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     with starting(name):
+        # What is imported stays: to look through it for what has ended only takes time.
+        gc.disable()
         import rclpy
         import rclpy.logging
         import rclpy.signals
 
         make_node: Callable[[], Any] = resolve_name(make) if isinstance(make, str) else make
-        settle()
+        gc.freeze()
+        gc.enable()
         rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         try:
             node = make_node()

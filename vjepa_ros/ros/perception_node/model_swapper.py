@@ -121,6 +121,7 @@ class Swapper:
         shared = engine is not None
         engine = engine or Engine.load(config.engine)
         try:
+            engine.noise_floor()     # measured now, and not when it serves
             return Perception(engine, config.track, list(ready[0].tracks))
         except BaseException:
             if not shared:

@@ -197,6 +197,10 @@ class Worker:
 
     def _loop(self) -> None:
         wait_s = IDLE_S
+        try:
+            self.perception.engine.noise_floor()     # while the first clips fill
+        except Exception as error:
+            self._count('measuring the noise floor', error)
         while True:
             with self._wake:
                 if not self._news:

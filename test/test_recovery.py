@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""A perception process that is killed is started again by the launch file and soon sees.
+
+``python test/test_recovery.py [KILLS]`` measures how soon, with a camera of 640x480 at 30 Hz and
+the default parameters, and prints the table of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from node_fixtures import NS, Camera, Heard
+from ros_harness import NodeProcess, Session, ros_session
+from sensor_msgs.msg import PointCloud2
+from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
+
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
+
+SIZE = (640, 480)
+ASSESSMENT = '/vjepa_node/camera/assessment'
+# Stages of a start, and what the log says at the end of each.
+STAGES = {'imports, node made': 'was asked for', 'model loaded': 'is ready on', 'active': 'active'}
+# Those of the launch files: with shared memory alone, what a killed process leaves behind there
+# keeps images from the next one for up to two seconds.
+TRANSPORTS = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
+MOMENTS = ('first frame of the clip', 'last frame', 'assessment published')
+LONGEST_S = 120.0
+
+
+@contextmanager
+def launched(folder: Path, *arguments: str) -> Iterator[tuple[Session, NodeProcess, Heard]]:
+    """A camera, the launched perception node, and its assessments."""
+    with ExitStack() as stack:
+        ros = stack.enter_context(ros_session(TRANSPORTS))
+        env = launch_env(make_prefix(folder, EXECUTABLES), ros.domain_id) | TRANSPORTS
+        heard = Heard()
+        ros.node.create_subscription(PointCloud2, ASSESSMENT, heard.take, 10)
+        stack.enter_context(Camera(ros, rate=30.0, size=SIZE))
+        launch = NodeProcess(launch_command('vjepa.launch.py', 'respawn:=true', *arguments), env)
+        stack.callback(launch.close)
+        yield ros, launch, heard
+
+
+def pid_of(launch: NodeProcess) -> int | None:
+    """The process that the launch file started and that has not ended, if there is one."""
+    for child in Path(f'/proc/{launch.pid}/task').glob('*/children'):
+        for pid in child.read_text().split():
+            if 'vjepa_node' in Path(f'/proc/{pid}/cmdline').read_text():
+                return int(pid)
+    return None
+
+
+def first_since(ros: Session, launch: NodeProcess, heard: Heard, since_ns: int) -> list[float]:
+    """Seconds from a time [ns] to first and last frame of the next assessment, and to itself."""
+    assert ros.spin_until(lambda: heard and heard.sent_ns[-1] > since_ns, LONGEST_S), launch.output
+    place = next(at for at, sent in enumerate(heard.sent_ns) if sent > since_ns)
+    seen = read.assessment(heard[place], 'camera')
+    moments = (seen.stamp_ns - seen.clip_span_s * NS, seen.stamp_ns, heard.sent_ns[place])
+    return [(moment - since_ns) / NS for moment in moments]
+
+
+def kill(ros: Session, launch: NodeProcess, heard: Heard) -> list[float]:
+    """Kill the node; seconds from then on as `first_since` tells them."""
+    pid = pid_of(launch)
+    killed_ns = time.time_ns()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    moments = first_since(ros, launch, heard, killed_ns)
+    assert pid_of(launch) != pid and moments[0] > 0     # nothing is left of before
+    return moments
+
+
+@pytest.mark.slow
+@pytest.mark.ros
+def test_a_killed_node_sees_again_about_as_soon_as_one_that_was_started(tmp_path):
+    with launched(tmp_path / 'prefix', 'device:=cpu') as (ros, launch, heard):
+        begun = time.time_ns()
+        start_s = first_since(ros, launch, heard, begun)[-1]
+        assert kill(ros, launch, heard)[-1] < 3.0 * start_s
+
+
+def main(kills: int) -> None:
+    """Print how long each recovery took, and when each stage of it was over."""
+    with tempfile.TemporaryDirectory() as folder, \
+            launched(Path(folder, 'prefix'), 'device:=cpu') as (ros, launch, heard):
+        first_since(ros, launch, heard, time.time_ns())
+        rows = []
+        for _ in range(kills):
+            ros.spin_for(2.0)
+            written, killed_s = len(launch.output), time.time()
+            moments = kill(ros, launch, heard)
+            said = launch.output[written:]
+            ends = [re.findall(rf'\[([\d.]+)\] .*{mark}', said) for mark in STAGES.values()]
+            rows.append([float(end[0]) - killed_s for end in ends] + moments)
+            print('  '.join(f'{one:.2f}' for one in rows[-1]), flush=True)
+        for name, *column in zip((*STAGES, *MOMENTS), *rows, strict=True):
+            print(f'| {name} | {statistics.median(column):.1f} | {max(column):.1f} |')
+
+
+if __name__ == '__main__':
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
