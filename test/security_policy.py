@@ -8,14 +8,18 @@ format is that of sros2 (https://github.com/ros2/sros2, policies of version 0.2.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from xml.etree import ElementTree as Xml
 
 from node_fixtures import SMALL
 from ros_harness import Session, ros_session
+
+from vjepa_ros.ros.listener import Listener
 
 FILE = Path(__file__).resolve().parents[1] / 'security' / 'vjepa_ros.policy.xml'
 # Each node with the parameters that make it use all of its topics.
@@ -28,6 +32,9 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
     'twist_planner': ('vjepa_ros.ros.twist_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
 }
+# Commands that show people what nodes publish, and the pictures that these read.
+TOOLS = ('vjepa_ros_echo', 'vjepa_ros_top', 'vjepa_ros_view')
+PICTURES = ('camera/image_raw', 'camera/image_raw/compressed')
 # What the graph does not show here: one of two ways, or what needs packages, tf or a simulation.
 _TIME_AND_TF = ['clock', 'tf', 'tf_static']
 ALSO: dict[str, dict[str, list[str]]] = {
@@ -55,6 +62,15 @@ def used_names() -> dict[str, dict[str, list[str]]]:
             for _, use, _, ask in ASKED:
                 uses[use] = sorted({short(full, name) for full in _settled(ros, ask, name)}
                                    | set(ALSO.get(name, {}).get(use, ())))
+    shown = {topic.replace('~', node) for node, uses in found.items()
+             for topic in uses['publish']} | {*PICTURES}
+    for name in TOOLS:
+        with ros_session() as ros, patch.dict(os.environ, ROS_DOMAIN_ID=str(ros.domain_id)), \
+                Listener(name):
+            assert ros.spin_until(lambda name=name: name in ros.node.get_node_names())
+            found[name] = {use: sorted(short(full, name) for full in _settled(ros, ask, name))
+                           for _, use, _, ask in ASKED}
+            found[name]['subscribe'] = sorted(shown.union(found[name]['subscribe']))
     return found
 
 

@@ -140,8 +140,8 @@ def weights(files: Mapping[str, str]) -> Iterator[Finding]:
             yield _failed(who, error)
             continue
         bad = [part.name for part in found.parts if not part.complete]
-        parts = ', '.join(f'{p.name} ({" ".join(filter(None, (p.variant, p.version)))})'
-                          for p in found.parts)
+        parts = ', '.join(f'{p.name} ({kind})' if (kind := ' '.join(filter(None, (
+            p.variant, p.version)))) else p.name for p in found.parts)
         yield Finding(ERROR if bad else OK, who, f'{Path(path).name} ({found.size / 1e6:.0f} MB, '
                       f'sha256 {found.sha256[:16]}): {parts}; made for {found.profile}',
                       f'{", ".join(bad)} incomplete: vjepa-ros inspect shows what is missing'
