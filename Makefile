@@ -50,6 +50,12 @@ DOCS := .venv-docs
 PURE := -n auto --maxprocesses 8 --dist loadfile
 NODES := -n 3 --dist loadfile --no-loadscope-reorder
 
+# Ubuntu 24.04 brings NumPy 1.26. These tests, of what a robot runs on arrays, run with it, too; the
+# rest of its environment is that of .venv.
+NUMPY1 := .venv-numpy1
+ARRAYS := $(patsubst %,test/test_%.py,ring resize looming geometry assessor collision obstacles encodings \
+          guard frozen detector golden intrinsics overlay sources fusion twist_planner)
+
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
               cup.mp4::dark box.mp4 donkey_tub_bag drone_turn drone_approach_a drone_approach_b
@@ -96,10 +102,25 @@ test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy th
 
 test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
 	@echo '== without ROS: all' && $(PY) -m pytest -m 'not ros' $(PURE) $(ARGS)
+	@if $(PY) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
+	  echo '== without ROS: arrays with NumPy 1.26' && $(MAKE) --no-print-directory test-numpy1; \
+	  else echo '== left out: NumPy 1.26 needs Python 3.12 or older'; fi
 	@echo '== nodes on $(ROS): all' && $(PY) -m pytest -m ros $(NODES) $(ARGS)
 	@echo '== nodes on jazzy: all' && $(MAKE) --no-print-directory test-jazzy DISTRO=jazzy
 	@echo '== mutations of core lines, that make test must notice' && $(PY) test/mutations.py
 	@echo '== documents' && $(MAKE) --no-print-directory docs ARGS=
+
+$(NUMPY1)/.ready: $(READY)
+	@$(PY) -m venv --without-pip $(NUMPY1)
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$($(NUMPY1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
+	@$(PY) -m pip --python $(NUMPY1)/bin/python install --no-input --disable-pip-version-check -qq --no-deps \
+	  --ignore-installed --only-binary :all: 'numpy==1.26.*'
+	@touch $@
+
+.PHONY: test-numpy1
+test-numpy1: $(NUMPY1)/.ready $(TESTED) ## run the tests of arrays with NumPy 1.26 (Python 3.12 or older)
+	@$(NUMPY1)/bin/python -m pytest -m 'not ros and not slow' $(PURE) $(ARGS) $(ARRAYS)
 
 .PHONY: test-jazzy
 test-jazzy: $(READY)
