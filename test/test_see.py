@@ -152,10 +152,14 @@ def test_the_layout_of_foxglove_shows_what_is_published(robot, capsys):
     assert len(paths) == 3
     for topic, name, key in paths:
         if 'planner' not in topic:       # it is not running
-            _, out = printed(capsys, 'echo', topic, '--json', '--count', '25')
-            found = [one['values'].get(key) for line in out.out.splitlines()
-                     for one in json.loads(line)['status'] if one['name'] == name]
-            assert found[-1] in ('clear', 'idle'), (topic, name, key)
+            found: list[str] = []
+            for _ in range(8):           # nodes of a busy machine report late
+                _, out = printed(capsys, 'echo', topic, '--json', '--count', '25')
+                found += [one['values'].get(key) for line in out.out.splitlines()
+                          for one in json.loads(line)['status'] if one['name'] == name]
+                if found:
+                    break
+            assert found and found[-1] in ('clear', 'idle'), (topic, name, key)
 
 
 def drawn(states, now_s):
