@@ -18,7 +18,8 @@ from sessions import CPU, SHAPE, clips_of, session
 from torch import nn
 
 from vjepa_ros.model.checkpoint.load import load_encoder
-from vjepa_ros.model.variants import Variant
+from vjepa_ros.model.rope import rope_tables, rotate
+from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import metal, select
@@ -96,6 +97,20 @@ SHIM = """
 typedef unsigned int uint;
 typedef uint64_t ulong;
 typedef _Float16 half;
+struct bfloat {       // the upper half of a float, rounded to the nearest, ties to even
+  uint16_t bits;
+  explicit bfloat(float x) {
+    uint32_t u;
+    __builtin_memcpy(&u, &x, 4);
+    bits = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+  }
+  explicit operator float() const {
+    uint32_t u = uint32_t(bits) << 16;
+    float x;
+    __builtin_memcpy(&x, &u, 4);
+    return x;
+  }
+};
 namespace metal {}
 """
 
@@ -153,6 +168,32 @@ def test_the_kernel_for_apple_computes_the_same(shaders, dtype):
         got = chosen(pixels)
         assert isinstance(made.blocks[1], metal.MetalBlock)
     assert (got - expected).norm() / expected.norm() < {torch.float32: 1e-6}.get(dtype, 2e-3)
+
+
+WIDTHS = sorted({variant.head_dim for variant in VARIANTS.values()})
+UNITS = {torch.float32: 2e-7, torch.float16: 2**-11, torch.bfloat16: 2**-8}    # of one rounding
+
+
+@pytest.mark.parametrize('dtype', UNITS)
+@pytest.mark.parametrize('width', [*WIDTHS, 40])
+def test_the_rotation_for_apple_is_exact_but_for_one_rounding(shaders, width, dtype):
+    cos, sin = (table.to(dtype) for table in rope_tables(2, 3, 5, width))
+    qkv = torch.randn(2, len(cos), 3, 3, width).to(dtype)    # clips, tokens, qkv, heads, channels
+    got, dim = qkv.flatten(2).clone(), 3 * width
+    metal._kernel(dim, width, len(cos), dtype)(got, cos, sin, threads=2 * len(cos) * dim)
+    exact = qkv.double()
+    exact[:, :, :2] = rotate(exact[:, :, :2].transpose(1, 3), cos.double(), sin.double()
+                             ).transpose(1, 3)
+    wrong = (got.view_as(qkv).double() - exact).abs()
+    assert (wrong <= UNITS[dtype] * exact.abs() + 1e-6).all()
+    assert not wrong[:, :, 2].any()
+
+
+@pytest.mark.parametrize('version', ['2.0', '2.1'])
+def test_the_gradient_of_the_rotation_is_that_of_finite_differences(version):
+    cos, sin = (table.double() for table in rope_tables(2, 2, 2, 20, version))
+    x = torch.randn(2, len(cos), 20, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(rotate, (x, cos, sin))
 
 
 def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, encoder):
