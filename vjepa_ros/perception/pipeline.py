@@ -64,8 +64,9 @@ class Perception:
         self.engine = engine
         self.config = config
         self.heads = engine.report.heads.meta if engine.report.heads is not None else None
+        less = engine.choice.fell_back or engine.config.shrunk
         self.flags = ((Quality(0) if engine.report.trained else Quality.UNTRAINED)
-                      | (Quality.DEVICE_FALLBACK if engine.choice.fell_back else Quality(0)))
+                      | (Quality.DEVICE_FALLBACK if less else Quality(0)))
         streams = not engine.not_streaming
         model = ModelFacts(engine.noise_floor, self.heads, self.flags,
                            engine.remembers if streams else None)

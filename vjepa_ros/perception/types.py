@@ -41,7 +41,7 @@ class Quality(IntFlag):
     SLOW_CAMERA = 32         # the camera is slower than clip_fps: frames repeat in the clip
     ASSUMED_INTRINSICS = 64  # no camera_info: angles come from an assumed field of view
     LOOMING_UNKNOWN = 128    # no time to contact can be given
-    DEVICE_FALLBACK = 256    # runs on another device than asked for
+    DEVICE_FALLBACK = 256    # another device, or a smaller model, than asked for
     DISAGREEMENT = 512       # geometry and learned heads contradict each other
     HEADS_OUT_OF_RANGE = 1024  # there are learned heads, but not for clips like this one
     FROZEN = 2048            # the picture does not change by a single bit

@@ -76,6 +76,8 @@ class EngineConfig:
         Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are.
     fetched : tuple of str, optional
         Names of the Hugging Face hub that may be fetched, see `located`; all when omitted.
+    shrunk : str
+        Why this is less than what was asked for; '' where it is not.
 
     """
 
@@ -96,6 +98,7 @@ class EngineConfig:
     seed: int = 0
     cpu_threads: int = 0
     fetched: tuple[str, ...] | None = None
+    shrunk: str = ''
 
     def __post_init__(self):
         if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:

@@ -33,12 +33,16 @@ PHRASES = ('out of memory', "can't allocate memory", 'not enough memory', 'ALLOC
            'ALLOCATION_FAILED')
 
 
+class OutOfMemory(SessionError):
+    """There is no memory for the weights, or for a single clip; the text has the remedy."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error, or one that it hides, says that memory ran out."""
     seen: BaseException | None = error
     while seen is not None:
         # torch.OutOfMemoryError, which older versions have under this name only.
-        if isinstance(seen, MemoryError | torch.cuda.OutOfMemoryError):
+        if isinstance(seen, MemoryError | torch.cuda.OutOfMemoryError | OutOfMemory):
             return True
         if isinstance(seen, RuntimeError) and any(p in str(seen) for p in PHRASES):
             return True
@@ -142,7 +146,7 @@ class Parts:
 
         Raises
         ------
-        SessionError
+        OutOfMemory
             When there is no memory for a single clip, with the remedy.
 
         """
@@ -171,8 +175,8 @@ class Parts:
         what = f'{failed} clips' if failed > 1 else 'one clip'
         what += f' of {frames} frames of {side} px in {self._choice.precision}'
         if failed <= 1:
-            raise SessionError(f'{self._choice.device} has no memory for {what} ({problem}); '
-                               f'{SMALLER}')
+            raise OutOfMemory(f'{self._choice.device} has no memory for {what} ({problem}); '
+                              f'{SMALLER}')
         self.most = failed // 2
         log.warning('%s has no memory for %s in one pass (%s); at most %d in one pass from now on',
                     self._choice.device, what, problem, self.most)

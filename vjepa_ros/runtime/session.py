@@ -32,7 +32,13 @@ from vjepa_ros.runtime.forward.compilation import (
     compile_blocks,
 )
 from vjepa_ros.runtime.forward.select import prepare
-from vjepa_ros.runtime.memory import SMALLER, Parts, is_out_of_memory, release_memory
+from vjepa_ros.runtime.memory import (
+    SMALLER,
+    OutOfMemory,
+    Parts,
+    is_out_of_memory,
+    release_memory,
+)
 from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Arrived, Flight, Landed, Output, Pending, reading, unpack
 from vjepa_ros.runtime.streaming import StreamEncoder, stream_of
@@ -102,8 +108,8 @@ class EncoderSession:
             for part in filter(None, (encoder, heads)):
                 part.cpu()  # what did fit
             release_memory(choice.device)
-            raise SessionError(f'the weights do not fit into the memory of {choice.device}; '
-                               f'{SMALLER}') from error
+            raise OutOfMemory(f'the weights do not fit into the memory of {choice.device}; '
+                              f'{SMALLER}') from error
         self._specs = () if heads is None else heads.specs
         forward = prepare(encoder, choice, Normalise(choice.device), self.clip_shape,
                           fuse=compile != 'on')

@@ -41,7 +41,8 @@ REMEDIES = {             # by the quality flag that a camera shows
     'assumed_intrinsics': 'publish camera_info beside the image, or set assumed_fov',
     'looming_unknown': 'until the camera moves or sees texture nothing can be measured; look for '
                        'the other flags of this camera',
-    'device_fallback': 'install a PyTorch for the device, or set device to cpu',
+    'device_fallback': 'install a PyTorch for the device, or set device to cpu; where memory ran '
+                       'out, free some or choose a smaller model_size',
     'heads_out_of_range': 'give clips like those of their training, or train heads for these',
     'frozen': 'the driver repeats one picture: restart the camera',
     'geometry_failed': 'read the error in the log of the node, and report it',

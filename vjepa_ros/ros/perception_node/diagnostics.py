@@ -110,6 +110,8 @@ def _problems(parts: Configured) -> list[str]:
         problems.append("looming.method is 'learned' but there are no heads: geometry is used")
     if engine.choice.fell_back:
         problems.append(engine.choice.reason)
+    if engine.config.shrunk:
+        problems.append(engine.config.shrunk)
     if worker.errors:
         problems.append(f'{worker.errors} errors, last {worker.last_error}')
     if parts.swapper.error:

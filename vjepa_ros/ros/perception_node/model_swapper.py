@@ -12,6 +12,7 @@ from vjepa_ros.ros.common.logs import Logger, tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
 from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.memory import is_out_of_memory
 
 
 class Swapper:
@@ -35,6 +36,7 @@ class Swapper:
         self._closed = False
         self._kept: Perception | None = None    # made, but a newer request came meanwhile
         self.error = ''
+        self.starved = False                    # whether memory ran out while a model was loaded
         self.loading = ''
 
     def request(self, config: NodeConfig, retry: bool = False) -> None:
@@ -51,6 +53,12 @@ class Swapper:
                 self._thread = threading.Thread(target=self._run, name='vjepa_loader',
                                                 daemon=True)
                 self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a model is being made ready, or waits for its clips to fill."""
+        with self._lock:
+            return self._thread is not None or self._worker.swapping
 
     def close(self) -> None:
         """Refuse further requests; a load in progress is thrown away when it returns."""
@@ -130,6 +138,7 @@ class Swapper:
 
     def _fail(self, error: Exception, earlier: bool = False) -> None:
         self.error = f'{type(error).__name__}: {error}'
+        self.starved = is_out_of_memory(error)
         next_one = 'the change before it is still made' if earlier else 'the old one keeps serving'
         tell_error(self._log, f'model not changed, {next_one}: {self.error}', error)
 

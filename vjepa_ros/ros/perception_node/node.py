@@ -32,6 +32,7 @@ from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
 from vjepa_ros.ros.perception_node.parameters import SCHEMA, NodeConfig
+from vjepa_ros.ros.perception_node.shortage import Shortage
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine
 
@@ -49,6 +50,8 @@ class Configured:
         Parameters now.
     worker, swapper
         The threads that serve a model and load the next one.
+    shortage
+        Chooses what to load where memory is short.
     cameras, outputs
         Input and output side of each camera.
     """
@@ -56,6 +59,7 @@ class Configured:
     config: NodeConfig
     worker: Worker
     swapper: Swapper
+    shortage: Shortage
     cameras: dict[str, CameraInput]
     outputs: dict[str, Outputs]
 
@@ -120,8 +124,9 @@ class VjepaNode(ManagedNode):
                 for each in outputs.values():
                     made.callback(each.close)
             raise
-        self.parts = Configured(config, worker, Swapper(worker, self.get_logger()), cameras,
-                                outputs)
+        swapper = Swapper(worker, self.get_logger())
+        self.parts = Configured(config, worker, swapper,
+                                Shortage(worker, swapper, self.get_logger()), cameras, outputs)
         worker.start()
         if not engine.report.trained:
             self.get_logger().warning(
@@ -202,7 +207,7 @@ class VjepaNode(ManagedNode):
         for outputs in parts.outputs.values():
             if outputs.obstacles is not None:
                 outputs.obstacles.apply(config.obstacles, config.settings)
-        parts.swapper.request(config, retry=structural)
+        parts.swapper.request(parts.shortage.fitting(config), retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         if self.parts is None:
@@ -218,7 +223,7 @@ class VjepaNode(ManagedNode):
             self.parts.worker.request_reset('clock_jump')
 
     def _on_watch(self) -> None:
-        """Check for silent cameras, and for what obstacles in metres need."""
+        """Check for silent cameras, short memory, and what obstacles in metres need."""
         parts, active = self.parts, self.state == 'active'
         if parts is None:
             return
@@ -227,6 +232,7 @@ class VjepaNode(ManagedNode):
                 if outputs.obstacles is not None:
                     steps.callback(outputs.obstacles.watch, active)
             if active:
+                steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
                     steps.callback(camera.watch, parts.config.no_frame_timeout,
                                    parts.worker.stats[camera.name].mixed)

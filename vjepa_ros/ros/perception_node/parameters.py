@@ -187,6 +187,10 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                choices=('auto', *PRECISIONS)),
         _model('memory_fraction', 'Part of the memory of a GPU that the node may use', low=0.01,
                high=1.0),
+        Param('on_out_of_memory', str, 'fail', 'When not even a single clip fits into memory; '
+              'fail: give no results, but the reason; degrade: use half precision, then fewer '
+              'frames, then smaller images, flagged device_fallback, until there is room again',
+              choices=('fail', 'degrade')),
         _model('compile', 'Use torch.compile, which needs a C compiler, on CUDA also Triton, and '
                'a longer start; auto: on CUDA where these exist and this package has no kernels '
                'of its own; on: fail where it is not possible', choices=COMPILE_MODES),
@@ -353,6 +357,12 @@ class NodeConfig:
     obstacles: ObstacleConfig
     imus: Mapping[str, ImuConfig | None]
     max_image_pixels: int
+    on_out_of_memory: str
+
+    @property
+    def degrades(self) -> bool:
+        """Whether less is served when memory runs out."""
+        return self.on_out_of_memory == 'degrade'
 
 
 def make_settings(value: Mapping[str, Any]) -> Settings:
@@ -375,7 +385,8 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
         imus={camera: make_imu(value, camera) for camera in value['cameras']},
         transports=tuple(value[f'{camera}.transport'] for camera in value['cameras']),
         **{name: value[name] for name in (
-            'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels')}, **whole)
+            'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels', 'on_out_of_memory')},
+        **whole)
 
 
 def check(value: Mapping[str, Any]) -> None:

@@ -30,6 +30,8 @@ from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.statistics import CameraStats
+from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
@@ -59,6 +61,8 @@ class Worker:
         Statistics of each camera.
     errors, last_error
         How many errors there were, and the last one.
+    starved
+        The engine that ran out of memory last.
     listener
         Called with each published result.
     """
@@ -77,6 +81,7 @@ class Worker:
                                 lambda: self.config.max_image_pixels, self._wake_up)
         self.errors = 0
         self.last_error = ''
+        self.starved: Engine | None = None
         self.listener: Callable[[Result], None] | None = None
         self._publishing = threading.Lock()     # held while publishing
         self._open = False
@@ -213,6 +218,8 @@ class Worker:
             except Exception as error:
                 # Whatever happens to one clip must not end the service of the next.
                 self._count('inference step', error)
+                if is_out_of_memory(error):
+                    self.starved = self.perception.engine
                 time.sleep(BACKOFF_S)
                 wait_s = IDLE_S
         self._release()
