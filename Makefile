@@ -90,7 +90,7 @@ $(TESTED) $(LINTED) $(FUZZED) $(AUDITED): $(VENV)/.with-%: $(READY) requirements
 
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 ifneq ($(GUARD),)
-	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --mcap demo_output $(ARGS)
 else
 	@$(PY) -m vjepa_ros.cli.main demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 endif

@@ -11,14 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import cv2
 import pytest
 
+from vjepa_ros.viewer.bag import opened
+
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.timeout(900)]
 pytest.importorskip('rclpy')
 psutil = pytest.importorskip('psutil')
+pytest.importorskip('rosbags')
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -83,6 +87,11 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         assert 0.7 * played < seconds < took
     else:
         assert (out / 'overlay.gif').is_file()
+    with opened(str(out / 'recording.mcap')) as bag:
+        kept = Counter(topic for topic, _ in bag.messages(list(bag.topics)))
+    assert kept['/vjepa_node/camera/time_to_contact'] == summary['assessments_out']
+    assert kept['/vjepa_node/camera/overlay/compressed'] > 5
+    assert kept['/vjepa_node/camera/looming_map'] > 5
     text = log.read_text()
     assert 'report.html' in text and 'tiny on cpu (trained)' in text
     assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)
