@@ -153,7 +153,7 @@ def test_only_what_somebody_wants_is_computed(again):
 
 @pytest.mark.any_distro
 def test_an_approach_is_measured_and_reported_over_the_wire(again):
-    again.begin_anew(no_frame_timeout=0.1)
+    again.begin_anew(no_frame_timeout=0.1, max_frame_age=3600.0)
     ros, scene = again.ros, Approach((320, 240), contact_s=6.0)
     info = CameraInfo(width=320, height=240,
                       k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])

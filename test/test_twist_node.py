@@ -121,13 +121,18 @@ def test_over_free_ground_the_command_passes_and_candidates_are_told(rig):
         rig.wait_for_motion(lambda twist: (twist.linear.x, twist.angular.z) == (0.8, 0.1))
         values = values_of(rig.wait_for_state('free', 0.1))
         assert values['sent.vx'] == '0.800' and values['speed.vx'] == '1.000'
-        rig.candidates.clear()
-        (msg,) = rig.some(rig.candidates)
+        # While a busy machine is late, candidates without a command or odometry are told.
+        rig.wait(lambda: rig.candidates and best_speed(rig.candidates[-1]) == pytest.approx(0.8))
+        msg = rig.candidates[-1]
     rows = records(msg)
     assert rows.dtype.names[:4] == ('vx', 'vy', 'omega', 'cost')
     assert sorted(rows['rank']) == list(range(len(rows)))
-    assert rows['vx'][rows['rank'] == 0] == pytest.approx(0.8)
     assert msg.header.frame_id == 'base_link'
+
+
+def best_speed(msg):
+    rows = records(msg)
+    return rows['vx'][rows['rank'] == 0]
 
 
 def test_it_turns_to_the_free_side_of_an_obstacle(rig):
