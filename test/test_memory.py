@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.cli.benchmark import memory as benchmark
+from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.runtime import memory
 from vjepa_ros.runtime.device import MPS, Device, DeviceError, choose_device
@@ -88,3 +90,14 @@ def test_a_model_that_is_larger_than_its_part_of_a_device_is_refused():
         choose_device('mps', True, present=mac, need_bytes=10 << 30, memory_fraction=0.5)
     with pytest.raises(ValueError, match='memory_fraction is 0'):
         EngineConfig(memory_fraction=0)
+
+
+def test_the_table_of_memory_is_near_what_a_process_takes(monkeypatch):
+    found = benchmark.measured_bytes(VARIANTS['tiny'], 8, 'fp32')
+    assert benchmark.computed_bytes(VARIANTS['tiny'], 8, 'fp32') == pytest.approx(found, rel=0.4)
+    monkeypatch.setattr(benchmark, 'measured_bytes', lambda *row: 7 * MB)
+    rows = {line.split()[1]: line.split(' | ')[1:] for line in
+            benchmark.table().splitlines()[2:]}
+    assert rows.keys() == VARIANTS.keys()
+    assert rows['large'][0] == '576' and set(rows['large'][1:-1]) == {'**7**'}
+    assert float(rows['huge'][1]) > 2 * VARIANTS['huge'].weights / MB
