@@ -115,7 +115,7 @@ def test_a_driven_episode_becomes_a_file_with_the_newest_of_its_pictures(tmp_pat
     for n in range(3):                                 # the first is of an earlier drive
         cv2.imwrite(str(folder / f'{n:04d}.png'), np.full((48, 64, 3), 60 * n, np.uint8))
     moments = tuple(Moment(t, 1.0, 1.0, 3.0, 2.0, 3, 'stopped', '') for t in (-0.5, 0.0))
-    outcome = Outcome(7, 'wall', 'park', 1.0, False, False, '', 0.5, 1, 0, moments)
+    outcome = Outcome(7, 'wall', 'park', 1.0, False, False, '', 0.5, 1, 0, moments=moments)
     path, = write_recordings(tmp_path / 'out', tmp_path / 'film', {
         'with_guard': [outcome, Outcome(8, 'wall', 'park', 1.0, False, False, '', 1.0, 0, 0)]})
     assert path.name == 'with_guard-0007.mcap'
