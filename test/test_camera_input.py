@@ -191,11 +191,11 @@ def test_trouble_with_one_camera_leaves_the_others_watched():
         return SimpleNamespace(name=name, imu=None, watch=lambda *_: watched.append(name))
 
     node = SimpleNamespace(state='active', parts=SimpleNamespace(
-        config=SimpleNamespace(no_frame_timeout=2.0),
+        config=SimpleNamespace(no_frame_timeout=2.0), shortage=part('memory'),
         cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', imu=None, watch=fail),
                  'b': part('b')},
         worker=SimpleNamespace(stats=dict.fromkeys(('a', 'bad', 'b'), SimpleNamespace(mixed=0))),
         outputs={'a': SimpleNamespace(obstacles=part('obstacles'))}))
     with pytest.raises(InvalidQosOverridesError):
         VjepaNode._on_watch(node)
-    assert sorted(watched) == ['a', 'b', 'obstacles']
+    assert sorted(watched) == ['a', 'b', 'memory', 'obstacles']

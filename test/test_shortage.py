@@ -66,8 +66,7 @@ def node(memory) -> Iterator[Node]:
 def serves(node: Node, frames: int, side: int) -> dict[str, str]:
     """Wait until the node serves clips of this shape; its diagnostics."""
     return node.wait_for('model', lambda said: (
-        int(said['num_frames']), int(said['image_size'])) == (frames, side)
-        and said['model_change'] in ('none', ''))
+        int(said['num_frames']), int(said['image_size'])) == (frames, side))
 
 
 def test_by_default_a_node_without_memory_gives_the_reason_and_recovers_with_it(node, memory):
