@@ -136,7 +136,7 @@ class Heads(nn.Module):
                              f"(B, T', Hp, Wp, {self.dim}) with at least 2 tubelets")
         with full_precision(features.device):
             x = features.float()
-            known = self.dense[:-1](torch.cat((x[:, -1], x[:, -2]), dim=-1))  # B Hp Wp hidden
+            known = self.known(x)
             shared = iter(self.dense[-1](known).split(
                 [spec.kind.channels for spec in self.specs if not spec.own_layer], dim=-1))
             pooled = self.norm(torch.cat((
@@ -148,6 +148,10 @@ class Heads(nn.Module):
                        if spec.own_layer else next(shared))
                 outputs |= spec.kind.outputs(spec.name, raw)
             return HeadOutputs(**outputs), known
+
+    def known(self, features: Tensor) -> Tensor:
+        """Return the last hidden layer of the dense heads alone, in float32; see `read`."""
+        return self.dense[:-1](torch.cat((features[:, -1], features[:, -2]), dim=-1))
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

@@ -5,7 +5,8 @@
 The world model has random weights; speed does not depend on them. plan: from the newest picture
 to the actions, with the goal encoded beforehand and without the test against noise, as in the
 published figures. gap: that test. floor: only the matrix products and attention of the search, on
-random data. On CUDA, times are taken between events of the device.
+random data. On CUDA, times are taken between events of the device. With --base: the predictor of
+twists, see `base_plan`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.benchmark import clock
+from vjepa_ros.cli.benchmark import base_plan, clock
 from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
 from vjepa_ros.cli.console import steps, whole
@@ -96,20 +97,22 @@ class Bench:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
-    parser.add_argument('--model-size', choices=tuple(VARIANTS), default='giant',
-                        help='size of the encoder (default: giant)')
-    parser.add_argument('--image-size', type=int, default=256, metavar='PX',
-                        help='side of its input (default: 256)')
+    parser.add_argument('--base', action='store_true', help='a plan of a base, by the predictor '
+                        'of twists: --samples plans (default: 64) of --steps steps (default: 6)')
+    parser.add_argument('--model-size', choices=tuple(VARIANTS),
+                        help='size of the encoder (default: giant; with --base tiny)')
+    parser.add_argument('--image-size', type=int, metavar='PX',
+                        help='side of its input (default: 256; with --base 192)')
     parser.add_argument('--predictor', default=','.join(map(str, PUBLISHED)),
                         metavar='WIDTH,DEPTH,HEADS',
                         help='size of the predictor (default: as published)')
-    parser.add_argument('--samples', type=int, default=400, metavar='N',
+    parser.add_argument('--samples', type=int, metavar='N',
                         help='plans of an iteration (default: 400)')
     parser.add_argument('--elites', type=int, default=10, metavar='N',
                         help='the best of them that count (default: 10)')
     parser.add_argument('--iterations', type=int, default=10, metavar='N',
                         help='iterations (default: 10)')
-    parser.add_argument('--steps', type=int, default=2, metavar='N',
+    parser.add_argument('--steps', type=int, metavar='N',
                         help='steps of a plan (default: 2)')
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--precision', choices=('auto', 'fp32', 'fp16', 'bf16'), default='auto',
@@ -124,8 +127,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the program for values that the planner refuses."""
+    """End the program for values that the planner refuses; fill in defaults."""
+    usual = ('tiny', 192, 64, 6) if args.base else ('giant', 256, 400, 2)
+    for name, value in zip(('model_size', 'image_size', 'samples', 'steps'), usual, strict=True):
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     try:
+        if args.base:
+            base_plan.check(args.image_size, (args.samples, args.steps))
+            return
         _configs(args)
         if min(map(int, args.batch.split(','))) < 0:
             raise ValueError(f"--batch is '{args.batch}', but takes numbers from 0")
@@ -156,6 +166,9 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     DeviceError, SessionError, ValueError
         When the world model does not load.
     """
+    if args.base:
+        return base_plan.measure(args.model_size, args.image_size, (args.samples, args.steps),
+                                 args.runs, (args.device, args.precision))
     config, search = _configs(args)
     with steps(console) as say:
         say('loading a world model with random weights')
@@ -198,6 +211,8 @@ def _configuration(config: WorldConfig, search: SearchConfig, world: WorldModel
 
 def make_table(result: Mapping[str, Any]) -> Table:
     """Return the figures as a table."""
+    if 'see_ms' in result:
+        return base_plan.make_table(result)
     c = result['configuration']
     rows = {name: result[f'{name}_ms'] for name in ('plan', 'encode', 'search')}
     rows['test against noise'] = {'median': result['gap_ms']}

@@ -31,10 +31,14 @@ PROBE = 'probe'
 COLLISION = 'collision head'
 HEADS = 'heads'
 ADAPTERS = 'adapters'
+TWISTS = 'twist predictor'
 PREDICTORS = (PREDICTOR, DENSE, ACTIONS)
 # Names that groups of tensors have in the files of this package: kind -> first part of a name.
 SECTIONS = {ENCODER: 'encoder', PREDICTOR: 'predictor', DENSE: 'predictor', ACTIONS: 'predictor',
-            PROBE: 'probe', COLLISION: 'collision', HEADS: 'heads', ADAPTERS: 'adapters'}
+            PROBE: 'probe', COLLISION: 'collision', HEADS: 'heads', ADAPTERS: 'adapters',
+            TWISTS: 'twists'}
+# Kinds that the name of their group alone tells.
+NAMED = {SECTIONS[kind]: kind for kind in (HEADS, ADAPTERS, TWISTS)}
 
 META = 'Meta'
 HUGGING_FACE = 'Hugging Face'
@@ -219,7 +223,7 @@ def _section(key: str) -> tuple[str, str]:
 def _part(name: str, tensors: Mapping[str, Tensor]) -> Part:
     ignored = tuple(key for key in tensors if key in UNUSED)
     tensors = {key: value for key, value in tensors.items() if key not in UNUSED}
-    kind = name if name in (HEADS, ADAPTERS) else next(
+    kind = NAMED.get(name) or next(
         (kind for kind, sign in SIGNS if any(re.match(sign, key) for key in tensors)), '')
     if name.startswith(PROBES):
         kind = kind and PROBE

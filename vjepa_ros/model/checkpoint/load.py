@@ -2,8 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Load encoders and heads from weights files, and save them in one checked file.
 
-A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*` and
-`adapters.*` (low-rank changes of the encoder) and a description (`BundleMeta`) in its metadata.
+A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*`,
+`adapters.*` (low-rank changes of the encoder) and `twists.*` (a predictor, see `twist_files`) and
+a description (`BundleMeta`) in its metadata.
 Heads only mean something on the encoder they were trained on, so that is checked by hash.
 """
 
@@ -256,8 +257,10 @@ def _of_bundle(opened: Opened) -> tuple[Part, str, int]:
         raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
                            'set `weights` to another file') from error
     if not meta.has_encoder:
-        raise WeightsError(f"weights file '{path}' has heads without an encoder; set `heads` "
-                           'to it, and `weights` to the encoder it was trained on')
+        if any(key.startswith('heads.') for key in opened.groups[FLAT]):
+            raise WeightsError(f"weights file '{path}' has heads without an encoder; set `heads` "
+                               'to it, and `weights` to the encoder it was trained on')
+        raise WeightsError(f"weights file '{path}' has no encoder; set `weights` to one that has")
     found = under('encoder.', opened.groups[FLAT])
     own_hash = tensors_sha256(found)
     for tensor in found.values():
@@ -271,7 +274,8 @@ def _of_bundle(opened: Opened) -> tuple[Part, str, int]:
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
-                heads: State | None = None, adapters: State | None = None) -> BundleMeta:
+                heads: State | None = None, adapters: State | None = None,
+                twists: State | None = None) -> BundleMeta:
     """Write a weights file in float16; an existing file is replaced atomically.
 
     Parameters
@@ -281,8 +285,10 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
     meta : BundleMeta
         Its description. For heads without an encoder `backbone_sha256` must be the hash of the
         file of their encoder (`WeightsReport.sha256`).
-    encoder, heads, adapters : mapping of str to Tensor, optional
-        State of an `Encoder`, of `Heads`, and of `adapter_state`.
+    encoder, heads, adapters, twists : mapping of str to Tensor, optional
+        State of an `Encoder`, of `Heads`, of `adapter_state`, and of a `TwistPredictor`. A
+        predictor that is saved with both others belongs to them; alone it belongs to what
+        `meta.twists` says.
 
     Returns
     -------
@@ -298,10 +304,10 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
     """
     from safetensors.torch import save_file
 
-    parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters}
+    parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters, 'twists.': twists}
     tensors = {prefix + key: value.detach().to('cpu', torch.float16).contiguous().clone()
                for prefix, state in parts.items() for key, value in (state or {}).items()}
-    if not encoder and not heads:
+    if not encoder and not heads and not twists:
         raise ValueError('there is neither an encoder nor heads to save')
     if encoder and adapters:
         raise ValueError('adapters are merged into an encoder before it is saved')
@@ -314,11 +320,19 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         raise ValueError('heads are saved with the hash of the file of their encoder '
                          '(backbone_sha256)')
     meta = replace(meta, has_encoder=bool(encoder), backbone_sha256=own)
+    if twists and encoder and heads:
+        meta = replace(meta, twists=meta.twists | {'belongs_to': readers_sha256(tensors)})
     path = Path(path)
     half_written = path.with_name(path.name + '.part')
     save_file(tensors, half_written, metadata={KEY: meta.to_json()})
     os.replace(half_written, path)
     return meta
+
+
+def readers_sha256(tensors: State) -> str:
+    """Hash the encoder and heads in a file, which a predictor of twists reads."""
+    return tensors_sha256({key: value for key, value in tensors.items()
+                           if key.startswith(('encoder.', 'heads.'))})
 
 
 def read_meta(path: str | Path) -> BundleMeta | None:

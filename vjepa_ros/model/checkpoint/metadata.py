@@ -58,6 +58,9 @@ class BundleMeta:
         Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
     other_modes : tuple of str
         Further ways to bring images to that size that training showed.
+    twists : dict
+        Of a predictor of twists: `belongs_to`, the hash of the encoder and heads that it reads,
+        `training` and `metrics`. Empty where there is none.
 
     """
 
@@ -77,6 +80,7 @@ class BundleMeta:
     licence: str = 'Apache-2.0'
     window: int = 0
     other_modes: tuple[str, ...] = ()
+    twists: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Convert to the text in the metadata of a file."""
@@ -113,7 +117,7 @@ class BundleMeta:
             tuple(map(int, data['holds'])), Calibration.from_json(data['calibration']),
             str(data['backbone_sha256']), bool(data['has_encoder']), dict(data['training']),
             dict(data['metrics']), str(data['licence']), int(data.get('window', 0)),
-            tuple(map(str, data.get('other_modes', ()))))
+            tuple(map(str, data.get('other_modes', ()))), dict(data.get('twists', {})))
 
 
 def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

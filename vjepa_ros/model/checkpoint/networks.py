@@ -16,10 +16,12 @@ from vjepa_ros.model.checkpoint.layouts import (
     DENSE,
     ENCODER,
     PREDICTOR,
+    TWISTS,
     Part,
 )
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
+from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor
 from vjepa_ros.model.variants import VARIANTS, Variant
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -91,6 +93,12 @@ def _build(part: Part) -> nn.Module:
         return Encoder(variant, version_of(part), int('interval_embed' in part.stored))
     if part.kind in (PREDICTOR, DENSE, ACTIONS):
         return _predictor(part)
+    if part.kind == TWISTS:
+        dim, width = _size(part, 'embed.weight', 1) // CELLS, _size(part, 'embed.weight', 0)
+        return TwistPredictor(dim, _size(part, 'present_norm.weight', 0) - dim, width,
+                              _depth(part, 'blocks'),
+                              _size(part, 'blocks.0.fc1.weight', 0) // max(width, 1),
+                              _size(part, 'near.weight', 0))
     raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' are no network of "
                      'vjepa_ros')
 

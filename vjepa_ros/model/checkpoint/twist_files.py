@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Load a predictor of twists, put one into the file of its encoder, and refuse any other.
+
+A predictor reads the features of one encoder and what its heads know of them, so it belongs to
+both, by the hash of their tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vjepa_ros.model.checkpoint.files import WeightsError, under
+from vjepa_ros.model.checkpoint.layouts import TWISTS, parts_of
+from vjepa_ros.model.checkpoint.load import (
+    WeightsReport,
+    bundled_file,
+    load_model,
+    readers_sha256,
+    save_bundle,
+)
+from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta
+from vjepa_ros.model.checkpoint.networks import build, fill
+from vjepa_ros.model.checkpoint.readers import FLAT, open_weights
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.twist_predictor import TwistPredictor
+
+
+@dataclass(frozen=True)
+class TwistModel:
+    """A predictor of twists with what it reads.
+
+    Attributes
+    ----------
+    predictor : TwistPredictor
+        On the CPU in float32.
+    heads : Heads
+        Those that it reads.
+    meta : BundleMeta
+        Description of their file, with `twists` of the predictor.
+    report : WeightsReport
+        Of the encoder whose features it reads.
+
+    """
+
+    predictor: TwistPredictor
+    heads: Heads
+    meta: BundleMeta
+    report: WeightsReport
+
+
+def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = ''
+                ) -> TwistModel:
+    """Load a predictor of twists and the heads that it reads.
+
+    Parameters
+    ----------
+    model_size : str
+        Row of `VARIANTS` of the encoder.
+    weights : str or Path
+        File with encoder and heads; '' takes the bundled one.
+    predictor : str or Path
+        File with the predictor; '' takes that in `weights`.
+
+    Raises
+    ------
+    WeightsError
+        If there is no predictor, or it belongs to another encoder or other heads.
+
+    """
+    path = weights or bundled_file(model_size)
+    if not path:
+        raise WeightsError(f"the package brings no weights for the model size '{model_size}'; "
+                           'set `weights` to a file with encoder, heads and twist predictor')
+    _, heads, report = load_model(model_size, weights=path)
+    if heads is None or report.heads is None:
+        raise WeightsError(f"weights file '{path}' has no heads, which a twist predictor reads; "
+                           'set `weights` to a file that has')
+    meta = report.heads.meta
+    own = readers_sha256(open_weights(Path(path), 'weights').groups[FLAT])
+    opened = open_weights(Path(predictor or path), 'predictor')
+    part = next((one for one in parts_of(opened, 'predictor') if one.kind == TWISTS), None)
+    if part is None:
+        raise WeightsError(f"file '{predictor or path}' has no twist predictor; set "
+                           '`predictor` to a file that has, or `weights` to one that brings it '
+                           '(`vjepa-ros inspect` shows what a file has)')
+    try:
+        about = BundleMeta.from_json(opened.metadata[KEY]).twists
+        belongs = str(about['belongs_to'])
+    except (KeyError, ValueError) as error:
+        raise WeightsError(f"file '{opened.path}' does not say to which encoder its twist "
+                           f'predictor belongs ({error}); get it anew') from error
+    if belongs != own:
+        raise WeightsError(f"the twist predictor in '{opened.path}' belongs to other weights "
+                           f"(sha256 {belongs[:16]}…) than '{path}' (sha256 {own[:16]}…); set "
+                           '`weights` to those it was trained on, or `predictor` to another file')
+    name = f"file '{opened.path}'"
+    try:
+        network = build(part)
+    except ValueError as error:
+        raise WeightsError(f'{name}: {error}; get it anew') from error
+    assert isinstance(network, TwistPredictor)
+    fill(network, part, f'{name} has a twist predictor that is not complete', name)
+    return TwistModel(network, heads, replace(meta, twists=about), report)
+
+
+def save_twists(path: str | Path, weights: str | Path, state: Mapping[str, Tensor],
+                about: Mapping[str, Any], alone: bool = False) -> BundleMeta:
+    """Write a predictor of twists, with the encoder and heads that it reads or alone.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; it may be `weights`.
+    weights : str or Path
+        File with the encoder and heads.
+    state : mapping of str to Tensor
+        Of a `TwistPredictor`.
+    about : mapping
+        `training` and `metrics`, see `BundleMeta.twists`.
+    alone : bool
+        Leave encoder and heads out.
+
+    Raises
+    ------
+    WeightsError
+        When `weights` is unreadable or no file of this package.
+
+    """
+    opened = open_weights(Path(weights), 'weights')
+    if KEY not in opened.metadata:
+        raise WeightsError(f"weights file '{weights}' is no file of this package; set `weights` "
+                           'to one with encoder and heads')
+    tensors = opened.groups[FLAT]
+    meta = replace(BundleMeta.from_json(opened.metadata[KEY]), twists={
+        **about, 'belongs_to': readers_sha256(tensors)})
+    if alone:
+        return save_bundle(path, meta, twists=state)
+    copies = {key: value.clone() for key, value in tensors.items()}    # the file may be replaced
+    return save_bundle(path, meta, encoder=under('encoder.', copies),
+                       heads=under('heads.', copies), twists=state)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Score plans of a base on the features of what its camera sees now.
+
+`Imagination.see` reads the features that a session has computed; `Imagination.imagine` then scores
+any number of plans in one batched pass. N plans, K steps, n cells of the coarse grid, D width of
+the encoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.checkpoint.twist_files import load_twists
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.twist_paths import View
+from vjepa_ros.model.twist_predictor import Imagined, Seen, TwistPredictor, present_of
+from vjepa_ros.model.variants import find_variant
+from vjepa_ros.runtime.device import DeviceChoice, choose_device
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What follows from N plans of K steps, as arrays in float32.
+
+    Attributes
+    ----------
+    contact : ndarray
+        (N, K) probability of having touched something by the end of each step.
+    clearance : ndarray
+        (N, K, C+1) probability of each bin of `CLEARANCE_EDGES` for the free way ahead after it.
+    course : ndarray
+        (N, K, n) probability that something in a cell is on a collision course then.
+    looming : ndarray
+        (N, K, n) greatest looming rate in a cell then [1/s].
+    features : ndarray
+        (N, K, n, D) imagined features.
+
+    """
+
+    contact: np.ndarray
+    clearance: np.ndarray
+    course: np.ndarray
+    looming: np.ndarray
+    features: np.ndarray
+
+
+class Imagination:
+    """A predictor of twists on its device. Not for several threads at once.
+
+    Parameters
+    ----------
+    predictor : TwistPredictor
+        Owned from then on.
+    heads : Heads
+        Those of the encoder whose features it is shown; owned from then on.
+    choice : DeviceChoice
+        Device and precision.
+    meta : BundleMeta, optional
+        Description of its file; None for random weights.
+    encoder_sha256 : str
+        Hash of the tensors of the encoder (`WeightsReport.tensors_sha256`); '' for random weights.
+
+    Attributes
+    ----------
+    meta, encoder_sha256
+        As given.
+
+    """
+
+    def __init__(self, predictor: TwistPredictor, heads: Heads, choice: DeviceChoice,
+                 meta: BundleMeta | None = None, encoder_sha256: str = ''):
+        self.choice, self.meta, self.encoder_sha256 = choice, meta, encoder_sha256
+        self._predictor = predictor.eval().requires_grad_(False).to(choice.device)
+        if choice.dtype != torch.float32:
+            self._predictor.set_branch_precision(choice.branches)
+        self._heads = heads.eval().requires_grad_(False).to(choice.device)
+        self._seen: Seen | None = None
+
+    @classmethod
+    def load(cls, model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = '',
+             device: str = 'auto', precision: str = 'auto') -> Imagination:
+        """Load the predictor of a weights file, see `load_twists` and `choose_device`.
+
+        Raises
+        ------
+        WeightsError, DeviceError
+            With the parameter, its value and the remedy.
+
+        """
+        found = load_twists(model_size, weights, predictor)
+        choice = choose_device(device, device != 'auto', precision)
+        return cls(found.predictor, found.heads, choice, found.meta, found.report.tensors_sha256)
+
+    @classmethod
+    def random(cls, model_size: str = 'tiny', device: str = 'auto', precision: str = 'auto',
+               seed: int = 0) -> Imagination:
+        """Make one with random weights, to measure how long it takes."""
+        variant = find_variant(model_size)
+        heads = Heads.for_variant(variant, seed)
+        predictor = TwistPredictor(variant.dim, heads.hidden)
+        predictor.init_random(seed)
+        return cls(predictor, heads, choose_device(device, device != 'auto', precision))
+
+    @torch.inference_mode()
+    def see(self, features: np.ndarray, view: View) -> None:
+        """Take the newest features of a camera; plans are about them until the next ones.
+
+        Parameters
+        ----------
+        features : ndarray
+            (T', Hp, Wp, D) float32 of the encoder, see `Output.features`, T' at least 2.
+        view : View
+            The camera on the robot, and the twist of the robot when it took the newest frame.
+
+        Raises
+        ------
+        ValueError
+            For features of another shape, or that are not finite. What was seen before is dropped.
+
+        """
+        self._seen = None
+        if features.ndim != 4 or len(features) < 2 or features.shape[-1] != self._heads.dim:
+            raise ValueError(f'features are {features.shape}, but must be (tubelets, rows, columns'
+                             f', {self._heads.dim}) with at least 2 tubelets')
+        if not np.isfinite(features[-2:]).all():
+            raise ValueError('features are not finite')
+        device = self.choice.device
+        newest = torch.from_numpy(np.ascontiguousarray(features[-2:], np.float32)).to(device)
+        self._seen = self._predictor.see(present_of(self._heads, newest[None]),
+                                         view.tensor(device)[None])
+
+    @torch.inference_mode()
+    def imagine(self, twists: np.ndarray, durations_s: Sequence[float] | np.ndarray) -> Foreseen:
+        """Score plans.
+
+        Parameters
+        ----------
+        twists : ndarray
+            (N, K, 3): ahead, to the left [m/s], turn to the left [rad/s].
+        durations_s : array
+            (K,) for which each is held [s]. Training had steps of 0.15 to 0.66 s, 3.6 s in all.
+
+        Raises
+        ------
+        ValueError
+            Without features, for other shapes, numbers that are not finite, or durations that are
+            not above 0.
+
+        """
+        found = self.tensors(twists, durations_s)
+        return Foreseen(*(one[0].float().cpu().numpy() for one in (
+            found.contact_until, found.clearance.float().softmax(-1), found.course.sigmoid(),
+            found.looming, found.features)))
+
+    @torch.inference_mode()
+    def tensors(self, twists: np.ndarray, durations_s: Sequence[float] | np.ndarray) -> Imagined:
+        """Score plans, see `imagine`; what follows stays on the device."""
+        twists, lasts = np.asarray(twists, np.float32), np.asarray(durations_s, np.float32)
+        if self._seen is None:
+            raise ValueError('there are no features yet; call see() first')
+        if twists.ndim != 3 or twists.shape[2] != 3 or lasts.shape != twists.shape[1:2] or (
+                not twists.size):
+            raise ValueError(f'twists are {twists.shape} and durations_s {lasts.shape}, but must '
+                             'be (plans, steps, 3) and (steps,)')
+        if not np.isfinite(twists).all() or not all(0 < value < math.inf for value in lasts):
+            raise ValueError('twists and durations_s must be finite, and durations_s above 0')
+        device = self.choice.device
+        return self._predictor.imagine(self._seen, _sent(twists, device)[None],
+                                       _sent(lasts, device))
+
+
+def _sent(values: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(values).to(device)
