@@ -97,6 +97,9 @@ def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Not
                                                       config.calibration_clips),
                                         note, 'calibrating'))
         calibration = calibrate(answers)
+    weights = folder / f'{config.model_size}{"-heads" if config.heads_only else ""}.safetensors'
+    # Judging takes minutes; a machine that is lost meanwhile takes nothing but the figures.
+    save_weights(weights, config, network, describe(run, calibration, {}))
     held_out: dict[str, dict[str, Any]] = {}
     for world in worlds if config.held_out_clips else ():
         answers = answer(network, noted(world_batches((world,), HELD_OUT_SEED,
@@ -106,9 +109,7 @@ def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Not
             **figures(answers, calibration),
             'calibration_error_before': figures(answers)['expected_calibration_error']}
     metrics = {'held_out': held_out}
-    meta = describe(run, calibration, metrics)
-    weights = folder / f'{config.model_size}{"-heads" if config.heads_only else ""}.safetensors'
-    meta = save_weights(weights, config, network, meta)
+    meta = save_weights(weights, config, network, describe(run, calibration, metrics))
     card = weights.with_suffix('.md')
     card.write_text(model_card(meta, weights.name, weights.stat().st_size / 1e6),
                     encoding='utf-8')

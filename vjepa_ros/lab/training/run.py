@@ -48,7 +48,7 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.runtime.device import device_name
 
-UNFINISHED = 'unfinished.safetensors'     # weights of a run that was stopped, not calibrated
+UNFINISHED = 'unfinished.safetensors'     # weights so far, not calibrated
 log = logging.getLogger(__name__)
 
 
@@ -157,7 +157,7 @@ class _Run:
         outcome = None
         if self.team.leads:
             self._write()
-            outcome = self._finish() if complete else self._keep()
+            outcome = self._finish() if complete else None
         self.team.wait()
         return RunResult(complete, self.trainer.step, self.trainer.budget.clips_done, outcome)
 
@@ -242,6 +242,7 @@ class _Run:
 
     def _write(self) -> None:
         write_state(self.folder, self.trainer.state([*self._calls, self._call()]))
+        self._keep()
         draw_curves(self.folder / 'curves.png', self.trainer.history,
                     f'{self.config.model_size}, {self.config.objective}')
         self._written = time.monotonic()
@@ -260,9 +261,10 @@ class _Run:
             save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
     def _finish(self) -> Outcome:
-        (self.folder / UNFINISHED).unlink(missing_ok=True)
         with self.trainer.average.applied():
-            return finish(self.folder, self._trained(), self._judge(), self.listener.working)
+            outcome = finish(self.folder, self._trained(), self._judge(), self.listener.working)
+        (self.folder / UNFINISHED).unlink()
+        return outcome
 
     def _trained(self) -> TrainedRun:
         state = self.trainer.state([*self._calls, self._call()])
