@@ -234,7 +234,8 @@ class EncoderSession:
         with self._lock:
             assert self._encoder is not None
             self._stream, self.not_streaming = stream_of(
-                self._encoder, self._normalise, self.clip_shape)
+                self._encoder, self._normalise, self.clip_shape,
+                isinstance(self._runner, HostRunner))
             if not self._not_compiled:
                 self._stream, self.not_streaming = None, 'torch.compile is used'
             self._runner.stream = self._stream

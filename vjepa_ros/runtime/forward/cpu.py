@@ -196,7 +196,7 @@ class FastBlock(Block):
             k, v = memory.extend(k, v)
         out = attend(q, k, v, allowed).transpose(1, 2).reshape(b, n, d)
         x = x + self._proj(out)
-        return x + self._fc2(self._fc1(self.norm2(x).to(dtype)))
+        return x.add_(self._fc2(self._fc1(self.norm2(x).to(dtype))))    # x is ours by now
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
