@@ -16,10 +16,12 @@ import torch
 
 from vjepa_ros.clip.ring import NS, Sample
 from vjepa_ros.looming.gpu.kernels import prepare_kernels
+from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
+from vjepa_ros.runtime.cuda.frame_upload import Keys
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import Output
@@ -147,7 +149,8 @@ class Perception:
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
             pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
-                                         stamps=[self._moments(samples[name]) for name in names])
+                                         stamps=[self._moments(samples[name]) for name in names],
+                                         spare=int(helped is not None and self._is_step(keys)))
             submitted = time.perf_counter()
         finally:
             if helped is not None:
@@ -158,6 +161,11 @@ class Perception:
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
                          'submit': (submitted - handed) * 1e3,
                          'await': (time.perf_counter() - waiting) * 1e3}
+
+    def _is_step(self, keys: Sequence[Keys]) -> bool:
+        """Return whether a pass encodes a single tubelet, which hardly gains by a second core."""
+        return (len(keys) == 1 and not self.engine.not_streaming
+                and all(map(self.engine.remembers, keys[0][1:-1:TUBELET])))
 
     def _moments(self, sample: Sample) -> np.ndarray:
         """Return when the frames of a clip were taken, in frame intervals (T,) float64."""

@@ -263,10 +263,18 @@ class Engine:
     def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None,
-               stamps: Sequence[np.ndarray] | None = None) -> Pending:
-        """Start what `run` does, see `EncoderSession.submit`."""
+               stamps: Sequence[np.ndarray] | None = None, spare: int = 0) -> Pending:
+        """Start what `run` does, see `EncoderSession.submit`; `spare` threads take no part."""
         self._here()
-        return self._session.submit(clips, features, keys, valid, stamps)
+        threads = torch.get_num_threads()
+        fewer = max(1, threads - spare)
+        if fewer == threads:
+            return self._session.submit(clips, features, keys, valid, stamps)
+        torch.set_num_threads(fewer)
+        try:
+            return self._session.submit(clips, features, keys, valid, stamps)
+        finally:
+            torch.set_num_threads(threads)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
