@@ -153,16 +153,18 @@ def test_features_that_come_late_are_whole_when_the_result_is_there(engine, pict
     assert result.assessment.timings['download'] == known['ms'] + 250.0
 
 
-@pytest.mark.parametrize(('cameras', 'streams', 'remembered', 'fewer'), [
-    (1, True, True, True), (1, True, False, False), (1, False, True, False),
-    (2, True, True, False)])
+@pytest.mark.parametrize(('cameras', 'dtype', 'streams', 'remembered', 'fewer'), [
+    (1, torch.bfloat16, True, True, True), (1, torch.bfloat16, True, False, False),
+    (1, torch.bfloat16, False, True, False), (2, torch.bfloat16, True, True, False),
+    (1, torch.float32, True, True, False)])
 def test_a_step_of_one_camera_leaves_a_core_to_looming(
-        engine, picture, monkeypatch, cameras, streams, remembered, fewer):
+        engine, picture, monkeypatch, cameras, dtype, streams, remembered, fewer):
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     threads = []
     monkeypatch.setattr(torch, 'set_num_threads', threads.append)
     perception = Perception(engine, CONFIG, [f'cam{n}' for n in range(cameras)])
     monkeypatch.setattr(Engine, 'not_streaming', '' if streams else 'because')
+    monkeypatch.setattr(engine, 'choice', replace(engine.choice, dtype=dtype))
     monkeypatch.setattr(engine, 'remembers', lambda key: remembered)
     for track in perception.tracks.values():
         fill(track, [picture] * 4)

@@ -163,8 +163,12 @@ class Perception:
                          'await': (time.perf_counter() - waiting) * 1e3}
 
     def _is_step(self, keys: Sequence[Keys]) -> bool:
-        """Return whether a pass encodes a single tubelet, which hardly gains by a second core."""
-        return (len(keys) == 1 and not self.engine.not_streaming
+        """Return whether a pass is a single tubelet in bf16, which gains little by a core more.
+
+        The products of float32 take longer than threads take to meet, and do gain.
+        """
+        return (len(keys) == 1 and self.engine.choice.branches == torch.bfloat16
+                and not self.engine.not_streaming
                 and all(map(self.engine.remembers, keys[0][1:-1:TUBELET])))
 
     def _moments(self, sample: Sample) -> np.ndarray:
