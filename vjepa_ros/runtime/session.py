@@ -19,7 +19,7 @@ from torch import Tensor
 from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import PATCH
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -413,8 +413,12 @@ class HostRunner:
         times = [time.perf_counter()]
         stream, forward = self.stream, self._forward
         if stream is not None and keys and stamps and stream.has_room(len(clips)):
-            forward = stream.step if stream.ready(keys) else stream.whole
+            step = stream.ready(keys)
+            forward = stream.step if step else stream.whole
             stream.prepare(keys, stamps)
+            host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
+            if step and len(host) == len(clips):
+                clips = [clip[-TUBELET:] for clip in host]      # the others are not read
         pixels = self._upload(clips)
         times.append(self._clock())
         try:

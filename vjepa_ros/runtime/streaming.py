@@ -251,7 +251,7 @@ class StreamEncoder:
         Parameters
         ----------
         pixels : Tensor
-            (B, T, S, S, 3) uint8.
+            (B, T, S, S, 3) uint8, or the newest tubelet of it.
 
         Returns
         -------
