@@ -9,6 +9,7 @@ SOURCE ?=
 ARGS ?=
 DATA ?= ../shared/data
 WORLD ?= 2000
+FUTURES ?= 400
 MINUTES ?= 60
 WHEELS := $(patsubst requirements/ros-%.txt,%,$(wildcard requirements/ros-*.txt))
 
@@ -74,6 +75,7 @@ help: ## list the commands
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
 	@echo '  WORLD=...   evaluate: number of rendered clips of each world ($(WORLD))'
+	@echo '  FUTURES=... evaluate: number of pasts of each world from which twists are judged ($(FUTURES))'
 	@echo '  MINUTES=... fuzz: how long, over all targets ($(MINUTES))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
@@ -163,7 +165,7 @@ bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and wr
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
-	  --rough $(WORLD) $(DRONE) \
+	  --rough $(WORLD) --futures $(FUTURES) $(DRONE) \
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind

@@ -39,7 +39,7 @@ def draws(*shape: int, seed: int = 2) -> torch.Tensor:
 def predictor():
     made = TwistPredictor(DIM, KNOWN, width=64, depth=2)
     made.init_random(0)
-    for layer in (made.contact, made.clearance, made.touch):
+    for layer in (made.contact, made.clearance, made.touch, made.features):
         torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(1))
     return made
 
@@ -122,6 +122,7 @@ def files(tmp_path_factory):
     save_bundle(plain, facts, encoder=encoder.state_dict(), heads=heads.state_dict())
     made = TwistPredictor(SIZE.dim, heads.hidden, 64, 1)
     made.init_random(0)
+    torch.nn.init.normal_(made.features.weight, std=0.02)
     about = {'training': {'steps': 3}}
     save_twists(whole, plain, made.state_dict(), about)
     save_twists(alone, plain, made.state_dict(), about, alone=True)

@@ -106,6 +106,12 @@ class Seen:
     rays: Tensor
     view: Tensor
 
+    def first(self, count: int) -> Seen:
+        """Return that of the first pasts alone."""
+        memory = [(keys[:count], values[:count]) for keys, values in self.memory]
+        return Seen(self.start[:count], self.near[:count], memory, self.rays[:count],
+                    self.view[:count])
+
 
 def coarse(features: Tensor) -> Tensor:
     """Means of features (..., Hp, Wp, D) over the grid, normalised: (..., n, D) float32."""
@@ -263,16 +269,17 @@ class TwistPredictor(nn.Module):
             x = (self._embedded(before) + said).flatten(0, 1)
             for block, known in zip(self.blocks, seen.memory, strict=True):
                 x, _ = block(x, known, step[:, None] >= step, None)
-            return self._read(x.unflatten(0, (b, plans)), hazard)
+            x = self.norm(x.unflatten(0, (b, plans)))
+            return self._read(x, self._features(x, before), hazard)
         past: list[Memory | None] = [None] * len(self.blocks)
-        features, out = start, []
+        imagined, out = [start], []
         for number in range(steps):
-            x = (self._embedded(features) + said[:, :, number]).flatten(0, 1)[:, None]
+            x = (self._embedded(imagined[-1]) + said[:, :, number]).flatten(0, 1)[:, None]
             for layer, (block, known) in enumerate(zip(self.blocks, seen.memory, strict=True)):
                 x, past[layer] = block(x, known, None, past[layer])
-            out.append(x.unflatten(0, (b, plans))[:, :, 0])
-            features = self._features(self.norm(out[-1]))
-        return self._read(torch.stack(out, 2), hazard)
+            out.append(self.norm(x.unflatten(0, (b, plans))[:, :, 0]))
+            imagined.append(self._features(out[-1], imagined[-1]))
+        return self._read(torch.stack(out, 2), torch.stack(imagined[1:], 2), hazard)
 
     def _embedded(self, features: Tensor) -> Tensor:
         return self.embed(features.flatten(-2).to(self.embed.weight.dtype)).float()
@@ -289,23 +296,24 @@ class TwistPredictor(nn.Module):
             twists, duration_s[:, None].expand(shape), torch.stack((x, z, yaw.sin(), yaw.cos()),
                                                                    -1),
             ends[:, None].expand(shape), view[:, None, None].expand(*shape[:3], -1)), -1)
-        found = F.relu(seen.near[:, None, None] + self.way(
-            around(way, seen.rays, view[:, 0], ends)))                           # B F S N W
+        with full_precision(twists.device):     # half would lose where the way is
+            found = F.relu(seen.near.float()[:, None, None] + self.way(
+                around(way, seen.rays, view[:, 0], ends)))                       # B F S N W
         weight = self.attend(found).softmax(-2)
         met = (weight.transpose(-1, -2) @ found)[..., 0, :]
         return (self.condition(told) + self.met(met),
                 self.touch(found)[..., 0].float().logsumexp(-1))
 
-    def _features(self, x: Tensor) -> Tensor:
-        features = self.features(x.to(self.features.weight.dtype)).float()
-        features = features.unflatten(-1, (CELLS, -1))
+    def _features(self, x: Tensor, before: Tensor) -> Tensor:
+        """Change features (..., n, D) as tokens (..., P) say."""
+        change = self.features(x.to(self.features.weight.dtype)).float()
+        features = before + change.unflatten(-1, (CELLS, -1))
         return F.layer_norm(features, features.shape[-1:])
 
-    def _read(self, x: Tensor, hazard: Tensor) -> Imagined:
+    def _read(self, x: Tensor, features: Tensor, hazard: Tensor) -> Imagined:
         """Read what tokens (B, F, S, P) say."""
-        x = self.norm(x)
         course, looming = self.cells(x).unflatten(-1, (2, CELLS)).unbind(-2)
-        return Imagined(self._features(x), self.contact(x)[..., 0] + hazard, self.clearance(x),
+        return Imagined(features, self.contact(x)[..., 0] + hazard, self.clearance(x),
                         course, looming)
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
@@ -326,4 +334,5 @@ class TwistPredictor(nn.Module):
         for number, block in enumerate(self.blocks, start=1):
             for last in (block.proj, block.seen, block.fc2):
                 last.weight.div_(math.sqrt(3 * number))
+        nn.init.zeros_(self.features.weight)    # nothing changes
         nn.init.constant_(self.touch.bias, RARE)
