@@ -29,7 +29,7 @@ from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
-from vjepa_ros.model.checkpoint.twist_files import load_twists, save_twists
+from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor
 from vjepa_ros.model.variants import find_variant
@@ -45,7 +45,9 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp('weights') / 'tiny.safetensors'
     encoder = Encoder(SIZE, '2.1', WINDOW)
     encoder.init_random(0)
-    save_bundle(path, meta(version='2.1', window=WINDOW, image_size=SIDE),
+    made = dict.fromkeys(('data', 'objective', 'command', 'software'), 'none') | {
+        'clips': 1, 'steps': 1, 'seed': 0, 'seconds': 1.0, 'hardware': []}
+    save_bundle(path, meta(version='2.1', window=WINDOW, image_size=SIDE, training=made),
                 encoder=encoder.state_dict(), heads=constant_heads(contact=3.0).state_dict())
     return path
 
@@ -60,15 +62,14 @@ def filmed(weights):
     return world, make_pasts(world, network, world.sample(3, 4), 3, 2)
 
 
-def test_the_twist_of_a_camera_is_that_of_its_base():
+def test_the_twist_of_a_camera_is_that_of_its_base(monkeypatch):
     ahead, turn, speed = 0.4, 0.7, 1.2      # the camera is ahead of what the base turns about
     c, s = math.cos(0.3), math.sin(0.3)
     left = turn * ahead                     # of the camera, because of the turn
     past = scene((), Camera(yaw=0.3, pitch=-0.2, spin=(0.0, -turn, 0.0), velocity=(
         speed * s - left * c, 0.0, speed * c + left * s)))
-    draws = SceneRng(0, 1)
-    draws.normal = lambda *_: torch.zeros(1, 3)      # no error of odometry
-    view = view_of(past, torch.tensor([ahead]), draws)[0]
+    monkeypatch.setattr(SceneRng, 'normal', lambda *_: torch.zeros(1, 3))    # an exact odometry
+    view = view_of(past, torch.tensor([ahead]), SceneRng(0, 1))[0]
     # The spin of the scene is about the axes of a camera that looks down a little.
     np.testing.assert_allclose(view[:3], [0.6, -0.2, ahead], atol=1e-5)
     assert view[6:].tolist() == pytest.approx([speed, left - turn * math.cos(0.2) * ahead,
@@ -152,7 +153,9 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
     assert found.meta.twists['training']['steps'] == steps[1]
 
     whole, report = tmp_path / 'whole.safetensors', tmp_path / 'figures.json'
-    save_twists(whole, weights, found.predictor.state_dict(), found.meta.twists)
+    main([*words, '0', '--join', str(whole)])
+    share = about['metrics']['rough']['3']['contacts']
+    assert f'{share:.3f} |' in (tmp_path / 'whole.md').read_text()
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',
              '--futures', '2', '--jobs', '1', '--baseline-size', 'none', '--json', str(report)]
     assert evaluate.main(['--weights', str(whole), *given]) == 0

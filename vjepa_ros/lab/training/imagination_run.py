@@ -5,7 +5,8 @@
 ``python -m vjepa_ros.lab.training.imagination_run --weights FILE --out FOLDER --seconds 1000``
 writes ``twists.safetensors``, the predictor alone, and ``twists.json``, how good it is. With
 ``--stop-after`` a call ends in time, and the same command with ``--resume`` goes on; what has been
-trained so far is written at the end of each call.
+trained so far is written at the end of each call. ``--join FILE`` trains nothing: it writes
+encoder, heads and the predictor in ``--out`` as one file, with its card beside it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from vjepa_ros.lab.training.imagination_figures import (
     imagined,
     make_world,
 )
+from vjepa_ros.lab.training.model_card import model_card
 from vjepa_ros.lab.training.network import Network
 from vjepa_ros.lab.training.state import RunState, has_state, read_state, write_state
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
@@ -50,7 +52,7 @@ from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.load import load_model
-from vjepa_ros.model.checkpoint.twist_files import save_twists
+from vjepa_ros.model.checkpoint.twist_files import load_twists, save_twists
 from vjepa_ros.model.twist_predictor import TwistPredictor
 from vjepa_ros.model.variants import TUBELET
 
@@ -194,8 +196,8 @@ class Training:
 def options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options that decide about a run."""
     return {name: str(value) for name, value in vars(args).items()
-            if name not in ('out', 'resume', 'stop_after', 'device', 'workers', 'compile_world',
-                            'held_out')}
+            if name not in ('out', 'join', 'resume', 'stop_after', 'device', 'workers',
+                            'compile_world', 'held_out')}
 
 
 def finish(run: Training, begun: float) -> None:
@@ -219,6 +221,17 @@ def finish(run: Training, begun: float) -> None:
     print(f'written to {args.out}, {time.monotonic() - begun:.0f} s in this call')
 
 
+def join(args: argparse.Namespace) -> None:
+    """Write encoder, heads and predictor as one file, with its card."""
+    found = load_twists('tiny', args.weights, args.out / FILE)
+    meta = save_twists(args.join, args.weights, found.predictor.state_dict(), found.meta.twists)
+    print(f'written: {args.join}')
+    if meta.training:       # of the encoder
+        card = args.join.with_suffix('.md')
+        card.write_text(model_card(meta, args.join.name, args.join.stat().st_size / 1e6))
+        print(f'written: {card}')
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
@@ -226,6 +239,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--weights', type=Path, required=True, help='file with a block-causal '
                         'encoder and heads, which stay as they are')
     parser.add_argument('--out', type=Path, required=True, help='folder for the results')
+    parser.add_argument('--join', type=Path, metavar='FILE', help='write encoder, heads and '
+                        'predictor there, and its card')
     parser.add_argument('--seconds', type=float, default=1000, help='of training, over all calls')
     parser.add_argument('--stop-after', type=float, default=math.inf, metavar='S',
                         help='end this call so many seconds after its start')
@@ -251,6 +266,9 @@ def main(argv: list[str] | None = None) -> None:
     begun, args = time.monotonic(), make_parser().parse_args(argv)
     if min(args.batch, args.plans, args.reuse, args.keep) < 1 or args.plans < 3:
         raise SystemExit('--batch, --reuse and --keep must be at least 1, --plans at least 3')
+    if args.join:
+        join(args)
+        return
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision('high')
     encoder, heads, report = load_model('tiny', weights=args.weights)
