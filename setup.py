@@ -67,6 +67,7 @@ setup(
     extras_require={
         'bags': ['rosbags>=0.10'],
         'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10'],  # score --ray
+        'video': ['av>=12'],         # camera topics with H.264 or H.265
         'score': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
         'lance': ['lancedb>=0.40', 'pyarrow>=14'],  # find among millions of moments, 230 MB
         'view': ['rerun-sdk>=0.41'],  # for the computer of who looks, 390 MB

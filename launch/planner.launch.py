@@ -14,7 +14,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('params_file', 'action_planner.yaml', None,
      'Parameter file: a path, or the name of a file in the config folder of the package'),
     ('image', '', None, 'Image topic that is read instead of CAMERA/image_raw; one that ends '
-     'with /compressed is read compressed'),
+     'with /compressed or /ffmpeg is read as such'),
     ('goal', '', None, 'Image topic with the goal, instead of goal/image_raw'),
     ('state', '', None, 'PoseStamped topic with the state, instead of state'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
@@ -42,8 +42,8 @@ def start(context: LaunchContext) -> list:
     topics = {'image': f'{camera}/image_raw', 'goal': 'goal/image_raw', 'state': 'state'}
     remappings = [(topic, launching.image_topic(value[name])[0])
                   for name, topic in topics.items() if value[name]]
-    if launching.image_topic(value['image'])[1]:
-        parameters['transport'] = 'compressed'
+    if transport := launching.image_topic(value['image'])[1]:
+        parameters['transport'] = transport
 
     return [launching.model_node(context, 'action_planner', value, parameters, remappings),
             *launching.viewer(value)]

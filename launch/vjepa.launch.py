@@ -16,7 +16,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('cameras', '', None,
      'Names of the cameras, separated by commas; NAME=TOPIC also says which image topic is read '
      'instead of NAME/image_raw (camera_info is expected beside it); one that ends with '
-     '/compressed is read compressed'),
+     '/compressed or /ffmpeg is read as such'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
     ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
     ('num_frames', '', None, 'Frames in a clip'),
@@ -62,8 +62,8 @@ def start(context: LaunchContext) -> list:
     if cameras:
         parameters['cameras'] = list(cameras)
     for name, topic in cameras.items():
-        if launching.image_topic(topic)[1]:
-            parameters[f'{name}.transport'] = 'compressed'
+        if transport := launching.image_topic(topic)[1]:
+            parameters[f'{name}.transport'] = transport
 
     return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras)),
             *launching.viewer(value), *launching.rviz(value, cameras or cameras_in(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cv2
@@ -12,6 +12,23 @@ import numpy as np
 import pytest
 
 S = 1_000_000_000
+
+
+def video_packets(frames: Sequence[np.ndarray], codec: str, group: int = 10,
+                  **options: str) -> list[bytes]:
+    """Encode RGB frames as H.264 or H.265, a packet each, with a key frame in every group."""
+    av = pytest.importorskip('av')
+    encoder = av.CodecContext.create({'h264': 'libx264', 'hevc': 'libx265'}[codec], 'w')
+    encoder.height, encoder.width = frames[0].shape[:2]
+    encoder.pix_fmt, encoder.framerate, encoder.gop_size = 'yuv420p', 10, group
+    encoder.options = {'tune': 'zerolatency', 'x265-params': 'log-level=none', **options}
+    packets = []
+    for n, frame in enumerate(frames):
+        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format='rgb24')
+        picture.pts = n
+        packets += [bytes(packet) for packet in encoder.encode(picture)]
+    assert len(packets) == len(frames)
+    return packets
 
 
 class BagMaker:

@@ -40,7 +40,8 @@ _TIME_AND_TF = ['clock', 'tf', 'tf_static']
 ALSO: dict[str, dict[str, list[str]]] = {
     'vjepa_node': {
         'publish': [f'~/camera/{name}' for name in ('detections', 'obstacle_points', 'scan')],
-        'subscribe': ['camera/image_raw/compressed', *_TIME_AND_TF]},
+        'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
+                      *_TIME_AND_TF]},
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
     'twist_planner': {'subscribe': ['clock', 'odom']},
     'command_watchdog': {'subscribe': ['clock']}}

@@ -176,7 +176,8 @@ def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatc
     owner = Owner(**{'cam/image_raw': '/front/image/compressed'})
     camera = opened(owner, monkeypatch)
     assert camera.chosen == 'compressed'
-    assert camera.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed'}
+    assert camera.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed',
+                             'ffmpeg': '/front/image/ffmpeg'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
         CameraInput(owner, 'cam', 'raw')
 

@@ -26,6 +26,7 @@ from node_fixtures import (
     two_camera_node,
 )
 from pictures import flat_png
+from recordings import video_packets
 from ros_harness import ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
@@ -127,6 +128,28 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
         assert scaled.k[0] == pytest.approx(100.0 / 40)
         assert scaled.k[4] == pytest.approx(105.0 / 30)
         assert scaled.k[2] == pytest.approx(80.0 / 40 - 0.5, abs=0.02)
+
+
+@pytest.mark.parametrize('transport', ['ffmpeg', 'auto'])
+def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key_frame(again,
+                                                                                       transport):
+    again.begin_anew(hand__transport=transport)
+    frames = [np.roll(STILL, 2 * n, 1) for n in range(20)]
+    packets = [compressed(data, 'h264') for data in video_packets(frames, 'h264')]
+    with Publisher(again.ros, 'hand/image_raw/ffmpeg', CompressedImage) as pub, \
+            again.listen('assessment', 'hand') as got:
+        pub.wait_for_reader()
+        assert again.values(HAND)['transport'] == 'ffmpeg'
+        end = play(pub, [*packets, *packets], now_ns())
+        assert again.ros.spin_until(lambda: came(end, got)), again.process.output
+        assert 'input.video' not in again.values(HAND)
+        since = again.written
+        end = play(pub, packets[11:], end + 2 * PERIOD)             # the key frame is lost
+        values = again.wait_for(HAND, lambda v: v.get('input.video') == '9')
+        assert 'next key frame' in values['input_fault'] and not came(end, got)
+        assert again.process.output[since:].count('image skipped') == 1
+        assert again.ros.spin_until(lambda: came(
+            play(pub, packets, now_ns() + 100 * PERIOD), got))
 
 
 # -- silence --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 pytest.importorskip('pyarrow')
 
 from deadly import killer, unfit
-from recordings import BagMaker, S, write_drive
+from recordings import BagMaker, S, video_packets, write_drive
 from scenes import synthetic
 
 from vjepa_ros.cli import score as command
@@ -200,19 +200,9 @@ def test_raw_png_sqlite_videos_and_recording_folders_are_read(tmp_path, drive):
 @pytest.mark.parametrize(('codec', 'storage'), [('h264', 'MCAP'), ('hevc', 'SQLITE3')])
 def test_video_packets_are_decoded_from_key_frame_to_key_frame(tmp_path, drive, kind, codec,
                                                                storage):
-    av = pytest.importorskip('av')
     from rosbags.typesys import get_types_from_msg
 
-    encoder = av.CodecContext.create({'h264': 'libx264', 'hevc': 'libx265'}[codec], 'w')
-    encoder.width, encoder.height, encoder.pix_fmt = 160, 120, 'yuv420p'
-    encoder.framerate = encoder.gop_size = 10
-    encoder.options = {'tune': 'zerolatency', 'x265-params': 'log-level=none'}
-    packets = []
-    for n, frame in enumerate(drive[:30]):
-        picture = av.VideoFrame.from_ndarray(frame.rgb, format='rgb24')
-        picture.pts = n
-        packets += [bytes(packet) for packet in encoder.encode(picture)]
-    assert len(packets) == 30
+    packets = video_packets([frame.rgb for frame in drive[:30]], codec)
     packets[14] = packets[14][:len(packets[14]) // 2] if codec == 'hevc' else b'\0\0\1\x41\xff'
     with BagMaker(tmp_path / 'bag', storage) as bag:
         bag.store.register(get_types_from_msg(MESSAGES[kind], kind))

@@ -21,6 +21,9 @@ MESSAGES = {
         'std_msgs/Header header\nint32 width\nint32 height\nstring encoding\nuint64 pts\n'
         'uint8 flags\nbool is_bigendian\nuint8[] data\n')}
 START = re.compile(rb'\x00\x00\x01(.)', re.S)     # of a unit in a stream, ITU-T H.264 annex B
+HIGH_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
+SLICE, KEY_SLICE, SEQUENCE = 1, 5, 7                # types of units of H.264 that are read here
+READ = 128                                          # bytes of a unit that hold what is read of it
 
 
 class PacketDecoder:
@@ -47,33 +50,123 @@ class PacketDecoder:
         except ImportError as error:
             raise SourceError(f'{self._codec} needs PyAV ({error}): pip install av') from error
         self._context: Any = None
+        self._numbers = _PictureNumbers()
 
     def decode(self, data: bytes) -> np.ndarray:
-        """Return the picture of a packet, RGB uint8 (H, W, 3).
+        """Return the picture of a packet, RGB uint8 (H, W, 3); see `picture`."""
+        return np.ascontiguousarray(self.picture(data).to_ndarray(format='rgb24'))
+
+    def picture(self, data: bytes) -> Any:
+        """Return the picture of a packet as an av.VideoFrame.
 
         Raises
         ------
         SourceError
-            When there is none: before the first key frame, and from a damaged packet on until
-            the next one.
+            When there is none: before the first key frame, and from a damaged or lost packet on
+            until the next one.
+        ImageError
+            When it has more than `MAX_PIXELS`.
         """
-        if self._is_key(data) and self._context is None:
+        key = self._is_key(data)
+        if self._codec == 'h264' and self._numbers.gap(data):
+            self._context = None       # FFmpeg would go on with a wrong picture, and not say so
+        if key and self._context is None:
             self._context = self._av.CodecContext.create(self._codec, 'r')
             self._context.thread_count = 1       # several would hold pictures back
         if self._context is None:
-            raise SourceError('there is no key frame before it')
+            raise SourceError('a packet before it is missing; the next key frame is waited for')
         try:
             frames = self._context.decode(self._av.Packet(data))
-            if not frames:
-                raise SourceError('the packet has no picture')
-            check_size(frames[-1].width, frames[-1].height, MAX_PIXELS)
-            return np.ascontiguousarray(frames[-1].to_ndarray(format='rgb24'))
         except (self._av.FFmpegError, ValueError) as error:
             self._context = None       # what follows refers to what is lost
-            raise SourceError(f'the packet cannot be decoded: {error}') from error
+            raise SourceError(f'the packet cannot be decoded: {error}; the next key frame is '
+                              'waited for') from error
+        if not frames:
+            raise SourceError('the packet has no picture')
+        check_size(frames[-1].width, frames[-1].height, MAX_PIXELS)
+        return frames[-1]
 
     def _is_key(self, data: bytes) -> bool:
         units = (found[1][0] for found in START.finditer(data))
         if self._codec == 'h264':
             return any(unit & 31 == 5 for unit in units)
         return any(16 <= unit >> 1 & 63 <= 21 for unit in units)
+
+
+class _PictureNumbers:
+    """Follows `frame_num` of an H.264 stream, which counts the pictures that others refer to.
+
+    ITU-T H.264, 7.3.2.1.1 (sequence parameter set), 7.3.3 (slice header) and 7.4.3 (gaps).
+    """
+
+    def __init__(self) -> None:
+        self._bits = 0           # of the number, 0: not known yet
+        self._planes = False     # whether slices name a colour plane
+        self._last = 0           # number of the last picture that others refer to
+
+    def gap(self, data: bytes) -> bool:
+        """Take a packet; whether a picture that it may refer to was lost before it."""
+        for found in START.finditer(data):
+            head, begin = found[1][0], found.end()
+            kind, bits = head & 31, _Bits(data[begin:begin + READ])
+            if kind == SEQUENCE:
+                self._read_sequence(bits)
+            elif kind == KEY_SLICE:
+                self._last = 0
+                return False
+            elif kind == SLICE and self._bits:
+                bits.numbers(3)                      # first macroblock, type, parameter set
+                bits.take(2 if self._planes else 0)
+                number, last = bits.take(self._bits), self._last
+                if head & 0x60:                      # others refer to it
+                    self._last = number
+                return number not in (last, (last + 1) % (1 << self._bits))
+        return False
+
+    def _read_sequence(self, bits: _Bits) -> None:
+        profile = bits.take(24) >> 16
+        bits.numbers(1)
+        self._planes = False
+        if profile in HIGH_PROFILES:
+            chroma = bits.number()
+            self._planes = chroma == 3 and bits.take(1) == 1
+            bits.numbers(2)                          # bit depths
+            bits.take(1)
+            if bits.take(1):
+                for i in range(12 if chroma == 3 else 8):
+                    bits.skip_scaling_list(16 if i < 6 else 64)
+        self._bits = bits.number() + 4
+
+
+class _Bits:
+    """Reads the bits of a unit, which is cut or padded with zeros at its end."""
+
+    def __init__(self, unit: bytes) -> None:
+        plain = unit.replace(b'\0\0\3', b'\0\0') + b'\0' * 8
+        self._value, self._left = int.from_bytes(plain, 'big'), 8 * len(plain)
+
+    def take(self, count: int) -> int:
+        """Return the next bits as a number."""
+        self._left = max(0, self._left - count)
+        return self._value >> self._left & (1 << count) - 1
+
+    def number(self) -> int:
+        """Return the next number in the code of Exp-Golomb (9.1)."""
+        zeros = 0
+        while zeros < 32 and self._left and not self.take(1):
+            zeros += 1
+        return (1 << zeros) - 1 + self.take(zeros)
+
+    def numbers(self, count: int) -> None:
+        """Skip numbers."""
+        for _ in range(count):
+            self.number()
+
+    def skip_scaling_list(self, size: int) -> None:
+        """Skip one that may be there (7.3.2.1.1.1)."""
+        scale = 8
+        for _ in range(size if self.take(1) else 0):
+            code = self.number()
+            scale = (scale + (code + 1) // 2 * (1 if code % 2 else -1)) % 256
+            if not scale:
+                return

@@ -21,6 +21,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
+from vjepa_ros.ros.common.parameter import TRANSPORTS
 
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']
@@ -61,10 +62,11 @@ def read_cameras(text: str) -> dict[str, str]:
     return cameras
 
 
-def image_topic(topic: str) -> tuple[str, bool]:
-    """Return the topic of the raw images, and whether the given one is compressed."""
-    raw = topic.removesuffix('/compressed')
-    return raw, raw != topic
+def image_topic(topic: str) -> tuple[str, str]:
+    """Return the topic of the raw images, and the transport that the given one names, or ''."""
+    raw, _, last = topic.rpartition('/')
+    named = last in TRANSPORTS[2:]       # has a topic beside that of the raw images
+    return (raw, last) if named else (topic, '')
 
 
 def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region
+from vjepa_ros.ros.common.video import VideoPicture
 from vjepa_ros.ros.read import ASSESSMENT, CELL, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.encodings import ImageError
@@ -34,8 +35,9 @@ def make_header(stamp_ns: int, frame_id: str) -> Header:
     return Header(stamp=Time(sec=sec, nanosec=nanosec), frame_id=frame_id)
 
 
-def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
-    """Decode an image message, raw or compressed, to RGB uint8 (H, W, 3).
+def decode(msg: Image | CompressedImage | VideoPicture,
+           max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
+    """Decode an image message, raw, compressed or of a video, to RGB uint8 (H, W, 3).
 
     For rgb8 without padding this is a view of the message's own memory.
 
@@ -54,6 +56,8 @@ def decode(msg: Image | CompressedImage, max_pixels: int = encodings.MAX_PIXELS)
         image is too large.
     """
     try:
+        if isinstance(msg, VideoPicture):
+            return msg.rgb(max_pixels)
         if isinstance(msg, CompressedImage):
             return decode_compressed(msg, max_pixels)
         if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:

@@ -240,7 +240,7 @@ NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
 NAMES = 'ROS names such as front or left/eye'
 ONE_NAME = 'a ROS name such as front or left/eye'
 MESSAGES = ('twist', 'twist_stamped')
-TRANSPORTS = ('auto', 'raw', 'compressed')
+TRANSPORTS = ('auto', 'raw', 'compressed', 'ffmpeg')
 WEIGHTS_PARTS = ('auto', 'target_encoder', 'ema_encoder', 'encoder')
 MOST_SEED = 2**31 - 1
 
@@ -283,5 +283,5 @@ def model_rows(config: type, effect: str) -> dict[str, Param]:
 
 def transport_row(name: str) -> Param:
     """Return the row of the transport of images."""
-    return Param(name, str, 'auto', 'Image topic to read; auto: raw unless only compressed is '
-                 'published', CONFIGURE, choices=TRANSPORTS)
+    return Param(name, str, 'auto', 'Image topic to read; auto: the first of raw, compressed and '
+                 'ffmpeg (H.264 and H.265) that is published', CONFIGURE, choices=TRANSPORTS)

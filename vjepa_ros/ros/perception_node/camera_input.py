@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to one camera and queue its messages, in microseconds per callback."""
+"""Subscribe to one camera and queue its messages.
+
+A callback takes microseconds, but for a packet of a video, which is decoded at once.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
+from vjepa_ros.ros.common.video import VideoInput, video_type
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.statistics import Rate
 from vjepa_ros.sources.camera_info import intrinsics
@@ -32,7 +36,8 @@ except ImportError:   # Humble keeps it here
 Intrinsics = tuple[float, float, float, float]      # fx, fy, cx, cy [px]
 MIXED_RESETS = 3         # since the last check, after which to look for several publishers
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
-COMPRESSED = '/compressed'
+COMPRESSED, FFMPEG = '/compressed', '/ffmpeg'
+PACKETS = 30             # of a video that may wait for the executor
 REPEAT_S = 60.0          # between warnings of repeated silences
 LARGE_IMAGE_REMEDY = (
     'large raw images need FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?max_msg_size=64KB&'
@@ -212,9 +217,9 @@ class CameraInput:
     node
         The node that owns the subscriptions.
     name
-        Camera name; topics are NAME/image_raw[/compressed] and NAME/camera_info.
+        Camera name; topics are NAME/image_raw[/compressed, /ffmpeg] and NAME/camera_info.
     transport
-        'raw', 'compressed' or 'auto'.
+        'raw', 'compressed', 'ffmpeg' or 'auto'.
 
     Attributes
     ----------
@@ -242,6 +247,7 @@ class CameraInput:
         # The last camera_info and image size, and intrinsics or problem.
         self._known: tuple[object, Intrinsics | None, str] = (None, None, '')
         self._subscriptions: dict[str, Any] = {}
+        self._video = VideoInput()
         self._warned: set[str] = set()   # kinds of problems, since activation
         self._told: set[str] = set()     # causes, in this silence
         self._last_arrival = time.monotonic()
@@ -258,24 +264,25 @@ class CameraInput:
     def _fitting(self, transport: str) -> str:
         """Return the transport; a topic remapped to a compressed one is read compressed."""
         named = self._named
-        if not named.endswith(COMPRESSED):
+        own = named.rpartition('/')[2]
+        if own not in ('compressed', 'ffmpeg'):
             return transport
-        if transport == 'raw':
-            raise ValueError(f"camera '{self.name}': the transport is 'raw', but its images are "
-                             f'remapped to {named}; set the transport to compressed, or remap '
-                             f'{self.name}/image_raw to {named.removesuffix(COMPRESSED)}')
-        return 'compressed'
+        if transport not in ('auto', own):
+            raise ValueError(f"camera '{self.name}': the transport is '{transport}', but its "
+                             f'images are remapped to {named}; set the transport to {own}, or '
+                             f'remap {self.name}/image_raw to {named.rpartition("/")[0]}')
+        return own
 
     @property
     def topics(self) -> dict[str, str]:
         """Resolved image topic of each transport."""
-        raw = self._named.removesuffix(COMPRESSED)
-        return {'raw': raw, 'compressed': raw + COMPRESSED}
+        raw = self._named.removesuffix(COMPRESSED).removesuffix(FFMPEG)
+        return {'raw': raw, 'compressed': raw + COMPRESSED, 'ffmpeg': raw + FFMPEG}
 
     @property
     def chosen(self) -> str:
-        """Transport in use: 'raw', 'compressed', or '' while not subscribed."""
-        return next((t for t in ('raw', 'compressed') if t in self._subscriptions), '')
+        """Transport in use: 'raw', 'compressed', 'ffmpeg', or '' while not subscribed."""
+        return next((t for t in self.topics if t in self._subscriptions), '')
 
     def open(self) -> None:
         """Subscribe (on activate)."""
@@ -287,8 +294,10 @@ class CameraInput:
         self._warned.clear()
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
-        # Undecided means raw until it turns out that only compressed is published.
-        self._subscribe('raw' if self.transport == 'auto' else self.transport)
+        if self.transport == 'ffmpeg':
+            self.choose_transport()
+        else:    # undecided means raw until it turns out that only another is published
+            self._subscribe('raw' if self.transport == 'auto' else self.transport)
         if self.imu is not None:
             self.imu.open()
 
@@ -302,16 +311,25 @@ class CameraInput:
             self.imu.close()
 
     def choose_transport(self) -> None:
-        """Read the transport that is published, raw when both are (transport auto)."""
-        present = {kind: bool(self._node.get_publishers_info_by_topic(topic))
-                   for kind, topic in self.topics.items()}
+        """Read the transport that is published, the first when several are.
+
+        A video has to be published before it can be subscribed: its type is not known sooner.
+        """
+        present = [kind for kind, topic in self.topics.items()
+                   if self.transport in ('auto', kind)
+                   and self._node.get_publishers_info_by_topic(topic)]
         now = self.chosen
-        other = 'compressed' if now == 'raw' else 'raw'
-        if not present[now] and present[other]:
-            self._subscribe(other)      # first: where that is refused, all stays as it is
+        if not present or now in present:
+            return
+        try:
+            self._subscribe(present[0])      # first: where that is refused, all stays as it is
+        except ImageError as error:
+            self.refuse(error, self.topics['ffmpeg'])
+            return
+        if now:
             self._node.destroy_subscription(self._subscriptions.pop(now))
-            self._node.get_logger().info(
-                f"camera '{self.name}': reading {self.topics[other]} ({other})")
+        self._node.get_logger().info(
+            f"camera '{self.name}': reading {self.topics[present[0]]} ({present[0]})")
 
     def watch(self, timeout_s: float, mixed: int = 0) -> None:
         """Check for silence; warn once per silence and cause.
@@ -332,7 +350,7 @@ class CameraInput:
                 self._warn_publishers()
             self._mixed = mixed
         if silent_s > SEARCH_AFTER_S:
-            if self.transport == 'auto':
+            if self.transport in ('auto', 'ffmpeg'):
                 self.choose_transport()
             self._look_for_publishers()
         else:
@@ -360,13 +378,13 @@ class CameraInput:
         """Whether the camera has been silent for longer than the timeout."""
         return self._silent
 
-    def refuse(self, error: ImageError) -> None:
-        """Count a malformed image; warn once per kind."""
+    def refuse(self, error: ImageError, topic: str = '') -> None:
+        """Count a malformed image of a topic, or of the one in use; warn once per kind."""
         self.counts[error.kind] += 1
         self.last_fault = str(error)
         if error.kind not in self._warned:
             self._warned.add(error.kind)
-            topic = self.topics.get(self.chosen, self.name)
+            topic = topic or self.topics.get(self.chosen, self.name)
             self._node.get_logger().warning(
                 f"camera '{self.name}': image skipped on {topic}: {error} (further images of "
                 'this kind are only counted, see /diagnostics)')
@@ -404,20 +422,42 @@ class CameraInput:
                 f'{self.info_problem} (further ones are only counted, see /diagnostics)')
 
     def _subscribe(self, kind: str) -> None:
+        more: dict[str, Any] = {'event_callbacks': SubscriptionEventCallbacks(
+            incompatible_qos=self._on_incompatible)}
+        topic = self.topics[kind]
+        if kind == 'ffmpeg':
+            # Each packet counts, so a reliable stream is read as such, and some may wait.
+            found = self._node.get_publishers_info_by_topic(topic)
+            reliable = all(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
+            self._subscriptions[kind] = subscribe(
+                self._node, video_type(found[0].topic_type), topic, self._on_packet,
+                PACKETS, reliable, **more)
+            self._video = VideoInput()
+            return
         self._subscriptions[kind] = subscribe(
             self._node, Image if kind == 'raw' else CompressedImage,
-            f'{self.name}/image_raw' if kind == 'raw' else self.topics['compressed'],
-            self._on_image,
-            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible))
+            f'{self.name}/image_raw' if kind == 'raw' else topic, self._on_image, **more)
 
     def _on_image(self, msg: Image | CompressedImage) -> None:
         self._last_arrival = time.monotonic()
+        self._put(msg, len(msg.data))
+
+    def _on_packet(self, msg: Any) -> None:
+        """Decode a packet here: the queue may leave out pictures, but never packets."""
+        self._last_arrival = time.monotonic()
+        try:
+            picture = self._video.picture(msg)
+        except ImageError as error:
+            self.refuse(error)
+        else:
+            self._put(picture, picture.nbytes)
+
+    def _put(self, msg: Any, size: int) -> None:
         self._came.add('image')
         self.frame_id = msg.header.frame_id
         self.rate.tick(self._last_arrival)
-        stamp = stamp_ns(msg.header)
-        self.queue.put(Waiting(msg, stamp, self._node.get_clock().now().nanoseconds,
-                               len(msg.data)))
+        self.queue.put(Waiting(msg, stamp_ns(msg.header),
+                               self._node.get_clock().now().nanoseconds, size))
         self.notify()
 
     def _on_info(self, msg: CameraInfo) -> None:
