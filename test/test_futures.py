@@ -98,6 +98,8 @@ def test_pictures_of_a_plan_are_those_of_a_camera_that_goes_there():
     plans, times = plan((0.6, 0.1, 0.4), (0.6, 0.1, 0.4)), torch.tensor([0.3, 0.8])
     taken = filmed(past, plans, torch.tensor([0]), times[None])
     seen = render(taken, plain_bank(), SIZE)[0].int()
+    assert all(v.is_contiguous() for v in vars(folded(taken, 1)).values()
+               if isinstance(v, torch.Tensor))
     one_by_one = render(folded(taken, 1), plain_bank(), SIZE)[:, 0].int()
     assert (one_by_one - seen).abs().float().mean() < 0.5       # but for noise
     x, z, yaw = plans.poses(times)[0, 0].unbind(-1)

@@ -119,7 +119,8 @@ def make_pasts(world: ClipWorld, network: Network, sample: Sample, seed: int,
         Whether plans have the usual steps (`futures.STEP_S`) instead of drawn ones.
     """
     device, window = world.device, network.encoder.window
-    scenes = sample.scenes.to(device)
+    # The renderer is compiled for the order in memory, too, which is that of `folded`.
+    scenes = sample.scenes.map(lambda values: values.to(device).contiguous())
     draws = SceneRng(derive(seed, 'plans'), len(scenes))
     ahead = draws.uniform(0.0, 0.5).to(device)
     view = view_of(scenes, ahead, draws)

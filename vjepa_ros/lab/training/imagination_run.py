@@ -247,8 +247,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--resume', action='store_true', help='go on with the run in --out')
     parser.add_argument('--batch', type=int, default=128, help='pasts of a step; half of them are '
                         'filmed on along one plan')
-    parser.add_argument('--plans', type=int, default=8, help='of a past in a step')
-    parser.add_argument('--reuse', type=int, default=12, help='steps for each batch that is '
+    parser.add_argument('--plans', type=int, default=16, help='of a past in a step')
+    parser.add_argument('--reuse', type=int, default=16, help='steps for each batch that is '
                         'filmed: one on it, the others on any that is kept')
     parser.add_argument('--keep', type=int, default=1500, help='batches that are kept, 20 MB each')
     parser.add_argument('--lr', type=float, default=1e-3)

@@ -219,12 +219,13 @@ def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor) -> Scene
 def folded(scenes: Scenes, frames: int) -> Scenes:
     """Return scenes of N frames as N / `frames` times as many, each scene's one after the other.
 
-    So they have the shape for which a renderer is compiled. Noise repeats after so many frames.
+    So they have the shape, and the order in memory, for which a renderer is compiled. Noise
+    repeats after so many frames.
     """
     count = scenes.camera_position.shape[1] // frames
 
     def fold(values: Tensor) -> Tensor:
-        return values.unflatten(1, (count, frames)).flatten(0, 1)
+        return values.unflatten(1, (count, frames)).flatten(0, 1).contiguous()
 
     moving = ('camera_position', 'camera_rotation', 'position', 'yaw', 'exposure')
     if scenes.texture.ndim == 3:
