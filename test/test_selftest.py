@@ -8,6 +8,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.selftest import main as selftest
 from vjepa_ros.cli.selftest import operators, parity
 from vjepa_ros.cli.selftest.cases import LIMITS, ExecutionPath, Model, weights_of
+from vjepa_ros.cli.selftest.page import make_page
 from vjepa_ros.cli.selftest.parity import make_reference, try_path
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.runtime import engine as engine_module
@@ -52,7 +54,8 @@ def test_a_sound_machine_passes_and_the_file_tells_all(monkeypatch, tmp_path, ca
     monkeypatch.setattr(parity, 'RATE_HZ', 4.0)
     monkeypatch.setattr(parity, 'FRAMES', 11)      # of which 8 make the first clip
     out = tmp_path / 'selftest.json'
-    assert run('--json', str(out)) == 0
+    page = tmp_path / 'selftest.md'
+    assert run('--json', str(out), '--page', str(page)) == 0
     text = out.read_text()
     told = json.loads(text)
     assert told['ok'] is True and told['problems'] == []
@@ -68,7 +71,12 @@ def test_a_sound_machine_passes_and_the_file_tells_all(monkeypatch, tmp_path, ca
         assert path['checks']['features']['error'] > 0
     assert 'heads' in told['paths'][0]['checks']
     assert told['operators']['bf16']['ran']['aten.addmm.default'] > 10
-    assert os.uname().nodename not in text and str(tmp_path) not in text
+    shown = page.read_text()
+    for each in (text, shown):                      # safe to send in
+        assert os.uname().nodename not in each and str(tmp_path) not in each
+        assert str(Path.home()) not in each
+    assert shown.count('| ok |') == len(told['paths']) + 1 and '**FAILED**' not in shown
+    assert all(f'**{name}**: ' in shown for name in ('fp16', 'Apple GPU', 'nodes, guard, topics'))
     said = capsys.readouterr().out
     assert 'SELF-TEST PASSED' in said
     # Without a terminal there is no bar: a line tells of each step as it begins.
@@ -184,3 +192,5 @@ def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):
     assert 'SELF-TEST NOT DONE' in capsys.readouterr().out
     told = json.loads(out.read_text())
     assert told['ok'] is False and "'cuda:9' is not available" in told['problems'][0]
+    page = make_page(told)
+    assert 'FAILED' in page and 'not available' in page and 'What was tested' not in page

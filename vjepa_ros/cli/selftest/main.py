@@ -3,8 +3,9 @@
 """Test that models compute the right numbers on this machine, in every way they can run.
 
 Every precision and execution path of the device is compared with the plain network in float32 on
-the CPU. Exit code 1 means that something is wrong; the problems are listed. --json writes all
-results; about you it has only the kind of your machine. Please send it in for untested hardware.
+the CPU. Exit code 1 means that something is wrong; the problems are listed. --page writes what
+holds and what could not be tested, --json all results; about you they have only the kind of your
+machine. Please send them in for untested hardware.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rich.table import Table
 from vjepa_ros.cli.console import plain_lines, print_error
 from vjepa_ros.cli.selftest.cases import FULL, USUAL, Model, find_paths, weights_of
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
+from vjepa_ros.cli.selftest.page import make_page, not_reached
 from vjepa_ros.cli.selftest.parity import (
     Outcome,
     as_json,
@@ -51,6 +53,7 @@ def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
     choice = choose_device(device, True, 'auto')
     device = str(choice.device)
     paths, left_out = find_paths(device, compiled)
+    left_out |= not_reached(device, full)
     models = FULL if full else USUAL
     total, done = len(models) * len(paths) + 2, 0
     outcomes: list[Outcome] = []
@@ -155,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='whether to test torch.compile, which takes a minute or more; auto: '
                         'on CUDA (default: auto)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
+    parser.add_argument('--page', type=Path, metavar='FILE.md',
+                        help='write one page: what holds, what could not be tested')
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
@@ -172,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = run(args.device, args.full, args.compile, advance)
     except DeviceError as error:
         print_error(f'SELF-TEST NOT DONE: {error}', console, args)
-        _write(args.json, words, not_done(args.device, error), console)
+        _write(args, words, not_done(args.device, error), console)
         return 1
     console.print(make_table(result))
     for name, why in result['left_out'].items():
@@ -180,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = {name: len(found['ran']) for name, found in result['operators'].items()}
     console.print('operators: ' + ', '.join(f'{n} different ones in {p}'
                                             for p, n in counts.items()), highlight=False)
-    _write(args.json, words, result, console)
+    _write(args, words, result, console)
     if result['ok']:
         console.print('[bold green]SELF-TEST PASSED[/]: every path is within its limit of '
                       'float32', highlight=False)
@@ -191,8 +196,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _write(path: Path | None, words: Sequence[str], result: dict[str, Any],
+def _write(args: argparse.Namespace, words: Sequence[str], result: dict[str, Any],
            console: Console) -> None:
-    if path is not None:
-        write_json(path, {'command': command('selftest', words), **result})
+    result = {'command': command('selftest', words), **result}
+    if args.json is not None:
+        write_json(args.json, result)
+    if args.page is not None:
+        args.page.parent.mkdir(parents=True, exist_ok=True)
+        args.page.write_text(make_page(result), encoding='utf-8')
+    for path in filter(None, (args.json, args.page)):
         console.print(f'written: {path}', highlight=False, soft_wrap=True)

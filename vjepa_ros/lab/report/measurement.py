@@ -21,7 +21,7 @@ import torch
 import vjepa_ros
 
 # Paths belong to one machine.
-PATHS = ('--json', '--out', '--plot', '--weights')
+PATHS = ('--json', '--page', '--out', '--plot', '--weights')
 
 
 def fill(text: str, name: str, content: str) -> str:
