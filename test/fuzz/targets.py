@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import av
 import cv2
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.sources import SourceError, encodings, open_source
 from vjepa_ros.sources.camera_info import intrinsics
 from vjepa_ros.sources.encodings import ImageError
+from vjepa_ros.sources.video_packets import PacketDecoder
 
 MOST_PIXELS = 1 << 20
 
@@ -86,6 +88,18 @@ def compressed(data: bytes) -> None:
     except ImageError:
         return
     assert rgb.ndim == 3 and rgb.shape[0] * rgb.shape[1] <= MOST_PIXELS
+
+
+def video(data: bytes) -> None:
+    """Packets of a video, each after its length."""
+    given = Bytes(data)
+    decoder = PacketDecoder(given.choice(('h264', 'hevc')))
+    while given.left:
+        try:
+            rgb = decoder.decode(given.take(given.whole('H')))
+        except (SourceError, ImageError):
+            continue
+        assert rgb.ndim == 3 and rgb.dtype == np.uint8
 
 
 def camera_info(data: bytes) -> None:
@@ -204,6 +218,23 @@ def _encoded(kind: str) -> bytes:
     return cv2.imencode(kind, cv2.blur(picture, (5, 5)))[1].tobytes()
 
 
+def _video(kind: str) -> bytes:
+    """Some packets for `video`."""
+    coder = av.CodecContext.create({'h264': 'libx264', 'hevc': 'libx265'}[kind], 'w')
+    coder.width = coder.height = 64
+    coder.pix_fmt, coder.framerate, coder.gop_size = 'yuv420p', 10, 3
+    coder.options = {'tune': 'zerolatency', 'x265-params': 'log-level=none',
+                     'x264-params': 'cqm=jvt:slices=2'}
+    picture = np.kron(np.random.default_rng(0).integers(0, 255, (9, 8, 3), np.uint8),
+                      np.ones((8, 8, 1), np.uint8))
+    packets = []
+    for n in range(5):
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[n:n + 64]), 'rgb24')
+        frame.pts = n
+        packets += [bytes(packet) for packet in coder.encode(frame)]
+    return bytes([kind == 'hevc']) + b''.join(struct.pack('<H', len(p)) + p for p in packets)
+
+
 PNG = _encoded('.png')
 INFO = struct.pack('<II9dB5dIIII', 640, 480, 500, 0, 320, 0, 500, 240, 0, 0, 1, 5, .1, .01, 0, 0,
                    0, 0, 0, 0, 0)
@@ -220,11 +251,12 @@ BAG = b"""rosbag2_bagfile_information:
 """
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target for target in (
-        image, compressed, camera_info, checkpoint, labels, bag, parameters, guard)}
+        image, compressed, video, camera_info, checkpoint, labels, bag, parameters, guard)}
 SEEDS: dict[str, list[bytes]] = {
     'image': [struct.pack('<Bhhi', kind, 8, 6, 8 * 6) + bytes(range(256)) * 2
               for kind in range(len(encodings.SUPPORTED))],
     'compressed': [PNG, _encoded('.jpg')],
+    'video': [_video('h264'), _video('hevc')],
     'camera_info': [INFO, INFO[:8] + bytes(72)],
     'checkpoint': [save({'norm.weight': torch.ones(192), 'blocks.0.norm1.weight': torch.ones(2)},
                         {'vjepa_ros': '{"format": 1}'})],
