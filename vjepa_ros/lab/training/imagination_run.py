@@ -201,20 +201,22 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def finish(run: Training, begun: float) -> None:
-    """Judge the average and write it."""
+    """Write the average, judge it, and write it with its figures."""
     args = run.args
     rounded = {name: value.half().float() for name, value in run.average.items()}
     run.predictor.load_state_dict(rounded)
-    found = {}
+    found: dict[str, Any] = {}
+    given = {name: value for name, value in options(args).items() if name != 'weights'}
+    about = {'training': {
+        'steps': run.step, 'pasts': run.made * args.batch, 'plans_of_a_past': args.plans,
+        'seconds': round(run.seconds), 'options': given, 'versions': versions(),
+        'hardware': {**hardware(), **accelerator(run.device)}}, 'metrics': found}
+    save_twists(args.out / FILE, args.weights, rounded, about, alone=True)
     for name in WORLDS if args.held_out else ():
         print(f'judging, {name} world', flush=True)
         world = make_world(name, run.network.encoder.window, run.size, run.device)
-        found[name] = judge(run.predictor.eval(), run.network, world,
-                            args.held_out, min(args.batch, args.held_out))
-    about = {'training': {
-        'steps': run.step, 'pasts': run.made * args.batch, 'plans_of_a_past': args.plans,
-        'seconds': round(run.seconds), 'options': options(args), 'versions': versions(),
-        'hardware': {**hardware(), **accelerator(run.device)}}, 'metrics': json_safe(found)}
+        found[name] = json_safe(judge(run.predictor.eval(), run.network, world, args.held_out,
+                                      min(args.batch, args.held_out)))
     save_twists(args.out / FILE, args.weights, rounded, about, alone=True)
     (args.out / FIGURES).write_text(json.dumps(about, indent=1) + '\n')
     print(json.dumps(found, indent=1))
