@@ -55,7 +55,7 @@ NODES := -n 3 --dist loadfile --no-loadscope-reorder
 # rest of its environment is that of .venv.
 NUMPY1 := .venv-numpy1
 ARRAYS := $(patsubst %,test/test_%.py,ring resize looming geometry assessor collision obstacles encodings \
-          guard frozen detector golden intrinsics overlay sources fusion twist_planner)
+          guard frozen detector golden intrinsics overlay sources fusion local_planner)
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \

@@ -92,7 +92,7 @@ setup(
             f'command_watchdog = {NAME}.ros.command_watchdog.__main__:main',
             f'simulated_robot = {NAME}.ros.common.process:simulated_robot',
             f'action_planner = {NAME}.ros.action_planner.__main__:main',
-            f'twist_planner = {NAME}.ros.twist_planner.__main__:main',
+            f'local_planner = {NAME}.ros.local_planner.__main__:main',
             f'vjepa-ros = {NAME}.cli.main:main',
         ],
     },

@@ -21,8 +21,9 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('guard_params_file', 'collision_guard.yaml', None,
      'Parameter file of the guard: a path, or the name of a file in the config folder'),
     ('planner', 'false', SWITCH,
-     'Put twist_planner between controller and guard: it turns and slows before the guard stops'),
-    ('planner_params_file', 'twist_planner.yaml', None,
+     'Put local_planner between controller and guard: it turns and slows before the guard stops, '
+     'and drives to goals and along paths'),
+    ('planner_params_file', 'local_planner.yaml', None,
      'Parameter file of that planner: a path, or the name of a file in the config folder'),
     ('watchdog', 'false', SWITCH,
      'Start command_watchdog, which stops a base without a timeout of its own when the guard is '
@@ -85,7 +86,7 @@ def start(context: LaunchContext) -> list:
     nodes, guarded = [], begin
     if is_on(value['planner']):
         guarded = PLANNED
-        nodes.append(node('twist_planner', 'planner_params_file', {
+        nodes.append(node('local_planner', 'planner_params_file', {
             'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
     nodes.append(node('collision_guard', 'guard_params_file', {
         'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},

@@ -27,7 +27,7 @@ from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import make_header, pack_assessment
 
 GUARD = 'vjepa_ros.ros.collision_guard'
-PLANNER = 'vjepa_ros.ros.twist_planner'
+PLANNER = 'vjepa_ros.ros.local_planner'
 NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)

@@ -204,7 +204,7 @@ SMALL = {'weights': 'random', 'allow_random_weights': True, 'device': 'cpu', 'au
 NODES: dict[str, tuple[bool, dict[str, Any]]] = {     # whether it has a lifecycle, parameters
     'vjepa_node': (True, {**SMALL, 'cameras': ['front', 'rear']}),
     'collision_guard': (True, {'autostart': True, 'ranges': ['sonar']}),
-    'twist_planner': (True, {'autostart': True}),
+    'local_planner': (True, {'autostart': True}),
     'action_planner': (True, {**SMALL, 'model_size': 'tiny', 'image_size': 32,
                               'random_predictor.width': 48, 'random_predictor.depth': 2,
                               'random_predictor.heads': 2}),

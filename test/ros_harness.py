@@ -55,7 +55,7 @@ _MAKERS = {
     'vjepa_ros.ros.perception_node': 'vjepa_ros.ros.perception_node.node:VjepaNode',
     'vjepa_ros.ros.collision_guard': 'vjepa_ros.ros.collision_guard.node:CollisionGuard',
     'vjepa_ros.ros.command_watchdog': 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog',
-    'vjepa_ros.ros.twist_planner': 'vjepa_ros.ros.twist_planner.node:TwistPlannerNode',
+    'vjepa_ros.ros.local_planner': 'vjepa_ros.ros.local_planner.node:LocalPlannerNode',
     'vjepa_ros.ros.action_planner': 'vjepa_ros.ros.action_planner.node:PlannerNode',
     'vjepa_ros.ros.sim.camera_source': 'vjepa_ros.ros.sim.camera_source:CameraSource',
 }

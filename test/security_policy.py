@@ -29,7 +29,7 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
         'camera.mount.height': 0.3, 'obstacles.base_frame': 'base_link', 'obstacles.scan': True}),
     'collision_guard': ('vjepa_ros.ros.collision_guard', {
         'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'ranges': ['sonar']}),
-    'twist_planner': ('vjepa_ros.ros.twist_planner', {'autostart': True}),
+    'local_planner': ('vjepa_ros.ros.local_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
 }
 # Commands that show people what nodes publish, and the pictures that these read.
@@ -43,7 +43,7 @@ ALSO: dict[str, dict[str, list[str]]] = {
         'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
                       *_TIME_AND_TF]},
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
-    'twist_planner': {'subscribe': ['clock', 'odom']},
+    'local_planner': {'subscribe': ['clock', 'odom']},
     'command_watchdog': {'subscribe': ['clock']}}
 ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('topics', 'publish', 'topic', lambda node: node.get_publisher_names_and_types_by_node),

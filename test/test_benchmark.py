@@ -181,6 +181,14 @@ def test_the_world_counts_clips_and_scenes(tmp_path, monkeypatch):
     assert result['scenes_sampled_per_s_one_core']['median'] > 0
 
 
+def test_a_plan_of_the_local_planner_is_measured(tmp_path):
+    file = tmp_path / 'plan.json'
+    assert cli.main(['benchmark', 'plan', '--local', '--samples', '64', '--runs', '2',
+                     '--json', str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found['local_ms']['median'] > 0 and found['configuration']['candidates'] > 64
+
+
 def test_a_plan_is_measured_against_its_floor(tmp_path):
     file = tmp_path / 'plan.json'
     words = ['--image-size', '32', '--predictor', '48,2,2', '--samples', '12', '--elites', '3',

@@ -26,12 +26,12 @@ from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.common import spin
 from vjepa_ros.ros.common.spin import _serve_once
-from vjepa_ros.ros.twist_planner import inputs as twist_inputs
-from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
+from vjepa_ros.ros.local_planner import inputs as twist_inputs
+from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 
 pytestmark = pytest.mark.ros
 
-BOTH = pytest.mark.parametrize('kind', [CollisionGuard, TwistPlannerNode])
+BOTH = pytest.mark.parametrize('kind', [CollisionGuard, LocalPlannerNode])
 
 
 @contextmanager

@@ -19,21 +19,21 @@ from ros_harness import QUIET, logged, ros_session
 
 from vjepa_ros.ros.action_planner.node import PlannerNode
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 from vjepa_ros.ros.perception_node.node import VjepaNode
 from vjepa_ros.ros.sim.camera_source import CameraSource
-from vjepa_ros.ros.twist_planner.node import TwistPlannerNode
 
 pytestmark = pytest.mark.ros
 
 CONFIG = Path(__file__).resolve().parents[1] / 'config'
 OTHERS = {'action_planner': PlannerNode, 'collision_guard': CollisionGuard,
-          'twist_planner': TwistPlannerNode}
+          'local_planner': LocalPlannerNode}
 FILES = sorted(file for file in CONFIG.glob('*.yaml') if not file.stem.startswith('nav2'))
 
 MISSPELT = {
     VjepaNode: ('front.mount.hight', 'front.mount.height'),
     CollisionGuard: ('stop_distanse', 'stop_distance'),
-    TwistPlannerNode: ('robot.half_with', 'robot.half_width'),
+    LocalPlannerNode: ('robot.half_with', 'robot.half_width'),
     PlannerNode: ('gap.repetition', 'gap.repetitions'),
     CameraSource: ('start_dellay', 'start_delay')}
 IGNORED = re.compile(r"parameter '(\S+)' is ignored: [^;]*(?:; (.*))?")
@@ -99,7 +99,7 @@ def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_
     (VjepaNode, 'cameras: [front]\nleft.transport: raw', 'left.transport', "'cameras'"),
     (CollisionGuard, 'sources: [front]\nrear.direction: backward', 'rear.direction',
      "'sources' or 'ranges'"),
-    (TwistPlannerNode, 'sources: [front]\nrear.height: 1.0', 'rear.height', "'sources'")])
+    (LocalPlannerNode, 'sources: [front]\nrear.height: 1.0', 'rear.height', "'sources'")])
 def test_a_parameter_of_a_camera_that_is_not_configured_is_said_to_be_one(make, text, name, lists,
                                                                          tmp_path):
     ((found, remark),) = remarks(make, tmp_path, text).items()

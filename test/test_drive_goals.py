@@ -18,9 +18,9 @@ from vjepa_ros.lab.drive.figures import figures_of_goals
 from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Outcome
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
-from vjepa_ros.lab.world.episodes.ways import LONGER, Grid
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
+from vjepa_ros.planning.ways import LONGER, Grid
 from vjepa_ros.runtime.engine import EngineConfig
 
 QUICK = EpisodeConfig(rate=8.0, settle_s=0.2)

@@ -98,7 +98,7 @@ def test_the_layout_shows_every_kind_of_it(shown, tmp_path):
     paths = [one['value'] for panel in panels for one in panel.get('paths', ())]
     assert topics <= kinds.keys()
     for path in paths:
-        if path.startswith('/twist_planner'):          # does not run there
+        if path.startswith('/local_planner'):          # does not run there
             continue
         topic, _, field = path.partition('.')
         if field == 'data':

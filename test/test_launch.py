@@ -313,7 +313,7 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
     given = ('cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel', 'message:=twist_stamped',
              'namespace:=robot', 'respawn:=false', 'cameras:=front=/x/image')
     got = recorded('guarded.launch.py', *given)
-    assert not {'twist_planner', 'command_watchdog'} & got.keys()
+    assert not {'local_planner', 'command_watchdog'} & got.keys()
     values = parameters_of(got['collision_guard'])
     assert values['heartbeat'] == 0
     assert (values['message'], values['autostart']) == ('twist_stamped', True)
@@ -323,18 +323,18 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
         'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=/cmd_vel']
     assert parameters_of(got['vjepa_node'])['model_size'] == 'tiny'
     got = recorded('guarded.launch.py', *given, 'planner:=true', 'watchdog:=true')
-    assert remappings_of(got['twist_planner']) == [
+    assert remappings_of(got['local_planner']) == [
         'cmd_vel_in:=/nav/cmd_vel', 'cmd_vel_out:=cmd_vel_planned', 'cmd_vel_sent:=/cmd_vel']
     assert remappings_of(got['collision_guard']) == [
         'cmd_vel_in:=cmd_vel_planned', 'cmd_vel_out:=/cmd_vel']
-    assert parameters_of(got['twist_planner'])['message'] == 'twist_stamped'
+    assert parameters_of(got['local_planner'])['message'] == 'twist_stamped'
     assert parameters_of(got['collision_guard'])['heartbeat'] == 0.4
     assert parameters_of(got['command_watchdog'])['message'] == 'twist_stamped'
     assert remappings_of(got['command_watchdog']) == [
         'heartbeat:=collision_guard/heartbeat', 'cmd_vel:=/cmd_vel']
     assert in_namespace(got['command_watchdog'], 'robot')
     for name, cameras in (('vjepa_node', 'cameras'), ('collision_guard', 'sources'),
-                          ('twist_planner', 'sources')):
+                          ('local_planner', 'sources')):
         assert parameters_of(got[name])[cameras] == ['front']
 
 
@@ -363,7 +363,7 @@ STARTS = {   # launch file: arguments, and what the log then says
     'demo.launch.py': ((), ('[vjepa_node]: active', '[camera_source]: playing')),
     'guarded.launch.py': (('planner:=true', 'namespace:=robot'), (
         '[robot.vjepa_node]: active', '[robot.collision_guard]: active',
-        '[robot.twist_planner]: active')),
+        '[robot.local_planner]: active')),
     # Its weights are not part of the package: it says so, and stays.
     'planner.launch.py': ((), ('set `weights` to', "autostart ended in state 'unconfigured'")),
 }

@@ -55,7 +55,7 @@ def driving(ros: Session) -> Every:
 
 
 def start(ros: Session, stack: ExitStack, number: int, last: bool) -> NodeProcess:
-    """A guard; the last node is a twist_planner."""
+    """A guard; the last node is a local_planner."""
     module, params = (PLANNER, {**LONG, 'autostart': True, 'on_fault': 'pass'}) if last else (
         GUARD, {**QUICK, **LONG})
     return stack.enter_context(ros.spawn(module, params, {

@@ -17,23 +17,23 @@ from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level
-from vjepa_ros.planning import twist_config
+from vjepa_ros.planning import local_config
 from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP
+from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.planning.search import PUBLISHED_SEARCH
-from vjepa_ros.planning.twist_config import TwistConfig
 from vjepa_ros.planning.world_model import WorldConfig
 from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.common import parameter
+from vjepa_ros.ros.local_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.ros.sim.parameters import ROBOT, SOURCE
-from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.runtime.engine import EngineConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = {row.name: row for row in PERCEPTION.rows}
-SCHEMAS = {'vjepa_node': PERCEPTION, 'collision_guard': GUARD, 'twist_planner': TWIST,
+SCHEMAS = {'vjepa_node': PERCEPTION, 'collision_guard': GUARD, 'local_planner': TWIST,
            'action_planner': ACTION, 'camera_source': SOURCE, 'simulated_robot': ROBOT}
 ALL = [pytest.param(row, id=f'{node}-{row.name}') for node, schema in SCHEMAS.items()
        for row in (*schema.rows, *schema.rows_of('NAME'))]
@@ -69,9 +69,9 @@ def test_the_defaults_are_those_of_the_modules_that_use_them():
     assert config.track.horizontal_fov == pytest.approx(TrackConfig().horizontal_fov)
     assert GUARD.read(defaults(GUARD, 'camera')).settings == GuardSettings()
     twist = TWIST.read(defaults(TWIST, 'camera'))
-    assert twist.twist == TwistConfig()
+    assert twist.twist == LocalConfig()
     assert twist.watch == replace(GuardSettings(), slow_on=())
-    assert twist.mounts == {'camera': twist_config.Mount()}
+    assert twist.mounts == {'camera': local_config.Mount()}
     planner = ACTION.read(defaults(ACTION))
     assert (planner.search, planner.gap, planner.world) == (
         PUBLISHED_SEARCH, USUAL_GAP, WorldConfig())
@@ -79,7 +79,7 @@ def test_the_defaults_are_those_of_the_modules_that_use_them():
 
 
 @pytest.mark.parametrize(('schema', 'config', 'part'), [
-    (GUARD, GuardSettings, 'settings'), (TWIST, TwistConfig, 'twist'),
+    (GUARD, GuardSettings, 'settings'), (TWIST, LocalConfig, 'twist'),
     (PERCEPTION, Settings, 'settings')], ids=['guard', 'twist', 'perception'])
 def test_each_parameter_reaches_its_own_setting(schema, config, part):
     values = defaults(schema, 'camera')
@@ -110,7 +110,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     assert {name: getattr(twist, name) for name in given} == given
     assert twist.stamped and twist.watch.source_timeout == 0.9
     assert twist.sources[0].topic == 'eyes/front'
-    assert twist.mounts['camera'] == twist_config.Mount(1.0, 2.0, 3.0, 4.0)
+    assert twist.mounts['camera'] == local_config.Mount(1.0, 2.0, 3.0, 4.0)
 
 
 def test_values_reach_the_action_planner():

@@ -27,9 +27,9 @@ from vjepa_ros.ros.common.parameter import (
     Param,
     Schema,
 )
+from vjepa_ros.ros.local_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.ros.sim.parameters import SOURCE
-from vjepa_ros.ros.twist_planner.parameters import SCHEMA as TWIST
 
 WIDTH, COLUMN = 99, 36       # of the file, and where comments begin
 INDENT = '    '
@@ -49,8 +49,8 @@ All parameters of collision_guard, between controller and base; docs/guard.md ex
 It reads cmd_vel_in and publishes cmd_vel_out: remap both (launch arguments do).
 With a second camera, sources: [camera, rear], there is also rear.direction: backward.
 """),
-    'twist_planner.yaml': (TWIST, """\
-All parameters of twist_planner, between controller and collision_guard; see docs/planning.md.
+    'local_planner.yaml': (TWIST, """\
+All parameters of local_planner, between controller and collision_guard; see docs/planning.md.
   ros2 launch vjepa_ros guarded.launch.py planner:=true planner_params_file:=/path/to/mine.yaml
 It reads cmd_vel_in and publishes cmd_vel_out; cmd_vel_sent is what the guard sends to the base.
 Remap all three (the launch file does). It plans and does not guard: a guard belongs behind it.
@@ -69,7 +69,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
     'docs/parameters.md': {
         'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
         'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
-        'twist_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
+        'local_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
         'action_planner': ACTION.rows,
         'command_watchdog': WATCHDOG.rows,
         'camera_source': SOURCE.rows,

@@ -6,7 +6,7 @@ The world model has random weights; speed does not depend on them. plan: from th
 to the actions, with the goal encoded beforehand and without the test against noise, as in the
 published figures. gap: that test. floor: only the matrix products and attention of the search, on
 random data. On CUDA, times are taken between events of the device. With --base: the predictor of
-twists, see `base_plan`.
+twists, see `base_plan`; with --local: local_planner, see `local_plan`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.cli.benchmark import base_plan, clock
+from vjepa_ros.cli.benchmark import base_plan, clock, local_plan
 from vjepa_ros.cli.benchmark.baselines import BACKENDS, PlanFloor, attention, floor_dtype
 from vjepa_ros.cli.benchmark.clock import device_ms, statistics
 from vjepa_ros.cli.console import steps, whole
@@ -97,6 +97,8 @@ class Bench:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
+    parser.add_argument('--local', action='store_true', help='a plan of local_planner with '
+                        '--samples sampled sequences (default: 64)')
     parser.add_argument('--base', action='store_true', help='a plan of a base, by the predictor '
                         'of twists: --samples plans (default: 64) of --steps steps (default: 6)')
     parser.add_argument('--model-size', choices=tuple(VARIANTS),
@@ -128,11 +130,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the program for values that the planner refuses; fill in defaults."""
-    usual = ('tiny', 192, 64, 6) if args.base else ('giant', 256, 400, 2)
+    usual = ('tiny', 192, 64, 6) if args.base or args.local else (
+        'giant', 256, 400, 2)
     for name, value in zip(('model_size', 'image_size', 'samples', 'steps'), usual, strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)
     try:
+        if args.local:
+            return
         if args.base:
             base_plan.check(args.image_size, (args.samples, args.steps))
             return
@@ -166,6 +171,8 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     DeviceError, SessionError, ValueError
         When the world model does not load.
     """
+    if args.local:
+        return local_plan.measure(args.samples, args.runs)
     if args.base:
         return base_plan.measure(args.model_size, args.image_size, (args.samples, args.steps),
                                  args.runs, (args.device, args.precision))
@@ -211,6 +218,8 @@ def _configuration(config: WorldConfig, search: SearchConfig, world: WorldModel
 
 def make_table(result: Mapping[str, Any]) -> Table:
     """Return the figures as a table."""
+    if 'local_ms' in result:
+        return local_plan.make_table(result)
     if 'see_ms' in result:
         return base_plan.make_table(result)
     c = result['configuration']

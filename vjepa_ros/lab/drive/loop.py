@@ -24,8 +24,8 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.planning.twist_config import Mount, Twist, TwistConfig
-from vjepa_ros.planning.twist_planner import TwistPlanner
+from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
+from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.runtime.engine import Engine
 
 # What assessments need; images of change are for people.
@@ -107,7 +107,7 @@ class LoopConfig:
     """
 
     guard: GuardSettings = field(default_factory=GuardSettings)
-    twist: TwistConfig = field(default_factory=TwistConfig)
+    twist: LocalConfig = field(default_factory=LocalConfig)
     latency: int = 1
     odometry: bool = True
     width: int = 384
@@ -185,7 +185,7 @@ class Outcome:
 class _Control:
     """Guard, and perhaps planner, between controller and base of one robot."""
 
-    def __init__(self, loop: LoopConfig, planner: TwistPlanner | None, optics: Optics) -> None:
+    def __init__(self, loop: LoopConfig, planner: LocalPlanner | None, optics: Optics) -> None:
         self._guard = VelocityGuard(loop.guard, {CAMERA: 0.0})
         self._planner = planner
         self._optics, self._odometry = optics, loop.odometry
@@ -195,7 +195,7 @@ class _Control:
         self.state, self.reason = 'free', ''
 
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
-            now_s: float, dt: float) -> tuple[float, float]:
+            now_s: float, dt: float, goal: complex | None = None) -> tuple[float, float]:
         """Return speed [m/s] and turn rate [rad/s] for the base.
 
         Parameters
@@ -206,6 +206,9 @@ class _Control:
             Speed and turn rate that the controller wants, and those of the robot.
         now_s, dt
             Time, and time since the last call [s].
+        goal
+            Where a planner drives to, ahead + 1j left of the robot [m]; None: it follows what the
+            controller wants.
         """
         speed, turn = wanted
         known = own if self._odometry else self._sent
@@ -217,7 +220,8 @@ class _Control:
         if len(self._results) > self._latency:
             self._observe(self._results.pop(0), now_s, self._latency * dt)
         if self._planner is not None:
-            plan = self._planner.choose(Twist(speed, 0.0, turn))
+            plan = (self._planner.choose(Twist(speed, 0.0, turn)) if goal is None
+                    else self._planner.pursue(goal))
             speed, turn = plan.twist.vx, plan.twist.omega
         self._guard.command(Motion(speed, 0.0, turn), now_s)
         decision = self._guard.decide(now_s)
@@ -309,12 +313,12 @@ class Loop:
             planner = self._planner(episode) if mode == 'with_planner' else None
             self._controls.append(_Control(self._loop, planner, Optics(*lens, assumed=False)))
 
-    def _planner(self, episode: Episode) -> TwistPlanner:
+    def _planner(self, episode: Episode) -> LocalPlanner:
         robot = self.config.robot
-        config = replace(self._loop.twist, half_width=robot.half_width, height=robot.height,
-                         length=robot.length, clearance=robot.clearance,
-                         max_turn=self.config.drive.turn)
-        return TwistPlanner(config, {
+        config = replace(self._loop.twist, cruise=episode.route.cruise,
+                         half_width=robot.half_width, height=robot.height, length=robot.length,
+                         clearance=robot.clearance, max_turn=self.config.drive.turn)
+        return LocalPlanner(config, {
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
 
     def run(self) -> list[Outcome]:
@@ -377,7 +381,10 @@ class Loop:
         begun = time.perf_counter()
         if self._controls:
             control = self._controls[number]
-            sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate)
+            # Where getting there is the task, the planner knows the goal.
+            goal = None if now < 0 or math.isnan(episode.shortest) else _seen_from(
+                place, yaw, episode.route.points[-1])
+            sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate, goal)
             state, reason = control.state, control.reason
         elif surfaces is not None:
             plan = self._oracles[number].act(surfaces, place, yaw, episode.camera_height, now)
@@ -407,3 +414,9 @@ class Loop:
                        shortest=episode.shortest,
                        plan_ms=1e3 * float(np.mean(self._plans_s[number] or math.nan)),
                        moments=tuple(self._recorder.moments.get(episode.number, ())))
+
+
+def _seen_from(place: np.ndarray, yaw: float, goal: np.ndarray) -> complex:
+    """Return a goal (2,) as seen from a robot: ahead + 1j left [m]."""
+    away, ahead = goal - place, np.array((math.sin(yaw), math.cos(yaw)))
+    return complex(away @ ahead, away @ np.array((-ahead[1], ahead[0])))

@@ -17,8 +17,8 @@ import cv2
 import numpy as np
 
 from vjepa_ros.lab.world.episodes.robot import Drive, Route
-from vjepa_ros.lab.world.episodes.ways import Grid
 from vjepa_ros.lab.world.rendering.truth import Robot
+from vjepa_ros.planning.ways import Grid
 
 DEPTH_PX = 128           # width of the depth pictures
 _AROUND_M = 6.0          # the map reaches so far beyond start and goal

@@ -35,7 +35,7 @@ _TICK_S = 0.1
 _REAL_TIME = 0.95         # share of real time that counts as real time
 _WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive.loop`
 NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
-PLANNER, PLANNED = 'twist_planner', 'cmd_vel_planned'
+PLANNER, PLANNED = 'local_planner', 'cmd_vel_planned'
 
 
 @dataclass
@@ -153,7 +153,7 @@ class RosRun:
                 words += ['-r', f'cmd_vel_in:={PLANNED}']
             mine.append(children.start('guard', 'vjepa_ros.ros.collision_guard', words))
         if planned:
-            mine.append(children.start('planner', 'vjepa_ros.ros.twist_planner', [
+            mine.append(children.start('planner', 'vjepa_ros.ros.local_planner', [
                 *ros_arguments(PLANNER, {
                     **self._time, 'autostart': True,
                     'speed_from': 'odometry' if self.told_speed else 'sent',

@@ -16,7 +16,7 @@ from typing import Any
 from vjepa_ros.ros.common.parameter import Rows
 
 # Where the other nodes declare theirs.
-SCHEMAS = ('collision_guard.parameters:SCHEMA', 'twist_planner.parameters:SCHEMA',
+SCHEMAS = ('collision_guard.parameters:SCHEMA', 'local_planner.parameters:SCHEMA',
            'sim.parameters:SOURCE', 'sim.parameters:ROBOT',
            'perception_node.parameters:SCHEMA', 'action_planner.parameters:SCHEMA')
 # ROS declares them itself, some of them later.

@@ -214,7 +214,9 @@ class SimulatedRobot(Served, Node):
             self._odometry.publish(self._odom(Odometry, stamp))
         wanted = (0.0, 0.0)
         if world.time_s >= 0:
-            wanted = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
+            speed, turn = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
+            most = world.config.drive
+            wanted = min(speed, most.speed), min(max(turn, -most.turn), most.turn)
         command = Twist()
         command.linear.x, command.angular.z = float(wanted[0]), float(wanted[1])
         self._controller.publish(command)

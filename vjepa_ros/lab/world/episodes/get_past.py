@@ -37,12 +37,12 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     in_the_way,
     standing,
 )
-from vjepa_ros.lab.world.episodes.ways import LONGER, Grid
 from vjepa_ros.lab.world.episodes.world import WAIT_M, WAIT_S
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
+from vjepa_ros.planning.ways import LONGER, Grid
 
 # What is in the way; an episode's number chooses, so that all are equally frequent.
 SCENARIOS = ('beside', 'doorway', 'slalom', 'dead_end', 'cross', 'approach', 'leader')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The twist_planner over real DDS, with fields, commands and speeds made by hand."""
+"""The local_planner over real DDS, with fields, commands and speeds made by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from geometry_msgs.msg import Twist
+from geometry_msgs.msg import Point, PoseStamped, Twist
 from guard_rig import (
     GUARD,
     PLANNER,
@@ -40,7 +40,7 @@ from vjepa_ros.ros.planner_read import records
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
-NAME = '/twist_planner'
+NAME = '/local_planner'
 FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
 
 
@@ -55,6 +55,11 @@ class Rig(CommandRig):
                                     for topic in ('assessment', 'looming_field'))
                         for name in cameras}
         self.base = make(self.kind, 'cmd_vel_sent', RELIABLE)
+        messages = pytest.importorskip('nav_msgs.msg')
+        self.kinds = {'goal': PoseStamped, 'path': messages.Path, 'odom': messages.Odometry}
+        self.courses = {what: make(self.kinds[what], topic, RELIABLE)
+                        for what, topic in (('goal', 'goal_pose'), ('path', 'path'))}
+        self.odometry = make(self.kinds['odom'], 'odom', RELIABLE)
         self.candidates: list[PointCloud2] = []
         ros.node.create_subscription(PointCloud2, f'{NAME}/candidates', self.candidates.append, 10)
         self.again()
@@ -63,6 +68,7 @@ class Rig(CommandRig):
         """A robot that drives ahead over free ground."""
         self.boxes, self.level, self.flags, self.speed = FREE, Level.WARNING, Quality(0), 1.0
         self.looking, self.measuring, self.age_ns, self.probability = True, True, 0, 0.0
+        self.place: tuple[float, float] | None = (0.0, 0.0)
 
     def look(self) -> None:
         stamp = now_ns() - self.age_ns
@@ -80,6 +86,31 @@ class Rig(CommandRig):
     @contextmanager
     def driving(self, *motion: float) -> Iterator[None]:
         with super().driving(*motion, also=lambda: self.send(self.base, self.speed)):
+            yield
+
+    def locate(self) -> None:
+        """Say where the robot is; it heads along y."""
+        if self.place is not None:
+            msg = self.kinds['odom']()
+            msg.header.frame_id = 'odom'
+            msg.pose.pose.position.x, msg.pose.pose.position.y = self.place
+            msg.pose.pose.orientation.z = msg.pose.pose.orientation.w = math.sqrt(0.5)
+            self.odometry.publish(msg)
+
+    def go_to(self, what: str, *points: tuple[float, float], frame: str = 'odom') -> None:
+        msgs = [PoseStamped() for _ in points]
+        for msg, (x, y) in zip(msgs, points, strict=True):
+            msg.header.frame_id, msg.pose.position = frame, Point(x=x, y=y)
+        path = self.kinds['path'](poses=msgs)
+        path.header.frame_id = frame
+        self.courses[what].publish(msgs[0] if what == 'goal' else path)
+
+    @contextmanager
+    def afoot(self) -> Iterator[None]:
+        """A robot without a command that knows where it is."""
+        with Every(0.05, self.look), Every(0.05, self.locate), \
+                Every(0.05, lambda: self.send(self.base, self.speed)):
+            self.ros.spin_for(0.7)                  # what was commanded before has ended
             yield
 
     def wait_for_turn(self) -> None:
@@ -199,6 +230,72 @@ def test_parameters_are_checked_and_act_at_once(rig):
         rig.set(accepted=1.0)                   # and now anything
         rig.wait_for_speed(1.0)
     rig.set(turns=[-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0], accepted=0.3)
+
+
+def test_it_drives_to_a_goal_around_an_obstacle_and_arrives(rig):
+    with rig.afoot():
+        rig.go_to('goal', (0.0, 4.0))
+        rig.wait_for_motion(lambda twist: twist.linear.x > 0.2 and abs(twist.angular.z) < 0.6)
+        assert '4.0 m left' in rig.wait_for_state('driving').message
+        rig.boxes = LEFT
+        rig.wait_for_turn()
+        rig.place = (0.0, 3.9)
+        rig.wait_for_state('arrived')
+        rig.wait(lambda: rig.twist.linear.x == 0)
+        before = len(rig.out)
+        rig.ros.spin_for(0.3)
+        assert len(rig.out) == before               # one zero, then silence
+
+
+def test_it_follows_the_local_part_of_a_path(rig):
+    with rig.afoot():
+        rig.go_to('path', (0.0, 0.0), (-3.0, 1.0), (20.0, 1.0))
+        rig.wait_for_motion(lambda twist: twist.angular.z > 0)      # not yet for its end
+        assert values_of(rig.wait_for_state('driving'))['course'] == 'active'
+
+
+@pytest.mark.parametrize(('what', 'points', 'frame', 'words'), [
+    ('goal', [(0.0, -3.0)], 'odom', 'behind'), ('goal', [(math.nan, 1.0)], 'odom', 'not a number'),
+    ('goal', [(0.0, 3.0)], 'moon', "'moon'"), ('goal', [(0.0, 3.0)], '', 'frame_id'),
+    ('path', [(0.0, 3.0)], 'odom', '1 points'), ('path', [], 'odom', '0 points'),
+    ('path', [(0.0, 1.0), (math.inf, 2.0)], 'odom', 'not a number')], ids=str)
+def test_goals_that_cannot_be_followed_are_refused_and_nothing_ends(rig, what, points, frame,
+                                                                    words):
+    with rig.afoot():
+        rig.go_to('goal', (0.0, 4.0))
+        rig.wait_for_motion(lambda twist: twist.linear.x > 0)
+        rig.go_to(what, *points, frame=frame)
+        status = rig.wait_for_state('refused')
+        assert words in status.message and status.level == DiagnosticStatus.WARN
+        rig.wait(lambda: rig.twist.linear.x == 0)                   # nor the goal before
+        with rig.driving(0.8):
+            rig.wait_for_speed(0.8)                                 # a command still passes
+            assert values_of(rig.wait_for_state('free'))['course'].startswith('refused')
+
+
+def test_a_goal_ends_with_a_command_and_waits_for_odometry(rig):
+    with rig.afoot():
+        rig.go_to('goal', (0.0, 4.0))
+        rig.wait_for_motion(lambda twist: twist.linear.x > 0)
+        rig.place = None
+        assert 'no pose' in rig.wait_for_state('fault: pose').message
+        rig.wait_for_speed(0.0)
+        rig.place = (0.0, 0.5)
+        rig.wait_for_motion(lambda twist: twist.linear.x > 0)
+        rig.command(0.1)
+        rig.wait(lambda: values_of(rig.status)['course'] == 'ended by a command')
+        rig.place = None
+        rig.ros.spin_for(0.7)
+        rig.go_to('goal', (0.0, 4.0))
+        assert 'no pose' in rig.wait_for_state('refused').message
+
+
+@pytest.mark.parametrize(('motion', 'words'), [
+    ((5.0, 0.0), 'max_speed'), ((1.0, 3.0), 'max_turn')])
+def test_a_command_beyond_the_robot_is_refused(rig, motion, words):
+    with rig.driving(*motion):
+        rig.wait_for_motion(lambda twist: not twist.linear.x and not twist.angular.z)
+        assert words in rig.wait_for_state('fault: command', None).message
 
 
 def test_two_cameras_and_stamped_commands():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Inputs and results of `TwistPlanner`: twists, the robot, its cameras, and plans."""
+"""Inputs and results of `LocalPlanner`: twists, the robot, its cameras, and plans."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class TwistConfig:
+class LocalConfig:
     """The robot, and how it chooses.
 
     Attributes
@@ -69,8 +69,14 @@ class TwistConfig:
         Candidate speeds as fractions of the commanded one; must contain 0.
     turns
         Candidate turn rates, added to the commanded one [rad/s]; must contain 0.
-    max_turn
-        Largest candidate turn rate [rad/s].
+    max_turn, max_speed
+        Greatest turn rate [rad/s] and speed [m/s] of the robot.
+    cruise, backing
+        Speed on the way to a goal, and greatest speed back there [m/s].
+    tolerance
+        Distance from the goal at which the robot has arrived [m].
+    samples
+        Number of sampled sequences.
     horizon_s
         Time over which twists are rolled forward [s].
     reaction_s
@@ -102,19 +108,25 @@ class TwistConfig:
     speeds: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
     turns: tuple[float, ...] = (-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0)
     max_turn: float = 1.2
-    horizon_s: float = 3.0
+    max_speed: float = 2.0
+    cruise: float = 0.5
+    backing: float = 0.3
+    tolerance: float = 0.3
+    samples: int = 128
+    horizon_s: float = 2.4
     reaction_s: float = 1.4
     accepted: float = 0.3
-    memory_s: float = 3.0
-    window_s: float = 0.4
-    least_speed: float = 0.3
+    memory_s: float = 20.0
+    window_s: float = 0.25
+    least_speed: float = 0.2
     reach: float = 6.0
     evidence: float = 2.5
 
     def __post_init__(self) -> None:
         _check_finite(self)
         for name in ('half_width', 'height', 'length', 'horizon_s', 'reaction_s', 'memory_s',
-                     'window_s', 'least_speed', 'reach', 'evidence', 'max_turn'):
+                     'window_s', 'least_speed', 'reach', 'evidence', 'max_turn', 'max_speed',
+                     'cruise', 'tolerance'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
         if not all(0 <= part <= 1 for part in self.speeds):
@@ -127,14 +139,14 @@ class TwistConfig:
                                  f'({why}); add it')
 
 
-# One candidate; see `TwistPlan.candidates`.
+# One candidate; see `LocalPlan.candidates`.
 CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '<f4'),
                       ('risk', '<f4'), ('time_to_contact', '<f4'), ('rank', '<u2'),
                       ('accepted', 'u1'), ('reserved', 'u1')])
 
 
 @dataclass(frozen=True)
-class TwistPlan:
+class LocalPlan:
     """The chosen twist, and the candidates.
 
     Attributes
@@ -162,6 +174,7 @@ class TwistPlan:
     points: int
     covered: bool
     unmeasured: str
+    twists: np.ndarray = field(default_factory=lambda: np.empty((0, 3)))
 
     @property
     def measured(self) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The twist planner: what it chooses, and what it sends where nothing can be judged."""
+"""The local planner: what it chooses, and what it sends where nothing can be judged."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 from vjepa_ros.perception.assessment import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.planning.twist_config import Mount, Twist, TwistConfig, TwistPlan
-from vjepa_ros.planning.twist_planner import TwistPlanner, time_to_contact
-from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
-from vjepa_ros.ros.twist_planner.parameters import SCHEMA, make_config, source_rows
+from vjepa_ros.planning.course import Course, Pose
+from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Mount, Twist
+from vjepa_ros.planning.local_planner import LocalPlanner
+from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
+from vjepa_ros.ros.local_planner.parameters import SCHEMA, make_config, source_rows
 
 
-def look(planner: TwistPlanner, speed: float, boxes: list[tuple[float, float, float]],
+def look(planner: LocalPlanner, speed: float, boxes: list[tuple[float, float, float]],
          level: Level = Level.WARNING, age_s: float = 0.0, camera: str = 'camera') -> None:
     """Let a camera see boxes that it goes towards at a speed."""
     result = seen(field(speed, boxes), level)
     planner.see(camera, LoomingCells.of(result, OPTICS), result.assessment, age_s)
 
 
-def drive(planner: TwistPlanner, vx: float, seconds: float = 1.0, omega: float = 0.0) -> None:
+def drive(planner: LocalPlanner, vx: float, seconds: float = 1.0, omega: float = 0.0) -> None:
     """Let the robot move."""
     for _ in range(round(seconds / 0.1)):
         planner.move(Twist(vx, 0.0, omega), 0.1)
 
 
-def driving(config: TwistConfig | None = None, **more: object) -> TwistPlanner:
+def driving(config: LocalConfig | None = None, **more: object) -> LocalPlanner:
     """A planner of a robot that has driven ahead at 1 m/s."""
-    planner = TwistPlanner(config or TwistConfig(), **more)
+    planner = LocalPlanner(config or LocalConfig(), **more)
     drive(planner, 1.0)
     return planner
 
 
 def plan(boxes: list[tuple[float, float, float]], speed: float = 1.0, turn: float = 0.0,
-         level: Level = Level.WARNING) -> TwistPlan:
+         level: Level = Level.WARNING) -> LocalPlan:
     planner = driving()
     look(planner, 1.0, boxes, level)
     return planner.choose(Twist(speed, 0.0, turn))
 
 
-def straight_on(chosen: TwistPlan) -> np.ndarray:
+def straight_on(chosen: LocalPlan) -> np.ndarray:
     """What is known of the command itself."""
     return chosen.candidates[0]
 
@@ -67,18 +68,17 @@ def test_it_goes_round_a_box_on_the_free_side():
     assert table['rank'][fine].max() < table['rank'][~fine].min()
 
 
-def test_it_slows_down_before_a_wall_and_for_no_doubtful_contact():
+def test_it_slows_down_before_a_wall():
     free = plan([])
     assert free.twist == (1.0, 0.0, 0.0) and free.risk < 0.1
     assert free.covered and free.measured
     assert plan([(-3.0, 3.0, 0.6)]).twist.vx < 0.6
     for far in (0.1, 0.5):                                # closer than the outline
         assert plan([(-0.4, 0.4, far)], level=Level.DANGER).twist.vx == 0.0
-    assert plan([(-0.2, 0.2, 1.5)], level=Level.CAUTION).twist.vx == 1.0
 
 
 def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
-    planner, ahead = driving(), Twist(0.8)
+    planner, ahead = driving(LocalConfig(memory_s=3.0)), Twist(0.8)
     look(planner, 1.0, [(-0.3, 0.3, 1.0)])
     for _ in range(10):
         planner.move(Twist(), 0.1)
@@ -89,8 +89,8 @@ def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
     drive(planner, 0.0, 10.0)
     chosen = planner.choose(ahead)                    # it has forgotten, and reports that
     assert chosen.points == 0 and 'nothing for 3 s' in chosen.unmeasured
-    drive(planner, 0.2)
-    look(planner, 0.2, [(-0.4, 0.4, 1.0)])            # too slow to measure
+    drive(planner, 0.1)
+    look(planner, 0.1, [(-0.4, 0.4, 1.0)])            # too slow to measure
     assert planner.choose(ahead).points == 0
 
 
@@ -125,25 +125,26 @@ def test_where_looming_was_not_measured_the_way_is_not(flag):
 @pytest.mark.parametrize('age', [0.0, 0.7])
 def test_the_way_since_the_picture_counts(age):
     """A box that was 2 m ahead when the picture was taken is nearer by what was driven since."""
-    planner = driving(TwistConfig(window_s=0.1))
+    planner = driving(LocalConfig(window_s=0.1))
     drive(planner, 1.0, age)
     look(planner, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
     time = straight_on(planner.choose(Twist(1.0)))['time_to_contact']
     # 0.3 m from the camera back to the middle, less half a length and the margin.
     assert time == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
-    others = driving(TwistConfig(window_s=0.1))
+    others = driving(LocalConfig(window_s=0.1))
     drive(others, 1.0, age, 1.0)                      # the same, but it has turned to the left
     look(others, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
-    middle = np.concatenate((others._points, others._cameras['camera'].points))[:, 1].mean()
+    memory = others.memory
+    middle = Pose(memory.place, memory.yaw).seen(memory.points()[:, :2] @ (1, 1j)).imag.mean()
     assert middle == pytest.approx(-2.3 * math.sin(age) + 0.5 * age ** 2, abs=0.2)
 
 
 def test_what_was_measured_while_braking_is_not_kept():
     planner = driving()
-    drive(planner, 0.4, 0.2)
-    look(planner, 0.7, [(-0.4, 0.4, 1.2)], Level.DANGER)
+    drive(planner, 0.2, 0.2)
+    look(planner, 0.4, [(-0.4, 0.4, 1.2)], Level.DANGER)
     assert planner.choose(Twist(1.0)).points > 0            # it counts
-    look(planner, 0.7, [], Level.DANGER)
+    look(planner, 0.4, [], Level.DANGER)
     assert planner.choose(Twist(1.0)).points == 0           # until the next picture
 
 
@@ -169,7 +170,7 @@ def test_what_going_ahead_would_meet_counts_for_a_robot_that_stands(speed, count
 
 def test_cameras_look_where_they_are_mounted():
     cameras = {'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)}
-    planner = TwistPlanner(cameras=cameras)
+    planner = LocalPlanner(cameras=cameras)
     drive(planner, -1.0)
     look(planner, 1.0, [(-0.4, 0.4, 1.0)], camera='rear')
     back, ahead = planner.choose(Twist(-1.0)), planner.choose(Twist(1.0))
@@ -200,14 +201,85 @@ def test_somebody_who_crosses_goes_on():
 
 
 @pytest.mark.parametrize(('length', 'margin', 'speed'), [
-    (0.3, 0.05, 2.5), (0.01, 0.0, 5.0)])
+    (0.3, 0.05, 2.0), (0.1, 0.0, 1.0)])
 def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
-    can = replace(TwistConfig(), length=length, margin=margin)
-    for away in np.arange(0.5, speed * can.horizon_s - 0.5, 0.1):
-        wall = np.zeros((40, 6))
-        wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 1.0
-        time = time_to_contact(np.array([[speed, 0.0, 0.0]]), wall, can)[0]
+    can = LocalConfig(length=length, margin=margin, max_speed=speed)
+    for away in np.arange(0.5, min(can.reach, speed * can.horizon_s) - 0.5, 0.1):
+        planner, wall = LocalPlanner(can), np.zeros((40, 6))
+        wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 3.0
+        planner.memory.keep(wall)
+        time = straight_on(planner.choose(Twist(speed)))['time_to_contact']
         assert time <= away / speed + 0.2
+
+
+def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:
+    """Let the planner remember walls between points (ahead + 1j left)."""
+    for begin, end in lines:
+        at = begin + (end - begin) * np.linspace(0, 1, 1 + round(abs(end - begin) / 0.1))
+        points = np.zeros((len(at), 6))
+        points[:, 0], points[:, 1], points[:, 4] = at.real, at.imag, 3.0
+        planner.memory.keep(points)
+
+
+def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = False) -> complex:
+    """Let the robot do what the planner says, or stand still; return the goal as seen then."""
+    memory, begin = planner.memory, planner.memory.place
+    there = begin + goal * np.exp(1j * memory.yaw)
+    for _ in range(round(seconds / 0.1)):
+        chosen = planner.pursue(Pose(memory.place, memory.yaw).seen(there))
+        planner.move(Twist(0.0, 0.0, chosen.twist.omega) if held and chosen.twist.vx > 0
+                     else chosen.twist, 0.1)
+    return complex(Pose(memory.place, memory.yaw).seen(there))
+
+
+@pytest.mark.parametrize(('lines', 'goal'), [
+    ([], 3 + 0j), ([], 1 + 2j), ([(2 - 1j, 2 + 2j)], 4 + 0j), ([(2 - 4j, 2 + 0.4j),
+     (2 + 1.6j, 2 + 4j)], 4 + 0j)], ids=['ahead', 'aside', 'round a wall', 'through a door'])
+def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
+    walls(planner, *lines)
+    wall = planner.memory.points()[:, :2] @ (1, 1j)
+    nearest = math.inf
+    for _ in range(12):
+        left = travel(planner, goal, 1.0)
+        goal = left
+        away = np.abs(Pose(planner.memory.place, planner.memory.yaw).seen(wall))
+        nearest = min(nearest, away.min(initial=math.inf))
+    assert abs(left) < 0.5 and nearest > 0.3
+
+
+def test_it_backs_out_of_a_dead_end_on_its_own_track():
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
+    drive(planner, 0.5, 4.0)
+    walls(planner, (2.9 - 0.6j, 2.9 + 0.6j), (1.4 - 0.6j, 2.9 - 0.6j), (1.4 + 0.6j, 2.9 + 0.6j))
+    travel(planner, 3 + 0j, 3.0)
+    assert planner.memory.place.real < 1.6 and abs(planner.memory.place.imag) < 0.3
+
+
+def test_what_holds_the_base_is_an_obstacle():
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
+    assert planner.pursue(3 + 0j).twist.vx > 0.5
+    travel(planner, 3 + 0j, 1.0, held=True)
+    assert len(planner.memory.points()) and planner.pursue(3 + 0j).twist.vx < 0.5
+
+
+def test_imagined_contacts_count_like_measured_ones():
+    planner = driving()
+    planner.imagined = lambda twists, durations: np.repeat(
+        twists[..., :1, 2] > -0.3, len(durations), 1).astype(float)      # only the right is free
+    chosen = planner.choose(Twist(1.0))
+    assert chosen.twist.omega < -0.3 and straight_on(chosen)['risk'] == 1.0
+
+
+def test_a_path_is_followed_along_its_corner():
+    course = Course(np.array([0, 2, 2 + 4j, 8 + 4j]), 0.3)
+    assert course.target(Pose(0j, 0.0), 1.5) == pytest.approx(1.5)
+    assert course.target(Pose(1.8 + 0j, 0.0), 2.0) == pytest.approx(0.2 + 1.8j, abs=0.1)
+    assert course.left(Pose(1.8 + 0j, 0.0)) == pytest.approx(10.2, abs=0.1)
+    assert not course.arrived(Pose(7.9 + 4j, 0.0))           # it has not come along the path yet
+    for at in (2 + 1j, 2 + 2.5j, 2 + 4j, 4 + 4j, 6 + 4j, 7.9 + 4j):
+        arrived = course.arrived(Pose(at, 0.0))
+        assert arrived == (at.real > 7)
 
 
 VALUES = {row.name: row.default for row in (*SCHEMA.rows, *source_rows('camera'))}
@@ -221,7 +293,7 @@ class Drive:
     def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
                  **values: object) -> None:
         config = make_config({**VALUES, 'speed_from': 'odometry', **values})
-        self.decider = TwistDecider(config, 0.0)
+        self.decider = LocalDecider(config, 0.0)
         self.now = 0.0
         self.boxes, self.flags = boxes or [], Quality(0)
         self.order = ('assessment', 'field')

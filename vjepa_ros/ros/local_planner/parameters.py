@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Parameters of the twist planner and its configuration (needs no ROS)."""
+"""Parameters of the local planner and its configuration (needs no ROS)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.planning.twist_config import Mount, TwistConfig
+from vjepa_ros.planning.local_config import LocalConfig, Mount
 from vjepa_ros.ros.command.parameters import (
     CLOCK_TOLERANCE,
     COMMAND_TIMEOUT,
@@ -31,7 +31,7 @@ from vjepa_ros.ros.common.parameter import (
 
 SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'
-_choice = partial(setting, TwistConfig)
+_choice = partial(setting, LocalConfig)
 _watch = partial(setting, GuardSettings)
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
@@ -70,14 +70,27 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                 high=10.0, unit='m'),
         _choice('robot.clearance', 'Ground clearance of the robot; lower objects are ignored',
                 low=0.0, high=5.0, unit='m'),
-        _choice('margin', 'Distance to keep on all sides', low=0.0, high=5.0, unit='m'),
+        _choice('margin', 'Distance to keep on all sides; half of it where it is narrow', low=0.0,
+                high=5.0, unit='m'),
+        _choice('max_speed', 'Greatest speed of the robot; faster commands are refused', low=0.01,
+                high=50.0, unit='m/s'),
+        _choice('max_turn', 'Greatest turn rate of the robot; faster commands are refused',
+                low=0.01, high=10.0, unit='rad/s'),
+    ),
+    'Goals and paths': (
+        _choice('cruise', 'Speed on the way to a goal', low=0.05, high=50.0, unit='m/s'),
+        _choice('backing', 'Greatest speed back, where no camera looks; 0: never', low=0.0,
+                high=10.0, unit='m/s'),
+        _choice('tolerance', 'Distance from the goal at which the robot has arrived', low=0.05,
+                high=10.0, unit='m'),
     ),
     'Choice': (
         _choice('speeds', 'Candidate speeds, as fractions of the commanded one; must contain 0',
                 low=0.0, high=1.0),
         _choice('turns', 'Candidate turn rates, added to the commanded one; must contain 0',
                 low=-10.0, high=10.0, unit='rad/s'),
-        _choice('max_turn', 'Largest candidate turn rate', low=0.01, high=10.0, unit='rad/s'),
+        _choice('samples', 'Sampled sequences of twists, besides arcs; 0: arcs alone', low=0,
+                high=4096),
         _choice('horizon', 'Time over which twists are rolled forward', low=0.4, high=20.0,
                 unit='s', sets='horizon_s'),
         _choice('reaction', 'Time to contact at which the risk of a twist is one half', low=0.1,
@@ -115,7 +128,7 @@ def source_rows(name: str) -> tuple[Param, ...]:
 
 
 @dataclass(frozen=True)
-class TwistSource:
+class PlannerSource:
     """A camera: name, prefix of its topics, and pose."""
 
     name: str
@@ -124,7 +137,7 @@ class TwistSource:
 
 
 @dataclass(frozen=True)
-class TwistNodeConfig:
+class LocalNodeConfig:
     """Configuration of the node.
 
     Attributes
@@ -149,11 +162,11 @@ class TwistNodeConfig:
         Rate of decisions without new inputs [Hz].
     """
 
-    twist: TwistConfig
+    twist: LocalConfig
     watch: GuardSettings
     speed_timeout: float
     on_fault: str
-    sources: tuple[TwistSource, ...]
+    sources: tuple[PlannerSource, ...]
     stamped: bool
     speed_from: str
     base_frame: str
@@ -165,9 +178,9 @@ class TwistNodeConfig:
         return {source.name: source.mount for source in self.sources}
 
 
-def make_twist(values: Mapping[str, Any]) -> TwistConfig:
+def make_twist(values: Mapping[str, Any]) -> LocalConfig:
     """Return robot and choice for parameter values; ValueError when inconsistent."""
-    return make(TwistConfig, SCHEMA.rows, values)
+    return make(LocalConfig, SCHEMA.rows, values)
 
 
 def make_watch(values: Mapping[str, Any]) -> GuardSettings:
@@ -175,13 +188,13 @@ def make_watch(values: Mapping[str, Any]) -> GuardSettings:
     return make(GuardSettings, SCHEMA.rows, values, slow_on=())
 
 
-def make_config(values: Mapping[str, Any]) -> TwistNodeConfig:
+def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
     """Return the configuration for parameter values; ValueError when inconsistent."""
-    sources = tuple(TwistSource(
+    sources = tuple(PlannerSource(
         name, (values[f'{name}.topic'] or f'vjepa_node/{name}').rstrip('/'),
         make(Mount, source_rows(name), values))
         for name in values['sources'])
-    return TwistNodeConfig(
+    return LocalNodeConfig(
         make_twist(values), make_watch(values), values['speed_timeout'], values['on_fault'],
         sources, values['message'] == 'twist_stamped', values['speed_from'],
         values['base_frame'], values['rate'])

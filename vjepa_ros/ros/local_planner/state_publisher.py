@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Report the state of the twist planner on ``~/state``, ``/diagnostics`` and in the log."""
+"""Report the state of the local planner on ``~/state``, ``/diagnostics`` and in the log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from vjepa_ros.planning.twist_config import Twist
+from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.lifecycle import ManagedNode
-from vjepa_ros.ros.twist_planner.decision import Choice, TwistDecider
+from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
 
-LEVELS = {'stopped': WARN, 'fault': ERROR}
+LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
 
 
-class TwistStatePublisher(StatePublisher[Choice]):
-    """Reports on a twist planner, see `StatePublisher`.
+class LocalStatePublisher(StatePublisher[Choice]):
+    """Reports on a local planner, see `StatePublisher`.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class TwistStatePublisher(StatePublisher[Choice]):
         Duration of the last decision [ms].
     """
 
-    def __init__(self, node: ManagedNode, decider: Callable[[], TwistDecider | None]) -> None:
+    def __init__(self, node: ManagedNode, decider: Callable[[], LocalDecider | None]) -> None:
         super().__init__(node)
         self._decider = decider
 
@@ -45,13 +45,13 @@ class TwistStatePublisher(StatePublisher[Choice]):
 
     def key(self, decided: Choice) -> tuple[str, ...]:
         """Return the state, and the name of a fault: the part of its reason before numbers."""
-        if decided.state != 'fault':
+        if decided.state not in ('fault', 'refused'):
             return (decided.state,)
         return decided.state, *decided.reason.split(':')[:2]
 
     def warns(self, decided: Choice) -> bool:
         """Return whether a choice is a warning in the log."""
-        return decided.state == 'fault'
+        return decided.state in ('fault', 'refused')
 
     def statuses(self, name: str, label: str, decided: Choice | None, problems: list[str],
                  now_s: float) -> list[DiagnosticStatus]:
@@ -76,12 +76,13 @@ class TwistStatePublisher(StatePublisher[Choice]):
                 'action': choice.state, 'reason': choice.reason or 'none',
                 **_twist('asked', choice.asked), **_twist('sent', choice.twist),
                 'risk': number(math.nan if plan is None else plan.risk),
-                'risk_of_command': number(
-                    float(plan.candidates['risk'][0]) if plan is not None else math.nan),
+                'risk_of_command': number(math.nan if plan is None or choice.asked is None else
+                                          float(plan.candidates['risk'][0])),
                 'points': 0 if plan is None else plan.points,
                 'choice_ms': number(self.took_ms)}
         if decider is not None:
-            values |= {**_twist('speed', decider.motion), 'speed_from': decider.config.speed_from}
+            values |= {**_twist('speed', decider.motion), 'speed_from': decider.config.speed_from,
+                       'course': decider.course_state}
         if problems:
             level, message = ERROR, '; '.join([*problems, message])
         return status(name, level, message, {**values, 'refused': self.refused,
@@ -89,7 +90,7 @@ class TwistStatePublisher(StatePublisher[Choice]):
                                              'callbacks_failed': self.failed})
 
 
-def _source(name: str, decider: TwistDecider, source: str, now_s: float) -> DiagnosticStatus:
+def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> DiagnosticStatus:
     """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}

@@ -1,37 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscriptions of the twist planner besides commands: cameras and the speed."""
+"""Subscriptions of the local planner besides commands: cameras, the speed, goals and paths."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+from geometry_msgs.msg import PoseStamped, TwistStamped
 from geometry_msgs.msg import Twist as TwistMessage
-from geometry_msgs.msg import TwistStamped
 from rclpy.lifecycle import LifecycleNode
 from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
-from vjepa_ros.planning.twist_config import Twist
+from vjepa_ros.planning.course import Pose
+from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.command.topic_checks import CLOUD, full_name, twist_type
-from vjepa_ros.ros.twist_planner.decision import TwistDecider
-from vjepa_ros.ros.twist_planner.parameters import (
+from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.local_planner.decision import LocalDecider
+from vjepa_ros.ros.local_planner.parameters import (
     ODOMETRY,
     OWN,
     SENT,
-    TwistNodeConfig,
-    TwistSource,
+    LocalNodeConfig,
+    PlannerSource,
 )
+
+try:
+    from nav_msgs.msg import Odometry, Path
+except ImportError:      # not part of every small installation of ROS
+    Odometry = Path = None
 
 DEPTH = 5         # queue of a camera
 
 
-class TwistInputs(CommandInputs):
-    """The subscriptions of an active twist planner.
+class LocalInputs(CommandInputs):
+    """The subscriptions of an active local planner.
 
     Parameters
     ----------
@@ -47,13 +57,15 @@ class TwistInputs(CommandInputs):
         Called after a complete picture or a fault of a camera.
     """
 
-    def __init__(self, node: LifecycleNode, config: TwistNodeConfig, decider: TwistDecider,
+    def __init__(self, node: LifecycleNode, config: LocalNodeConfig, decider: LocalDecider,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
         super().__init__(node)
         self._config = config
         self._decider = decider
         self._now_s, self._decide = now_s, decide
         self._sent = ''
+        self._odom_frame = ''
+        self._transforms: Transforms | None = None
 
     def open(self) -> None:
         """Subscribe; after a failure `close` removes what was created."""
@@ -63,19 +75,32 @@ class TwistInputs(CommandInputs):
                                 ('looming_field', self._on_field)):
                 self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
                             DEPTH, reliable=True)
-        if config.speed_from == ODOMETRY:
+        self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
+        # Without nav_msgs there is no pose: goals are refused, commands are followed.
+        if config.speed_from == ODOMETRY or Odometry is not None:
             self.listen(odometry(), 'odom', self._on_odometry)
-        elif config.speed_from == SENT:
+        if Path is not None:
+            self.listen(Path, 'path', self._on_path, reliable=True)
+        if importlib.util.find_spec('tf2_ros') is not None:
+            self._transforms = Transforms(self._node, config.base_frame)
+        if config.speed_from == SENT:
             self._sent = self._node.resolve_topic_name('cmd_vel_sent')
             self.listen(TwistStamped if config.stamped else TwistMessage, 'cmd_vel_sent',
                         self._on_sent)
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        if self._transforms is not None:
+            self._transforms.close()
+            self._transforms = None
+        super().close()
 
     def watch(self) -> None:
         """Check whether something publishes what is sent to the base."""
         if self._sent:
             self._decider.wired = self._node.count_publishers(self._sent) > 0
 
-    def _on_assessment(self, source: TwistSource, msg: PointCloud2) -> None:
+    def _on_assessment(self, source: PlannerSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
@@ -86,7 +111,7 @@ class TwistInputs(CommandInputs):
             if self._decider.assessed(source.name, seen, now, self.age_s(msg)):
                 self._decide()
 
-    def _on_field(self, source: TwistSource, msg: PointCloud2) -> None:
+    def _on_field(self, source: PlannerSource, msg: PointCloud2) -> None:
         try:
             cells = read.looming_field(msg)
         except ValueError as error:                   # of another version
@@ -102,7 +127,51 @@ class TwistInputs(CommandInputs):
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
 
     def _on_odometry(self, msg: Any) -> None:
-        self._moves('odom', msg.twist.twist)
+        try:
+            self._decider.located(_pose(msg.pose.pose), self._now_s())
+            self._odom_frame = msg.header.frame_id
+        except ValueError as error:                   # not finite: ignored
+            self.refuse('odom', error)
+        if self._config.speed_from == ODOMETRY:
+            self._moves('odom', msg.twist.twist)
+
+    def _on_goal(self, msg: PoseStamped) -> None:
+        self._follow('goal', msg.header.frame_id, [msg.pose.position])
+
+    def _on_path(self, msg: Any) -> None:
+        self._follow('path', msg.header.frame_id, [one.pose.position for one in msg.poses])
+
+    def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
+        """Follow a goal or path, or refuse it."""
+        points = [complex(at.x, at.y) for at in positions]
+        try:
+            points = self._in_odom(points, frame_id)
+        except ValueError as error:
+            self._decider.refuse_course(f'{what}: {error}')
+            self.refuse(what, error)
+        else:
+            try:
+                self._decider.follow(points, what, self._now_s())
+            except ValueError as error:
+                self.refuse(what, error)
+        self._decide()
+
+    def _in_odom(self, points: list[complex], frame_id: str) -> list[complex]:
+        """Return points in the frame of the odometry; ValueError when tf cannot tell."""
+        pose, base = self._decider.pose, self._config.base_frame
+        if not frame_id:
+            raise ValueError('it has no frame_id; give it one, such as odom')
+        if pose is None or frame_id == self._odom_frame:
+            return points                             # without a pose it is refused later
+        at = Pose(0j, 0.0)
+        if frame_id != base:
+            if self._transforms is None:
+                raise ValueError(f"its frame '{frame_id}' is neither that of the odometry "
+                                 f"('{self._odom_frame}') nor {base}, and tf2_ros is not "
+                                 'installed to ask tf: install it, or transform it before')
+            (x, y, _), (*_, z, w) = self._transforms.pose(frame_id)
+            at = Pose(complex(x, y), 2 * math.atan2(z, w))
+        return [complex(one) for one in pose.told(at.told(np.array(points, complex)))]
 
     def _moves(self, topic: str, twist: TwistMessage) -> None:
         try:
@@ -112,12 +181,21 @@ class TwistInputs(CommandInputs):
             self.refuse(topic, error)
 
 
+def _pose(pose: Any) -> Pose:
+    """Return a pose on the ground; ValueError for a rotation that is none."""
+    turn = pose.orientation
+    if not turn.x ** 2 + turn.y ** 2 + turn.z ** 2 + turn.w ** 2 > 0.5:
+        raise ValueError(f'its orientation is {turn.x, turn.y, turn.z, turn.w}, which is no '
+                         'rotation')
+    return Pose(complex(pose.position.x, pose.position.y), 2 * math.atan2(turn.z, turn.w))
+
+
 def odometry() -> type:
     """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
     return odometry_message("'speed_from', which is 'odometry',", 'speed_from: sent')
 
 
-def topics(config: TwistNodeConfig) -> dict[str, str]:
+def topics(config: LocalNodeConfig) -> dict[str, str]:
     """Return topics that the planner reads and publishes, with their types."""
     twists = ('cmd_vel_in', 'cmd_vel_out',
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
@@ -126,7 +204,7 @@ def topics(config: TwistNodeConfig) -> dict[str, str]:
                for topic in ('assessment', 'looming_field')}}
 
 
-def changed_behind(node: LifecycleNode, config: TwistNodeConfig) -> list[str]:
+def changed_behind(node: LifecycleNode, config: LocalNodeConfig) -> list[str]:
     """Return nodes that may change the commands of a planner that takes them for its speed."""
     if config.speed_from != OWN:
         return []

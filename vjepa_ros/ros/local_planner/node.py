@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The lifecycle node between controller and guard: sends the safest twist near the command."""
+"""The lifecycle node before the guard: drives near a command, to a goal or along a path."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.guard.types import Motion
-from vjepa_ros.planning.twist_config import Twist
+from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.message_conversion import cloud
-from vjepa_ros.ros.twist_planner import inputs as twist_inputs
-from vjepa_ros.ros.twist_planner.decision import TwistDecider
-from vjepa_ros.ros.twist_planner.inputs import TwistInputs
-from vjepa_ros.ros.twist_planner.parameters import ODOMETRY, OWN, SCHEMA, TwistNodeConfig
-from vjepa_ros.ros.twist_planner.state_publisher import TwistStatePublisher
+from vjepa_ros.ros.local_planner import inputs as twist_inputs
+from vjepa_ros.ros.local_planner.decision import LocalDecider
+from vjepa_ros.ros.local_planner.inputs import LocalInputs
+from vjepa_ros.ros.local_planner.parameters import ODOMETRY, OWN, SCHEMA, LocalNodeConfig
+from vjepa_ros.ros.local_planner.state_publisher import LocalStatePublisher
 
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
 
 
-class TwistPlannerNode(CommandNode[TwistNodeConfig, TwistInputs, TwistStatePublisher]):
-    """Subscribes ``cmd_vel_in``, cameras and the speed; publishes ``cmd_vel_out``.
+class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePublisher]):
+    """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed.
 
-    Also publishes ``~/candidates``, ``~/state`` and ``/diagnostics``.
+    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/state`` and ``/diagnostics``.
 
     Attributes
     ----------
@@ -39,21 +39,21 @@ class TwistPlannerNode(CommandNode[TwistNodeConfig, TwistInputs, TwistStatePubli
 
     FLOOD_S = 0.01           # a choice takes some milliseconds
 
-    def __init__(self, node_name: str = 'twist_planner', **kwargs: Any) -> None:
+    def __init__(self, node_name: str = 'local_planner', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
-        self.decider: TwistDecider | None = None
+        self.decider: LocalDecider | None = None
         self._candidates: Any = None
         self._checked_s = -math.inf
-        self.state_publisher = TwistStatePublisher(self, lambda: self.decider)
+        self.state_publisher = LocalStatePublisher(self, lambda: self.decider)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.begin()
 
-    def prepare(self, config: TwistNodeConfig) -> str:
+    def prepare(self, config: LocalNodeConfig) -> str:
         """Create the decider and the output of candidates."""
         self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
             twist_inputs.odometry()             # fails here rather than on activate
-        self.decider = TwistDecider(config, self.now_s())
+        self.decider = LocalDecider(config, self.now_s())
         self._candidates = self.create_output(PointCloud2, '~/candidates')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
@@ -63,21 +63,21 @@ class TwistPlannerNode(CommandNode[TwistNodeConfig, TwistInputs, TwistStatePubli
     def _drop(self) -> None:
         self.decider = self._candidates = None
 
-    def _configured_decider(self) -> TwistDecider:
+    def _configured_decider(self) -> LocalDecider:
         assert self.decider is not None, 'called between configure and release only'
         return self.decider
 
-    def create_inputs(self, config: TwistNodeConfig) -> TwistInputs:
+    def create_inputs(self, config: LocalNodeConfig) -> LocalInputs:
         """Create the subscriptions to cameras and the speed."""
         decider = self._configured_decider()
         decider.no_command()                    # its zero was sent
-        return TwistInputs(self, config, decider, self.now_s, self.act_unless_flooded)
+        return LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before, even the command."""
         self._configured_decider().reset(now_s)
 
-    def topics(self, config: TwistNodeConfig) -> dict[str, str]:
+    def topics(self, config: LocalNodeConfig) -> dict[str, str]:
         """Return topics and their types."""
         return twist_inputs.topics(config)
 
@@ -87,7 +87,7 @@ class TwistPlannerNode(CommandNode[TwistNodeConfig, TwistInputs, TwistStatePubli
             return []
         return [*super().problems(), *twist_inputs.changed_behind(self, self.config)]
 
-    def apply(self, config: TwistNodeConfig) -> TwistNodeConfig:
+    def apply(self, config: LocalNodeConfig) -> LocalNodeConfig:
         """Apply what may change while the node runs; all else stays."""
         config = replace(self.config or config, twist=config.twist, watch=config.watch,
                          speed_timeout=config.speed_timeout, on_fault=config.on_fault)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Decide what the twist planner sends: the chosen twist, or what applies at a fault.
+"""Decide what the local planner sends: the chosen twist, or what applies at a fault.
 
 This needs no ROS: all inputs are passed in with their time on one clock [s].
 """
@@ -8,24 +8,29 @@ This needs no ROS: all inputs are passed in with their time on one clock [s].
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.twist_config import Twist, TwistPlan
-from vjepa_ros.planning.twist_planner import TwistPlanner
-from vjepa_ros.ros.twist_planner.parameters import (
+from vjepa_ros.planning.course import Course, Pose, course_problem
+from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Twist
+from vjepa_ros.planning.local_planner import LocalPlanner
+from vjepa_ros.ros.local_planner.parameters import (
     ODOMETRY,
     PASS,
     SENT,
     SILENT,
-    TwistNodeConfig,
+    LocalNodeConfig,
 )
 
 NS = 1_000_000_000
+TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
 
 
@@ -40,8 +45,9 @@ class Choice:
     asked
         The command; None without one.
     state
-        'idle' (no command), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
-        (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'.
+        'idle' (nothing to do), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
+        (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'; with a goal
+        or path 'driving', 'waiting', 'arrived' or 'refused'.
     reason
         The reason as text, '' when free or idle.
     plan
@@ -52,7 +58,7 @@ class Choice:
     asked: Twist | None
     state: str
     reason: str = ''
-    plan: TwistPlan | None = None
+    plan: LocalPlan | None = None
 
 
 class _Source:
@@ -78,7 +84,7 @@ class _Source:
         return None
 
 
-class TwistDecider:
+class LocalDecider:
     """Takes commands, pictures and motion, and decides what to send.
 
     Parameters
@@ -94,11 +100,17 @@ class TwistDecider:
         Why the robot must stand whatever the cameras report; '' for no reason.
     wired
         Whether something publishes what is sent to the base.
+    course
+        The goal or path that the robot follows; None without one.
+    course_state
+        The same as text: 'none', 'active', or how the last one ended.
+    pose
+        Of the robot by odometry; None before the first.
     """
 
-    def __init__(self, config: TwistNodeConfig, now_s: float) -> None:
+    def __init__(self, config: LocalNodeConfig, now_s: float) -> None:
         self.config = config
-        self.planner = TwistPlanner(config.twist, config.mounts)
+        self.planner = LocalPlanner(config.twist, config.mounts)
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
@@ -111,12 +123,15 @@ class TwistDecider:
                         for source in self.config.sources}
         self.motion = Twist()
         self._motion_s = -math.inf    # time of it
+        self.pose: Pose | None = None
+        self._pose_s = -math.inf
+        self.drop_course('')
         self.wired = self.config.speed_from != SENT
         self._now_s = now_s
         self._command: Twist | None = None
         self._commanded_s = -math.inf     # so a zero follows what was sent before
 
-    def configure(self, config: TwistNodeConfig) -> None:
+    def configure(self, config: LocalNodeConfig) -> None:
         """Apply parameters that may change while the node runs."""
         self.config = config
         self.planner.config = config.twist
@@ -153,10 +168,66 @@ class TwistDecider:
     def command(self, command: Twist, now_s: float) -> None:
         """Take a command, even one that is not finite."""
         self._command, self._commanded_s, self._ended = command, now_s, False
+        if self.course is not None:
+            self.planner.forget()
+            self.drop_course('ended by a command')
 
     def no_command(self) -> None:
-        """Drop the command without a last zero (the caller has sent it)."""
+        """Drop command, goal and path without a last zero (the caller has sent it)."""
         self._command, self._ended = None, True
+        self.drop_course('')
+
+    def located(self, pose: Pose, now_s: float) -> None:
+        """Take the pose of the robot by odometry.
+
+        Raises
+        ------
+        ValueError
+            When it is not finite.
+        """
+        if not all(map(math.isfinite, (pose.place.real, pose.place.imag, pose.yaw))):
+            raise ValueError(f'the pose is {pose.place} and {pose.yaw} rad, must be finite')
+        self.pose, self._pose_s = pose, now_s
+
+    def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
+        """Take a goal, or a path, in place of the one before.
+
+        Parameters
+        ----------
+        points
+            One, or those of the path, in the frame of the odometry [m].
+        what
+            'goal' or 'path'.
+        now_s
+            Time [s].
+
+        Raises
+        ------
+        ValueError
+            With the remedy, when the robot cannot follow it; then it follows nothing.
+        """
+        twist = self.config.twist
+        problem = self.pose_problem(now_s)
+        if not problem and not self.planner.covering(Twist(1.0)):
+            problem = 'no camera looks ahead, where the robot would drive'
+        if not problem and self.pose is not None:
+            problem = course_problem(points, what, self.pose, twist.reach, twist.tolerance)
+        if problem:
+            self.refuse_course(f'{what}: {problem}')
+            raise ValueError(problem)
+        self.planner.forget()
+        self.course = Course(np.array(points), twist.tolerance)
+        self.course_state, self._refusal, self._ended, self._command = 'active', '', False, None
+
+    def refuse_course(self, problem: str) -> None:
+        """Note why a goal or path cannot be followed; the one before it ends, too."""
+        self.drop_course(f'refused: {problem}')
+        self._refusal = problem
+
+    def drop_course(self, state: str) -> None:
+        """Follow nothing any more; `state` says why."""
+        self.course: Course | None = None
+        self.course_state, self._refusal = state or 'none', ''
 
     def malformed(self, name: str, reason: str) -> None:
         """Note that a message of a camera could not be read."""
@@ -212,33 +283,83 @@ class TwistDecider:
                                     f' for {now_s - self._motion_s:.1f} s')
         return ''
 
+    def pose_problem(self, now_s: float) -> str:
+        """Return why the pose of the robot is unknown; '' when it is known."""
+        age = now_s - self._pose_s
+        if age <= self.config.speed_timeout:
+            return ''
+        return 'no pose on odom' + (f' for {age:.1f} s' if age < math.inf else
+                                    ', which goals and paths need')
+
     def decide(self, now_s: float) -> Choice:
         """Return what to send now."""
         self.advance(now_s)
         asked = self._command
         if asked is None or now_s - self._commanded_s > self.config.watch.command_timeout:
-            ended, self._ended, self._command = self._ended, True, None
-            return Choice(None if ended else Twist(), None, 'idle')
-        if not all(map(math.isfinite, asked)):
-            return Choice(Twist(), asked, 'fault', 'command: it is not a number')
-        if self.hold_reason:
-            return Choice(Twist(), asked, 'fault', self.hold_reason)
+            self._command = None
+            if self.course is not None:
+                return self._pursue(self.course, now_s)
+            ended, self._ended = self._ended, True
+            state = 'refused' if self._refusal else (
+                'arrived' if self.course_state == 'arrived' else 'idle')
+            return Choice(None if ended else Twist(), None, state, self._refusal)
+        problem = command_problem(asked, self.config.twist) or self.hold_reason
+        if problem:
+            return Choice(Twist(), asked, 'fault', problem)
         covering = self.planner.covering(asked)
         if not covering:
             return Choice(asked, asked, 'uncovered' if asked.speed else 'free',
                           'no camera looks there' if asked.speed else '')
+        faults = self._faults(covering, now_s)
+        if faults:
+            sent = {PASS: asked, SILENT: None}.get(self.config.on_fault, Twist(0, 0, asked.omega))
+            return Choice(sent, asked, 'fault', faults)
+        return _choice(asked, self.planner.choose(asked))
+
+    def _faults(self, covering: Sequence[str], now_s: float) -> str:
+        """Return the faults of the speed and of cameras; '' without any."""
         problems = [f'{name}: {": ".join(fault)}' for name in covering
                     if (fault := self.fault(name, now_s))]
         problem = self.speed_problem(now_s)
-        if problem:
-            problems.insert(0, f'speed: {problem}')
-        if problems:
-            sent = {PASS: asked, SILENT: None}.get(self.config.on_fault, Twist(0, 0, asked.omega))
-            return Choice(sent, asked, 'fault', '; '.join(problems))
-        return _choice(asked, self.planner.choose(asked))
+        return '; '.join([f'speed: {problem}', *problems] if problem else problems)
+
+    def _pursue(self, course: Course, now_s: float) -> Choice:
+        """Return what to send on the way to a goal or along a path."""
+        faults = self._faults(self.planner.covering(Twist(1.0)), now_s)
+        problem = self.pose_problem(now_s)
+        faults = '; '.join(filter(None, (f'pose: {problem}' if problem else '', faults)))
+        if self.hold_reason or faults or self.pose is None:
+            sent = None if self.config.on_fault == SILENT and not self.hold_reason else Twist()
+            return Choice(sent, None, 'fault', self.hold_reason or faults)
+        if course.arrived(self.pose):
+            self.drop_course('arrived')
+            self._ended = True
+            return Choice(Twist(), None, 'arrived')
+        plan = self.planner.pursue(course.target(self.pose, self.config.twist.reach))
+        reason = f'{course.left(self.pose):.1f} m left'
+        if not plan.twist.speed:
+            done = 'turns on the spot' if plan.twist.omega else 'nothing else is safe'
+            reason += f', {done} (risk {plan.risk:.2f})'
+        elif plan.twist.vx < 0:
+            reason += ', goes back, where no camera looks'
+        elif not plan.measured:
+            reason += f', the path is not measured: {plan.unmeasured}'
+        return Choice(plan.twist, None, 'driving' if any(plan.twist) else 'waiting', reason, plan)
 
 
-def _choice(asked: Twist, plan: TwistPlan) -> Choice:
+def command_problem(asked: Twist, robot: LocalConfig) -> str:
+    """Return why a command is refused, with the remedy; '' when it is not."""
+    if not all(map(math.isfinite, asked)):
+        return 'command: it is not a number'
+    for name, value, most, unit in (('speed', asked.speed, robot.max_speed, 'm/s'),
+                                    ('turn', abs(asked.omega), robot.max_turn, 'rad/s')):
+        if value > most * (1 + TOLERANCE):
+            return (f'command: its {name} is {value:.2f} {unit}, beyond max_{name} ({most:g}); '
+                    f'send less, or set max_{name} to what the robot can do')
+    return ''
+
+
+def _choice(asked: Twist, plan: LocalPlan) -> Choice:
     """Return the twist of a plan with its state and reason."""
     twist = plan.twist
     if twist == asked:

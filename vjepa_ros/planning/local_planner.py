@@ -1,0 +1,519 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Choose the next twist of a base: near a commanded one, or towards a goal.
+
+Obstacles are what looming has shown (`obstacle_memory`), drawn on a grid around the robot.
+Candidates are sequences of twists: arcs at several speeds, and samples around the best sequence of
+the last time, which the cross-entropy method refines (de Boer et al., "A tutorial on the
+cross-entropy method", 2005). All of a round are rolled forward and judged in one pass:
+
+- *contact*: when the outline of the robot comes closer to an obstacle than half of `margin`, or
+  meets what moves;
+- *progress*: for a command, how near the twists are to it; for a goal, the length of the way that
+  is left. Ways are searched on the grid, and what was never seen counts as free;
+- *imagined risk*, where a predictor is given: the probability of contact that it expects.
+
+The probability of contact by the heads counts for twists like the present one; while the robot
+stands also that of going ahead. The first twist of the best sequence is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import cv2
+import numpy as np
+
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.types import Assessment
+from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount, Twist
+from vjepa_ros.planning.obstacle_memory import CELL_M, STANDSTILL, CameraMemory, ObstacleMemory
+from vjepa_ros.planning.ways import Grid
+
+STEPS = 6                # twists of a sequence
+PARTS = (2, 8)           # moments of a step that are judged: at least, and at most
+ROUNDS = 2               # of samples
+LEAST_SPREAD = 0.02      # of them in a later round [m/s, rad/s]
+ELITES = 12              # the best of a round
+SPREAD = (0.35, 0.45)    # of samples: of the fastest speed, and of the greatest turn rate
+WAY_CELL_M = 0.2         # of the grid on which ways are searched
+WAYS_EVERY_S = 0.25      # how often they are
+BARRED = 100.0           # cost of cells where the robot cannot be
+WIDE_M = 0.5             # ways keep this far from obstacles where they can
+AHEAD_M = 0.4            # ways are judged so far before it as well: it shall look along them
+TIGHT = 0.5              # part of the margin in which an obstacle counts as touched
+LEAST_M = 0.03           # of room; less is a contact, as exactly as the grid knows it
+CLOSER_M = 0.02          # what is less is not closer
+TOUCH = 30.0             # cost of a contact [m]
+NEAR = 3.0               # cost of being as near as the margin allows all the time [m]
+BACK = 0.3               # cost of going back [m per m/s]
+UNSEEN = 6.0             # cost of going back beside its own trail [m per m]
+TRAIL_M = 0.15           # so near it counts as on the trail
+PACE_S = 0.2             # a faster robot keeps farther away [m per m/s]
+ROUGH = 0.05             # cost of a turn, and of its changes [m per rad/s]
+EQUAL = 1e-9             # cost of the command itself, up to rounding
+HAZARD = 2.0             # cost of what the heads expect [m]
+STUCK_S = 1.0            # at rest; then the robot must move
+LOST_S, LOST_M = 4.0, 0.4    # a robot that has come no farther in this time is stuck as well
+HELD_S = 0.6             # for so long the base did not follow: something holds it
+BLOCKED_M = 0.4          # and counts as an obstacle so far before the robot
+FREES_S = 2.0            # for so long a robot that was stuck goes closer to things
+MEASURED_S = 3.0         # a path that was measured earlier is not known: somebody may have come
+MOVERS = 60              # points that move, at most
+FADE = 0.7               # part of its weight that the oldest point has lost
+
+
+class ImaginedRisk(Protocol):
+    """A predictor of contacts."""
+
+    def __call__(self, twists: np.ndarray, durations: np.ndarray) -> np.ndarray:
+        """Return the probability (N, K) of a contact until the end of each step.
+
+        Parameters
+        ----------
+        twists
+            (N, K, 3) ahead, to the left [m/s], turn to the left [rad/s].
+        durations
+            (K,) of the steps [s].
+        """
+        ...
+
+
+class _Judged(NamedTuple):
+    """Cost, risk 0..1 and time to contact [s] of sequences, (N,) each."""
+
+    cost: np.ndarray
+    risk: np.ndarray
+    contact: np.ndarray
+
+
+class _Ground:
+    """Distances to obstacles on a square around a robot, and lengths of ways."""
+
+    def __init__(self, memory: ObstacleMemory, points: np.ndarray) -> None:
+        config = memory.config
+        middle = CELL_M * np.round(np.array((memory.place.real, memory.place.imag)) / CELL_M)
+        half = CELL_M * math.ceil(config.reach / CELL_M)
+        self.grid = Grid(middle - half, middle + half, CELL_M)
+        rows, columns = self.grid.shape
+        place = np.floor((points[:, :2] - self.grid.low) / CELL_M).astype(int)
+        inside = ((place >= 0) & (place < (columns, rows))).all(-1)
+        flat = place[inside, 1] * columns + place[inside, 0]
+        weight = np.bincount(flat, points[inside, 4], rows * columns).reshape(rows, columns)
+        # What was measured beside counts: a distance is not known to one cell.
+        around = cv2.boxFilter(weight, -1, (3, 3), normalize=False)
+        occupied = (weight > 0) & (around >= config.evidence)
+        self.space = np.full(occupied.shape, 2 * config.reach)
+        if occupied.any():
+            self.space = CELL_M * cv2.distanceTransform(
+                (~occupied).astype(np.uint8), cv2.DIST_L2, 5)
+
+    def room(self, at: np.ndarray) -> np.ndarray:
+        """Return the distance of places (complex) to the next obstacle [m]."""
+        rows, columns = self.grid.shape
+        x = ((np.real(at) - self.grid.low[0]) / CELL_M).astype(int).clip(0, columns - 1)
+        y = ((np.imag(at) - self.grid.low[1]) / CELL_M).astype(int).clip(0, rows - 1)
+        return np.maximum(0.0, self.space[y, x] - 0.5 * CELL_M)
+
+
+class _Ways:
+    """Lengths of the ways to a goal."""
+
+    def __init__(self, ground: _Ground, goal: complex, reach: float) -> None:
+        low, high = ground.grid.low, ground.grid.high
+        self._grid = Grid(low, high, WAY_CELL_M)
+        middles = self._grid.middles()
+        space = ground.room(middles[..., 0] + 1j * middles[..., 1])
+        cost = 1 + 4 * np.clip(1 - (space - reach) / (WIDE_M - reach), 0, 1)
+        self._lengths = self._grid.lengths(np.where(space < reach, BARRED, cost),
+                                           np.array((goal.real, goal.imag)))
+
+    def left(self, at: np.ndarray) -> np.ndarray:
+        """Return the length of the way from places (complex) [m], between cells linearly."""
+        rows, columns = self._grid.shape
+        x = ((np.real(at) - self._grid.low[0]) / WAY_CELL_M - 0.5).clip(0, columns - 1.001)
+        y = ((np.imag(at) - self._grid.low[1]) / WAY_CELL_M - 0.5).clip(0, rows - 1.001)
+        column, row = x.astype(int), y.astype(int)
+        x, y, table = x - column, y - row, self._lengths
+        return ((1 - y) * ((1 - x) * table[row, column] + x * table[row, column + 1])
+                + y * ((1 - x) * table[row + 1, column] + x * table[row + 1, column + 1]))
+
+
+class LocalPlanner:
+    """Chooses twists for one robot.
+
+    Parameters
+    ----------
+    config
+        The robot, and how it chooses; may be replaced at any time.
+    cameras
+        Poses of the cameras by name.
+    """
+
+    def __init__(self, config: LocalConfig | None = None,
+                 cameras: Mapping[str, Mount] | None = None) -> None:
+        self._config = config or LocalConfig()
+        self._mounts = {'camera': Mount()} if cameras is None else dict(cameras)
+        self.imagined: ImaginedRisk | None = None
+        self.reset()
+
+    @property
+    def config(self) -> LocalConfig:
+        """The robot, and how it chooses."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LocalConfig) -> None:
+        self._config = self.memory.config = config
+
+    def reset(self) -> None:
+        """Drop everything measured, and the motion of the robot."""
+        self.memory = ObstacleMemory(self._config, self._mounts)
+        self._random = np.random.default_rng(0)
+        self._motion = Twist()
+        self._since_s = 0.0
+        self._sent = Twist()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the last sequence and the ways (for another goal, or none)."""
+        self._best: np.ndarray | None = None
+        self._ways: _Ways | None = None
+        self._goal, self._ways_s = 0j, math.inf
+        self._rested_s = self._held_s = self._frees_s = self._lost_s = 0.0
+        self._anchor = self.memory.place     # from where it has to come farther
+
+    def move(self, twist: Twist, dt: float) -> None:
+        """Take the motion of the robot, see `ObstacleMemory.move`."""
+        self.memory.move(twist, dt)
+        self._motion = twist
+        self._since_s += dt
+        self._ways_s += dt
+        still = twist.speed < STANDSTILL
+        self._rested_s = self._rested_s + dt if still and abs(twist.omega) < 0.1 else 0.0
+        self._held_s = self._held_s + dt if still and abs(self._sent.vx) > 0.1 else 0.0
+        self._frees_s = max(0.0, self._frees_s - dt)
+        self._lost_s += dt
+        if abs(self.memory.place - self._anchor) > LOST_M:
+            self._anchor, self._lost_s = self.memory.place, 0.0
+
+    def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
+        """Take a picture of a camera, see `ObstacleMemory.see`."""
+        self.memory.see(camera, cells, seen, age_s)
+
+    def covering(self, command: Twist) -> tuple[str, ...]:
+        """Return the names of cameras that look where a command leads; none for a pure turn."""
+        heading = math.atan2(command.vy, command.vx)
+        return tuple(name for name, camera in self.memory.cameras.items()
+                     if command.speed > 0 and camera.covers(heading))
+
+    # -- a goal ----------------------------------------------------------------------------
+
+    def pursue(self, goal: complex) -> LocalPlan:
+        """Choose a twist towards a goal.
+
+        Parameters
+        ----------
+        goal
+            Where it lies from the robot: ahead + 1j left [m].
+
+        Raises
+        ------
+        ValueError
+            When the goal is not finite.
+        """
+        if not math.isfinite(abs(goal)):
+            raise ValueError(f'the goal is {goal}, must be finite')
+        config, memory = self.config, self.memory
+        self._free_itself()
+        points = self._weighed()
+        still = ~points[:, 2:4].any(-1)
+        ground = _Ground(memory, points[still])
+        ways = self._way(ground, memory.place + goal * np.exp(1j * memory.yaw))
+        fastest = min(config.cruise, max(0.3 * config.cruise, abs(goal)))
+        low = np.array((-min(config.backing, fastest), 0.0, -config.max_turn))
+        high = np.array((fastest, 0.0, config.max_turn))
+        tight = TIGHT * (0.4 if self._frees_s else 1.0) * config.margin
+        here = self._least_room(ground)
+
+        def judge(plans: np.ndarray) -> _Judged:
+            at, heading = self._rolled(plans)
+            room = self._room(ground, at, heading)
+            contact = self._contact(room <= min(tight, here), at, heading, points[~still])
+            risk = self._with_imagined(plans, self._risk(contact))
+            # At the end, but also on the way there: the sooner the better.
+            looks = at[:, -1] + AHEAD_M * np.exp(1j * heading[:, -1])
+            ways_left = (ways.left(at).mean(-1) + ways.left(at[:, -1]) + ways.left(looks)) / 2
+            pace = np.repeat(np.abs(plans[..., 0]), at.shape[1] // STEPS, 1)
+            near = np.clip(1 - room / (config.margin + PACE_S * pace + 1e-3), 0, 1).mean(-1)
+            soon = np.clip(1 - contact / config.horizon_s, 0, 1)
+            cost = (ways_left + TOUCH * soon ** 2 + NEAR * near
+                    + self._back(plans, at)
+                    + ROUGH * np.abs(plans[..., 2]).mean(-1)
+                    + ROUGH * np.abs(np.diff(plans[..., 2], axis=-1)).mean(-1)
+                    + ROUGH * np.abs(plans[:, 0, 2] - self._sent.omega)
+                    + HAZARD * self._hazard(plans))
+            if self._frees_s:
+                cost += TOUCH * (np.abs(plans[:, 0]).sum(-1) < 0.1)
+            return _Judged(cost, risk, contact)
+
+        arcs = np.array([(v * fastest, 0.0, w * config.max_turn) for v in (1, .75, .5, .25, 0)
+                         for w in np.linspace(-1, 1, 13)]
+                        + [(low[0], 0.0, w * config.max_turn) for w in np.linspace(-1, 1, 7)])
+        return self._plan(self._search(arcs, (low, high), judge), len(points),
+                          list(memory.cameras.values()), goal)
+
+    def _way(self, ground: _Ground, goal: complex) -> _Ways:
+        """Return the ways to a goal, searched anew now and then."""
+        if self._ways is None or abs(goal - self._goal) > WAY_CELL_M or (
+                self._ways_s >= WAYS_EVERY_S):
+            away, most = goal - self.memory.place, self.config.reach - WAY_CELL_M
+            longest = max(abs(away.real), abs(away.imag))
+            self._goal, self._ways_s = goal, 0.0
+            self._ways = _Ways(ground, goal if longest <= most else (
+                self.memory.place + away * most / longest), self.config.half_width + 0.05)
+        return self._ways
+
+    def _free_itself(self) -> None:
+        """Note what holds the robot, and that it rests although it has somewhere to go."""
+        if self._held_s > HELD_S and self._sent.vx > 0:
+            self.memory.block(BLOCKED_M)
+            self._held_s, self._ways = 0.0, None
+        if self._lost_s > LOST_S:
+            self.memory.doubt()
+            self._frees_s, self._lost_s, self._ways = FREES_S, 0.0, None
+        if self._rested_s > STUCK_S and not self._frees_s:
+            self._frees_s, self._rested_s = FREES_S, 0.0
+
+    # -- a command ---------------------------------------------------------------------------
+
+    def choose(self, command: Twist) -> LocalPlan:
+        """Choose the safest twist nearest to the commanded one.
+
+        Parameters
+        ----------
+        command
+            Turns on the spot, and motion where no camera looks, pass unchanged: nothing is known
+            of where they lead.
+
+        Returns
+        -------
+        LocalPlan
+            The twist, and the candidates it was chosen from.
+
+        Raises
+        ------
+        ValueError
+            When the command is not finite.
+        """
+        if not all(map(math.isfinite, command)):
+            raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
+        config, heading = self.config, math.atan2(command.vy, command.vx)
+        cameras = [self.memory.cameras[name] for name in self.covering(command)]
+        if not cameras:
+            self._sent = command
+            return LocalPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False,
+                             'no camera looks there')
+        points = self._weighed()
+        # Who steers sees more than what was there some time ago.
+        points = points[points[:, 5] <= MEASURED_S]
+        still = ~points[:, 2:4].any(-1)
+        ground = _Ground(self.memory, points[still])
+        asked = np.array(command)
+        tight, here = TIGHT * config.margin, self._least_room(ground)
+
+        def judge(plans: np.ndarray) -> _Judged:
+            at, turned = self._rolled(plans)
+            room = self._room(ground, at, turned)
+            contact = self._contact(room <= min(tight, here), at, turned, points[~still])
+            risk = self._with_imagined(plans, self._risk(contact))
+            parts = plans[..., :2] @ asked[:2] / command.speed ** 2
+            # The heads report on motion ahead: it counts for similar twists.
+            alike = parts[:, 0] * np.exp(-((plans[:, 0, 2] - command.omega) / 0.4) ** 2)
+            for camera in cameras:
+                risk = 1 - (1 - risk) * (1 - camera.hazard * np.clip(alike, 0, 1)
+                                         * math.cos(heading - camera.mount.yaw))
+            # A turn costs less than a loss of speed, and a change of side a little.
+            cost = ((2 * (1 - parts)) ** 2 + (0.6 * (plans[..., 2] - command.omega)) ** 2).mean(-1)
+            cost += ROUGH * np.abs(plans[:, 0, 2] - self._sent.omega) * (cost > EQUAL)
+            # Without an accepted one, and all alike (something inside the outline), the slowest.
+            refused = risk > config.accepted
+            return _Judged(np.where(refused, TOUCH * (1 + np.round(risk, 2)) + parts[:, 0]
+                                    + 0.01 * cost, cost), risk, contact)
+
+        parts, turns = self._around(command)
+        arcs = np.column_stack((parts * command.vx, parts * command.vy, turns))
+        bounds = np.sort(np.stack((asked, np.zeros(3))), 0)
+        bounds[:, 2] = turns.min(), turns.max()
+        return self._plan(self._search(arcs, (bounds[0], bounds[1]), judge), len(points), cameras,
+                          complex(command.vx, command.vy))
+
+    def _around(self, command: Twist) -> tuple[np.ndarray, np.ndarray]:
+        """Return fractions of the commanded speed and turn rates [rad/s], the command first."""
+        most, pairs = self.config.max_turn, {}
+        for part in (1.0, *self.config.speeds):
+            for more in (0.0, *self.config.turns) if part else (0.0,):
+                turn = float(np.clip(command.omega + more, -most, most)) if more else command.omega
+                pairs[part, turn] = None
+        parts, turns = np.array(list(pairs)).T
+        return parts, turns
+
+    # -- judging -----------------------------------------------------------------------------
+
+    @property
+    def durations(self) -> np.ndarray:
+        """(K,) durations of the steps of a sequence [s]."""
+        return np.full(STEPS, self.config.horizon_s / STEPS)
+
+    def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray],
+                judge: Callable[[np.ndarray], _Judged]) -> np.ndarray:
+        """Find the sequence with the least cost among arcs (N, 3), and samples within bounds (3,).
+
+        Returns
+        -------
+        np.ndarray
+            (C,) `CANDIDATE`, the arcs first. `_best` is the sequence with rank 0.
+        """
+        low, high = bounds
+        plans = [np.repeat(arcs[:, None], STEPS, 1)]
+        judged = [judge(plans[0])]
+        shift, self._since_s = self._since_s / self.durations[0], 0.0
+        if self._best is not None and self.config.samples:
+            mean = _later(self._best, shift)
+            spread = SPREAD[0] * (high - low)
+            spread[2] = SPREAD[1] * self.config.max_turn
+            for _ in range(ROUNDS):
+                drawn = mean + spread * self._random.standard_normal((
+                    max(1, self.config.samples // ROUNDS), STEPS, 3))
+                drawn[0] = mean
+                plans.append(np.clip(drawn, low, high))
+                judged.append(judge(plans[-1]))
+                every, cost = np.concatenate(plans), np.concatenate([one.cost for one in judged])
+                elites = every[np.argsort(cost)[:ELITES]]
+                mean, spread = elites.mean(0), elites.std(0) + LEAST_SPREAD * (high > low)
+            plans.append(mean[None])
+            judged.append(judge(plans[-1]))
+        every = np.concatenate(plans)
+        cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
+        order = np.argsort(cost, kind='stable')
+        self._best = every[order[0]]
+        table = np.zeros(len(every), CANDIDATE)
+        table['vx'], table['vy'], table['omega'] = every[:, 0].T
+        table['cost'], table['risk'], table['time_to_contact'] = cost, risk, contact
+        table['rank'][order] = np.arange(len(order))
+        table['accepted'] = risk <= self.config.accepted
+        return table
+
+    def _plan(self, table: np.ndarray, points: int, cameras: list[CameraMemory],
+              towards: complex) -> LocalPlan:
+        """Return the best sequence of a table of candidates as a plan."""
+        assert self._best is not None
+        self._sent = Twist(*self._best[0].tolist())
+        heading = math.atan2(towards.imag, towards.real)
+        return LocalPlan(self._sent, float(table['risk'][table['rank'] == 0][0]), table, points,
+                         True, self._unmeasured(heading, cameras), self._best)
+
+    def _rolled(self, plans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step."""
+        parts = self._parts(plans)
+        step = self.durations[0] / parts
+        twists = np.repeat(plans, parts, 1)
+        turn = twists[..., 2] * step
+        heading = self.memory.yaw + np.cumsum(turn, -1)
+        chord = (twists[..., 0] + 1j * twists[..., 1]) * step * np.sinc(0.5 * turn / math.pi)
+        at = self.memory.place + np.cumsum(chord * np.exp(1j * (heading - 0.5 * turn)), -1)
+        return at, heading
+
+    def _parts(self, plans: np.ndarray) -> int:
+        """Return how many moments of a step are judged: nothing may fall between two."""
+        fastest = float(np.hypot(plans[..., 0], plans[..., 1]).max())
+        half = 0.5 * self.config.length + self.config.margin
+        return int(np.clip(math.ceil(fastest * self.durations[0] / half), *PARTS))
+
+    def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray) -> np.ndarray:
+        """Return the distance of the outline of the robot to the next obstacle (N, J) [m]."""
+        half, side = 0.5 * self.config.length, self.config.half_width
+        along, across, axis = (np.linspace(-far, far, math.ceil(2 * far / CELL_M - 1e-6) + 1)
+                               for far in (half, side, abs(half - side)))
+        outline = np.concatenate((along + 1j * side, along - 1j * side, half + 1j * across,
+                                  1j * across - half))
+        turn = np.exp(1j * heading)[..., None]
+        # What is inside is far from the outline, but near the axis.
+        inside = ground.room(at[..., None] + axis * (1 if half > side else 1j) * turn).min(-1)
+        return np.minimum(ground.room(at[..., None] + outline * turn).min(-1),
+                          np.maximum(0, inside - min(half, side)))
+
+    def _least_room(self, ground: _Ground) -> float:
+        """Return the room [m] of a robot that goes no closer to what it is close to already."""
+        place, yaw = np.full((1, 1), self.memory.place), np.full((1, 1), self.memory.yaw)
+        return max(LEAST_M, float(self._room(ground, place, yaw)[0, 0]) - CLOSER_M)
+
+    def _contact(self, near: np.ndarray, at: np.ndarray, heading: np.ndarray,
+                 movers: np.ndarray) -> np.ndarray:
+        """Return the times (N,) [s] of the first contact; inf means none within the horizon."""
+        times = (np.arange(near.shape[1]) + 1) * self.config.horizon_s / near.shape[1]
+        if len(movers):
+            config = self.config
+            movers = movers[np.argsort(-movers[:, 4])[:MOVERS]]
+            there = (movers[:, 0] + 1j * movers[:, 1]) + times[:, None] * (
+                movers[:, 2] + 1j * movers[:, 3])                          # J P
+            away = (there - at[..., None]) * np.exp(-1j * heading)[..., None]
+            inside = (np.abs(away.imag) < config.half_width + config.margin) & (
+                np.abs(away.real) < 0.5 * config.length + config.margin)
+            near = near | (inside @ movers[:, 4] >= config.evidence)
+        return np.where(near.any(-1), times[np.argmax(near, -1)], np.inf)
+
+    def _risk(self, contact: np.ndarray) -> np.ndarray:
+        """Return the risk 0..1 of a time to contact [s]."""
+        return 1 / (1 + np.exp(np.clip((contact - self.config.reaction_s) / 0.3, -50, 50)))
+
+    def _with_imagined(self, plans: np.ndarray, risk: np.ndarray) -> np.ndarray:
+        """Return risks together with those that are imagined."""
+        if self.imagined is None:
+            return risk
+        return 1 - (1 - risk) * (1 - self.imagined(plans, self.durations)[:, -1])
+
+    def _back(self, plans: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Return the cost (N,) of going back: behind it, a robot knows only where it has been."""
+        back = np.maximum(0, -plans[..., 0])
+        cost = BACK * back.mean(-1)
+        which = np.flatnonzero(back.any(-1))
+        away = np.abs(at[which, ..., None] - self.memory.trail).min(-1)          # N J
+        beside = np.maximum(0, away - TRAIL_M) * (np.repeat(
+            back[which], at.shape[1] // STEPS, 1) > 0)
+        cost[which] += UNSEEN * beside.mean(-1)
+        return cost
+
+    def _hazard(self, plans: np.ndarray) -> np.ndarray:
+        """Return how far first twists (N,) are like the motion that the heads report on, 0..1."""
+        most = max((camera.hazard for camera in self.memory.cameras.values()), default=0.0)
+        ahead = np.clip(plans[:, 0, 0] / max(self.config.cruise, 1e-3), 0, 1)
+        return most * ahead * np.exp(-((plans[:, 0, 2] - self._motion.omega) / 0.4) ** 2)
+
+    def _weighed(self) -> np.ndarray:
+        """Return the points with the weights of their age."""
+        points = self.memory.points()
+        points[:, 4] *= np.clip(1 - FADE * points[:, 5] / self.config.memory_s, 0, 1)
+        return points
+
+    def _unmeasured(self, heading: float, covering: list[CameraMemory]) -> str:
+        """Return why the path of a command is unknown, '' when it was measured."""
+        flags = sorted({name for camera in covering for name in camera.unmeasured_flags.names})
+        memory_s = min(MEASURED_S, self.config.memory_s)
+        if flags:
+            return f'the newest picture is flagged {" ".join(flags)}'
+        if any(camera.measured(heading, memory_s) for camera in self.memory.cameras.values()):
+            return ''
+        if any(camera.measured_s <= memory_s for camera in covering):
+            return 'what was measured lies in another direction'
+        return f'nothing for {memory_s:g} s: looming gives distances only while the robot drives'
+
+
+def _later(plan: np.ndarray, steps: float) -> np.ndarray:
+    """Return a sequence (K, 3) as seen some steps later; its last twist goes on."""
+    at = np.minimum(np.arange(len(plan)) + steps, len(plan) - 1)
+    first = np.minimum(at.astype(int), len(plan) - 2)
+    part = (at - first)[:, None]
+    return (1 - part) * plan[first] + part * plan[first + 1]

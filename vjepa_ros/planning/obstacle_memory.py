@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Remember where a robot has seen obstacles, in a frame that its own motion defines.
+
+For a camera that moves along its optical axis at speed v, a surface at rest with looming rate L is
+at depth Z = v / L along that axis (Lee 1976: 1 / L is the time to contact); a robot that backs out
+sees rates below 0. So cells of the measured looming field become points on the ground; cells of
+the ground and above the robot are left out. Points are placed by the pose of the robot when the
+picture was taken. Those measured at a steady speed are summed up in cells of the ground and kept
+for some time, because a camera sees only ahead; a picture that sees farther takes away what was
+there. (While the robot brakes, the speed during the measurement is not known well, and the ground
+would rise in front of the robot: those points count until the next picture.) Where the heads see a
+surface move by itself, its point continues at the speed of its flow. The free distance by the
+heads is a barrier across the path while the robot drives: while it stands they are less reliable.
+Below WARNING neither that nor the probability of contact is used.
+
+Points are (P, 6): x, y [m], their own velocity [m/s], weight, age [s].
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
+from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
+
+# Flags of a picture without looming, or with looming of too little of the view.
+UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.GEOMETRY_FAILED
+NO_POINTS = np.empty((0, 6))
+CELL_M = 0.1             # side of a cell of the ground in which points are summed up
+VIEW_COS = math.cos(math.radians(60))    # a camera covers motion within 60 degrees of its axis
+MIN_CONFIDENCE = 0.3     # of a cell that becomes a point
+MIN_KNOWN = 0.25         # fraction of valid cells in a picture that measures the path
+HALF_WEIGHT_ERROR = 0.2  # relative error of a rate at which a point has half its weight
+FULL_M = 2.0             # from there on points weigh less: their places are less certain
+TURNS_RAD_S = 0.6        # while the robot turns faster, rates are too uncertain to keep points
+MOVING = 0.6             # probability from which a cell moves by itself
+MAX_OWN_SPEED = 2.5      # of a point [m/s]
+STEADY = 0.4             # least fraction of its speed that a robot drives while points are kept
+TOLERANCE = 1e-6         # of times [s] and speeds [m/s]
+MAX_POINTS = 2000        # in memory, the nearest
+MOST_EVIDENCE = 3.0      # of a cell, as a multiple of what counts as an obstacle
+LEFT = 0.2               # part of its evidence that a cell keeps when a picture sees beyond it
+BEYOND = (1.15, 0.15)     # by this factor and length [m] it must see farther
+NEAR_M = 0.3             # what the heads see free counts from there on
+UNSEEN_M = 1.0           # nearer, low things are below the picture: nothing is taken away
+CLEARS_M_S = 0.3         # slower, rates are too low for that
+BLOCKS_SEEN = 0.5        # part of the rows of a column that must be known to see through it
+TRAIL_POINTS = 60        # one for each 0.1 m
+MOTION_S = 5.0           # length of the remembered motion [s]
+STANDSTILL = 0.05        # a slower robot stands [m/s]
+
+
+class CameraMemory:
+    """The newest picture of one camera, and the directions that it measured.
+
+    Parameters
+    ----------
+    mount
+        Pose of the camera on the robot.
+
+    Attributes
+    ----------
+    points
+        Points (P, 6) of the newest picture that are not kept, in the frame of the memory.
+    hazard
+        Probability of contact as things move now, or if a robot that stands went ahead; 0 below
+        level WARNING.
+    unmeasured_flags
+        Those of `UNMEASURED_FLAGS` that the newest picture has.
+    measured_s
+        Age of the newest picture that gave distances [s].
+    """
+
+    def __init__(self, mount: Mount) -> None:
+        self.mount = mount
+        self.points = NO_POINTS
+        self.hazard = 0.0
+        self.unmeasured_flags = Quality(0)
+        self.measured_s = math.inf
+        self._view = (0.0, 0.0)          # measured: right and left limit from the axis [rad]
+        self._turned = 0.0               # heading change of the robot since then [rad]
+
+    def move(self, twist: Twist, dt: float) -> None:
+        """Take the motion of the robot."""
+        self.measured_s += dt
+        self._turned += twist.omega * dt
+        self.points = _aged(self.points, dt)
+
+    def covers(self, heading: float) -> bool:
+        """Return whether the camera looks towards a heading [rad]."""
+        return math.cos(heading - self.mount.yaw) >= VIEW_COS
+
+    def measure(self, cells: LoomingCells, age_s: float,
+                since: Iterable[tuple[float, Twist]]) -> None:
+        """Note the directions that a picture measured; one with few valid cells measured none.
+
+        Parameters
+        ----------
+        cells
+            The looming field of a robot that drove.
+        age_s
+            Age of the picture [s].
+        since
+            Motion of the robot since: durations [s] and twists.
+        """
+        known = np.isfinite(cells.rate) & (cells.confidence >= MIN_CONFIDENCE)
+        if self.unmeasured_flags or not known.any() or known.mean() < MIN_KNOWN:
+            return
+        left = -np.arctan(cells.across[known])
+        self._view = float(left.min()), float(left.max())
+        self.measured_s = age_s
+        self._turned = sum(dt * twist.omega for dt, twist in since)
+
+    def measured(self, heading: float, memory_s: float) -> bool:
+        """Return whether a heading [rad] was measured, even before the robot turned."""
+        right, left = self._view
+        there = math.remainder(heading + self._turned - self.mount.yaw, 2 * math.pi)
+        return self.measured_s <= memory_s and right <= there <= left
+
+
+class ObstacleMemory:
+    """Obstacles around one robot.
+
+    Parameters
+    ----------
+    config
+        The robot, and how it chooses; may be replaced at any time.
+    mounts
+        Poses of the cameras by name.
+
+    Attributes
+    ----------
+    cameras
+        What is known of each camera, by name.
+    place, yaw
+        Pose of the robot: x + 1j y [m], and heading [rad].
+    trail
+        (T,) places where the robot has been, the newest last [m].
+    """
+
+    def __init__(self, config: LocalConfig, mounts: Mapping[str, Mount]) -> None:
+        self.config = config
+        self.cameras = {name: CameraMemory(mount) for name, mount in mounts.items()}
+        self.place, self.yaw = 0j, 0.0
+        self.trail = np.zeros(1, complex)    # where the robot has been, newest last
+        self._kept = NO_POINTS           # at rest, one for each cell of the ground
+        self._steps: deque[tuple[float, Twist]] = deque()    # motion: durations and twists
+        self._known_s = 0.0              # duration of all steps
+
+    def points(self) -> np.ndarray:
+        """Return all points (P, 6), in the frame of the memory."""
+        return np.concatenate((self._kept, *(c.points for c in self.cameras.values())))
+
+    def move(self, twist: Twist, dt: float) -> None:
+        """Take the motion of the robot.
+
+        Parameters
+        ----------
+        twist
+            By odometry, or as sent to the base.
+        dt
+            Its duration [s], at least 0.
+
+        Raises
+        ------
+        ValueError
+            When a number is not finite, or the duration is negative.
+        """
+        if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
+            raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
+        self._steps.append((dt, twist))
+        self._known_s += dt
+        while self._known_s - self._steps[0][0] > MOTION_S:
+            self._known_s -= self._steps.popleft()[0]
+        self.place, self.yaw = _moved(self.place, self.yaw, twist, dt)
+        if abs(self.place - self.trail[-1]) > CELL_M:
+            self.trail = np.append(self.trail, self.place)[-TRAIL_POINTS:]
+        self._kept = _aged(self._kept, dt)
+        self._kept = self._kept[self._kept[:, 5] <= self.config.memory_s]
+        for camera in self.cameras.values():
+            camera.move(twist, dt)
+
+    def _motion_at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
+        """Return the mean motion in `window_s` before a past time, and the motion since.
+
+        Returns
+        -------
+        Twist
+            Mean motion.
+        bool
+            Whether it was steady.
+        list of (float, Twist)
+            Durations [s] and twists since.
+        """
+        since, window, left, wanted = [], np.zeros(3), age_s, self.config.window_s
+        speeds = []
+        for dt, twist in reversed(self._steps):
+            after = min(dt, left)
+            if after > 0:
+                since.append((after, twist))
+                left -= after
+            before = min(dt - after, wanted)
+            if before > TOLERANCE:
+                speeds.append(twist.speed)
+            window += before * np.array(twist)
+            wanted -= before
+            if wanted <= 0 and left <= 0:
+                break
+        # Unknown motion counts as rest.
+        steady = wanted < TOLERANCE and min(speeds) >= STEADY * max(speeds)
+        return Twist(*(window / self.config.window_s).tolist()), steady, since[::-1]
+
+    def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
+        """Take a picture of a camera.
+
+        Parameters
+        ----------
+        camera
+            Name of the camera.
+        cells
+            The measured looming field.
+        seen
+            The assessment of the same picture.
+        age_s
+            Age of the picture now [s]; `move` has taken all motion until now.
+
+        Raises
+        ------
+        ValueError
+            When the age is not finite or negative.
+        KeyError
+            When there is no camera of this name.
+        """
+        if not 0 <= age_s < math.inf:
+            raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
+        memory, config = self.cameras[camera], self.config
+        believed = seen.level >= Level.WARNING
+        motion, steady, since = self._motion_at(age_s)
+        ahead, aside = memory.mount.speed(motion)
+        hazard = seen.collision_probability
+        if ahead < STANDSTILL:      # what comes is known, but not what going ahead would meet
+            hazard = np.fmax(hazard, seen.collision_if_ahead)
+        memory.hazard = float(hazard) if believed and math.isfinite(hazard) else 0.0
+        memory.points = NO_POINTS
+        if not believed and seen.clearance > 0:
+            self._clear_ahead(memory.mount, seen.clearance)
+        memory.unmeasured_flags = seen.flags & UNMEASURED_FLAGS
+        # The guard may hold it at just this speed.
+        if abs(ahead) < config.least_speed - TOLERANCE:
+            return
+        memory.measure(cells, age_s, since)
+        place, yaw = self._then(since)
+        if steady and abs(ahead) >= CLEARS_M_S:
+            self._clear(memory.mount, cells, ahead, place, yaw)
+        found = self._points_of(cells, memory.mount, ahead, aside)
+        barrier = NO_POINTS
+        if believed and math.isfinite(seen.clearance) and seen.clearance < config.reach:
+            across = np.linspace(-1, 1, 5) * config.half_width
+            barrier = placed(memory.mount, np.full(5, seen.clearance), across,
+                             np.zeros((5, 2)), np.full(5, config.evidence / 2))
+        found, barrier = (_aged(turned(one, place, yaw), age_s) for one in (found, barrier))
+        still = steady & (abs(motion.omega) < TURNS_RAD_S) & ~found[:, 2:4].any(-1)
+        memory.points = np.concatenate((found[~still], barrier))
+        self.keep(found[still])
+
+    def block(self, depth: float) -> None:
+        """Note that the robot cannot go ahead by a length [m] from the middle of its front."""
+        across = np.arange(-self.config.half_width, self.config.half_width + CELL_M, CELL_M)
+        wall = np.zeros((len(across), 6))
+        wall[:, 0], wall[:, 1] = 0.5 * self.config.length + depth, across
+        wall[:, 4] = self.config.evidence
+        self.keep(turned(wall, self.place, self.yaw))
+
+    def doubt(self) -> None:
+        """Believe less in all that is kept; what is there will be measured again."""
+        self._kept[:, 4] *= LEFT
+
+    def keep(self, points: np.ndarray) -> None:
+        """Sum up points (P, 6) at rest in the cells of the ground."""
+        both = np.concatenate((self._kept, points))
+        if not len(both):
+            return
+        cells, number = np.unique(np.floor(both[:, :2] / CELL_M), axis=0, return_inverse=True)
+        kept = np.zeros((len(cells), 6))
+        weights = np.bincount(number.ravel(), both[:, 4], len(cells))
+        kept[:, 4] = np.minimum(weights, MOST_EVIDENCE * self.config.evidence)
+        kept[:, 5] = np.inf
+        np.minimum.at(kept[:, 5], number.ravel(), both[:, 5])
+        kept[:, :2] = (cells + 0.5) * CELL_M
+        here = ((kept[:, 0] + 1j * kept[:, 1]) - self.place) * np.exp(-1j * self.yaw)
+        # Where the robot is, nothing else can be.
+        inside = (np.abs(here.imag) < self.config.half_width) & (
+            np.abs(here.real) < 0.5 * self.config.length)
+        away = np.abs(here)
+        near = ~inside & (away < 2 * self.config.reach)
+        kept, away = kept[near], away[near]
+        self._kept = kept[np.argsort(away)[:MAX_POINTS]] if len(kept) > MAX_POINTS else kept
+
+    def _then(self, since: Iterable[tuple[float, Twist]]) -> tuple[complex, float]:
+        """Return the pose before a motion."""
+        place, yaw = 0j, 0.0
+        for dt, twist in since:
+            place, yaw = _moved(place, yaw, twist, dt)
+        yaw = self.yaw - yaw
+        return self.place - place * np.exp(1j * yaw), yaw
+
+    def _clear(self, mount: Mount, cells: LoomingCells, speed: float, place: complex,
+               yaw: float) -> None:
+        """Take away what a picture of a camera at a pose sees through."""
+        if not len(self._kept) or not len(cells):
+            return
+        columns, number = np.unique(np.round(cells.across, 3), return_inverse=True)
+        config = self.config
+        depth = speed / np.where(cells.rate * speed > 0, cells.rate, math.copysign(1e-9, speed))
+        height = mount.height - np.minimum(depth, config.reach) * cells.down
+        # Rows that see the band of the robot before whatever ends the view there.
+        band = (height > config.clearance) & (height < max(config.height, mount.height + 0.1))
+        known = np.isfinite(cells.rate) & (cells.confidence >= MIN_CONFIDENCE)
+        rows = np.bincount(number, band, len(columns))
+        sees = np.bincount(number, band & known, len(columns)) >= np.maximum(
+            1, BLOCKS_SEEN * rows)
+        limit = np.full(len(columns), np.inf)
+        np.minimum.at(limit, number, np.where(band & known, depth, np.inf))
+        limit = np.where(sees, np.minimum(limit, config.reach), 0.0)
+        here = ((self._kept[:, 0] + 1j * self._kept[:, 1]) - place) * np.exp(-1j * yaw)
+        here = (here - (mount.x + 1j * mount.y)) * np.exp(-1j * mount.yaw)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            across = -here.imag / here.real
+        column = np.clip(np.searchsorted(columns, across), 1, len(columns) - 1)
+        column -= across - columns[column - 1] < columns[column] - across
+        gone = ((here.real > UNSEEN_M) & (across >= columns[0]) & (across <= columns[-1])
+                & (limit[column] > BEYOND[0] * here.real + BEYOND[1]))
+        self._kept[gone, 4] *= LEFT
+        self._kept = self._kept[self._kept[:, 4] > 0.1]
+
+    def _clear_ahead(self, mount: Mount, clearance: float) -> None:
+        """Take away what stands in a way that the heads see free, also while the robot stands."""
+        here = ((self._kept[:, 0] + 1j * self._kept[:, 1]) - self.place) * np.exp(-1j * self.yaw)
+        here = (here - (mount.x + 1j * mount.y)) * np.exp(-1j * mount.yaw)
+        gone = ((here.real > NEAR_M) & (here.real < clearance / BEYOND[0] - BEYOND[1])
+                & (np.abs(here.imag) < self.config.half_width + CELL_M))
+        self._kept[gone, 4] *= LEFT
+        self._kept = self._kept[self._kept[:, 4] > 0.1]
+
+    def _points_of(self, cells: LoomingCells, mount: Mount, speed: float,
+                   aside: float) -> np.ndarray:
+        """Return the points (P, 6) of a looming field, around the robot when it was taken.
+
+        Parameters
+        ----------
+        cells
+            The field.
+        mount
+            Pose of the camera.
+        speed, aside
+            Speed of the camera along its optical axis and to the right of it [m/s].
+        """
+        config, pace = self.config, abs(speed)
+        rate = math.copysign(1.0, speed) * cells.rate.astype(float)
+        sigma = cells.sigma.astype(float)
+        known = np.isfinite(rate) & (cells.confidence >= MIN_CONFIDENCE) & np.isfinite(sigma)
+        near = known & (np.where(known, rate, 0.0) > np.maximum(
+            pace / config.reach, 2 * np.where(known, sigma, 0.0)))
+        rate, sigma = np.where(near, rate, 1.0), np.where(near, sigma, 0.0)
+        depth = pace / rate
+        height = mount.height - depth * cells.down
+        # A point counts as ground by its height, within the error of its rate.
+        doubt = 0.08 + 0.25 * np.abs(height - mount.height)
+        solid = near & (height > config.clearance + doubt) & (height < max(
+            config.height, mount.height + 0.1) + 0.05)
+        right = depth * cells.across
+        moves = solid & (cells.moving > MOVING) & np.isfinite(cells.drift_across)
+        # Sideways speed is the flow without the parts of expansion and of the camera.
+        sideways = depth * (np.nan_to_num(cells.drift_across) - rate * cells.across) + aside
+        own = np.zeros((len(cells), 2))
+        own[:, 1] = np.where(moves, np.clip(sideways, -MAX_OWN_SPEED, MAX_OWN_SPEED), 0.0)
+        # A point weighs as much as its share of the view.
+        part = CELLS_OF_A_VIEW / max(1, len(cells))
+        weight = part * cells.confidence / (1 + (sigma / (HALF_WEIGHT_ERROR * rate)) ** 2)
+        weight /= np.maximum(1.0, depth / FULL_M) ** 2
+        return placed(mount, depth[solid], right[solid], own[solid], weight[solid])
+
+
+# -- points ---------------------------------------------------------------------------------
+
+def placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
+           weight: np.ndarray) -> np.ndarray:
+    """Return points (P, 6) in the frame of the robot.
+
+    Parameters
+    ----------
+    mount
+        Pose of the camera.
+    depth, right
+        (P,) along the optical axis of the camera and to the right of it [m].
+    own
+        (P, 2) speeds along the same axes [m/s].
+    weight
+        (P,).
+    """
+    c, s = math.cos(mount.yaw), math.sin(mount.yaw)
+    return np.column_stack((
+        mount.x + c * depth + s * right, mount.y + s * depth - c * right,
+        c * own[:, 0] + s * own[:, 1], s * own[:, 0] - c * own[:, 1],
+        weight, np.zeros(len(depth)))).astype(float)
+
+
+def turned(points: np.ndarray, place: complex, yaw: float) -> np.ndarray:
+    """Return points (P, 6) around a pose in the frame in which the pose is."""
+    points, turn = points.copy(), np.exp(1j * yaw)
+    at = place + (points[:, 0] + 1j * points[:, 1]) * turn
+    own = (points[:, 2] + 1j * points[:, 3]) * turn
+    points[:, 0], points[:, 1], points[:, 2], points[:, 3] = at.real, at.imag, own.real, own.imag
+    return points
+
+
+def _aged(points: np.ndarray, dt: float) -> np.ndarray:
+    """Return points after a time [s]: older, and those that move farther on."""
+    points = points.copy()
+    points[:, :2] += points[:, 2:4] * dt
+    points[:, 5] += dt
+    return points
+
+
+def _moved(place: complex, yaw: float, twist: Twist, dt: float) -> tuple[complex, float]:
+    """Return the pose after an arc."""
+    half = 0.5 * twist.omega * dt
+    chord = complex(twist.vx, twist.vy) * dt * np.sinc(half / math.pi)
+    return place + complex(chord * np.exp(1j * (yaw + half))), yaw + 2 * half
