@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from bundles import meta
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from vjepa_ros.cli.main import main as command
 from vjepa_ros.model.checkpoint.files import WeightsError
@@ -155,6 +157,12 @@ def test_a_predictor_of_other_weights_is_refused(files, tmp_path):
                 encoder=encoder.state_dict(), heads=heads.state_dict())
     with pytest.raises(WeightsError, match='belongs to other weights'):
         load_twists('tiny', other, alone)
+    tensors = load_file(files[1])
+    tensors['heads.dense.1.bias'] += 1
+    with safe_open(files[1], 'pt') as file:
+        save_file(tensors, other, metadata=file.metadata())
+    problems = {part.kind: part.problem for part in examine(other).parts}
+    assert 'another encoder' in problems['twist predictor'] and not problems['encoder']
     with pytest.raises(WeightsError, match='has no twist predictor'):
         load_twists('tiny', plain)
     with pytest.raises(WeightsError, match='has no encoder'):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -20,14 +20,15 @@ from vjepa_ros.model.checkpoint.layouts import (
     HEADS,
     PREDICTORS,
     PROBE,
+    TWISTS,
     Part,
     choose_encoder,
     parts_of,
 )
-from vjepa_ros.model.checkpoint.load import WeightsReport, report_of
-from vjepa_ros.model.checkpoint.metadata import Profile, profile_of
+from vjepa_ros.model.checkpoint.load import WeightsReport, readers_sha256, report_of
+from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
-from vjepa_ros.model.checkpoint.readers import Opened, open_weights
+from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
 
 PARAMETER = 'checkpoint'  # what errors call the file
 REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION)    # other code, or none here, builds them
@@ -125,12 +126,24 @@ def examine(path: str | Path) -> Contents:
         encoder = choose_encoder(parts, AUTO, f"{PARAMETER} '{path}'")
     # Unknown groups of tensors may be anything, such as statistics of training.
     strange = [part.name for part in parts if not part.kind and part.name]
+    reports = [_report(part) for part in parts if part.kind or not part.name]
+    profile = profile_of(opened, parts, encoder)      # raises for a description that is damaged
+    reports = [replace(one, problem=one.problem or _stranger(opened)) if one.kind == TWISTS
+               else one for one in reports]
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
-                    files_sha256(opened.files),
-                    tuple(_report(part) for part in parts if part.kind or not part.name),
+                    files_sha256(opened.files), tuple(reports),
                     '' if encoder is None else encoder.name or ENCODER,
-                    (*strange, *opened.others),
-                    profile_of(opened, parts, encoder))
+                    (*strange, *opened.others), profile)
+
+
+def _stranger(opened: Opened) -> str:
+    """Return why the predictor of twists in a file does not go with its encoder and heads."""
+    tensors = opened.groups.get(FLAT, {})
+    if KEY not in opened.metadata or not any(key.startswith('encoder.') for key in tensors):
+        return ''
+    belongs = BundleMeta.from_json(opened.metadata[KEY]).twists.get('belongs_to')
+    return '' if belongs == readers_sha256(tensors) else (
+        'it belongs to another encoder or other heads')
 
 
 def _report(part: Part) -> PartReport:
