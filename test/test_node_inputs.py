@@ -148,8 +148,8 @@ def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key
         values = again.wait_for(HAND, lambda v: v.get('input.video') == '9')
         assert 'next key frame' in values['input_fault'] and not came(end, got)
         assert again.process.output[since:].count('image skipped') == 1
-        assert again.ros.spin_until(lambda: came(
-            play(pub, packets, now_ns() + 100 * PERIOD), got))
+        end = play(pub, packets, end + PERIOD)
+        assert again.ros.spin_until(lambda: came(end, got)), again.process.output
 
 
 # -- silence --------------------------------------------------------------------------------------

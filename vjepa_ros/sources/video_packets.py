@@ -23,6 +23,7 @@ MESSAGES = {
 START = re.compile(rb'\x00\x00\x01(.)', re.S)     # of a unit in a stream, ITU-T H.264 annex B
 HIGH_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
 SLICE, KEY_SLICE, SEQUENCE = 1, 5, 7                # types of units of H.264 that are read here
+MOST_BITS = 16                                      # of `frame_num`
 READ = 128                                          # bytes of a unit that hold what is read of it
 
 
@@ -135,7 +136,8 @@ class _PictureNumbers:
             if bits.take(1):
                 for i in range(12 if chroma == 3 else 8):
                     bits.skip_scaling_list(16 if i < 6 else 64)
-        self._bits = bits.number() + 4
+        length = bits.number() + 4
+        self._bits = length if length <= MOST_BITS else 0        # 0 for one that is damaged
 
 
 class _Bits:
