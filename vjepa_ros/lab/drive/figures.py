@@ -177,8 +177,8 @@ def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[
                     'progress': 'share of the route driven'}[what], fontsize=10, color=INK)
     axes.grid(axis='y', color=GRID)
     axes.set_axisbelow(True)
-    axes.set_ylim(0, 1.3)        # room for the legend
-    axes.legend(fontsize=7)
+    axes.set_ylim(0, 1.45)       # room for the legend
+    axes.legend(fontsize=7, loc='upper center', ncols=2)
 
 
 def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
