@@ -266,7 +266,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     """Train, judge and write."""
     begun, args = time.monotonic(), make_parser().parse_args(argv)
-    if min(args.batch, args.plans, args.reuse, args.keep) < 1 or args.plans < 3:
+    if min(args.batch, args.reuse, args.keep) < 1 or args.plans < 3:
         raise SystemExit('--batch, --reuse and --keep must be at least 1, --plans at least 3')
     if args.join:
         join(args)
