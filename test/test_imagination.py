@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ import torch
 from bundles import constant_heads, meta
 from render_scenes import Camera, scene
 
-from vjepa_ros.cli import evaluate
+from vjepa_ros.cli import evaluate, train
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.feeds import Draw, Order
 from vjepa_ros.lab.training.imagination import (
     STEPS,
     imagination_losses,
@@ -22,8 +27,9 @@ from vjepa_ros.lab.training.imagination import (
     view_of,
 )
 from vjepa_ros.lab.training.imagination_figures import config_of, figures, met, placed
-from vjepa_ros.lab.training.imagination_run import main
+from vjepa_ros.lab.training.imagination_run import PastFeed
 from vjepa_ros.lab.training.network import Network
+from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
@@ -54,12 +60,12 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def filmed(weights):
-    """A world, and pasts of it of which two were filmed on."""
+    """A world, pasts of it of which two were filmed on, and who encoded them."""
     encoder, heads, _ = load_model('tiny', weights=weights)
     network = Network(encoder, heads).eval().requires_grad_(False)
     bank = TextureBank.procedural(0, count=30, size=32)
     world = ClipWorld(SIDE, 2 * WINDOW, 'cpu', bank, config_of('standard'), samples=1)
-    return world, make_pasts(world, network, world.sample(3, 4), 3, 2)
+    return world, make_pasts(world, network, world.sample(3, 4), 3, 2), network
 
 
 def test_the_twist_of_a_camera_is_that_of_its_base(monkeypatch):
@@ -77,7 +83,7 @@ def test_the_twist_of_a_camera_is_that_of_its_base(monkeypatch):
 
 
 def test_plans_of_a_past_share_its_present_and_the_first_was_filmed(filmed):
-    world, pasts = filmed
+    world, pasts, _ = filmed
     assert pasts.features.shape == (2, STEPS, CELLS, SIZE.dim) and len(pasts) == 4
     assert pasts.present.shape == (4, SIDE // 16, SIDE // 16, SIZE.dim + 256)
     one, again, other = (make_futures(world, pasts, seed, 5) for seed in (1, 1, 2))
@@ -89,7 +95,7 @@ def test_plans_of_a_past_share_its_present_and_the_first_was_filmed(filmed):
 
 
 def test_losses_fall_and_reach_every_parameter(filmed):
-    world, pasts = filmed
+    world, pasts, _ = filmed
     predictor = TwistPredictor(SIZE.dim, 256, 64, 1)
     predictor.init_random(0)
     optimizer = torch.optim.Adam(predictor.parameters(), 2e-3)
@@ -136,29 +142,74 @@ def test_looming_cells_stand_in_the_way_of_those_who_drive_there():
     assert found[0, 0] == 0 and found[0, 1] > 1 and not found[1].any()
 
 
+def test_steps_draw_new_plans_from_pasts_of_all_worlds(filmed):
+    world = filmed[0]
+    config = TrainConfig('unused', clips=1, batch=2, reuse=3)
+    made = []
+
+    class Watched:
+        """A world that notes what is asked of it."""
+
+        def __init__(self, number):
+            self.number = number
+
+        def sample(self, seed, count):
+            return world.sample(seed, count)
+
+        def __getattr__(self, name):
+            made.append(self.number) if name == 'bank' else None
+            return getattr(world, name)
+
+    def lessons(steps):
+        made.clear()
+        with PastFeed([Watched(0), Watched(1)], filmed[2], config,
+                      Draw(0, 0, torch.device('cpu'))) as feed:
+            return [feed.batch(Order(step, SIDE, 1.0)) for step in steps]
+
+    through, seen = lessons(range(7)), made.copy()
+    # Two pictures of each: its past and what followed. One of each world before the first step.
+    assert seen == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert len({id(lesson.pasts) for lesson in through}) >= 3
+    plans = [lesson.futures.plans.twists for lesson in through]
+    assert all(not torch.equal(a, b) for a, b in itertools.pairwise(plans))
+    again = lessons([3])[0]         # continued where new ones are due
+    assert torch.equal(again.pasts.present, through[3].pasts.present)
+    assert torch.equal(again.futures.contact_s, through[3].futures.contact_s)
+    assert len(again) == 2 and len(again.pasts.features) == 1
+
+
 def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, monkeypatch):
     few = TextureBank.procedural(0, count=30, size=32)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *_: few)
-    words = ['--weights', str(weights), '--out', str(tmp_path), '--seconds', '1e4', '--batch', '2',
-             '--plans', '3', '--reuse', '2', '--held-out', '2', '--textures', '12', '--workers',
-             '1', '--device', 'cpu', '--stop-after']
-    steps = []
-    for more in ([], ['--resume']):
-        main([*words, '0', *more])
-        about = json.loads((tmp_path / 'twists.json').read_text())
-        steps.append(about['training']['steps'])
-    assert 0 < steps[0] < steps[1]
-    assert 0 <= about['metrics']['rough']['1']['contacts'] <= 1
-    found = load_twists('tiny', weights, tmp_path / 'twists.safetensors')
-    assert found.meta.twists['training']['steps'] == steps[1]
+    out, report = tmp_path / 'run', tmp_path / 'figures.json'
+    words = ['--out', str(out), '--objective', 'twists', '--weights', str(weights), '--batch', '2',
+             '--num-frames', str(2 * WINDOW), '--image-sizes', str(SIDE), '--reuse', '2',
+             '--world', 'both', '--device', 'cpu', '--held-out-clips', '2', '--validations', '1',
+             '--validation-clips', '2', '--resume', '--clips', '8']
+    batch, steps = PastFeed.batch, []
 
-    whole, report = tmp_path / 'whole.safetensors', tmp_path / 'figures.json'
-    main([*words, '0', '--join', str(whole)])
-    share = about['metrics']['rough']['3']['contacts']
-    assert f'{share:.3f} |' in (tmp_path / 'whole.md').read_text()
+    def impatient(feed, order):
+        if not steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch(feed, order)
+
+    monkeypatch.setattr(PastFeed, 'batch', impatient)
+    while not (out / 'tiny.safetensors').exists():
+        assert train.main(words) == 0
+        steps.append(read_state(out).step)
+        found = load_twists('tiny', next(out.glob('*.safetensors')))
+        assert found.meta.twists['training']['steps'] == steps[-1]
+    assert steps == [1, 4] and not (out / 'unfinished.safetensors').exists()
+    assert 'AUC of a past' in capsys.readouterr().err
+    held_out = json.loads((out / 'metrics.json').read_text())['held_out']
+    share = held_out['rough']['3']['contacts']
+    assert 0 <= share <= 1 and f'{share:.3f} |' in (out / 'tiny.md').read_text()
+    # What is saved is the average.
+    average = read_state(out).average['predictor.norm.weight']
+    assert torch.allclose(found.predictor.norm.weight, average, atol=1e-3)
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',
              '--futures', '2', '--jobs', '1', '--baseline-size', 'none', '--json', str(report)]
-    assert evaluate.main(['--weights', str(whole), *given]) == 0
+    assert evaluate.main(['--weights', str(out / 'tiny.safetensors'), *given]) == 0
     judged = json.loads(report.read_text())['futures']
     for key in ('world', 'rough'):
         assert set(judged[key]['judges']) == {'imagined', 'points', 'heads', 'way'}
@@ -166,3 +217,13 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
     assert 'AUC of a past within 3 s' in capsys.readouterr().out
     assert evaluate.main(['--weights', str(weights), *given]) == 0
     assert 'no twist predictor' in json.loads(report.read_text())['futures']['reason']
+
+
+@pytest.mark.parametrize(('words', 'said'), [
+    (('--num-frames', '6'), f'give {2 * WINDOW} and {SIDE}'), (('--auxiliary',), 'auxiliary'),
+    (('--weights', ''), 'needs the weights')])
+def test_what_no_predictor_can_be_trained_with_is_said(weights, tmp_path, capsys, words, said):
+    assert train.main(['--out', str(tmp_path), '--objective', 'twists', '--weights', str(weights),
+                       '--device', 'cpu', '--num-frames', str(2 * WINDOW), '--image-sizes',
+                       str(SIDE), *words]) == 2
+    assert said in capsys.readouterr().err.replace('\n', ' ')

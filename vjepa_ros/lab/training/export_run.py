@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,6 +30,7 @@ from vjepa_ros.model.variants import TUBELET
 
 log = logging.getLogger(__name__)
 Note = Callable[[str, int, int], None]       # task, done, total
+Made = TypeVar('Made')
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def world_batches(worlds: Sequence[ClipWorld], first_seed: int, count: int
     return [piece(make) for world in worlds for make in split_batches(world, first_seed, count)]
 
 
-def noted(makers: list[Callable[[], Batch]], note: Note, what: str) -> Iterator[Batch]:
+def noted(makers: Sequence[Callable[[], Made]], note: Note, what: str) -> Iterator[Made]:
     """Make batches one after the other and report progress."""
     for number, make in enumerate(makers):
         note(what, number, len(makers))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.training.imagination import Lesson
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.seeds import SPLIT_BATCH, derive, generator
@@ -143,7 +144,7 @@ class Draw:
 class Feed(Protocol):
     """Supplies training with batches."""
 
-    def batch(self, order: Order) -> Batch:
+    def batch(self, order: Order) -> Batch | Lesson:
         """Return the batch of a step, always the same."""
         ...
 
@@ -296,7 +297,7 @@ class CachedFeed:
 
     Parameters
     ----------
-    feed : Feed
+    feed : WorldFeed
         Supplies the clips, in steps from 0 on.
     network : Network
         Its frozen encoder.
@@ -317,7 +318,7 @@ class CachedFeed:
         When the features would not fit into memory.
     """
 
-    def __init__(self, feed: Feed, network: Network, count: int, size: int, batch: int,
+    def __init__(self, feed: WorldFeed, network: Network, count: int, size: int, batch: int,
                  draw: Draw, note: Callable[[int, int], None]) -> None:
         self._batch, self._draw = batch, draw
         parts: list[Tensor] = []
@@ -345,10 +346,17 @@ class CachedFeed:
                      features=upload(self._features[chosen], self._draw.device).float())
 
 
-def _check_memory(needed: int, count: int) -> None:
+def free_bytes(device: torch.device) -> int:
+    """Return how much memory of a device is free."""
+    if device.type == 'cuda':
+        return torch.cuda.mem_get_info(device)[0]
     import psutil  # only needed here
 
-    free = psutil.virtual_memory().available
+    return psutil.virtual_memory().available
+
+
+def _check_memory(needed: int, count: int) -> None:
+    free = free_bytes(torch.device('cpu'))
     if needed > MEMORY_SHARE * free:
         raise ValueError(
             f'the features of {count} clips take {needed / 2**30:.1f} GiB and {free / 2**30:.1f} '

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vjepa_ros.lab.training.network import Network, normalised
@@ -226,6 +226,29 @@ def make_futures(world: ClipWorld, pasts: Pasts, seed: int, count: int) -> Futur
                        count - 1, STEPS)
     plans = replace(plan, twists=torch.cat((plan.twists, drawn.twists.to(plan.twists.device)), 1))
     return Futures(plans, contact_time(pasts.scenes, plans, world.config.robot))
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Pasts of one step of training, and plans for them."""
+
+    pasts: Pasts
+    futures: Futures
+
+    def __len__(self) -> int:
+        return len(self.pasts)
+
+
+class Imaginer(nn.Module):
+    """A predictor of twists with its losses, see `imagination_losses`."""
+
+    def __init__(self, predictor: TwistPredictor) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, batch: Lesson, target: None = None) -> dict[str, Tensor]:
+        """Compute the losses by name, each a scalar; there is no other network to follow."""
+        return imagination_losses(self.predictor, batch.pasts, batch.futures)
 
 
 def imagination_losses(predictor: TwistPredictor, pasts: Pasts, futures: Futures

@@ -1,292 +1,233 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Train a predictor of twists on rendered futures, for the encoder and heads of a weights file.
+"""Supply the training of a predictor of twists with pasts, judge it, and write it.
 
-``python -m vjepa_ros.lab.training.imagination_run --weights FILE --out FOLDER --seconds 1000``
-writes ``twists.safetensors``, the predictor alone, and ``twists.json``, how good it is. With
-``--stop-after`` a call ends in time, and the same command with ``--resume`` goes on; what has been
-trained so far is written at the end of each call. ``--join FILE`` trains nothing: it writes
-encoder, heads and the predictor in ``--out`` as one file, with its card beside it.
+It is put into a copy of the file of the encoder and heads that it reads.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import random
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions
 from vjepa_ros.lab.report.report import json_safe
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.export_run import Note, Outcome, noted
+from vjepa_ros.lab.training.feeds import MEMORY_SHARE, Draw, Order, free_bytes
 from vjepa_ros.lab.training.imagination import (
+    Imaginer,
+    Lesson,
     Pasts,
-    half,
-    imagination_losses,
     make_futures,
     make_pasts,
 )
 from vjepa_ros.lab.training.imagination_figures import (
     PLANS,
-    config_of,
     features_figures,
     figures,
     imagined,
-    make_world,
 )
 from vjepa_ros.lab.training.model_card import model_card
 from vjepa_ros.lab.training.network import Network
-from vjepa_ros.lab.training.state import RunState, has_state, read_state, write_state
-from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
+from vjepa_ros.lab.training.state import RunState
+from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.sampler import Sample
-from vjepa_ros.lab.world.scenes.scene_spec import WORLDS
-from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, derive
-from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, derive, generator
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.load import load_model
-from vjepa_ros.model.checkpoint.twist_files import load_twists, save_twists
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
+from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.checkpoint.twist_files import save_twists
 from vjepa_ros.model.twist_predictor import TwistPredictor
-from vjepa_ros.model.variants import TUBELET
 
-AHEAD = 6                   # scenes drawn ahead
-FILE, FIGURES = 'twists.safetensors', 'twists.json'
-SHOWN_S = 20.0              # between two lines of progress
-WARM = 100                  # steps until the full rate
-AVERAGE = 0.999
+AT_ONCE = 64        # pasts that are judged together
 
 
-def samples(worlds: list[ClipWorld], seed: int, first: int, batch: int,
-            workers: ThreadPoolExecutor) -> Iterator[tuple[ClipWorld, Sample, int]]:
-    """Yield endless samples of the worlds in turn from a number on, drawn ahead in threads."""
-    waiting: list[tuple[ClipWorld, Future[Sample], int]] = []
-    step = first
-    while True:
-        while len(waiting) < AHEAD:
-            own = derive(seed, 'pasts', step)
-            world = worlds[step % len(worlds)]
-            waiting.append((world, workers.submit(world.sample, own, batch), own))
-            step += 1
-        world, sample, own = waiting.pop(0)
-        yield world, sample.result(), own
+def build(config: TrainConfig) -> tuple[Imaginer, Network, WeightsReport]:
+    """Build a new predictor, and the frozen encoder and heads that it reads, on the CPU.
+
+    Raises
+    ------
+    WeightsError
+        When the weights do not fit.
+    """
+    encoder, heads, report = load_model(config.model_size, weights=config.weights)
+    if heads is None or report.heads is None or not encoder.window:
+        raise WeightsError(f"weights file '{config.weights}' has no heads, or its encoder is not "
+                           'block-causal; train one with heads and a window first')
+    meta = report.heads.meta
+    if (config.num_frames, config.image_sizes) != (meta.num_frames, str(meta.image_size)):
+        raise WeightsError(
+            f"num_frames {config.num_frames} and image_sizes '{config.image_sizes}' are not those "
+            f"of '{config.weights}': give {meta.num_frames} and {meta.image_size}")
+    predictor = TwistPredictor(encoder.variant.dim, heads.hidden)
+    predictor.init_random(derive(config.seed, 'predictor'))
+    network = Network(encoder, heads).eval().requires_grad_(False)
+    return Imaginer(predictor), network, report
 
 
-@torch.no_grad()
-def judge(predictor: TwistPredictor, network: Network, world: ClipWorld, count: int,
-          batch: int) -> dict[str, Any]:
-    """Return the figures of a predictor on held-out pasts of a world."""
-    risks, whens, features = [], [], []
-    for number in range(math.ceil(count / batch)):
-        own = HELD_OUT_SEED + number
-        pasts = make_pasts(world, network, world.sample(own, batch), own, even=True)
-        futures = make_futures(world, pasts, own, PLANS)
-        risk, seen = imagined(predictor, pasts, futures)
-        risks.append(risk)
-        whens.append(futures.contact_s.cpu().numpy())
-        features.append(seen)
-    return {'pasts': len(risks) * batch, 'plans': PLANS,
-            **figures(np.concatenate(risks), np.concatenate(whens)),
-            'features': features_figures(features)}
+class PastFeed:
+    """Endless new plans of rendered pasts, from the worlds in turn.
 
-
-class Training:
-    """One run: the predictor, its average and its optimiser.
+    Pasts are filmed once in `reuse` steps and kept; the steps between draw from all that are
+    kept, as many as fit into memory. A continued run films anew what it needs.
 
     Parameters
     ----------
-    args
-        Options of the command line.
-    network
-        Encoder and heads.
-    size
-        Side of its pictures [px].
+    worlds : sequence of ClipWorld
+        They take turns.
+    network : Network
+        Encoder and heads, on the device of the worlds.
+    config : TrainConfig
+        `batch` pasts are filmed at once, and half of them are filmed on along one plan.
+    draw : Draw
+        Seed and rank.
     """
 
-    def __init__(self, args: argparse.Namespace, network: Network, size: int) -> None:
-        self.args, self.network, self.size = args, network, size
-        self.device = torch.device(args.device)
-        self.predictor = TwistPredictor(network.encoder.variant.dim, network.heads.hidden)
-        self.predictor.init_random(args.seed)
-        self.predictor.to(self.device)
-        self.average = {k: v.clone() for k, v in self.predictor.state_dict().items()}
-        self.optimizer = torch.optim.AdamW(self.predictor.parameters(), args.lr, (0.9, 0.98),
-                                           weight_decay=0.02)
-        self.step = self.made = 0
-        self.seconds = 0.0
+    def __init__(self, worlds: Sequence[ClipWorld], network: Network, config: TrainConfig,
+                 draw: Draw) -> None:
+        self._worlds, self._network = worlds, network
+        self._count, self._reuse, self._draw = config.batch, config.reuse, draw
+        self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix='scenes')
+        self._drawn: dict[int, Future[Sample]] = {}
+        self._ahead = 2 * config.workers
+        self._kept: list[tuple[ClipWorld, Pasts]] = []
+        self._most = self._next = 0
 
-    def resume(self) -> None:
-        """Go on from the state in the folder."""
-        state = read_state(self.args.out)
-        if state.config != options(self.args):
-            raise WeightsError(f"'{self.args.out}' holds a run with other options: {state.config}")
-        self.predictor.load_state_dict(state.network)
-        self.average = {k: v.to(self.device) for k, v in state.average.items()}
-        self.optimizer.load_state_dict(state.optimizer)
-        self.step, self.made, self.seconds = state.step, state.clips, state.seconds
+    def __enter__(self) -> PastFeed:
+        return self
 
-    def save(self) -> None:
-        """Write the state."""
-        write_state(self.args.out, RunState(
-            options(self.args), self.predictor.state_dict(), self.average,
-            self.optimizer.state_dict(), self.step, self.made, self.seconds))
+    def __exit__(self, *exc: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
-    def run(self, worlds: list[ClipWorld], until_s: float) -> None:
-        """Train until a time of the clock, but on one batch at least, or until the run is over."""
-        args, kept = self.args, []
-        begun, before, shown = time.monotonic(), self.seconds, 0.0
-        spent = {'film': 0.0, 'train': 0.0}
-        losses: dict[str, Tensor] = {}
-        with ThreadPoolExecutor(args.workers) as pool:
-            for world, sample, own in samples(worlds, args.seed, self.made, args.batch, pool):
-                mark = time.monotonic()
-                if self.seconds >= args.seconds or (kept and mark > until_s):
-                    break
-                made = make_pasts(world, self.network, sample, own, args.batch // 2)
-                self._wait()
-                self.made += 1
-                kept.append((world, made))
-                del kept[:-args.keep]
-                spent['film'] += time.monotonic() - mark
-                mark = time.monotonic()
-                draws = random.Random(own)
-                for number in range(args.reuse):
-                    losses = self.learn(*(kept[-1] if not number else draws.choice(kept)))
-                self._wait()
-                spent['train'] += time.monotonic() - mark
-                self.seconds = before + time.monotonic() - begun
-                if time.monotonic() - shown > SHOWN_S:
-                    shown = time.monotonic()
-                    print(f'{self.seconds:.0f} s, step {self.step}, {self.made * args.batch} '
-                          'pasts', {k: round(v.item(), 4) for k, v in losses.items()},
-                          {k: round(v) for k, v in spent.items()}, flush=True)
+    def batch(self, order: Order) -> Lesson:
+        """Return new plans for pasts of the step, or of any before."""
+        first = order.step // self._reuse
+        if not self._kept:
+            self._next = first
+        pick, due = -1, first + len(self._worlds)
+        if self._next == due:
+            random = generator(self._draw.seed, 'kept', order.step, self._draw.rank)
+            pick = int(torch.randint(len(self._kept), (), generator=random))
+        # One of each world at the start, so that all renderers are compiled then.
+        for number in range(self._next, due):
+            self._film(number)
+        self._next = due
+        world, pasts = self._kept[pick]
+        own = derive(self._draw.seed, 'plans', order.step, self._draw.rank)
+        return Lesson(pasts, make_futures(world, pasts, own, PLANS))
 
-    def learn(self, world: ClipWorld, pasts: Pasts) -> dict[str, Tensor]:
-        """Take one step on new plans of some pasts."""
-        args = self.args
-        share = min(1.0, self.seconds / args.seconds)
-        rate = args.lr * min(1.0, (self.step + 1) / WARM) * 0.5 * (1 + math.cos(math.pi * share))
-        for group in self.optimizer.param_groups:
-            group['lr'] = rate
-        futures = make_futures(world, pasts, derive(args.seed, 'step', self.step), args.plans)
-        with half(self.device):
-            losses = imagination_losses(self.predictor, pasts, futures)
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.stack([loss.float() for loss in losses.values()]).sum().backward()
-        torch.nn.utils.clip_grad_norm_(self.predictor.parameters(), 1.0)
-        self.optimizer.step()
-        self.step += 1
-        keep = min(AVERAGE, self.step / (self.step + 10))
-        with torch.no_grad():
-            for name, value in self.predictor.state_dict().items():
-                self.average[name].lerp_(value, 1 - keep)
-        return losses
+    def _film(self, number: int) -> None:
+        for coming in range(number, number + self._ahead):
+            if coming not in self._drawn:
+                self._drawn[coming] = self._pool.submit(self._world(coming).sample,
+                                                        self._seed(coming), self._count)
+        world = self._world(number)
+        made = make_pasts(world, self._network, self._drawn.pop(number).result(),
+                          self._seed(number), -(-self._count // 2))
+        if not self._most:
+            self._most = max(len(self._worlds), int(
+                MEMORY_SHARE * free_bytes(world.device) / (made.present.nbytes
+                                                           + made.features.nbytes)))
+        self._kept.append((world, made))
+        del self._kept[:-self._most]
 
-    def _wait(self) -> None:
-        if self.device.type == 'cuda':
-            torch.cuda.synchronize()
+    def _world(self, number: int) -> ClipWorld:
+        return self._worlds[number % len(self._worlds)]
+
+    def _seed(self, number: int) -> int:
+        return derive(self._draw.seed, 'pasts', number, self._draw.rank)
 
 
-def options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that decide about a run."""
-    return {name: str(value) for name, value in vars(args).items()
-            if name not in ('out', 'join', 'resume', 'stop_after', 'device', 'workers',
-                            'compile_world', 'held_out')}
+def held_out(world: ClipWorld, network: Network, first_seed: int, count: int
+             ) -> list[Callable[[], Lesson]]:
+    """Return functions that film the pasts of a fixed split, in pieces of a fixed size."""
+    def lesson(number: int) -> Lesson:
+        seed = first_seed + number
+        sample = world.sample(seed, min(AT_ONCE, count - number * AT_ONCE))
+        pasts = make_pasts(world, network, sample, seed, even=True)
+        return Lesson(pasts, make_futures(world, pasts, seed, PLANS))
+
+    return [lambda number=number: lesson(number) for number in range(math.ceil(count / AT_ONCE))]
 
 
-def finish(run: Training, begun: float) -> None:
-    """Write the average, judge it, and write it with its figures."""
-    args = run.args
-    rounded = {name: value.half().float() for name, value in run.average.items()}
-    run.predictor.load_state_dict(rounded)
+@torch.no_grad()
+def judge(predictor: TwistPredictor, lessons: Iterable[Lesson]) -> dict[str, Any]:
+    """Return the figures of a predictor on some pasts."""
+    risks, whens, features = [], [], []
+    for lesson in lessons:
+        risk, seen = imagined(predictor, lesson.pasts, lesson.futures)
+        risks.append(risk)
+        whens.append(lesson.futures.contact_s.cpu().numpy())
+        features.append(seen)
+    risk = np.concatenate(risks)
+    return {'pasts': len(risk), 'plans': PLANS, **figures(risk, np.concatenate(whens)),
+            'features': features_figures(features)}
+
+
+def headline(found: dict[str, Any]) -> dict[str, float]:
+    """Return few figures of many."""
+    return {**{f'auc_{key}s': found[key]['auc_of_a_past'] for key in ('1', '2', '3')},
+            'rank': found['rank'], 'calibration': found['3']['calibration_error']}
+
+
+def save(path: Path, config: TrainConfig, trained: Imaginer, state: RunState,
+         metrics: dict[str, Any]) -> BundleMeta:
+    """Write encoder, heads and predictor in float16 with their description, which is returned."""
+    options = {name: value for name, value in config.as_dict().items()
+               if name not in ('out', 'weights') and value != getattr(TrainConfig, name, None)}
+    device = next(trained.parameters()).device
+    filmed = math.ceil(state.step / config.reuse) * config.batch
+    return save_twists(path, config.weights, trained.predictor.state_dict(), {'training': {
+        'steps': state.step, 'pasts': filmed * state.clips // max(1, state.step * config.batch),
+        'plans_of_a_past': PLANS, 'seconds': round(state.seconds), 'options': options,
+        'versions': versions(), 'hardware': {**hardware(), **accelerator(device)}},
+        'metrics': metrics})
+
+
+def finish(config: TrainConfig, trained: Imaginer, network: Network, state: RunState,
+           worlds: Sequence[ClipWorld], note: Note) -> Outcome:
+    """Write the predictor with the file of its encoder, judge it, and write both again.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        `out` is the folder.
+    trained : Imaginer
+        With the averaged weights in place, which are rounded to float16.
+    network : Network
+        Encoder and heads.
+    state : RunState
+        History and length of the run.
+    worlds : sequence of ClipWorld
+        Render the held-out pasts, so many in each.
+    note : callable
+        Called with what is being done, how many batches are done, and of how many.
+    """
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.copy_(parameter.half().float())
+    folder = Path(config.out)
+    weights = folder / f'{config.model_size}.safetensors'
     found: dict[str, Any] = {}
-    given = {name: value for name, value in options(args).items() if name != 'weights'}
-    about = {'training': {
-        'steps': run.step, 'pasts': run.made * args.batch, 'plans_of_a_past': args.plans,
-        'seconds': round(run.seconds), 'options': given, 'versions': versions(),
-        'hardware': {**hardware(), **accelerator(run.device)}}, 'metrics': found}
-    save_twists(args.out / FILE, args.weights, rounded, about, alone=True)
-    for name in WORLDS if args.held_out else ():
-        print(f'judging, {name} world', flush=True)
-        world = make_world(name, run.network.encoder.window, run.size, run.device)
-        found[name] = json_safe(judge(run.predictor.eval(), run.network, world, args.held_out,
-                                      min(args.batch, args.held_out)))
-    save_twists(args.out / FILE, args.weights, rounded, about, alone=True)
-    (args.out / FIGURES).write_text(json.dumps(about, indent=1) + '\n')
-    print(json.dumps(found, indent=1))
-    print(f'written to {args.out}, {time.monotonic() - begun:.0f} s in this call')
-
-
-def join(args: argparse.Namespace) -> None:
-    """Write encoder, heads and predictor as one file, with its card."""
-    found = load_twists('tiny', args.weights, args.out / FILE)
-    meta = save_twists(args.join, args.weights, found.predictor.state_dict(), found.meta.twists)
-    print(f'written: {args.join}')
-    if meta.training:       # of the encoder
-        card = args.join.with_suffix('.md')
-        card.write_text(model_card(meta, args.join.name, args.join.stat().st_size / 1e6))
-        print(f'written: {card}')
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--weights', type=Path, required=True, help='file with a block-causal '
-                        'encoder and heads, which stay as they are')
-    parser.add_argument('--out', type=Path, required=True, help='folder for the results')
-    parser.add_argument('--join', type=Path, metavar='FILE', help='write encoder, heads and '
-                        'predictor there, and its card')
-    parser.add_argument('--seconds', type=float, default=1000, help='of training, over all calls')
-    parser.add_argument('--stop-after', type=float, default=math.inf, metavar='S',
-                        help='end this call so many seconds after its start')
-    parser.add_argument('--resume', action='store_true', help='go on with the run in --out')
-    parser.add_argument('--batch', type=int, default=128, help='pasts of a step; half of them are '
-                        'filmed on along one plan')
-    parser.add_argument('--plans', type=int, default=16, help='of a past in a step')
-    parser.add_argument('--reuse', type=int, default=16, help='steps for each batch that is '
-                        'filmed: one on it, the others on any that is kept')
-    parser.add_argument('--keep', type=int, default=1500, help='batches that are kept, 20 MB each')
-    parser.add_argument('--lr', type=float, default=1e-3)
-    parser.add_argument('--held-out', type=int, default=512, help='pasts of each world that judge')
-    parser.add_argument('--textures', type=int, default=300)
-    parser.add_argument('--workers', type=int, default=8, help='threads that draw scenes')
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--device', default='cuda')
-    parser.add_argument('--compile-world', action='store_true', help='compile the renderer')
-    return parser
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Train, judge and write."""
-    begun, args = time.monotonic(), make_parser().parse_args(argv)
-    if min(args.batch, args.reuse, args.keep) < 1 or args.plans < 3:
-        raise SystemExit('--batch, --reuse and --keep must be at least 1, --plans at least 3')
-    if args.join:
-        join(args)
-        return
-    args.out.mkdir(parents=True, exist_ok=True)
-    torch.set_float32_matmul_precision('high')
-    encoder, heads, report = load_model('tiny', weights=args.weights)
-    if heads is None or report.heads is None or not encoder.window:
-        raise SystemExit(f"'{args.weights}' has no heads, or its encoder is not block-causal")
-    network = Network(encoder, heads).eval().requires_grad_(False).to(args.device)
-    run = Training(args, network, report.heads.meta.image_size)
-    if args.resume and has_state(args.out):
-        run.resume()
-    bank = TextureBank.procedural(derive(args.seed, 'textures') + BANK_SEED + 1, args.textures)
-    worlds = [ClipWorld(run.size, TUBELET * encoder.window, run.device, bank, config_of(name),
-                        compile=args.compile_world) for name in WORLDS]
-    run.run(worlds, begun + args.stop_after)
-    run.save()
-    finish(run, begun)
-
-
-if __name__ == '__main__':
-    main()
+    # Judging takes minutes; a machine that is lost meanwhile takes nothing but the figures.
+    save(weights, config, trained, state, found)
+    for world in worlds if config.held_out_clips else ():
+        makers = held_out(world, network, HELD_OUT_SEED, config.held_out_clips)
+        found[world.config.name] = json_safe(judge(
+            trained.predictor, noted(makers, note, 'judging')))
+    meta = save(weights, config, trained, state, found)
+    card, written = weights.with_suffix('.md'), folder / 'metrics.json'
+    card.write_text(model_card(meta, weights.name, weights.stat().st_size / 1e6),
+                    encoding='utf-8')
+    written.write_text(json.dumps(
+        {'held_out': found, 'training': meta.twists['training'], 'history': state.history},
+        indent=1) + '\n', encoding='utf-8')
+    return Outcome(weights, card, written, found)

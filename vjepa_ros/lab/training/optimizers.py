@@ -203,10 +203,10 @@ class Average:
             self.values[name].copy_(value)
 
 
-FUSED = {'attn.qkv.weight': 3}   # end of a name: matrices of one size in one parameter
+FUSED = {'qkv.weight': 3, '.kv.weight': 2}   # end of a name: matrices of one size in one parameter
 
 
-def make_optimizer(network: Network, config: TrainConfig) -> torch.optim.AdamW | Together:
+def make_optimizer(network: nn.Module, config: TrainConfig) -> torch.optim.AdamW | Together:
     """Make AdamW, or Muon for the matrices of the blocks and AdamW for the rest.
 
     Weights of matrices decay, the rest does not.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Draw, Feed, Order
+from vjepa_ros.lab.training.feeds import Draw, Order, WorldFeed
 from vjepa_ros.lab.training.labels import Flags, read_flags
 from vjepa_ros.lab.training.network import Batch
 from vjepa_ros.lab.world.seeds import generator
@@ -224,7 +224,7 @@ class MixedFeed:
 
     Parameters
     ----------
-    world : Feed or None
+    world : WorldFeed or None
         Supplies the others; None when all come from recordings.
     recordings : RecordingFeed
         Supplies the rest.
@@ -234,7 +234,7 @@ class MixedFeed:
         How batches are drawn.
     """
 
-    def __init__(self, world: Feed | None, recordings: RecordingFeed, count: int,
+    def __init__(self, world: WorldFeed | None, recordings: RecordingFeed, count: int,
                  draw: Draw) -> None:
         self._world, self._recordings, self._count = world, recordings, count
         self._draw = draw

@@ -8,7 +8,7 @@ import json
 import logging
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
-from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig, differences
+from vjepa_ros.lab.training import imagination_run
+from vjepa_ros.lab.training.config import OBJECTIVES, TWISTS, TrainConfig, differences
 from vjepa_ros.lab.training.curves import draw_curves
 from vjepa_ros.lab.training.export_run import (
     Outcome,
@@ -29,12 +30,15 @@ from vjepa_ros.lab.training.export_run import (
     world_batches,
 )
 from vjepa_ros.lab.training.feeds import CachedFeed, Draw, Feed, WorldFeed
+from vjepa_ros.lab.training.imagination import Imaginer, Lesson
+from vjepa_ros.lab.training.imagination_figures import config_of
 from vjepa_ros.lab.training.loop import Report, Trainer
 from vjepa_ros.lab.training.model_card import number
-from vjepa_ros.lab.training.network import Batch, build
+from vjepa_ros.lab.training.network import Batch, Network, build
 from vjepa_ros.lab.training.parallel import Team, team
 from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
 from vjepa_ros.lab.training.state import (
+    RunState,
     StateError,
     has_state,
     read_state,
@@ -43,6 +47,7 @@ from vjepa_ros.lab.training.state import (
 )
 from vjepa_ros.lab.training.validation import answer, figures, headline
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.head_specs import Calibration
@@ -122,8 +127,8 @@ def train(config: TrainConfig, listener: Listener, *, resume: bool = False, comm
                 raise StateError(f"the run in '{folder}' has other options "
                                  f'({"; ".join(changed)}): repeat its options to continue it')
         here.wait()      # no process writes before all have checked
-        run = _Run(config, listener, here, command, stack, began, stopped)
-        return run.go(state)
+        kind = _TwistRun if config.objective == TWISTS else _PerceptionRun
+        return kind(config, listener, here, command, stack, began, stopped).go(state)
 
 
 class _Run:
@@ -138,13 +143,10 @@ class _Run:
         self._started = datetime.now(timezone.utc).isoformat(timespec='seconds')
         self._bank: TextureBank | None = None
         self._judging: list[ClipWorld] = []
-        network, self.report = build(config)
-        self.network = network.to(here.device)
-        self.trainer = Trainer(config, network, here)
+        self.trainer = Trainer(config, self._build(), here)
         self._feed = self._make_feed(stack)
         self._calls: list[dict[str, Any]] = []
         self._written = time.monotonic()
-        self._validation: list[Batch] | None = None
 
     def go(self, state: Any) -> RunResult:
         if state is not None:
@@ -157,13 +159,114 @@ class _Run:
         outcome = None
         if self.team.leads:
             self._write()
-            outcome = self._finish() if complete else None
+            if complete:
+                with self.trainer.average.applied():
+                    outcome = self._finish()
+                (self.folder / UNFINISHED).unlink()
         self.team.wait()
         return RunResult(complete, self.trainer.step, self.trainer.budget.clips_done, outcome)
 
     def _late(self) -> bool:
         limit = self.config.stop_after
         return limit > 0 and time.monotonic() - self._began >= limit
+
+    def _world(self, size: int) -> list[ClipWorld]:
+        """Return the worlds that training sees."""
+        if self._bank is None:
+            self._bank = self._paint()
+        return self._make_worlds(size, self._bank, self.config.compile_world)
+
+    def _judge(self) -> list[ClipWorld]:
+        """Return the worlds of calibration and figures, whose textures training never sees."""
+        if not self._judging:
+            # Not compiled: the few clips are drawn sooner than another shape is compiled.
+            self._judging = self._make_worlds(self.config.image_size, None, False)
+        return self._judging
+
+    def _make_worlds(self, size: int, bank: TextureBank | None, compiled: bool
+                     ) -> list[ClipWorld]:
+        return [ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
+                          config=world, compile=compiled) for world in self._configs()]
+
+    def _configs(self) -> Sequence[WorldConfig]:
+        return self.config.worlds
+
+    def _paint(self) -> TextureBank:
+        config = self.config
+        # Never the seed of the default textures, which are for judging.
+        seed = derive(config.seed, 'textures') + BANK_SEED + 1
+        if config.photos:
+            return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
+        return TextureBank.procedural(seed, config.textures)
+
+    def _pause(self) -> None:
+        """Validate and write a checkpoint between two stretches of training, when due."""
+        if not self.team.leads:
+            return
+        config, trainer = self.config, self.trainer
+        part = int(trainer.budget.progress * config.validations)
+        last = max((h['part'] for h in trainer.history if h['kind'] == 'validation'), default=0)
+        if config.validation_clips and part > last:
+            self._validate(part)
+        if time.monotonic() - self._written >= config.checkpoint_s:
+            self._write()
+
+    def _validate(self, part: int) -> None:
+        trainer = self.trainer
+        with trainer.average.applied():
+            values = self._figures()
+        trainer.history.append({
+            'kind': 'validation', 'part': part, 'step': trainer.step,
+            'clips': trainer.budget.clips_done, 'seconds': trainer.budget.seconds_done,
+            'figures': values})
+        self.listener.judged(trainer.budget.clips_done, values)
+
+    def _write(self) -> None:
+        write_state(self.folder, self._state())
+        with self.trainer.average.applied():
+            self._keep()
+        draw_curves(self.folder / 'curves.png', self.trainer.history,
+                    f'{self.config.model_size}, {self.config.objective}')
+        self._written = time.monotonic()
+
+    def _call(self) -> dict[str, Any]:
+        size = self.team.size
+        return {'started': self._started, 'seconds': time.monotonic() - self._began,
+                'step': self.trainer.step,
+                'hardware': f'{size} x {_hardware(self.team.device)}',
+                'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
+
+    def _state(self) -> RunState:
+        return self.trainer.state([*self._calls, self._call()])
+
+    def _build(self) -> Network | Imaginer:
+        """Return what is trained."""
+        raise NotImplementedError
+
+    def _make_feed(self, stack: ExitStack) -> Feed:
+        raise NotImplementedError
+
+    def _figures(self) -> dict[str, float]:
+        """Judge the validation clips."""
+        raise NotImplementedError
+
+    def _keep(self) -> None:
+        """Write the present weights, small enough to be carried elsewhere."""
+        raise NotImplementedError
+
+    def _finish(self) -> Outcome:
+        """Judge and write the weights."""
+        raise NotImplementedError
+
+
+class _PerceptionRun(_Run):
+    """Train an encoder and its heads, or heads alone."""
+
+    _validation: list[Batch] | None = None
+
+    def _build(self) -> Network:
+        self.network, self.report = build(self.config)
+        return self.network.to(self.team.device)
 
     def _make_feed(self, stack: ExitStack) -> Feed:
         config, here = self.config, self.team
@@ -188,87 +291,59 @@ class _Run:
         if self.team.leads:
             self.listener.working('encoding', done, total)
 
-    def _world(self, size: int) -> list[ClipWorld]:
-        """Return the worlds that training sees."""
-        if self._bank is None:
-            self._bank = self._paint()
-        return self._make_worlds(size, self._bank, self.config.compile_world)
-
-    def _judge(self) -> list[ClipWorld]:
-        """Return the worlds of calibration and figures, whose textures training never sees."""
-        if not self._judging:
-            # Not compiled: the few clips are drawn sooner than another shape is compiled.
-            self._judging = self._make_worlds(self.config.image_size, None, False)
-        return self._judging
-
-    def _make_worlds(self, size: int, bank: TextureBank | None, compiled: bool
-                     ) -> list[ClipWorld]:
-        return [ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
-                          config=world, compile=compiled) for world in self.config.worlds]
-
-    def _paint(self) -> TextureBank:
-        config = self.config
-        # Never the seed of the default textures, which are for judging.
-        seed = derive(config.seed, 'textures') + BANK_SEED + 1
-        if config.photos:
-            return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
-        return TextureBank.procedural(seed, config.textures)
-
-    def _pause(self) -> None:
-        """Validate and write a checkpoint between two stretches of training, when due."""
-        if not self.team.leads:
-            return
-        config, trainer = self.config, self.trainer
-        part = int(trainer.budget.progress * config.validations)
-        last = max((h['part'] for h in trainer.history if h['kind'] == 'validation'), default=0)
-        if config.validation_clips and part > last:
-            self._validate(part)
-        if time.monotonic() - self._written >= config.checkpoint_s:
-            self._write()
-
-    def _validate(self, part: int) -> None:
+    def _figures(self) -> dict[str, float]:
         if self._validation is None:
             makers = world_batches(self._judge(), VALIDATION_SEED,
                                    self.config.validation_clips)
             self._validation = list(noted(makers, self.listener.working, 'rendering'))
-        trainer = self.trainer
-        with trainer.average.applied(), trainer.autocast():
-            values = headline(figures(answer(self.network, self._validation)))
-        trainer.history.append({
-            'kind': 'validation', 'part': part, 'step': trainer.step,
-            'clips': trainer.budget.clips_done, 'seconds': trainer.budget.seconds_done,
-            'figures': values})
-        self.listener.judged(trainer.budget.clips_done, values)
-
-    def _write(self) -> None:
-        write_state(self.folder, self.trainer.state([*self._calls, self._call()]))
-        self._keep()
-        draw_curves(self.folder / 'curves.png', self.trainer.history,
-                    f'{self.config.model_size}, {self.config.objective}')
-        self._written = time.monotonic()
-
-    def _call(self) -> dict[str, Any]:
-        size = self.team.size
-        return {'started': self._started, 'seconds': time.monotonic() - self._began,
-                'step': self.trainer.step,
-                'hardware': f'{size} x {_hardware(self.team.device)}',
-                'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
+        with self.trainer.autocast():
+            return headline(figures(answer(self.network, self._validation)))
 
     def _keep(self) -> None:
-        """Write the present weights, small enough to be carried elsewhere."""
-        with self.trainer.average.applied():
-            meta = describe(self._trained(), Calibration(), {})
-            save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
+        meta = describe(self._trained(), Calibration(), {})
+        save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
     def _finish(self) -> Outcome:
-        with self.trainer.average.applied():
-            outcome = finish(self.folder, self._trained(), self._judge(), self.listener.working)
-        (self.folder / UNFINISHED).unlink()
-        return outcome
+        return finish(self.folder, self._trained(), self._judge(), self.listener.working)
 
     def _trained(self) -> TrainedRun:
-        state = self.trainer.state([*self._calls, self._call()])
-        return TrainedRun(self.config, self.network, self.report, state, self.command)
+        return TrainedRun(self.config, self.network, self.report, self._state(), self.command)
+
+
+class _TwistRun(_Run):
+    """Train a predictor of twists for an encoder and heads that stay as they are."""
+
+    _validation: list[Lesson] | None = None
+
+    def _build(self) -> Imaginer:
+        self.imaginer, network, _ = imagination_run.build(self.config)
+        self.network = network.to(self.team.device)
+        return self.imaginer.to(self.team.device)
+
+    def _make_feed(self, stack: ExitStack) -> Feed:
+        config, here = self.config, self.team
+        return stack.enter_context(imagination_run.PastFeed(
+            self._world(config.image_size), self.network, config,
+            Draw(config.seed, here.rank, here.device)))
+
+    def _configs(self) -> list[WorldConfig]:
+        return [config_of(world.name) for world in self.config.worlds]
+
+    def _figures(self) -> dict[str, float]:
+        if self._validation is None:
+            makers = [make for world in self._judge() for make in imagination_run.held_out(
+                world, self.network, VALIDATION_SEED, self.config.validation_clips)]
+            self._validation = list(noted(makers, self.listener.working, 'rendering'))
+        return imagination_run.headline(
+            imagination_run.judge(self.imaginer.predictor, self._validation))
+
+    def _keep(self) -> None:
+        imagination_run.save(self.folder / UNFINISHED, self.config, self.imaginer, self._state(),
+                             {})
+
+    def _finish(self) -> Outcome:
+        return imagination_run.finish(self.config, self.imaginer, self.network, self._state(),
+                                      self._judge(), self.listener.working)
 
 
 def _hardware(device: torch.device) -> str:
@@ -280,7 +355,7 @@ def _hardware(device: torch.device) -> str:
 
 # Share of places the encoder sees, by objective: JEPA needs something to predict; together with
 # labels the heads should in the end have seen whole clips.
-TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2'}
+TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2', TWISTS: '1.0'}
 
 
 def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
