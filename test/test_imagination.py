@@ -9,6 +9,7 @@ import json
 import math
 import os
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,8 +163,8 @@ def test_steps_draw_new_plans_from_pasts_of_all_worlds(filmed):
 
     def lessons(steps):
         made.clear()
-        with PastFeed([Watched(0), Watched(1)], filmed[2], config,
-                      Draw(0, 0, torch.device('cpu'))) as feed:
+        worlds: list[Any] = [Watched(0), Watched(1)]
+        with PastFeed(worlds, filmed[2], config, Draw(0, 0, torch.device('cpu'))) as feed:
             return [feed.batch(Order(step, SIDE, 1.0)) for step in steps]
 
     through, seen = lessons(range(7)), made.copy()
@@ -194,6 +195,7 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
         return batch(feed, order)
 
     monkeypatch.setattr(PastFeed, 'batch', impatient)
+    found = None
     while not (out / 'tiny.safetensors').exists():
         assert train.main(words) == 0
         steps.append(read_state(out).step)
@@ -205,6 +207,7 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
     share = held_out['rough']['3']['contacts']
     assert 0 <= share <= 1 and f'{share:.3f} |' in (out / 'tiny.md').read_text()
     # What is saved is the average.
+    assert found is not None
     average = read_state(out).average['predictor.norm.weight']
     assert torch.allclose(found.predictor.norm.weight, average, atol=1e-3)
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',

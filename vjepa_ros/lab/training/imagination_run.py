@@ -22,19 +22,8 @@ from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.export_run import Note, Outcome, noted
 from vjepa_ros.lab.training.feeds import MEMORY_SHARE, Draw, Order, free_bytes
-from vjepa_ros.lab.training.imagination import (
-    Imaginer,
-    Lesson,
-    Pasts,
-    make_futures,
-    make_pasts,
-)
-from vjepa_ros.lab.training.imagination_figures import (
-    PLANS,
-    features_figures,
-    figures,
-    imagined,
-)
+from vjepa_ros.lab.training.imagination import Imaginer, Lesson, Pasts, make_futures, make_pasts
+from vjepa_ros.lab.training.imagination_figures import PLANS, features_figures, figures, imagined
 from vjepa_ros.lab.training.model_card import model_card
 from vjepa_ros.lab.training.network import Network
 from vjepa_ros.lab.training.state import RunState
@@ -42,7 +31,7 @@ from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.sampler import Sample
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, derive, generator
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
+from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.checkpoint.twist_files import save_twists
 from vjepa_ros.model.twist_predictor import TwistPredictor
@@ -50,7 +39,7 @@ from vjepa_ros.model.twist_predictor import TwistPredictor
 AT_ONCE = 64        # pasts that are judged together
 
 
-def build(config: TrainConfig) -> tuple[Imaginer, Network, WeightsReport]:
+def build(config: TrainConfig) -> tuple[Imaginer, Network]:
     """Build a new predictor, and the frozen encoder and heads that it reads, on the CPU.
 
     Raises
@@ -70,7 +59,7 @@ def build(config: TrainConfig) -> tuple[Imaginer, Network, WeightsReport]:
     predictor = TwistPredictor(encoder.variant.dim, heads.hidden)
     predictor.init_random(derive(config.seed, 'predictor'))
     network = Network(encoder, heads).eval().requires_grad_(False)
-    return Imaginer(predictor), network, report
+    return Imaginer(predictor), network
 
 
 class PastFeed:

@@ -30,11 +30,11 @@ from vjepa_ros.lab.training.export_run import (
     world_batches,
 )
 from vjepa_ros.lab.training.feeds import CachedFeed, Draw, Feed, WorldFeed
-from vjepa_ros.lab.training.imagination import Imaginer, Lesson
+from vjepa_ros.lab.training.imagination import Imaginer
 from vjepa_ros.lab.training.imagination_figures import config_of
 from vjepa_ros.lab.training.loop import Report, Trainer
 from vjepa_ros.lab.training.model_card import number
-from vjepa_ros.lab.training.network import Batch, Network, build
+from vjepa_ros.lab.training.network import Network, build
 from vjepa_ros.lab.training.parallel import Team, team
 from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
 from vjepa_ros.lab.training.state import (
@@ -127,12 +127,14 @@ def train(config: TrainConfig, listener: Listener, *, resume: bool = False, comm
                 raise StateError(f"the run in '{folder}' has other options "
                                  f'({"; ".join(changed)}): repeat its options to continue it')
         here.wait()      # no process writes before all have checked
-        kind = _TwistRun if config.objective == TWISTS else _PerceptionRun
+        kind = _TwistRun if config.objective == TWISTS else _Run
         return kind(config, listener, here, command, stack, began, stopped).go(state)
 
 
 class _Run:
-    """One call: the parts of training put together."""
+    """One call: the parts of training put together, for an encoder and its heads."""
+
+    _validation: list[Any] | None = None
 
     def __init__(self, config: TrainConfig, listener: Listener, here: Team, command: str,
                  stack: ExitStack, began: float, stopped: Callable[[], bool]):
@@ -241,30 +243,6 @@ class _Run:
 
     def _build(self) -> Network | Imaginer:
         """Return what is trained."""
-        raise NotImplementedError
-
-    def _make_feed(self, stack: ExitStack) -> Feed:
-        raise NotImplementedError
-
-    def _figures(self) -> dict[str, float]:
-        """Judge the validation clips."""
-        raise NotImplementedError
-
-    def _keep(self) -> None:
-        """Write the present weights, small enough to be carried elsewhere."""
-        raise NotImplementedError
-
-    def _finish(self) -> Outcome:
-        """Judge and write the weights."""
-        raise NotImplementedError
-
-
-class _PerceptionRun(_Run):
-    """Train an encoder and its heads, or heads alone."""
-
-    _validation: list[Batch] | None = None
-
-    def _build(self) -> Network:
         self.network, self.report = build(self.config)
         return self.network.to(self.team.device)
 
@@ -292,6 +270,7 @@ class _PerceptionRun(_Run):
             self.listener.working('encoding', done, total)
 
     def _figures(self) -> dict[str, float]:
+        """Judge the validation clips."""
         if self._validation is None:
             makers = world_batches(self._judge(), VALIDATION_SEED,
                                    self.config.validation_clips)
@@ -300,6 +279,7 @@ class _PerceptionRun(_Run):
             return headline(figures(answer(self.network, self._validation)))
 
     def _keep(self) -> None:
+        """Write the present weights, small enough to be carried elsewhere."""
         meta = describe(self._trained(), Calibration(), {})
         save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
 
@@ -311,13 +291,11 @@ class _PerceptionRun(_Run):
 
 
 class _TwistRun(_Run):
-    """Train a predictor of twists for an encoder and heads that stay as they are."""
-
-    _validation: list[Lesson] | None = None
+    """The same for a predictor of twists; encoder and heads stay as they are."""
 
     def _build(self) -> Imaginer:
-        self.imaginer, network, _ = imagination_run.build(self.config)
-        self.network = network.to(self.team.device)
+        self.imaginer, self.network = imagination_run.build(self.config)
+        self.network.to(self.team.device)
         return self.imaginer.to(self.team.device)
 
     def _make_feed(self, stack: ExitStack) -> Feed:
