@@ -3,8 +3,8 @@
 """Score plans of a base on the features of what its camera sees now.
 
 `Imagination.see` reads the features that a session has computed; `Imagination.imagine` then scores
-any number of plans in one batched pass. N plans, K steps, n cells of the coarse grid, D width of
-the encoder.
+any number of plans in one batched pass. On CUDA both are graphs. N plans, K steps, n cells of the
+coarse grid, D width of the encoder.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from torch import Tensor
 
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.checkpoint.twist_files import load_twists
+from vjepa_ros.model.head_specs import CLEARANCE_BINS
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.twist_paths import View
-from vjepa_ros.model.twist_predictor import Imagined, Seen, TwistPredictor, present_of
+from vjepa_ros.model.twist_paths import VIEW_DIM, View
+from vjepa_ros.model.twist_predictor import CELLS, Seen, TwistPredictor, present_of
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Queue, Replay
 from vjepa_ros.runtime.device import DeviceChoice, choose_device
 
 
@@ -73,6 +75,10 @@ class Imagination:
     ----------
     meta, encoder_sha256
         As given.
+    execution : str
+        `graph`, or `eager` off CUDA and where a graph could not be captured.
+    execution_reason : str
+        Why it could not; ''.
 
     """
 
@@ -83,7 +89,23 @@ class Imagination:
         if choice.dtype != torch.float32:
             self._predictor.set_branch_precision(choice.branches)
         self._heads = heads.eval().requires_grad_(False).to(choice.device)
+        self._queue = Queue(choice.device)
         self._seen: Seen | None = None
+        self._sight: Replay | None = None               # for features of one grid
+        self._grid, self._fresh = (0, 0), False
+        self._plans: dict[tuple[int, int], Replay] = {}  # by number of plans and steps
+
+    @property
+    def execution(self) -> str:
+        """How plans are scored; see the class."""
+        replays = [one for one in (self._sight, *self._plans.values()) if one is not None]
+        return 'graph' if replays and all(one.captured for one in replays) else 'eager'
+
+    @property
+    def execution_reason(self) -> str:
+        """Why there is no graph; ''."""
+        replays = [one for one in (self._sight, *self._plans.values()) if one is not None]
+        return next((one.reason for one in replays if one.reason), '')
 
     @classmethod
     def load(cls, model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = '',
@@ -127,16 +149,23 @@ class Imagination:
             For features of another shape, or that are not finite. What was seen before is dropped.
 
         """
-        self._seen = None
+        self._fresh = False
         if features.ndim != 4 or len(features) < 2 or features.shape[-1] != self._heads.dim:
             raise ValueError(f'features are {features.shape}, but must be (tubelets, rows, columns'
                              f', {self._heads.dim}) with at least 2 tubelets')
         if not np.isfinite(features[-2:]).all():
             raise ValueError('features are not finite')
-        device = self.choice.device
-        newest = torch.from_numpy(np.ascontiguousarray(features[-2:], np.float32)).to(device)
-        self._seen = self._predictor.see(present_of(self._heads, newest[None]),
-                                         view.tensor(device)[None])
+        numbers = np.concatenate((features[-2:].ravel(), view.tensor().numpy()), dtype=np.float32)
+        rows, cols = grid = features.shape[1:3]
+        if self._sight is None or grid != self._grid:
+            self._sight = None
+            self._plans.clear()     # they read what was seen where it was
+            self._grid = grid
+            self._sight = Replay(self._queue, lambda given: self._look(given, rows, cols),
+                                 numbers.size, 'sight for plans')
+        self._queue.settle()        # the numbers of the time before may be on their way
+        self._sight.start(numbers)
+        self._fresh = True
 
     @torch.inference_mode()
     def imagine(self, twists: np.ndarray, durations_s: Sequence[float] | np.ndarray) -> Foreseen:
@@ -156,16 +185,8 @@ class Imagination:
             not above 0.
 
         """
-        found = self.tensors(twists, durations_s)
-        return Foreseen(*(one[0].float().cpu().numpy() for one in (
-            found.contact_until, found.clearance.float().softmax(-1), found.course.sigmoid(),
-            found.looming, found.features)))
-
-    @torch.inference_mode()
-    def tensors(self, twists: np.ndarray, durations_s: Sequence[float] | np.ndarray) -> Imagined:
-        """Score plans, see `imagine`; what follows stays on the device."""
         twists, lasts = np.asarray(twists, np.float32), np.asarray(durations_s, np.float32)
-        if self._seen is None:
+        if self._sight is None or not self._fresh:
             raise ValueError('there are no features yet; call see() first')
         if twists.ndim != 3 or twists.shape[2] != 3 or lasts.shape != twists.shape[1:2] or (
                 not twists.size):
@@ -173,10 +194,35 @@ class Imagination:
                              'be (plans, steps, 3) and (steps,)')
         if not np.isfinite(twists).all() or not all(0 < value < math.inf for value in lasts):
             raise ValueError('twists and durations_s must be finite, and durations_s above 0')
-        device = self.choice.device
-        return self._predictor.imagine(self._seen, _sent(twists, device)[None],
-                                       _sent(lasts, device))
+        n, k = shape = twists.shape[:2]
+        if shape not in self._plans:
+            while len(self._plans) >= MOST_GRAPHS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[shape] = Replay(
+                self._queue, lambda given: self._score(given, n, k), 3 * n * k + k,
+                f'scores of {n} plans of {k} steps', self._sight.captured)
+        replay = self._plans[shape]
+        replay.start(np.concatenate((twists.ravel(), lasts)))
+        flat = replay.finish()
+        if self._queue.stream is not None:
+            flat = flat.copy()      # the next plans overwrite it
+        per_step = (1, CLEARANCE_BINS + 1, CELLS, CELLS, CELLS * self._heads.dim)
+        parts = np.split(flat, n * k * np.cumsum(per_step)[:-1])
+        contact, clearance, course, looming, features = (
+            part.reshape(n, k, -1) for part in parts)
+        return Foreseen(contact[..., 0], clearance, course, looming,
+                        features.reshape(n, k, CELLS, -1))
 
+    def _look(self, given: Tensor, rows: int, cols: int) -> None:
+        """See; what is seen stays on the device, for a graph at one address."""
+        newest = given[:-VIEW_DIM].view(1, 2, rows, cols, -1)
+        self._seen = self._predictor.see(present_of(self._heads, newest), given[None, -VIEW_DIM:])
 
-def _sent(values: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(values).to(device)
+    def _score(self, given: Tensor, plans: int, steps: int) -> Tensor:
+        """Score plans, all fields of `Foreseen` one after the other."""
+        assert self._seen is not None
+        found = self._predictor.imagine(
+            self._seen, given[:-steps].view(1, plans, steps, 3), given[-steps:])
+        return torch.cat([one.float().flatten() for one in (
+            found.contact_until, found.clearance.float().softmax(-1), found.course.sigmoid(),
+            found.looming, found.features)])

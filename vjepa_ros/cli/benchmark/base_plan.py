@@ -8,14 +8,16 @@ batched pass with the results on the host. The weights are random; speed does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from rich.table import Table
 
 from vjepa_ros.cli.benchmark import clock
-from vjepa_ros.cli.benchmark.clock import device_ms, statistics
+from vjepa_ros.cli.benchmark.clock import statistics, synchronize
 from vjepa_ros.model.twist_paths import View
 from vjepa_ros.model.variants import PATCH, find_variant
 from vjepa_ros.runtime.device import device_name
@@ -41,16 +43,28 @@ def measure(size: str, side: int, shape: tuple[int, int], runs: int, where: tupl
                                   np.float32)
     twists = random.uniform(-1, 1, (WARM + runs, *shape, 3))
     lasts = np.full(shape[1], 0.5)
-    spent = [(device_ms(device, lambda n=n: model.see(clip[n], VIEW)),
-              device_ms(device, lambda n=n: model.imagine(twists[n], lasts)))
+    spent = [(_ms(device, lambda n=n: model.see(clip[n], VIEW)),
+              _ms(device, lambda n=n: model.imagine(twists[n], lasts)))
              for n in range(WARM + runs)][WARM:]
     return {'configuration': {'model_size': size, 'image_size': side, 'plans': shape[0],
                               'steps': shape[1], 'device': str(device),
                               'device_name': device_name(device),
-                              'precision': model.choice.precision, 'weights': 'random'},
+                              'precision': model.choice.precision,
+                              'execution': model.execution,
+                              'execution_reason': model.execution_reason,
+                              'weights': 'random'},
             'plan_ms': statistics([sum(one) for one in spent]),
             'see_ms': statistics([one[0] for one in spent]),
             'imagine_ms': statistics([one[1] for one in spent])}
+
+
+def _ms(device: torch.device, work: Callable[[], object]) -> float:
+    """Measure some work on any stream of a device [ms], by the clock of the host."""
+    synchronize(device)
+    start = time.perf_counter()
+    work()
+    synchronize(device)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def make_table(result: Mapping[str, Any]) -> Table:
@@ -58,6 +72,6 @@ def make_table(result: Mapping[str, Any]) -> Table:
     c = result['configuration']
     return clock.make_table(
         f'{c["plans"]} plans of a base x {c["steps"]} steps, features of {c["model_size"]} '
-        f'{c["image_size"]} px, {c["device_name"]}, {c["precision"]}',
+        f'{c["image_size"]} px, {c["device_name"]}, {c["precision"]}, {c["execution"]}',
         {name: result[f'{name}_ms'] for name in ('plan', 'see', 'imagine')},
         ('median', 'p95', 'p99', 'min', 'runs'))
