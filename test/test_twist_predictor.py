@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vjepa_ros.cli.main import main as command
+from vjepa_ros.model import twist_predictor
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
@@ -193,6 +194,20 @@ def test_plans_are_scored_as_by_the_network(files, precision):
     np.testing.assert_allclose(found.clearance.sum(-1), 1, atol=1e-5)
     assert torch.equal(coarse(torch.from_numpy(features)).mean(-1).round(decimals=4).abs(),
                        torch.zeros(4, CELLS))
+
+
+@torch.no_grad()
+def test_plans_that_are_scored_in_parts_are_scored_alike(files, monkeypatch):
+    made, (asked, parts) = files[3], (files[3]._met, [])
+    monkeypatch.setattr(made, '_met', lambda *given: parts.append(1) or asked(*given))
+    present, twists = draws(2, 3, 4, SIZE.dim + 256), draws(2, 5, STEPS, 3)
+    view = VIEW.tensor().expand(2, -1)
+    whole = made(present, twists, LASTS, view)
+    monkeypatch.setattr(twist_predictor, '_NUMBERS', 1)
+    for one, other in zip(vars(whole).values(),
+                          vars(made(present, twists, LASTS, view)).values(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(parts) == 1 + 5
 
 
 @pytest.mark.parametrize(('features', 'twists', 'lasts', 'words'), [

@@ -35,6 +35,7 @@ CELLS = GRID * GRID
 HEAD_DIM = 32     # of attention
 CONDITION_DIM = 4 + 4 + 1 + VIEW_DIM     # action, pose after it, time, view
 RARE = -7.0       # first logit that a patch is touched in a step
+_NUMBERS = 1 << 19      # 2 MB in float32, which malloc reuses and does not map anew
 
 Memory = tuple[Tensor, Tensor]     # keys and values (B, H, tokens, P/H)
 
@@ -296,12 +297,20 @@ class TwistPredictor(nn.Module):
             twists, duration_s[:, None].expand(shape), torch.stack((x, z, yaw.sin(), yaw.cos()),
                                                                    -1),
             ends[:, None].expand(shape), view[:, None, None].expand(*shape[:3], -1)), -1)
-        with full_precision(twists.device):     # half would lose where the way is
+        parts = [way]
+        if not (torch.is_grad_enabled() or way.is_cuda):
+            # Few enough plans at a time that the cache of a core holds what each patch says.
+            parts = way.split(max(1, _NUMBERS // (steps * seen.near.numel())), dim=1)
+        met, touched = zip(*(self._met(seen, part, ends) for part in parts), strict=True)
+        return self.condition(told) + self.met(torch.cat(met, 1)), torch.cat(touched, 1)
+
+    def _met(self, seen: Seen, way: Tensor, ends_s: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ways (B, F, S, 2, 3) meet, (B, F, S, W), and a logit that it is touched."""
+        with full_precision(way.device):     # half would lose where the way is
             found = F.relu(seen.near.float()[:, None, None] + self.way(
-                around(way, seen.rays, view[:, 0], ends)))                       # B F S N W
+                around(way, seen.rays, seen.view[:, 0], ends_s)))                # B F S N W
         weight = self.attend(found).softmax(-2)
-        met = (weight.transpose(-1, -2) @ found)[..., 0, :]
-        return (self.condition(told) + self.met(met),
+        return ((weight.transpose(-1, -2) @ found)[..., 0, :],
                 self.touch(found)[..., 0].float().logsumexp(-1))
 
     def _features(self, x: Tensor, before: Tensor) -> Tensor:
