@@ -34,6 +34,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'profile': ('profile', 'time every stage and layer of a model, and write a trace'),
     'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
                  'fast'),
+    'soak': ('soak.main', 'attack running nodes with drawn faults, and check that they hold out'),
 }
 
 

@@ -162,10 +162,23 @@ class Child:
         """Exit code, None while it runs."""
         return self._popen.poll()
 
+    @property
+    def pid(self) -> int:
+        """Of the process, which leads its process group."""
+        return self._popen.pid
+
     def interrupt(self) -> None:
         """Ask it to end, as Ctrl-C does."""
         if self.returncode is None:
             self._popen.send_signal(signal.SIGINT)
+
+    def stop(self) -> None:
+        """Let it hang until `resume`."""
+        os.killpg(self._popen.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `stop`."""
+        os.killpg(self._popen.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for its end and for its last line; the exit code, None when it still runs."""
@@ -202,11 +215,16 @@ class Children:
         Environment of every child.
     log_folder
         Where their logs go, one file each.
+
+    Attributes
+    ----------
+    all
+        All that were started, by name.
     """
 
     def __init__(self, env: Mapping[str, str], log_folder: Path) -> None:
         self._env = env
-        self._log_folder = log_folder
+        self.log_folder = log_folder
         self.all: dict[str, Child] = {}
 
     def __enter__(self) -> Children:
@@ -218,7 +236,7 @@ class Children:
     def start(self, name: str, module: str, arguments: Sequence[str],
               on_line: Callable[[str], None] | None = None) -> Child:
         """Start one more child, see `Child`."""
-        log = self._log_folder / f'{name}.log'
+        log = self.log_folder / f'{name}.log'
         self.all[name] = Child(name, module, arguments, self._env, log, on_line)
         return self.all[name]
 

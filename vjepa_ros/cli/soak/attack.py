@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run the nodes as the launch file does, beside a hostile peer, and watch what they do."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import psutil
+
+from vjepa_ros.cli.soak.invariants import (
+    SAMPLE_NS,
+    BaseWatch,
+    Delays,
+    Ledger,
+    OutputWatch,
+    Sent,
+    growth,
+)
+from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common.processes import Child, Children, ros_arguments
+from vjepa_ros.ros.sim.hostile_peer import HostilePeer
+
+# As `guarded.launch.py watchdog:=true` runs them. What a fault made the guard remember it forgets.
+PERCEPTION, GUARD, WATCHDOG = 'vjepa_node', 'collision_guard', 'command_watchdog'
+NODES: dict[str, tuple[str, dict[str, object], list[str]]] = {
+    PERCEPTION: ('perception_node', {'autostart': True}, []),
+    GUARD: (GUARD, {'autostart': True, 'heartbeat': 0.4, 'forget': 1.0}, []),
+    WATCHDOG: (WATCHDOG, {}, ['-r', 'cmd_vel:=cmd_vel_out', '-r',
+                              f'heartbeat:={GUARD}/heartbeat'])}
+SELF = 'this process'
+RESPAWN_S = 0.2
+MODEL, CAMERA, STATE = f'{PERCEPTION}: model', f'{PERCEPTION}: camera camera', f'{GUARD}: guard'
+SILENCES = 'input.silences'
+LAG_S = 3.0              # in which all that was published before has arrived here
+SHOWN_S = 12.0           # in which diagnostics must show a fault
+SEES_S = 1.0             # since the last assessment, while perception sees
+POLL_S = 0.02
+RECOVERY_S = 65.0
+Test = Callable[[Mapping[str, str]], object]
+
+
+class Expected(NamedTuple):
+    """What diagnostics must show, at the latest then, unless the node is another one by now."""
+
+    what: str
+    part: str
+    test: Test
+    node: str
+    life: int
+    until_s: float
+
+
+class Attack:
+    """Perception, guard and watchdog, and what surrounds them, from now on until `close`.
+
+    Parameters
+    ----------
+    ledger, begin_ns
+        Takes what is checked, and the begin of its time [ns].
+    children
+        Start the processes.
+    domain, simulated
+        DDS domain, and whether time is simulated.
+
+    Attributes
+    ----------
+    latencies_s
+        From image to assessment [s], those beyond the limit less what the machine delayed.
+    memory
+        Of each process: age [s] and memory [MB], every ten seconds.
+    """
+
+    def __init__(self, ledger: Ledger, begin_ns: int, children: Children, domain: int,
+                 simulated: bool) -> None:
+        self.ledger, self.children, self._begin_ns = ledger, children, begin_ns
+        self._simulated = simulated
+        self._lives = Counter[str]()             # how often each was started or configured
+        self._running: dict[str, Child] = {}
+        self._due_s: dict[str, float] = {}       # when a killed node is started again
+        self._samples: dict[tuple[str, int], list[tuple[float, ...]]] = defaultdict(list)
+        self._expected: list[Expected] = []
+        self._timeline: list[tuple[int, int, Callable[[], object]]] = []
+        self._order, self._images = itertools.count(), itertools.count()
+        self._sampled_s = self._seen_s = 0.0
+        self._moved_ns = 0
+        self._delays, self._ended = Delays(), threading.Event()
+        self.latencies_s: list[float] = []
+        self.memory: dict[str, list[tuple[int, int]]] = {}
+        self.base = BaseWatch(self._check, time.time_ns())
+        self.output = OutputWatch(self._check)
+        self.peer = HostilePeer(domain, simulated, lambda stamp_ns, captured_ns, view:
+                                self.output.sent(stamp_ns, Sent(
+                                    next(self._images), captured_ns, time.time_ns(),
+                                    not view.ahead_ns)), self._on_message)
+        for name in NODES:
+            self._start(name)
+        threading.Thread(target=self._measure, daemon=True).start()
+
+    # -- what is heard -----------------------------------------------------------------------
+
+    def at_s(self, at_ns: int | None = None) -> float:
+        """Return the time of the run [s], now by default."""
+        return ((time.time_ns() if at_ns is None else at_ns) - self._begin_ns) / 1e9
+
+    def _check(self, name: str, value: float, at_ns: int) -> None:
+        delay_s = 0.0
+        if name not in ('origin', 'order') and value > self.ledger.rows[name].limit:
+            delay_s = self._delay_s(PERCEPTION if name == 'age' else GUARD, value, at_ns)
+        self.ledger.check(name, value, self.at_s(at_ns), delay_s)
+
+    def _delay_s(self, node: str, seconds: float, until_ns: int) -> float:
+        """Return how long this machine let a node and this process wait in that time [s]."""
+        return sum(self._delays.between(name, until_ns - round(seconds * 1e9), until_ns)
+                   for name in (node, SELF))
+
+    def _measure(self) -> None:
+        while not self._ended.wait(SAMPLE_NS / 1e9):
+            pids = {SELF: os.getpid(), **{n: child.pid for n, child in self._running.items()}}
+            for name, pid in pids.items():
+                self._delays.sample(name, pid, time.time_ns())
+
+    def at(self, at_ns: int, act: Callable[..., object], *words: object) -> None:
+        """Let `act` happen in the order of time [ns], which is `LAG_S` behind."""
+        heapq.heappush(self._timeline, (at_ns, next(self._order), lambda: act(*words)))
+
+    def _on_message(self, kind: str, at_ns: int, msg: Any) -> None:
+        if kind == 'command':
+            self.at(at_ns, self.base.commanded, at_ns)
+        elif kind == 'out':
+            moving = bool(msg.linear.x)
+            self._moved_ns = at_ns if moving else self._moved_ns
+            self.at(at_ns, self.base.sent, at_ns, moving)
+        else:
+            self._seen_s = time.monotonic()
+            self.at(at_ns, self._on_assessment, at_ns, read.assessment(msg))
+
+    def _on_assessment(self, at_ns: int, seen: Assessment) -> None:
+        stale = Quality.STALE in seen.flags
+        image = self.output.assessed(seen.stamp_ns, at_ns, stale)
+        if image is None or stale:
+            return
+        latency_s = (at_ns - image.sent_ns) / 1e9
+        if latency_s > self.ledger.rows['latency'].limit:
+            latency_s -= self._delay_s(PERCEPTION, latency_s, at_ns)
+        self.latencies_s.append(latency_s)
+        if image.truthful and seen.level != Level.UNKNOWN:
+            self.base.seen(image.captured_ns)
+
+    # -- what is done ------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        module, settings, words = NODES[name]
+        self._lives[name] += 1
+        self._running[name] = self.children.start(
+            f'{name}_{"simulated" if self._simulated else "system"}_{self._lives[name]}',
+            f'vjepa_ros.ros.{module}',
+            [*ros_arguments(name, {**settings, 'use_sim_time': self._simulated}), *words])
+
+    def kill(self, name: str) -> None:
+        """Kill a node by SIGKILL; it is started again soon."""
+        if name not in self._due_s:
+            self._lose(name)
+            self._running[name].kill()
+            self._due_s[name] = time.monotonic() + RESPAWN_S
+
+    def hang(self, name: str, seconds: float) -> None:
+        """Stop a node by SIGSTOP for a while [s]."""
+        if name not in self._due_s:
+            self._lose(name)
+            self._running[name].stop()
+            self.wait(seconds)
+            self._running[name].resume()
+
+    def transition(self, node: str, *labels: str) -> None:
+        """Request transitions, each of which must succeed."""
+        for label in labels:
+            self._lives[node] += label == 'configure'
+            done = self.peer.transition(node, label)
+            self.require('alive', done is True, f'{label} of {node}: {done}')
+            if label == 'deactivate':
+                self._lose(node)
+
+    def _lose(self, name: str) -> None:
+        if name == GUARD:
+            now_ns = time.time_ns()
+            self.at(now_ns, self.base.lost, 'guard', now_ns)
+
+    def require(self, name: str, holds: bool, why: str) -> None:
+        """Count something that must hold."""
+        self.ledger.check(name, float(not holds), self.at_s(), why=why)
+
+    def expect(self, what: str, part: str, test: Test, patience_s: float = SHOWN_S) -> None:
+        """Expect diagnostics to pass a test soon, and count it."""
+        node = part.partition(':')[0]
+        self._expected.append(Expected(what, part, test, node, self._lives[node],
+                                       time.monotonic() + patience_s))
+
+    def expect_counted(self, *prefixes: str, part: str = CAMERA) -> None:
+        """Expect counters with these prefixes to rise, where perception sees now."""
+        if self.sees:
+            before = count(self.peer.told.get(part, {}), prefixes)
+            self.expect(' '.join(prefixes), part, lambda told: count(told, prefixes) > before)
+
+    @property
+    def sees(self) -> bool:
+        """Whether perception gives assessments now."""
+        return self.runs(PERCEPTION) and time.monotonic() - self._seen_s < SEES_S
+
+    def runs(self, node: str) -> bool:
+        """Whether a node is known to be active, and was not killed."""
+        part = MODEL if node == PERCEPTION else STATE
+        return node not in self._due_s and self.peer.told.get(part, {}).get('state') == 'active'
+
+    # -- watching ----------------------------------------------------------------------------
+
+    def wait(self, seconds: float, until: Callable[[], object] = lambda: False) -> bool:
+        """Watch for so long, or until a condition is true; whether it was."""
+        end_s = time.monotonic() + seconds
+        while not (done := bool(until())) and (now_s := time.monotonic()) < end_s:
+            self._advance()
+            for name, child in list(self._running.items()):
+                self._keep(name, child, now_s)
+            for wanted in list(self._expected):
+                self._settle(wanted, now_s)
+            time.sleep(POLL_S)
+        return done
+
+    def _advance(self) -> None:
+        """Let happen what is due, and judge how the robot moves."""
+        until_ns = time.time_ns() - round(LAG_S * 1e9)
+        while self._timeline and self._timeline[0][0] <= until_ns:
+            heapq.heappop(self._timeline)[2]()
+        self.base.judge(until_ns)
+
+    def _keep(self, name: str, child: Child, now_s: float) -> None:
+        """Start a node that was killed again, and measure one that runs once a second."""
+        if now_s >= self._due_s.get(name, now_s + 1):
+            del self._due_s[name]
+            self.peer.told = {part: told for part, told in self.peer.told.items()
+                              if not part.startswith(f'{name}:')}
+            self._start(name)
+        elif name not in self._due_s and child.returncode is not None:
+            self.require('alive', False, f'{name} ended with exit code {child.returncode}')
+            self._due_s[name] = now_s
+        samples = self._samples[name, child.pid]
+        with suppress(psutil.Error):
+            process = psutil.Process(child.pid)
+            age_s = time.time() - process.create_time()
+            if not samples or age_s > samples[-1][0] + 1:
+                samples.append((age_s, process.memory_info().rss / 2**20, process.num_fds(),
+                                process.num_threads()))
+
+    def _settle(self, wanted: Expected, now_s: float) -> None:
+        shown = bool(wanted.test(self.peer.told.get(wanted.part, {})))
+        other = self._lives[wanted.node] != wanted.life
+        if other or shown or now_s > wanted.until_s:
+            self._expected.remove(wanted)
+            if not other:
+                self.require('visible', shown, wanted.what)
+
+    def moves(self, limit_s: float) -> bool:
+        """Wait until the robot moves from now on; whether it does."""
+        begin_ns = time.time_ns()
+        return self.wait(limit_s, lambda: self._moved_ns > begin_ns)
+
+    def recover(self) -> None:
+        """Wait until the robot moves again, and count how long that takes."""
+        begin_s = self.at_s()
+        self.moves(RECOVERY_S)
+        self.ledger.check('recovery', self.at_s() - begin_s, self.at_s(), why=self.said())
+
+    def said(self) -> str:
+        """Return what the nodes say of themselves."""
+        return '; '.join(f'{part}: {self.peer.told.get(part, {}).get("message", "silent")}'
+                         for part in (MODEL, CAMERA, STATE))
+
+    def close(self) -> None:
+        """End all processes in order, and judge the rest; only once."""
+        if self._ended.is_set():
+            return
+        self.wait(LAG_S)
+        self._ended.set()
+        for child in self._running.values():
+            child.interrupt()
+        for name, child in self._running.items():
+            code = child.wait(20.0)
+            self.require('alive', code == 0, f'{name} ended with exit code {code} after SIGINT')
+        self.peer.close()
+        for child in self.children.all.values():
+            log = child.log.read_text(encoding='utf-8', errors='replace')
+            self.require('alive', 'Traceback' not in log, f'traceback in {child.log.name}')
+        for (name, pid), samples in self._samples.items():
+            self.memory[f'{name} {pid}'] = [(round(row[0]), round(row[1]))
+                                            for row in samples[::10]]
+            for column, what in enumerate(('memory', 'descriptors', 'threads'), 1):
+                grown = growth([(row[0], row[column]) for row in samples])
+                if grown is not None:
+                    self.ledger.check(what, grown, self.at_s(), why=(
+                        f'{name}, process {pid}, {samples[-1][0]:.0f} s old'))
+
+
+def count(told: Mapping[str, str], prefixes: Sequence[str]) -> int:
+    """Return the sum of the counters with some prefix; silences count only where named."""
+    return sum(int(value) for key, value in told.items() if key.startswith(tuple(prefixes))
+               and (key != SILENCES or SILENCES in prefixes))

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The faults that are injected, each with what diagnostics must show of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from vjepa_ros.cli.soak.attack import (
+    CAMERA,
+    GUARD,
+    MODEL,
+    PERCEPTION,
+    SILENCES,
+    STATE,
+    Attack,
+)
+from vjepa_ros.ros.collision_guard.parameters import SECTIONS
+from vjepa_ros.ros.common.parameter import LIVE, Param
+from vjepa_ros.ros.common.processes import ros_arguments
+from vjepa_ros.ros.perception_node.parameters import SCHEMA
+
+NS = 1_000_000_000
+STORM = 40               # parameters set at once
+# Not those that invariants rely on, nor those that make an obstacle of the still scene.
+KEPT = ('max_frame_age', 'no_frame_timeout', 'thresholds.', 'looming.method', 'calibration.')
+STORMED = {PERCEPTION: [row for row in SCHEMA.rows if row.effect == LIVE
+                        and not row.name.startswith(KEPT) and not isinstance(row.default, tuple)],
+           GUARD: [row for row in SECTIONS['Release'] if row.name != 'forget']}
+READER = 'recorder'
+SWAP_S = 90.0            # longest time to load a model
+Fault = Callable[[Attack, Random], None]
+
+
+def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
+    """Make a fault of all images of some time; counters with a prefix must show it."""
+    def fault(attack: Attack, rng: Random) -> None:
+        if counted:
+            attack.expect_counted(*counted)
+        attack.peer.view = replace(attack.peer.view, how=how)
+        attack.wait(rng.uniform(least_s, most_s))
+
+    return fault
+
+
+def another_view(attack: Attack, rng: Random) -> None:
+    """Change rate, encoding and size."""
+    view = attack.peer.view
+    attack.expect_counted('resets.size_change')
+    attack.peer.view = replace(
+        view, rate=rng.uniform(10.0, 30.0), encoding=rng.choice(('rgb8', 'bgr8', 'mono8')),
+        size=rng.choice([size for size in ((320, 240), (640, 480), (424, 240))
+                         if size != view.size]))
+    attack.wait(2.5)
+
+
+def wrong_stamps(attack: Attack, rng: Random) -> None:
+    """Stamp images with another time, then rightly again: once time goes backward."""
+    attack.expect_counted('resets.time_backwards')
+    ahead_s = rng.choice((-1, 1)) * rng.uniform(2.0, 100.0)
+    attack.peer.view = replace(attack.peer.view, ahead_ns=round(ahead_s * NS))
+    attack.wait(rng.uniform(0.5, 2.5))
+
+
+def kill(node: str, attack: Attack, rng: Random) -> None:
+    """Kill a node."""
+    attack.kill(node)
+    attack.wait(rng.uniform(0.5, 2.0))
+
+
+def hang(node: str, attack: Attack, rng: Random) -> None:
+    """Stop a node for a while."""
+    attack.hang(node, rng.uniform(0.8, 2.5))
+
+
+def lifecycle(node: str, attack: Attack, rng: Random) -> None:
+    """Deactivate a node, sometimes down to unconfigured, and activate it again."""
+    if attack.runs(node):
+        attack.transition(node, 'deactivate')
+        attack.wait(rng.uniform(0.0, 1.5))
+        attack.transition(node, *rng.choice(((), ('cleanup', 'configure'))), 'activate')
+
+
+def value_of(row: Param, rng: Random, right: bool) -> Any:
+    """Draw a value of a parameter that is allowed, or one that is not."""
+    if not right:
+        return 'wrong' if row.kind is not str else 7.5
+    if row.choices:
+        return rng.choice(list(row.choices))
+    if row.low is None or row.high is None:
+        return rng.random() < 0.5 if row.kind is bool else row.default
+    return row.kind(rng.uniform(row.low, row.high))
+
+
+def parameter_storm(attack: Attack, rng: Random) -> None:
+    """Set parameters of a node all at once, right and wrong ones, then all back."""
+    node = rng.choice(list(STORMED))
+    if not attack.runs(node):
+        return
+    drawn = [(row, rng.random() < 0.6) for row in rng.choices(STORMED[node], k=STORM)]
+    answers = attack.peer.set_parameters(
+        node, [(row.name, value_of(row, rng, right)) for row, right in drawn])
+    for (row, right), answer in zip(drawn, answers, strict=True):
+        # Right ones may be refused because of others.
+        attack.require('parameters', answer is not None and (right or not answer),
+                       f'{row.name} of {node}, right: {right}, answer: {answer}')
+    attack.wait(rng.uniform(0.0, 2.0))
+    back = [(row.name, row.default) for row, _ in drawn]
+    for _ in range(2):       # in any order they may not fit together at first
+        answers = attack.peer.set_parameters(node, back)
+    attack.require('parameters', all(answers), f'{node} does not take {back}: {answers}')
+
+
+def swap_model(attack: Attack, rng: Random) -> None:
+    """Load another number of frames or another size of images in the background."""
+    if attack.runs(PERCEPTION):
+        name, values = rng.choice((('num_frames', (4, 8)), ('image_size', (128, 192))))
+        now = attack.peer.told[MODEL].get(name)
+        value = next(value for value in values if str(value) != now)
+        answers = attack.peer.set_parameters(PERCEPTION, [(name, value)])
+        attack.require('parameters', answers == [True], f'{name}: {answers}')
+        attack.expect(f'{name} {value}', MODEL, lambda told: told.get(name) == str(value), SWAP_S)
+
+
+def subscriber(attack: Attack, rng: Random) -> None:
+    """Kill the subscriber of all outputs that hangs; start one that reads, and then hangs."""
+    if READER in attack.children.all:
+        attack.children.all[READER].kill()
+    reader = attack.children.start(READER, 'vjepa_ros.ros.sim.recorder', ros_arguments(
+        READER, {'folder': str(attack.children.log_folder / READER)}))
+    attack.wait(rng.uniform(4.0, 8.0))
+    reader.stop()
+
+
+def silent_controller(attack: Attack, rng: Random) -> None:
+    """Send no commands for a while."""
+    attack.peer.command = None
+    attack.wait(rng.uniform(0.7, 1.5))
+
+
+def no_number(attack: Attack, rng: Random) -> None:
+    """Send commands that are not a number."""
+    if attack.runs(GUARD):
+        attack.expect('NaN', STATE, lambda told: told.get('action') == 'fault')
+    attack.peer.command = math.nan
+    attack.wait(2.5)
+
+
+def black(attack: Attack, rng: Random) -> None:
+    """Cover the lens."""
+    if attack.sees:
+        attack.expect('black', CAMERA, lambda told: told.get('level') == 'unknown')
+    images('black', 2.5, 4.0)(attack, rng)
+
+
+def clock_jump(attack: Attack, rng: Random) -> None:
+    """Let the simulated clock jump by more than what counts as one."""
+    attack.recover()
+    attack.expect_counted('clock_jumps', part=STATE)
+    attack.expect_counted('resets.')
+    now_ns = time.time_ns()
+    attack.at(now_ns, attack.base.lost, 'clock jump', now_ns)
+    attack.peer.offset_ns += round(rng.choice((-1, 1)) * rng.uniform(5.0, 500.0) * NS)
+    attack.wait(rng.uniform(0.0, 2.0))
+
+
+def clock_stands(attack: Attack, rng: Random) -> None:
+    """Let the simulated clock stand, and go on from there."""
+    attack.recover()
+    begin_ns = time.time_ns()
+    attack.at(begin_ns, attack.base.lost, 'clock stands', begin_ns)
+    attack.peer.clock_runs = False
+    attack.wait(rng.uniform(2.5, 4.0))
+    end_ns = time.time_ns()
+    attack.peer.offset_ns -= end_ns - begin_ns
+    attack.peer.clock_runs = True
+    attack.at(end_ns, attack.base.clock_runs, end_ns)
+
+
+FAULTS: dict[str, Fault] = {
+    'drop': images('drop', 1.0, 4.0), 'stall': images(
+        'silent', 1.5, 4.0, 'resets.gap', SILENCES),
+    'late': images('late', 0.6, 2.0), 'reorder': images('reorder', 1.5, 3.0, 'frames.reordered'),
+    'duplicate': images('duplicate', 1.0, 2.0, 'frames.duplicate'),
+    'damaged': images('damaged', 1.0, 3.0, 'input.'), 'black': black, 'view': another_view,
+    'stamps': wrong_stamps, 'camera restart': images('restart', 0.5, 3.0),
+    **{f'{node} {what}': partial(fault, node) for node in (PERCEPTION, GUARD)
+       for what, fault in (('hangs', hang), ('lifecycle', lifecycle))},
+    'parameter storm': parameter_storm, 'model swap': swap_model, 'subscriber': subscriber,
+    'silent controller': silent_controller, 'command no number': no_number}
+# Rare in long runs: what grows shows in processes that live long.
+KILLS: dict[str, Fault] = {f'{node} killed': partial(kill, node) for node in (PERCEPTION, GUARD)}
+CLOCK: dict[str, Fault] = {'clock jump': clock_jump, 'clock stands': clock_stands}
+
+
+def draw(rng: Random, simulated: bool, minutes: float) -> Iterator[tuple[str, Fault]]:
+    """Yield faults for ever, each kind as often; kills about as often as in 5 minutes in all."""
+    while True:
+        rare = KILLS if rng.random() < 5.0 / max(5.0, minutes) else {}
+        deck = [*FAULTS.items(), *rare.items(), *(3 * [*CLOCK.items()] if simulated else ())]
+        rng.shuffle(deck)
+        yield from deck

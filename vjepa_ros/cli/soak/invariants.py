@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Judge nodes under attack by what they publish and when; nothing here asks a clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vjepa_ros.clip.ring import REORDER_S
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.perception.settings import Settings
+
+WITHIN_S = 0.05          # in which a node acts after a timeout: 20 ms are promised
+WARM_UP_S, LIFE_S = 20.0, 60.0      # of a process; growth is judged in this time after that
+REMEMBERED = 4000        # images whose assessments may still come
+SAMPLES, SAMPLE_NS = 900, 100_000_000
+Check = Callable[[str, float, int], object]     # of what, its value, and when [ns]
+
+
+@dataclass
+class Invariant:
+    """The greatest value that is right, the worst one seen, less what the machine delayed."""
+
+    text: str
+    limit: float
+    unit: str = ''
+    checked: int = 0
+    worst: float | None = None
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Ledger:
+    """Counts checks, worst values and failures of all invariants, which are `rows` by name.
+
+    `events` are the faults that were injected, each with its number and `at_s`.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.rows = {
+            'sight': Invariant('image to zero, when sight is lost',
+                               GuardSettings.source_timeout + WITHIN_S, 's'),
+            'command': Invariant('command to zero, when the controller is silent',
+                                 GuardSettings.command_timeout + WITHIN_S, 's'),
+            'guard': Invariant('guard dead to zero', 0.4 + WITHIN_S, 's'),
+            'clock jump': Invariant('clock jump to zero', 2 * WITHIN_S, 's'),
+            'clock stands': Invariant('clock stands to zero', 2.0 + WITHIN_S, 's'),
+            'origin': Invariant('assessment of an image that nobody sent', 0),
+            'order': Invariant('assessment repeated or out of order', 0),
+            'age': Invariant('age of an assessment not flagged stale',
+                             Settings.max_frame_age + WITHIN_S, 's'),
+            'latency': Invariant('image to assessment, 99th percentile',
+                                 GuardSettings.source_timeout, 's'),
+            'visible': Invariant('fault that diagnostics do not show', 0),
+            'parameters': Invariant('parameter wrongly taken, lost or unanswered', 0),
+            'recovery': Invariant('end of a fault to motion', 60.0, 's'),
+            'alive': Invariant('process or transition that failed', 0),
+            'memory': Invariant('growth of memory', 64.0, 'MB'),
+            'descriptors': Invariant('growth of open files', 4),
+            'threads': Invariant('growth of threads', 2)}
+
+    @property
+    def failed(self) -> dict[str, Invariant]:
+        """The invariants that were broken."""
+        return {name: row for name, row in self.rows.items() if row.failures}
+
+    def check(self, name: str, value: float, at_s: float, delay_s: float = 0.0,
+              why: str = '') -> None:
+        """Judge a value; `delay_s` of it was caused by the machine [s].
+
+        Failures without a reason less than a second apart are one.
+        """
+        row, value = self.rows[name], value - delay_s
+        row.checked += 1
+        row.worst = value if row.worst is None else max(row.worst, value)
+        if value <= row.limit:
+            return
+        if not why and row.failures and at_s - row.failures[-1]['to_s'] < 1.0:
+            last = row.failures[-1]
+            last.update(to_s=at_s, value=max(last['value'], value))
+        else:
+            before = [event['number'] for event in self.events if event['at_s'] <= at_s]
+            row.failures.append({'at_s': at_s, 'to_s': at_s, 'event': max(before, default=0),
+                                 'why': why, 'value': value, 'delay_s': delay_s})
+
+
+class BaseWatch:
+    """Whether a base that follows its last command stands in time; calls come in order of time.
+
+    Parameters
+    ----------
+    check
+        Takes how long ago each thing that permits motion was lost, whenever the robot moves.
+    start_ns
+        When it begins [ns].
+    """
+
+    def __init__(self, check: Check, start_ns: int) -> None:
+        self._check, self._moving = check, False
+        self._since = {'sight': start_ns, 'command': start_ns}     # [ns]
+
+    def seen(self, captured_ns: int) -> None:
+        """Take a valid assessment of an image captured then."""
+        if 'clock stands' not in self._since and captured_ns > self._since.get('clock jump', 0):
+            self._since.pop('clock jump', None)
+            self._since['sight'] = max(captured_ns, self._since['sight'])
+
+    def commanded(self, at_ns: int) -> None:
+        """Take a command that is finite."""
+        self._since['command'] = at_ns
+
+    def lost(self, what: str, at_ns: int) -> None:
+        """From now on the 'guard' is not active, or ages are unknown: 'clock jump' or 'stands'."""
+        if what != 'guard' or self._moving:
+            self._since[what] = at_ns
+        if what == 'clock stands':
+            self._since.pop('sight', None)
+
+    def clock_runs(self, at_ns: int) -> None:
+        """End 'clock stands'."""
+        del self._since['clock stands']
+        self._since['sight'] = at_ns
+
+    def sent(self, at_ns: int, moving: bool) -> None:
+        """Take what was sent to the base."""
+        self.judge(at_ns)
+        self._moving = moving
+        if not moving:
+            self._since.pop('guard', None)
+
+    def judge(self, at_ns: int) -> None:
+        """Judge the time until now."""
+        if self._moving:
+            for what, since_ns in self._since.items():
+                self._check(what, (at_ns - since_ns) / 1e9, at_ns)
+
+
+class Sent(NamedTuple):
+    """An image: its number, when it was captured and sent [ns], and whether its stamp is right."""
+
+    number: int
+    captured_ns: int
+    sent_ns: int
+    truthful: bool = True
+
+
+class Delays:
+    """How long the threads of processes were ready to run and this machine let them wait.
+
+    Linux counts that in ``/proc``; where it does not, nothing is known to be a delay.
+    """
+
+    def __init__(self) -> None:
+        self._waited: dict[str, deque[tuple[int, dict[str, int]]]] = {}
+
+    def sample(self, name: str, pid: int, now_ns: int) -> None:
+        """Read the counters of a process, ten times a second."""
+        waited = {}
+        with suppress(OSError):
+            for file in Path(f'/proc/{pid}/task').glob('*/schedstat'):
+                waited[str(file)] = int(file.read_text().split()[1])
+        self._waited.setdefault(name, deque(maxlen=SAMPLES)).append((now_ns, waited))
+
+    def between(self, name: str, since_ns: int, until_ns: int) -> float:
+        """Return how long the thread that waited longest did, in about that time [s]."""
+        near = [waited for at, waited in self._waited.get(name, ())
+                if since_ns - SAMPLE_NS <= at <= until_ns + SAMPLE_NS]
+        return max((waited_ns - near[0].get(thread, 0) for thread, waited_ns in near[-1].items()),
+                   default=0) / 1e9 if near else 0.0
+
+
+class OutputWatch:
+    """Whether assessments belong to images, in their order and not too late."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._sent: dict[int, Sent] = {}        # by stamp [ns]
+        self._newest_ns = 0
+        self._backward: list[int] = []          # numbers of images at which time goes back
+        self._last = (-1, 0)                    # number and stamp of the last assessment
+
+    def sent(self, stamp_ns: int, image: Sent) -> None:
+        """Take an image, before it is published."""
+        if stamp_ns < self._newest_ns - REORDER_S * 1e9:
+            self._backward.append(image.number)
+            self._newest_ns = stamp_ns
+        self._newest_ns = max(self._newest_ns, stamp_ns)
+        self._sent.setdefault(stamp_ns, image)
+        if len(self._sent) > REMEMBERED:
+            del self._sent[next(iter(self._sent))]
+
+    def assessed(self, stamp_ns: int, at_ns: int, stale: bool) -> Sent | None:
+        """Judge an assessment; return the image it is of, None for none."""
+        image, (number, before_ns) = self._sent.get(stamp_ns), self._last
+        self._check('origin', float(image is None), at_ns)
+        if image is None:
+            return None
+        back = any(number < at <= image.number for at in self._backward[-9:])
+        self._check('order', float(image.number <= number
+                                   or (stamp_ns <= before_ns and not back)), at_ns)
+        self._last = (image.number, stamp_ns)
+        if not stale:
+            self._check('age', (at_ns - image.captured_ns) / 1e9, at_ns)
+        return image
+
+
+def growth(samples: Sequence[tuple[float, float]]) -> float | None:
+    """Return how much the least of the last quarter of a life is above that of the first.
+
+    `samples` are ages of the process [s], ascending, and what was measured. None where it did not
+    live for `LIFE_S` after `WARM_UP_S`. Passing peaks do not count.
+    """
+    if not samples or samples[-1][0] < WARM_UP_S + LIFE_S:
+        return None
+    quarter = (samples[-1][0] - WARM_UP_S) / 4
+    first = [value for age, value in samples if 0 <= age - WARM_UP_S < quarter]
+    last = [value for age, value in samples if age >= WARM_UP_S + 3 * quarter]
+    return min(last) - min(first) if first else None

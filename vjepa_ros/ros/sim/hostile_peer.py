@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Stand in for camera, controller, base and clock of running nodes, and misbehave on demand."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cv2
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import Twist
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import SetParameters
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image, PointCloud2
+
+from vjepa_ros.ros import read
+from vjepa_ros.ros.common import message_conversion
+
+TICK_S, COMMAND_S = 0.01, 0.05
+SPEED = 0.3              # that the controller wants [m/s]
+VARIANTS = 6             # of a picture, by the noise of its sensor
+ANSWER_S, ASK_AGAIN_S = 30.0, 8.0        # longest wait for the answer of a service
+DEPTH = 100
+
+
+@dataclass(frozen=True)
+class View:
+    """What the camera does: `how` names a fault, `ahead_ns` is added to its stamps [ns]."""
+
+    rate: float = 20.0
+    size: tuple[int, int] = (320, 240)
+    encoding: str = 'rgb8'
+    how: str = 'live'
+    ahead_ns: int = 0
+
+
+class HostilePeer:
+    """A ROS node that plays what surrounds perception and guard, from now on until `close`.
+
+    Parameters
+    ----------
+    domain, simulated
+        DDS domain, and whether to publish the time on ``/clock``.
+    on_image
+        Called before an image is published, with its stamp, when it was captured [ns], and the
+        view.
+    on_message
+        Called with 'assessment', 'out' or 'command', when it was published [ns], and the message.
+
+    Attributes
+    ----------
+    view, command
+        What the camera does, and what the controller wants [m/s]; None: it is silent.
+    offset_ns, clock_runs
+        Of the simulated clock.
+    told
+        The newest diagnostics by the name of the status.
+    """
+
+    def __init__(self, domain: int, simulated: bool, on_image: Callable[[int, int, View], None],
+                 on_message: Callable[[str, int, Any], None]) -> None:
+        self._context = rclpy.Context()
+        rclpy.init(args=['--ros-args', '--disable-stdout-logs'], context=self._context,
+                   domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
+        self._node = rclpy.create_node('hostile_peer', context=self._context)
+        self._on_image, self._on_message = on_image, on_message
+        self.view = View()
+        self.command: float | None = SPEED
+        self.offset_ns, self.clock_runs = 0, True
+        self.told: dict[str, dict[str, str]] = {}
+        self._simulated, self._now_ns = simulated, 0
+        self._clients: dict[str, Any] = {}
+        self._held: list[tuple[Image, int]] = []
+        self._last: tuple[Image, int] | None = None
+        self._pictures: dict[object, list[Image]] = {}
+        self._images = 0
+        self._camera: Any = self._node.create_publisher(Image, 'camera/image_raw', 1)
+        self._controller = self._node.create_publisher(Twist, 'cmd_vel_in', 1)
+        self._clock = self._node.create_publisher(Clock, '/clock', 1)
+        for kind, topic, name in ((PointCloud2, 'vjepa_node/camera/assessment', 'assessment'),
+                                  (Twist, 'cmd_vel_out', 'out')):
+            self._node.create_subscription(kind, topic, lambda msg, info, name=name: on_message(
+                name, info['source_timestamp'], msg), DEPTH)
+        self._node.create_subscription(DiagnosticArray, '/diagnostics', self._on_told, DEPTH)
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=act, daemon=True)
+                         for act in (self._listen, self._play)]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End everything."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._node.destroy_node()
+        rclpy.try_shutdown(context=self._context)
+
+    def calm(self) -> None:
+        """Misbehave no longer."""
+        self.view, self.command = replace(self.view, how='live', ahead_ns=0), SPEED
+
+    def _listen(self) -> None:
+        executor = SingleThreadedExecutor(context=self._context)
+        executor.add_node(self._node)
+        while not self._ended.is_set():
+            executor.spin_once(timeout_sec=0.1)
+        executor.shutdown(timeout_sec=1.0)
+
+    def _on_told(self, array: DiagnosticArray) -> None:
+        for status in array.status:
+            self.told[status.name] = {'message': status.message, **{
+                pair.key: pair.value for pair in status.values}}
+
+    def _play(self) -> None:
+        """Publish time, images and commands."""
+        look_s = command_s = time.monotonic()
+        while not self._ended.wait(TICK_S):
+            now_s, now_ns = time.monotonic(), time.time_ns()
+            if not self._simulated:
+                self._now_ns = now_ns
+            elif self.clock_runs:
+                self._now_ns = now_ns + self.offset_ns
+                self._clock.publish(Clock(clock=message_conversion.make_header(
+                    self._now_ns, '').stamp))
+            if now_s >= look_s:
+                look_s = max(look_s + 1 / self.view.rate, now_s)
+                self._look(self.view, now_ns)
+            if now_s >= command_s and self.command is not None:
+                command_s = now_s + COMMAND_S
+                twist = Twist()
+                twist.linear.x = self.command
+                if math.isfinite(self.command):
+                    self._on_message('command', now_ns, twist)
+                self._controller.publish(twist)
+
+    def _look(self, view: View, now_ns: int) -> None:
+        """Capture an image and publish what is due."""
+        self._images += 1
+        if view.how == 'restart' and self._images % VARIANTS == 0:
+            self._node.destroy_publisher(self._camera)
+            self._camera = self._node.create_publisher(Image, 'camera/image_raw', 1)
+        if view.how != 'silent' and (view.how != 'drop' or self._images % 3 == 0):
+            key = (view.size, view.encoding, view.how if view.how in ('damaged', 'black') else '')
+            if key not in self._pictures:
+                self._pictures[key] = pictures(view)
+            like = self._pictures[key][self._images % VARIANTS]
+            msg = Image(height=like.height, width=like.width, encoding=like.encoding,
+                        step=like.step, data=like.data, header=message_conversion.make_header(
+                            self._now_ns + view.ahead_ns, 'optical'))
+            if view.how == 'duplicate' and self._images % 2 and self._last:
+                msg, now_ns = self._last
+            self._last = (msg, now_ns)
+            self._held.append(self._last)
+        if view.how != 'late' and (view.how != 'reorder' or len(self._held) > 1):
+            due, self._held = self._held, []
+            for msg, captured_ns in due[::-1] if view.how == 'reorder' else due:
+                self._on_image(read.stamp_ns(msg), captured_ns, view)
+                self._camera.publish(msg)
+
+    def ask(self, kind: Any, service: str, *requests: Any) -> list[Any]:
+        """Send requests all at once; their answers, None for each that has not come in time.
+
+        A server drops its answer to a client that it has not found yet: then it is asked again.
+        """
+        if service not in self._clients:
+            self._clients[service] = self._node.create_client(kind, service)
+        client, end_s = self._clients[service], time.monotonic() + ANSWER_S
+        client.wait_for_service(ANSWER_S)
+        answers: list[Any] = [None] * len(requests)
+        while None in answers and time.monotonic() < end_s:
+            calls = {at: client.call_async(requests[at]) for at, answer in enumerate(answers)
+                     if answer is None}
+            again_s = time.monotonic() + ASK_AGAIN_S
+            while time.monotonic() < again_s and not all(call.done() for call in calls.values()):
+                time.sleep(TICK_S)
+            for at, call in calls.items():
+                answers[at] = call.result() if call.done() else None
+        return answers
+
+    def transition(self, node: str, label: str) -> bool | None:
+        """Request a transition of a lifecycle node; whether it succeeded, None: no answer."""
+        request = ChangeState.Request()
+        request.transition.label = label
+        answer, = self.ask(ChangeState, f'{node}/change_state', request)
+        return answer and answer.success
+
+    def set_parameters(self, node: str, values: Sequence[tuple[str, Any]]) -> list[bool | None]:
+        """Set parameters, each by a request of its own, all at once; None: no answer."""
+        answers = self.ask(SetParameters, f'{node}/set_parameters', *(SetParameters.Request(
+            parameters=[Parameter(name, value=value).to_parameter_msg()])
+            for name, value in values))
+        return [answer and answer.results[0].successful for answer in answers]
+
+
+def pictures(view: View) -> list[Image]:
+    """Make the pictures of a still scene with the noise of a sensor, black or damaged ones."""
+    rng, (width, height) = np.random.default_rng(0), view.size
+    coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    scene = cv2.resize(coarse, view.size, interpolation=cv2.INTER_CUBIC).astype(np.int16)
+    made = []
+    for number in range(VARIANTS):
+        noisy = scene * (view.how != 'black') + rng.integers(-2, 3, scene.shape)
+        rgb = np.clip(noisy, 0, 255).astype(np.uint8)
+        msg = message_conversion.image(message_conversion.Header(), rgb[..., 0] if
+                                       view.encoding == 'mono8' else rgb, view.encoding)
+        if view.how == 'damaged':
+            msg.encoding, msg.height = (('nonsense', height), (view.encoding, height + 9),
+                                        (view.encoding, 0))[number % 3]
+        made.append(msg)
+    return made
