@@ -43,6 +43,7 @@ MODEL, CAMERA, STATE = f'{PERCEPTION}: model', f'{PERCEPTION}: camera camera', f
 SILENCES = 'input.silences'
 LAG_S = 3.0              # in which all that was published before has arrived here
 SHOWN_S = 12.0           # in which diagnostics must show a fault
+AFTER_HANG_NS = 500_000_000              # in which a node ends the pass it hung in
 SEES_S = 1.0             # since the last assessment, while perception sees
 POLL_S = 0.02
 RECOVERY_S = 65.0
@@ -91,8 +92,8 @@ class Attack:
         self._expected: list[Expected] = []
         self._timeline: list[tuple[int, int, Callable[[], object]]] = []
         self._order, self._images = itertools.count(), itertools.count()
-        self._sampled_s = self._seen_s = 0.0
-        self._moved_ns = 0
+        self._moved_ns = self._resumed_ns = 0
+        self._seen_s = self._hung_s = 0.0        # the latter of perception, before it went on
         self._delays, self._ended = Delays(), threading.Event()
         self.latencies_s: list[float] = []
         self.memory: dict[str, list[tuple[int, int]]] = {}
@@ -116,6 +117,8 @@ class Attack:
         delay_s = 0.0
         if name not in ('origin', 'order') and value > self.ledger.rows[name].limit:
             delay_s = self._delay_s(PERCEPTION if name == 'age' else GUARD, value, at_ns)
+        if name == 'age' and 0 <= at_ns - self._resumed_ns < AFTER_HANG_NS:
+            delay_s += self._hung_s     # it hung after it had judged the age
         self.ledger.check(name, value, self.at_s(at_ns), delay_s)
 
     def _delay_s(self, node: str, seconds: float, until_ns: int) -> float:
@@ -177,8 +180,10 @@ class Attack:
         """Stop a node by SIGSTOP for a while [s]."""
         if name not in self._due_s:
             self._lose(name)
-            self._running[name].stop()
+            self._running[name].suspend()
             self.wait(seconds)
+            if name == PERCEPTION:
+                self._resumed_ns, self._hung_s = time.time_ns(), seconds
             self._running[name].resume()
 
     def transition(self, node: str, *labels: str) -> None:
@@ -290,8 +295,11 @@ class Attack:
             return
         self.wait(LAG_S)
         self._ended.set()
-        for child in self._running.values():
-            child.interrupt()
+        for child in self.children.all.values():
+            if child in self._running.values():
+                child.interrupt()
+            else:
+                child.kill()                     # what hangs would not end
         for name, child in self._running.items():
             code = child.wait(20.0)
             self.require('alive', code == 0, f'{name} ended with exit code {code} after SIGINT')

@@ -135,7 +135,7 @@ def subscriber(attack: Attack, rng: Random) -> None:
     reader = attack.children.start(READER, 'vjepa_ros.ros.sim.recorder', ros_arguments(
         READER, {'folder': str(attack.children.log_folder / READER)}))
     attack.wait(rng.uniform(4.0, 8.0))
-    reader.stop()
+    reader.suspend()
 
 
 def silent_controller(attack: Attack, rng: Random) -> None:

@@ -168,7 +168,7 @@ class Delays:
 
     def between(self, name: str, since_ns: int, until_ns: int) -> float:
         """Return how long the thread that waited longest did, in about that time [s]."""
-        near = [waited for at, waited in self._waited.get(name, ())
+        near = [waited for at, waited in list(self._waited.get(name, ()))
                 if since_ns - SAMPLE_NS <= at <= until_ns + SAMPLE_NS]
         return max((waited_ns - near[0].get(thread, 0) for thread, waited_ns in near[-1].items()),
                    default=0) / 1e9 if near else 0.0

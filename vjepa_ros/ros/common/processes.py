@@ -172,12 +172,12 @@ class Child:
         if self.returncode is None:
             self._popen.send_signal(signal.SIGINT)
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Let it hang until `resume`."""
         os.killpg(self._popen.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `stop`."""
+        """Let it go on after `suspend`."""
         os.killpg(self._popen.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int | None:
