@@ -169,7 +169,7 @@ evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
-	@rm -rf build install log site demo_output drive_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache
+	@rm -rf build install log site demo_output drive_logs soak_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache
 	@find vjepa_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments as well

@@ -3,8 +3,8 @@
 """Attack perception, guard and watchdog for a while, and check that they keep their promises.
 
 The nodes are processes with the settings of `guarded.launch.py`; camera, controller and base are
-played. Faults are drawn from a seed. In runs of two minutes or more the second half has a simulated clock. The
-exit code is 1 where an invariant was broken.
+played. Faults are drawn from a seed. In runs of two minutes or more the second half has a
+simulated clock. The exit code is 1 where an invariant was broken.
 """
 
 from __future__ import annotations
