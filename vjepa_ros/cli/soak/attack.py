@@ -172,6 +172,7 @@ class Attack:
     def kill(self, name: str) -> None:
         """Kill a node by SIGKILL; it is started again soon."""
         if name not in self._due_s:
+            self._expect_stop(name)
             self._lose(name)
             self._running[name].kill()
             self._due_s[name] = time.monotonic() + RESPAWN_S
@@ -179,6 +180,7 @@ class Attack:
     def hang(self, name: str, seconds: float) -> None:
         """Stop a node by SIGSTOP for a while [s]."""
         if name not in self._due_s:
+            self._expect_stop(name)
             self._lose(name)
             self._running[name].suspend()
             self.wait(seconds)
@@ -194,6 +196,10 @@ class Attack:
             self.require('alive', done is True, f'{label} of {node}: {done}')
             if label == 'deactivate':
                 self._lose(node)
+
+    def _expect_stop(self, name: str) -> None:
+        if name == GUARD and self.runs(GUARD):
+            self.expect_counted('stops', part=f'{WATCHDOG}: guard')
 
     def _lose(self, name: str) -> None:
         if name == GUARD:

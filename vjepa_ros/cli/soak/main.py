@@ -40,6 +40,7 @@ from vjepa_ros.ros.common.processes import (
 
 SIMULATED_FROM = 2.0     # minutes: shorter runs have the clock of the system alone
 START_S = 180.0
+SETTLE_S = 1.0           # in which the robot stands, if the last fault makes it
 OVER = 0.7               # of the faults are over before the next one
 LOGS = Path('soak_logs')
 
@@ -78,6 +79,7 @@ def soak(args: argparse.Namespace, ledger: Ledger, found: dict[str, Any], consol
                 attack.peer.calm()
                 if rng.random() < OVER:
                     attack.recover()
+            attack.wait(SETTLE_S)
             attack.recover()
             attack.close()
             latencies_s += attack.latencies_s
