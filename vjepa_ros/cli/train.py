@@ -191,8 +191,8 @@ def _optimisation(group: argparse._ArgumentGroup) -> None:
          'of its number', metavar='NAME')
     _add(group, '--precision', 'of the matrix products; auto: bf16 where the machine computes it '
          'fast', choices=PRECISIONS)
-    _add(group, '--compile', 'compile the blocks of the encoder, or the predictor of twists (a '
-         'minute at the start; faster on GPUs)')
+    _add(group, '--compile', 'compile the blocks of the encoder, or the predictor of twists '
+         '(minutes at the start; faster on GPUs)')
     _add(group, '--compile-world', 'compile the renderer')
     _add(group, '--workers', 'threads that draw scenes ahead', metavar='N')
 
