@@ -25,7 +25,7 @@ from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
 from vjepa_ros.lab.evaluation.world import films, truth_of
 from vjepa_ros.lab.training import validation
-from vjepa_ros.lab.training.network import Batch, Network, block_causal
+from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.seeds import TRAINING_SEEDS
@@ -227,14 +227,15 @@ def test_the_flow_baseline_measures_expansion_once_rotation_is_taken_out():
 
 @pytest.mark.parametrize('window', [0, 4])
 def test_the_heads_alone_have_the_figures_that_training_gives_them(window, tmp_path):
-    """On the same clips, with the bundled weights: the two paths may not differ."""
+    """On the same clips, with the bundled heads: the two paths may not differ."""
     encoder, heads, report = load_model('tiny')
     facts, file = report.heads.meta, ''
-    if window:
-        file = str(tmp_path / 'causal.safetensors')
-        encoder = block_causal(encoder, window)
-        save_bundle(file, replace(facts, window=window, version='2.1'),
-                    encoder=encoder.state_dict(), heads=heads.state_dict())
+    if not window:
+        file = str(tmp_path / 'bidirectional.safetensors')
+        encoder = Encoder(encoder.variant, '2.1').eval()
+        encoder.init_random(0)
+        save_bundle(file, replace(facts, window=0), encoder=encoder.state_dict(),
+                    heads=heads.state_dict())
         facts = load_model('tiny', weights=file)[2].heads.meta
     clips = ClipWorld(num_frames=10 if window else 8).clips(77, 8)
     assert {*clips.hold.tolist()} == {1, 2}

@@ -83,13 +83,12 @@ def test_a_still_scene_shows_no_motion_whatever_its_texture_and_noise(engine, tr
         clip = still_clip(STILL[name], FRAMES, np.random.default_rng(5), sigma)
         assert score(engine, clip) < 0.01
     # Where there is nothing but noise trained features take it for more than it is.
-    assert score(trained, clip) < {'dark': 0.4, 'mean grey': 0.15}.get(name, 0.05)
+    assert score(trained, clip) < {'dark': 0.8, 'mean grey': 0.8}.get(name, 0.05)
 
 
 @pytest.mark.parametrize(('name', 'least', 'least_trained'), [
-    ('fine texture', 0.9, 0.3), ('grey texture', 0.5, 0.12), ('faint texture', 0.2, 0.1)])
+    ('fine texture', 0.9, 0.7), ('grey texture', 0.5, 0.6), ('faint texture', 0.2, 0.5)])
 def test_a_sliding_scene_shows_motion(engine, trained, name, least, least_trained):
-    # Trained features change less: the same motion has the same features a tubelet later.
     assert score(engine, sliding(STILL[name], 4)) > least
     assert score(trained, sliding(STILL[name], 4)) > least_trained
 

@@ -64,8 +64,9 @@ def pictures(shape):
     return torch.from_numpy(np.stack([still, stripes]))
 
 
-@pytest.mark.parametrize('weights', ['lively', 'trained'])
-@pytest.mark.parametrize('precision', FORMATS)
+@pytest.mark.parametrize(('precision', 'weights'), [
+    ('fp8', 'lively'), pytest.param('int8', 'lively', marks=needs_int8),
+    pytest.param('int8', 'trained', marks=needs_int8)])
 def test_features_stay_within_the_bound_of_float32(precision, weights):
     encoder = lively() if weights == 'lively' else load_encoder('tiny')[0]
     clips = torch.cat([trials(SHAPE), pictures(SHAPE)])
@@ -80,6 +81,11 @@ def test_features_stay_within_the_bound_of_float32(precision, weights):
     assert held < session.memory_bytes() < 1.6 * held + 1e6
     session.close()
     assert session.memory_bytes() == 0
+
+
+def test_fp8_refuses_block_causal_weights():
+    with pytest.raises(SessionError, match=r"'fp8' does not run block-causal.*bf16"):
+        EncoderSession(load_encoder('tiny')[0], choice_of('fp8'), SHAPE[0], SHAPE[1])
 
 
 @pytest.mark.parametrize('dim', [192, 1664])

@@ -165,7 +165,8 @@ def test_a_step_of_one_camera_leaves_a_core_to_looming(
     perception = Perception(engine, CONFIG, [f'cam{n}' for n in range(cameras)])
     monkeypatch.setattr(Engine, 'not_streaming', '' if streams else 'because')
     monkeypatch.setattr(engine, 'choice', replace(engine.choice, dtype=dtype))
-    monkeypatch.setattr(engine, 'remembers', lambda key: remembered)
+    kept = set(range(10 ** 6)) if remembered else set()
+    monkeypatch.setattr(engine, 'remembered', lambda: kept)
     for track in perception.tracks.values():
         fill(track, [picture] * 4)
     assert len(run(perception)) == cameras

@@ -234,7 +234,7 @@ def test_twists_and_joints(node):
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:
         assert not planner.change('configure')
-        planner.wait_for_log('no trained weights.*allow_random_weights: true')
+        planner.wait_for_log('no weights are set.*allow_random_weights: true')
         assert planner.state == 'unconfigured'
         assert 'allow_random_weights' in planner.report('planner').message
         planner.set(allow_random_weights=True)

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 
 def test_a_row_equals_what_the_node_says_of_the_same_bag(tmp_path):
-    frames = synthetic(size=(160, 120), start_s=4.2, count=40)
+    frames = synthetic(size=(160, 120), start_s=4.2, count=44)
     # Ages are of the clock of the node, so the bag is of this moment.
     bag = write_drive(tmp_path / 'bag', frames, shift_ns=now_ns() // S * S - frames[0].stamp_ns)
     settings = SMALL | {'max_frame_age': 3600.0}        # a slow machine scores for minutes

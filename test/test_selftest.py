@@ -28,9 +28,9 @@ from vjepa_ros.runtime.outputs import Output
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-TRAINED = Model('tiny', '2.0', 8, 128)     # sizes far from the trained one exaggerate errors
-RANDOM = Model('tiny', '2.1', 4, 32)
-SMALL = Model('tiny', '2.0', 4, 96)        # enough to see whether a fault is found
+TRAINED = Model('tiny', '2.1', 8, 128)     # sizes far from the trained one exaggerate errors
+RANDOM = Model('tiny', '2.0', 4, 32)
+SMALL = Model('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
 SEEN = [Assessment('camera', n, '', motion_score=0.1 * n, obstacle_score=0.2,
                    collision_probability=0.3 * n, collision_if_ahead=0.1 * n,
                    looming_rate=0.1, time_to_contact=10.0,
@@ -129,12 +129,12 @@ def test_each_fault_is_found_by_its_check(reference, monkeypatch, name, check):
 
 def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit(tmp_path, monkeypatch):
     """With the start values of training it would be within it: the reason for these weights."""
-    model = Model('tiny', '2.1', 4, 64, weights_of(RANDOM, tmp_path))
+    model = Model('tiny', '2.0', 4, 64, weights_of(RANDOM, tmp_path))
     reference, load_model = make_reference(model), engine_module.load_model
 
     def turned(*args):
         encoder, heads, report = load_model(*args)
-        encoder._positions.version = '2.0'      # the other order of the angles
+        encoder._positions.version = '2.1'      # the other order of the angles
         return encoder, heads, report
     monkeypatch.setattr(engine_module, 'load_model', turned)
     outcome = try_path(model, ExecutionPath('fp32'), 'cpu', reference)
@@ -158,7 +158,7 @@ def test_operators_that_a_device_lacks_are_all_named(monkeypatch, tmp_path):
             value, torch.Tensor) else value
     monkeypatch.setattr(operators, '_to_cpu', meta_to_cpu)
     monkeypatch.setattr(torch.Tensor, 'cpu', meta_to_cpu)
-    model = Model('tiny', '2.1', 4, 32, weights_of(RANDOM, tmp_path))
+    model = Model('tiny', '2.0', 4, 32, weights_of(RANDOM, tmp_path))
     with Lacking():
         found = operators.coverage(model, torch.device('meta'), torch.float32)
     assert found.missing.keys() == {'aten.gelu.default', 'aten.native_layer_norm.default'}

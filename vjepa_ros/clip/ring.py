@@ -13,7 +13,7 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -305,7 +305,7 @@ class FrameRing:
             return None
         return self._chosen(_evenly(self._stamps, self.num_frames, NS / self.clip_fps))
 
-    def sample_stream(self, remembered: Callable[[int], bool]) -> Sample | None:
+    def sample_stream(self, remembered: Container[object]) -> Sample | None:
         """Choose the tubelets that a stream continues with, instead of an even clip.
 
         The newest frame goes with the one nearest to an interval before it. The tubelets before
@@ -317,7 +317,7 @@ class FrameRing:
         Parameters
         ----------
         remembered
-            Whether the tubelet that ends in a frame with this key is encoded already.
+            Keys of the frames in which tubelets end that are encoded already.
         """
         if not self._covered():
             return None
@@ -328,7 +328,7 @@ class FrameRing:
                 target = self._stamps[-1] - round(2 * back * step_ns)
                 known = [at for at in range(1, newest)
                          if abs(self._stamps[at] - target) <= step_ns
-                         and remembered(self.store.serials[self._slots[at]])]
+                         and self.store.serials[self._slots[at]] in remembered]
                 newest = _nearest(self._stamps, known or range(1, newest), target)
             if newest < 1:
                 return None
@@ -471,7 +471,12 @@ def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
 
 def _nearest(stamps_ns: Sequence[int], places: Iterable[int], target_ns: int) -> int:
     """Return which of some places has the stamp nearest to a time; -1 for none."""
-    return min(places, key=lambda at: abs(stamps_ns[at] - target_ns), default=-1)
+    best, least = -1, math.inf
+    for at in places:
+        off = abs(stamps_ns[at] - target_ns)
+        if off < least:
+            best, least = at, off
+    return best
 
 
 def _most_redundant(stamps_ns: Sequence[int]) -> int:

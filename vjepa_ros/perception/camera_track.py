@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -227,15 +227,15 @@ class ModelFacts:
         Training range of its heads; None without heads.
     flags
         Flags of every result of it.
-    remembers
-        Whether the tubelet that ends in a frame with a key is encoded already, where the model
+    remembered
+        Returns the keys of frames in which tubelets end that are encoded already, where the model
         streams; None where it encodes whole clips.
     """
 
     noise_floor: Callable[[], NoiseFloor]
     heads: BundleMeta | None
     flags: Quality
-    remembers: Callable[[int], bool] | None = None
+    remembered: Callable[[], Container[object]] | None = None
 
 
 class Track:
@@ -410,8 +410,8 @@ class Track:
     def sample(self) -> Sample | None:
         """Return the newest clip, None until the ring is full."""
         if self._sample is None:
-            if self._model is not None and self._model.remembers is not None:
-                sample = self.ring.sample_stream(self._model.remembers)
+            if self._model is not None and self._model.remembered is not None:
+                sample = self.ring.sample_stream(self._model.remembered())
             else:
                 sample = self.ring.sample()
             if sample is not None and not self.heads.timed:

@@ -71,7 +71,7 @@ class Perception:
                       | (Quality.DEVICE_FALLBACK if less else Quality(0)))
         streams = not engine.not_streaming
         model = ModelFacts(engine.noise_floor, self.heads, self.flags,
-                           engine.remembers if streams else None)
+                           engine.remembered if streams else None)
         queue = _queue(config.geometry, engine.choice.device)
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
@@ -169,7 +169,7 @@ class Perception:
         """
         return (len(keys) == 1 and self.engine.choice.branches == torch.bfloat16
                 and not self.engine.not_streaming
-                and all(map(self.engine.remembers, keys[0][1:-1:TUBELET])))
+                and self.engine.remembered() >= set(keys[0][1:-1:TUBELET]))
 
     def _moments(self, sample: Sample) -> np.ndarray:
         """Return when the frames of a clip were taken, in frame intervals (T,) float64."""

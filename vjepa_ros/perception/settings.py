@@ -70,8 +70,8 @@ class Settings:
     obstacle_threshold: float = 1.0
     looming_threshold: float = 0.1
     smoothing_method: str = 'ema'
-    smoothing_rise: float = 0.05
-    smoothing_fall: float = 0.5
+    smoothing_rise: float = 0.1
+    smoothing_fall: float = 0.1
     smoothing_window: int = 5
     hysteresis: float = 0.25
     level_hold: float = 0.4

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -231,9 +231,9 @@ class Engine:
         """Why clips are encoded as a whole; '' where each tubelet is encoded once."""
         return self._session.not_streaming
 
-    def remembers(self, key: Hashable) -> bool:
-        """Return whether a tubelet is remembered, see `EncoderSession.remembers`."""
-        return self._session.remembers(key)
+    def remembered(self) -> Set[Hashable]:
+        """Return the tubelets that are remembered, see `EncoderSession.remembered`."""
+        return self._session.remembered()
 
     def forget(self) -> None:
         """Forget all tubelets, see `EncoderSession.forget`."""

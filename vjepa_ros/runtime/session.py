@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -197,7 +197,7 @@ class EncoderSession:
         stamps : sequence of ndarray, optional
             For each clip (num_frames,) float64, when its frames were taken, in frame intervals
             since a moment that is always the same for a camera. A session that streams then
-            encodes only the newest tubelet of a clip whose others it remembers, see `remembers`;
+            encodes only the newest tubelet of a clip whose others it remembers, see `remembered`;
             it needs keys for that. Elsewhere this has no effect.
 
         Returns
@@ -246,9 +246,9 @@ class EncoderSession:
             if self._stream is not None:
                 self._stream.forget()
 
-    def remembers(self, key: Hashable) -> bool:
-        """Return whether the tubelet that ends in a frame need not be encoded again."""
-        return self._stream is not None and key in self._stream
+    def remembered(self) -> Set[Hashable]:
+        """Return the frames in which tubelets end that need not be encoded again."""
+        return frozenset() if self._stream is None else self._stream.remembered
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid') -> list[np.ndarray]:

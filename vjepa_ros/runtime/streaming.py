@@ -14,7 +14,7 @@ of a head, D width.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 
 import numpy as np
 import torch
@@ -73,8 +73,10 @@ class TubeletStore:
         """Bytes of what is remembered now."""
         return len(self._map) * self._each
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._map
+    @property
+    def keys(self) -> Set[Hashable]:
+        """The tubelets that have a slot now."""
+        return self._map.keys
 
     def find(self, keys: Sequence[Hashable]) -> list[int]:
         """Return the slot of each tubelet; those that are new get one."""
@@ -147,6 +149,8 @@ class _Inputs:
         (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
     known : list of int
         Slots (B W,) on the host; empty where passes may be replayed for others.
+    layers : dict
+        By the number of new tubelets of a pass, the memory of its layers.
 
     """
 
@@ -159,6 +163,7 @@ class _Inputs:
         each = encoder.times(torch.from_numpy(even)[None]).numel()
         self._slots = Rows(count, encoder.branch_device)
         self.known: list[int] = []
+        self.layers: dict[int, list[StoredLayer]] = {}
         self._eager = eager
         self._times = Rows(clips * each, encoder.branch_device, torch.float32)
         self.idle()
@@ -207,8 +212,10 @@ class StreamEncoder:
         """Bytes of what is remembered."""
         return self._store.nbytes
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._store
+    @property
+    def remembered(self) -> Set[Hashable]:
+        """The tubelets that are remembered now, by the key of their newer frame."""
+        return self._store.keys
 
     def forget(self) -> None:
         """Forget everything."""
@@ -220,10 +227,12 @@ class StreamEncoder:
 
     def ready(self, keys: Sequence[Keys]) -> bool:
         """Return whether `step` can compute clips; else `whole` has to. See `prepare`."""
-        return all(end in self._store for each in keys for end in each[1:-1:TUBELET])
+        return self._store.keys >= {end for each in keys for end in each[1:-1:TUBELET]}
 
     def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
         """Return the places of the clips that are ready, and of the others; none is empty."""
+        if keys and self.ready(keys):
+            return [[*range(len(keys))]]
         steps = [self.ready([each]) for each in keys]
         groups = ([at for at, step in enumerate(steps) if step is wanted]
                   for wanted in (True, False))
@@ -271,8 +280,10 @@ class StreamEncoder:
         features = self._encoder(self._normalise(pixels), times=given.times, memory=memory)
         return self._remembered(given.slots, features)
 
-    def _memory(self, given: _Inputs, new: int) -> list[LayerMemory]:
-        return [StoredLayer(kept, given, new) for kept in self._store.layers]
+    def _memory(self, given: _Inputs, new: int) -> Sequence[LayerMemory]:
+        if new not in given.layers:
+            given.layers[new] = [StoredLayer(kept, given, new) for kept in self._store.layers]
+        return given.layers[new]
 
     def _remembered(self, slots: Tensor, newest: Tensor) -> Tensor:
         """Remember features (B, n, Hp, Wp, D) of the newest tubelets; return those of all."""

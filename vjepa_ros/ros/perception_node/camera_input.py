@@ -324,7 +324,8 @@ class CameraInput:
         try:
             self._subscribe(present[0])      # first: where that is refused, all stays as it is
         except ImageError as error:
-            self.refuse(error, self.topics['ffmpeg'])
+            if error.kind not in self._warned:      # once: every look finds the same
+                self.refuse(error, self.topics['ffmpeg'])
             return
         if now:
             self._node.destroy_subscription(self._subscriptions.pop(now))

@@ -182,8 +182,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _model('image_size', 'Side of the encoder input', low=32, high=1024, multiple=16,
                unit='px'),
         _model('precision', 'Number format of the model; fp8: bf16 with those matrices in float8 '
-               'that stay exact enough, on NVIDIA GPUs from compute capability 8.9 on; int8: fp32 '
-               'with such matrices in int8, on CPUs with VNNI but without bf16 instructions',
+               'that stay exact enough, on NVIDIA GPUs from compute capability 8.9 on, not for '
+               'block-causal weights; int8: fp32 with such matrices in int8, on CPUs with VNNI '
+               'but without bf16 instructions',
                choices=('auto', *PRECISIONS)),
         _model('memory_fraction', 'Part of the memory of a GPU that the node may use', low=0.01,
                high=1.0),

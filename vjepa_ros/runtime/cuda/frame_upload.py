@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from itertools import islice
 
 import numpy as np
@@ -49,8 +49,10 @@ class SlotMap:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._slots
+    @property
+    def keys(self) -> Set[Hashable]:
+        """The frames that have a slot now; changes with them."""
+        return self._slots.keys()
 
     def wants(self, keys: Sequence[Hashable]) -> int:
         """Return how many slots there should be before `find` is called with `keys`."""
