@@ -163,11 +163,15 @@ class HostilePeer:
                 msg, now_ns = self._last
             self._last = (msg, now_ns)
             self._held.append(self._last)
-        if view.how != 'late' and (view.how != 'reorder' or len(self._held) > 1):
+        due: list[tuple[Image, int]] = []
+        if view.how == 'reorder':       # one a period, as a reader keeps the newest alone
+            if len(self._held) > 1:
+                due = [self._held.pop(0 if self._images % 2 else -1)]
+        elif view.how != 'late':
             due, self._held = self._held, []
-            for msg, captured_ns in due[::-1] if view.how == 'reorder' else due:
-                self._on_image(read.stamp_ns(msg), captured_ns, view)
-                self._camera.publish(msg)
+        for msg, captured_ns in due:
+            self._on_image(read.stamp_ns(msg), captured_ns, view)
+            self._camera.publish(msg)
 
     def ask(self, kind: Any, service: str, *requests: Any) -> list[Any]:
         """Send requests all at once; their answers, None for each that has not come in time.
