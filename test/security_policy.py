@@ -43,7 +43,7 @@ ALSO: dict[str, dict[str, list[str]]] = {
         'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
                       *_TIME_AND_TF]},
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
-    'local_planner': {'subscribe': ['clock', 'odom']},
+    'local_planner': {'subscribe': ['clock', 'odom', 'vjepa_node/camera/features']},
     'command_watchdog': {'subscribe': ['clock']}}
 ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('topics', 'publish', 'topic', lambda node: node.get_publisher_names_and_types_by_node),

@@ -152,7 +152,8 @@ def test_guard_and_planner_stop_what_drives_into_a_wall_without_them():
     episode = first('wall', 1, Materials(bank.groups, bank.walks), SHORT)
     engine, follow = Engine.load(EngineConfig(device='cpu')), frozenset([episode.number])
     before, guarded, planned = (
-        Loop([episode], SHORT, bank, mode, engine, small, Recorder(follow)).run()[0]
+        Loop(EpisodeWorld([episode], SHORT, bank, small.width), mode, engine, small,
+             Recorder(follow)).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
     engine.close()
     assert before.collided and before.touched == 'wall'

@@ -18,10 +18,12 @@ from vjepa_ros.lab.drive.figures import figures_of_goals
 from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Outcome
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.planning.ways import LONGER, Grid
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.imagination import Imagination
 
 QUICK = EpisodeConfig(rate=8.0, settle_s=0.2)
 KINDS = get_past.SCENARIOS
@@ -57,7 +59,7 @@ def test_episodes_belong_to_their_number_and_block_the_way_straight_on(bank, mat
     assert again.shapes.position.equal(episodes[3].shapes.position)
     assert all(0 < e.shortest < 2 * e.route.length and e.ends_s > 2.9 * e.run.duration
                for e in episodes)
-    blind = Loop(episodes, QUICK, bank, MODES[0], None).run()
+    blind = Loop(EpisodeWorld(episodes, QUICK, bank), MODES[0], None).run()
     assert sum(o.collided for o in blind) >= 5
     assert all(o.reached != o.collided for o in blind)
 
@@ -71,7 +73,7 @@ def test_a_robot_wider_than_every_door_has_no_way(materials):
 def test_the_oracle_gets_past_what_stands_in_the_way(bank, materials):
     numbers = [KINDS.index(name) for name in ('beside', 'doorway', 'slalom')]
     episodes = [get_past.draw(1, number, materials, QUICK) for number in numbers]
-    outcomes = Loop(episodes, QUICK, bank, ORACLE, None).run()
+    outcomes = Loop(EpisodeWorld(episodes, QUICK, bank), ORACLE, None).run()
     assert [o.reached and not o.collided for o in outcomes] == [True] * 3
     assert all(o.driven >= o.shortest for o in outcomes)
 
@@ -86,6 +88,22 @@ def test_figures_weigh_success_by_the_way():
         'success': pytest.approx(2 / 3, abs=1e-4), 'collisions_per_km': 50.0, 'spl': 0.5,
         'stops_per_episode': 1.0, 'plan_ms': 2.0}
     assert found['details']['without_guard']['missed'] == [2]
+
+
+def test_a_planner_that_is_given_a_predictor_of_twists_asks_it(bank, materials, monkeypatch):
+    monkeypatch.setattr(get_past, 'LENGTH', (3.0, 3.5))
+    monkeypatch.setattr(get_past, 'SPEED', (1.4, 1.5))
+    config = replace(QUICK, rate=4.0)
+    loop = Loop(EpisodeWorld([get_past.draw(1, 0, materials, config)], config, bank, 96),
+                'with_planner', Engine.load(EngineConfig(device='cpu')))
+    model = Imagination.random(device='cpu', precision='fp32')
+    asked, score = [], model.imagine
+    monkeypatch.setattr(model, 'imagine', lambda plans, lasts: asked.append(len(plans))
+                        or score(plans, lasts))
+    loop.imagine(model)
+    loop.run()
+    assert len(asked) > 3 and max(asked) == 64
+    assert model.view is not None and model.view.interval_s == pytest.approx(0.25, rel=0.1)
 
 
 def test_the_command_drives_all_modes(bank, tmp_path, monkeypatch, capsys):

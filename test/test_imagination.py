@@ -177,6 +177,8 @@ def test_steps_draw_new_plans_from_pasts_of_all_worlds(filmed):
     assert torch.equal(again.pasts.present, through[3].pasts.present)
     assert torch.equal(again.futures.contact_s, through[3].futures.contact_s)
     assert len(again) == 2 and len(again.pasts.features) == 1
+    lessons([7, 8])                  # and the pasts before come back one by one
+    assert made == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
 def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, monkeypatch):

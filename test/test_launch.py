@@ -192,6 +192,7 @@ def test_without_arguments_the_default_file_holds(recorded):
     assert node['env']['FASTDDS_BUILTIN_TRANSPORTS'].startswith('DEFAULT?max_msg_size=64KB')
     assert int(node['env']['MALLOC_MMAP_THRESHOLD_']) == 32 << 20   # the largest glibc takes
     assert node['env']['MALLOC_TRIM_THRESHOLD_'] == '1'
+    assert node['env']['MALLOC_ARENA_MAX'] == '1'
 
 
 def test_arguments_override_the_file_with_the_right_types(recorded):

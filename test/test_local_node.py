@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
@@ -32,6 +33,9 @@ from node_fixtures import now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 
+from vjepa_ros.model.checkpoint.load import bundled_file, load_model
+from vjepa_ros.model.checkpoint.twist_files import save_twists
+from vjepa_ros.model.twist_predictor import TwistPredictor
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.common import message_conversion
@@ -41,6 +45,7 @@ from vjepa_ros.ros.planner_read import records
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 NAME = '/local_planner'
+FEATURES = np.random.default_rng(0).normal(size=(24, 12, 192)).astype(np.float32)  # two tubelets
 FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
 
 
@@ -54,6 +59,8 @@ class Rig(CommandRig):
         self.cameras = {name: tuple(make(PointCloud2, f'vjepa_node/{name}/{topic}', 10)
                                     for topic in ('assessment', 'looming_field'))
                         for name in cameras}
+        self.features = make(PointCloud2, f'vjepa_node/{cameras[0]}/features', 1)
+        self.encoder = ''
         self.base = make(self.kind, 'cmd_vel_sent', RELIABLE)
         messages = pytest.importorskip('nav_msgs.msg')
         self.kinds = {'goal': PoseStamped, 'path': messages.Path, 'odom': messages.Odometry}
@@ -74,7 +81,7 @@ class Rig(CommandRig):
         stamp = now_ns() - self.age_ns
         result = seen(field(max(self.speed, 0.01), self.boxes), self.level)
         told = replace(result.assessment, stamp_ns=stamp, flags=self.flags,
-                       collision_probability=self.probability)
+                       collision_probability=self.probability, clip_rate_hz=5.0)
         if self.level < Level.WARNING:
             told = replace(told, time_to_contact=math.inf)
         cells = pack_cells(LoomingCells.of(result, OPTICS))
@@ -82,6 +89,9 @@ class Rig(CommandRig):
             assessment.publish(cloud(told))
             if self.measuring:
                 looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
+        if self.encoder:
+            self.features.publish(message_conversion.feature_cloud(
+                make_header(stamp, ''), FEATURES, self.encoder))
 
     @contextmanager
     def driving(self, *motion: float) -> Iterator[None]:
@@ -312,6 +322,32 @@ def test_two_cameras_and_stamped_commands():
             assert 'uncovered' not in rig.wait_for_state('').message
 
 
+def test_plans_are_imagined_from_features_of_the_right_encoder_alone(tmp_path):
+    weights, bundled = tmp_path / 'twists.safetensors', bundled_file('tiny')
+    _, heads, report = load_model('tiny', weights=bundled)
+    predictor = TwistPredictor(192, heads.hidden)
+    predictor.init_random(0)
+    save_twists(weights, bundled, predictor.state_dict(), {'training': {}})
+    with ros_session() as ros, planning(ros, imagination=str(weights), device='cpu') as rig:
+        def imagination() -> str:
+            return values_of(rig.states[-1].status[1])['imagination']
+        with rig.driving():
+            rig.encoder = report.tensors_sha256
+            rig.wait(lambda: len(rig.states[-1].status) == 2 and imagination() == 'used')
+            rig.encoder = 'cd' * 32                     # the perception loads another model
+            rig.wait(lambda: 'cdcdcdcdcdcdcdcd' in imagination())
+            rig.wait_for_motion(lambda twist: twist.linear.x > 0)
+            rig.encoder = report.tensors_sha256
+            rig.wait(lambda: imagination() == 'used')
+
+
+def test_a_file_without_a_predictor_is_refused_and_the_node_stays():
+    with ros_session() as ros, ros.compose(PLANNER, {
+            'autostart': True, 'imagination': str(bundled_file('tiny'))}) as process:
+        process.wait_for_output('has no twist predictor')
+        assert process.alive
+
+
 @pytest.mark.parametrize(('speed_from', 'words'), [
     ('sent', 'cmd_vel_sent'), ('odometry', 'odometry')])
 def test_it_stops_until_somebody_tells_the_speed(speed_from, words):
@@ -359,11 +395,19 @@ def test_controller_planner_and_guard_in_a_row():
     with ros_session() as ros, ExitStack() as parts:
         rig = parts.enter_context(planning(ros, remaps={'cmd_vel_out': 'cmd_vel_planned',
                                                         'cmd_vel_sent': 'cmd_vel'}))
-        guard = parts.enter_context(ros.compose(GUARD, QUICK, {
+        # What is 1.4 s away is left to the planner.
+        guard = parts.enter_context(ros.compose(GUARD, QUICK | {
+            'min_time_to_contact': 0.8, 'stop_time_to_contact': 0.6}, {
             'cmd_vel_in': 'cmd_vel_planned', 'cmd_vel_out': 'cmd_vel'}))
         rig.listen_to('cmd_vel')
-        rig.level = Level.CLEAR
-        with Every(0.05, rig.command), Every(0.05, rig.look):
+        rig.level, rig.speed = Level.CLEAR, 0.0
+
+        def look() -> None:
+            # What looms was measured over the last quarter of a second, like the speed.
+            rig.speed += 0.2 * (rig.twist.linear.x - rig.speed if rig.twist else 0.0)
+            rig.look()
+
+        with Every(0.05, rig.command), Every(0.05, look):
             rig.wait_for_state('free')
             rig.wait_for_speed(1.0)
             rig.boxes, rig.level = LEFT, Level.WARNING

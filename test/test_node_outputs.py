@@ -92,7 +92,7 @@ def test_maps_lie_on_the_patch_grid(everything):
     assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
 
 
-def test_features_are_organised_as_the_grid_with_one_field(everything):
+def test_features_are_organised_as_the_grid(everything):
     msg = everything['features']
     (field,) = msg.fields
     assert (field.name, field.datatype, field.count) == ('feature', PointField.FLOAT32, 192)

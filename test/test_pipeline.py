@@ -278,6 +278,14 @@ def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
     assert Quality.WARMING_UP in result.assessment.flags
 
 
+def test_frames_of_a_track_that_is_released_are_gone_but_not_its_counts(engine, picture):
+    track = settled(engine, picture)[1]
+    assert track.ring.store.nbytes >= 4 * 64 * 64 * 3
+    accepted = track.ring.counts.copy()
+    track.release()
+    assert (track.ring.store.nbytes, track.ring.counts) == (0, accepted)
+
+
 def test_a_time_jump_starts_the_smoothed_state_anew(engine, picture):
     perception, track = settled(engine, picture)
     fill(track, [picture] * 4, start=5.0)

@@ -94,6 +94,13 @@ def test_features_and_maps_arrive_as_they_were_sent():
     features = np.random.default_rng(0).normal(size=(4, 6, 192)).astype(np.float32)
     msg = over_the_wire(message_conversion.feature_cloud(Header(), features))
     np.testing.assert_array_equal(read.features(msg), features)
+    assert read.encoder(msg) == ''
+    with pytest.raises(ValueError, match='4 x 6 places'):
+        read.tubelets(msg)
+    tall = np.concatenate((features.swapaxes(0, 1), features.swapaxes(0, 1)[:2]))[:8]   # 8 x 4
+    msg = over_the_wire(message_conversion.feature_cloud(Header(), tall, 'ab' * 32))
+    np.testing.assert_array_equal(read.tubelets(msg), tall.reshape(2, 4, 4, 192))
+    assert read.encoder(msg) == 'ab' * 8
     values = np.array([[0.5, math.nan], [-1.0, 3.0], [0.0, 1.0]], np.float32)
     msg = message_conversion.image(Header(), np.pad(values, ((0, 0), (0, 2))), '32FC1')
     msg.width = 2                                    # rows may be padded

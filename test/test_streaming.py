@@ -261,27 +261,13 @@ def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):
     least = LEAST_CLIPS * WINDOW
     store = TubeletStore(encoder, 9, max_bytes=1)
     assert (store.spare, store.layers.shape[3]) == (least, least + 1)
-    slots = store.find([range(least)])
+    slots = store.find(range(least))
     assert sorted(slots) == list(range(least))
     assert store.nbytes == store.layers[:, :, :, :-1].nbytes + store.features[:-1].nbytes
-    assert store.find([[0], ['new']]) == [slots[0], slots[1]]
+    assert store.find([0, 'new']) == [slots[0], slots[1]]
     assert [key in store.keys for key in (0, 1, 2, 'new')] == [True, False, True, True]
     store.forget()
     assert (0 in store.keys, store.nbytes) == (False, 0)
-
-
-def test_what_lies_before_the_clip_of_a_camera_is_forgotten(encoder):
-    store = TubeletStore(encoder, 9)
-    for n in range(100):            # two cameras, and one that stopped
-        store.find([[('a', n + back) for back in (0, 2, 4)], [('b', n), ('b', n + 1)],
-                    *([['c', 'd', 'e']] if n == 50 else [])])
-    assert store.keys == {*(('a', n) for n in range(98, 104)), ('b', 99), ('b', 100),
-                          'c', 'd', 'e'}
-    store.find([[('a', 99), ('a', 100), ('a', 98)]])        # a whole clip that goes back
-    assert {('a', 98), ('a', 99), ('a', 100)} <= store.keys
-    for n in range(1000):           # each a clip after a gap
-        store.find([[('gap', n, back) for back in range(3)]])
-    assert len(store._cameras) <= 3 * store.spare
 
 
 @pytest.mark.parametrize(('window', 'frames', 'reason'), [
@@ -293,7 +279,7 @@ def test_what_cannot_stream_says_why(window, frames, reason):
     assert reason in session.not_streaming
 
 
-def test_a_reset_of_perception_forgets(encoder):
+def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     heads = Heads.for_variant(encoder.variant)
     session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE,
                              heads)
@@ -304,14 +290,15 @@ def test_a_reset_of_perception_forgets(encoder):
     perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
     weights = engine.memory_bytes()
     picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []
-    for number in range(12):
-        perception.tracks['cam'].push(np.roll(picture, number, 1), 10**9 + number * 10**8)
+    for number in range(48):        # a gap after each twelfth frame
+        stamp_ns = 10**9 + number * 10**8 + number // 12 * 3 * 10**9
+        perception.tracks['cam'].push(np.roll(picture, number, 1), stamp_ns)
         clips = perception.pending()
         if clips:
             perception.encode(clips, {'cam': Wants()})
             seen.append(engine.memory_bytes())
     each = (seen[0] - weights) // WINDOW
-    # At this rate two new tubelets come for each of the clip that moves on.
-    assert seen[-1] == max(seen) == weights + (2 * WINDOW - 1) * each
+    assert max(seen) <= weights + each * (2 * WINDOW + 2)       # most frames that the ring holds
+    assert len(seen) == 28 and seen[-7:] == seen[:7]
     perception.reset('test')
     assert engine.memory_bytes() == weights

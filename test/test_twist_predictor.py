@@ -20,7 +20,7 @@ from vjepa_ros.model import twist_predictor
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
-from vjepa_ros.model.checkpoint.twist_files import load_twists, save_twists
+from vjepa_ros.model.checkpoint.twist_files import has_twists, load_twists, save_twists
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_paths import WAY_DIM, View, around, poses, rays
@@ -129,6 +129,7 @@ def files(tmp_path_factory):
     about = {'training': {'steps': 3}}
     save_twists(whole, plain, made.state_dict(), about)
     save_twists(alone, plain, made.state_dict(), about, alone=True)
+    assert has_twists('tiny', whole) and not has_twists('tiny', plain)
     return plain, whole, alone, made
 
 

@@ -28,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vjepa_ros.cli.console import print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.lab.drive import doom_map
 from vjepa_ros.lab.drive.figures import (
     WORDS,
     draw,
@@ -36,13 +37,14 @@ from vjepa_ros.lab.drive.figures import (
     write_recordings,
 )
 from vjepa_ros.lab.drive.figures import write as write_film
-from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, SETS, Recipe, drive_all
+from vjepa_ros.lab.drive.jobs import BATCH, DOOM, MOST_JOBS, SETS, Recipe, drive_all
 from vjepa_ros.lab.drive.loop import MODES, ORACLE, LoopConfig, Outcome
 from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.common.processes import ProcessFailed
@@ -93,8 +95,13 @@ def report(outcomes: Outcomes, recipe: Recipe, about: dict[str, Any]) -> dict[st
         'guard': asdict(recipe.loop.guard), 'twist': asdict(recipe.loop.twist),
         'latency_pictures': recipe.loop.latency, 'odometry': recipe.loop.odometry,
         'width_px': recipe.loop.width, 'model': recipe.engine.model_size,
+        'imagination': _imagines(recipe),
         **about, 'details': details}
     return result
+
+
+def _imagines(recipe: Recipe) -> bool:
+    return recipe.imagine and has_twists(recipe.engine.model_size, recipe.engine.weights)
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -130,9 +137,11 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros drive', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--set', choices=tuple(SETS), default='stop',
+    parser.add_argument('--set', choices=tuple(SETS),
                         help='episodes about stopping in time, or about getting to the goal '
                         '(default: stop)')
+    parser.add_argument('--world', choices=('rendered', DOOM), default='rendered',
+                        help='vizdoom: get to goals on maps of Doom (default: rendered)')
     parser.add_argument('--episodes', type=whole(), default=200, metavar='N',
                         help='how many (default: 200)')
     parser.add_argument('--seed', type=whole(0), default=HELD_OUT_SEED, metavar='S',
@@ -142,7 +151,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help='number of the first episode (default: 0)')
     parser.add_argument('--modes', nargs='+', choices=(*MODES, ORACLE),
                         help='modes to drive (default: all; the oracle, which plans by true '
-                        'depth, only with --set get_past); without_guard always runs')
+                        'depth, where the goal counts); without_guard always runs')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='plot of the figures and of one episode (default: beside the JSON '
@@ -173,6 +182,8 @@ def make_parser() -> argparse.ArgumentParser:
                         help='images after which an assessment can act (default: 1)')
     parser.add_argument('--no-odometry', action='store_true',
                         help='run guard and planner without the speed of the robot')
+    parser.add_argument('--no-imagination', action='store_true',
+                        help='plan without the twist predictor of the weights')
     parser.add_argument('--ros', action='store_true',
                         help='run the real nodes over DDS; time is simulated, as fast as real '
                         'time or slower, as the computer allows')
@@ -187,6 +198,13 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         if getattr(args, name):
             parser.error(f'argument --{name.replace("_", "-")}: '
                          + ('does not go with --ros' if args.ros else 'needs --ros'))
+    if args.world == DOOM:
+        if args.set or args.ros:
+            parser.error('argument --world: vizdoom has its own episodes; it does not go with '
+                         '--set or --ros')
+        if importlib.util.find_spec('vizdoom') is None:
+            parser.error(f'argument --world: {doom_map.NEEDS}')
+    args.set = DOOM if args.world == DOOM else args.set or 'stop'
     if args.ros and (args.set != 'stop' or ORACLE in (args.modes or ())):
         parser.error('argument --ros: drives the set stop, without the oracle')
     if args.video and not args.film:
@@ -203,7 +221,7 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
     return Recipe(args.seed, engine, EpisodeConfig(),
                   LoopConfig(guard=guard, latency=args.latency or 1,
                              odometry=not args.no_odometry),
-                  follow, args.film, args.set)
+                  follow, args.film, args.set, not args.no_imagination)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -254,7 +272,9 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
     run = RosRun(recipe.seed, real_time=args.real_time, odometry=not args.no_odometry,
                  node={'device': args.device, 'weights': args.weights,
                        'model_size': args.model_size},
-                 guard=guard_parameters(args.guard, recipe.loop.guard))
+                 guard=guard_parameters(args.guard, recipe.loop.guard),
+                 planner={'device': args.device,
+                          'imagination': args.weights if _imagines(recipe) else 'off'})
     end_like_ctrl_c()
     with _progress(console) as progress:
         bar = progress.add_task('episodes over DDS', total=args.episodes * len(modes))

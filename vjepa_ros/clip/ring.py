@@ -126,6 +126,10 @@ class PlaneStore:
                         for key, plane in planes.items()}
         self.free = list(range(self.capacity))
 
+    def release(self) -> None:
+        """Free all slots and their memory; `fit` makes new ones."""
+        self.planes, self.free, self.capacity = {}, [], 0
+
     def put(self, planes: Mapping[str, np.ndarray]) -> int:
         """Copy a frame into a free slot and return the slot."""
         slot = self.free.pop()
@@ -346,6 +350,11 @@ class FrameRing:
         return Sample(slots, stamps, stamps[-1], self.frame_id, self.size, span_s, rate,
                       distinct)
 
+    @property
+    def held(self) -> set[int]:
+        """Numbers of all frames that it holds, see `keys`."""
+        return set(map(self.store.serials.__getitem__, self._slots))
+
     def keys(self, sample: Sample) -> tuple[int, ...]:
         """Return numbers of the frames that `gather` copies, unique in the process."""
         return tuple(map(self.store.serials.__getitem__, sample.slots))
@@ -390,6 +399,12 @@ class FrameRing:
         self.store.free.extend(self._slots)    # they keep their content until written again
         self._stamps.clear()
         self._slots.clear()
+
+    def release(self) -> None:
+        """Free the storage and the frames in it, without counting a reset."""
+        self._stamps.clear()
+        self._slots.clear()
+        self.store.release()
 
     def take_over(self, old: FrameRing) -> None:
         """Carry on the counts of another ring (of the same camera, before a change of model)."""

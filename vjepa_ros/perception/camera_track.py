@@ -397,7 +397,7 @@ class Track:
         self.frozen.reset()
 
     def release(self) -> None:
-        """Release the memory on the device; the track can not be used any more.
+        """Release frames and the memory on the device; the track can not be used any more.
 
         Levels, smoothing and counts stay: another track may continue them.
         """
@@ -406,6 +406,7 @@ class Track:
             self._expire()
             self._geometry = self.image = None
             self._released = True
+        self.ring.release()
 
     def sample(self) -> Sample | None:
         """Return the newest clip, None until the ring is full."""

@@ -145,6 +145,11 @@ class Perception:
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
         valid = self._valid(names) if features and self._on_device else None
+        # A gap leaves tubelets that no clip will ask for.
+        held = set[int]()
+        for track in self.tracks.values():
+            held |= track.ring.held
+        self.engine.keep(held)
         beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
@@ -255,7 +260,7 @@ class Perception:
                 self._done[name] = newest
 
     def close(self) -> None:
-        """Release the frames on the device, and the model. May be called twice."""
+        """Release the frames, and the model. May be called twice."""
         for track in self.tracks.values():
             track.release()
         if self._helper is not None:

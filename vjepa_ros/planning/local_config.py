@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+SIDEWAYS = 0.2      # a camera with no more yaw looks ahead [rad]
+
 
 class Twist(NamedTuple):
     """A velocity of the robot: x ahead, y left [m/s], omega counter-clockwise [rad/s]."""

@@ -11,7 +11,8 @@ cross-entropy method", 2005). All of a round are rolled forward and judged in on
   meets what moves;
 - *progress*: for a command, how near the twists are to it; for a goal, the length of the way that
   is left. Ways are searched on the grid, and what was never seen counts as free;
-- *imagined risk*, where a predictor is given: the probability of contact that it expects.
+- *imagined risk*, where a predictor of twists is given: the contacts that it expects of the best
+  candidates, in one pass at the end.
 
 The probability of contact by the heads counts for twists like the present one; while the robot
 stands also that of going ahead. The first twist of the best sequence is sent.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
@@ -31,6 +32,9 @@ from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount, Twist
 from vjepa_ros.planning.obstacle_memory import CELL_M, STANDSTILL, CameraMemory, ObstacleMemory
 from vjepa_ros.planning.ways import Grid
+
+if TYPE_CHECKING:      # brings PyTorch, which a planner that imagines nothing does not need
+    from vjepa_ros.planning.imagined_risk import ImaginedRisk
 
 STEPS = 6                # twists of a sequence
 PARTS = (2, 8)           # moments of a step that are judged: at least, and at most
@@ -55,6 +59,7 @@ PACE_S = 0.2             # a faster robot keeps farther away [m per m/s]
 ROUGH = 0.05             # cost of a turn, and of its changes [m per rad/s]
 EQUAL = 1e-9             # cost of the command itself, up to rounding
 HAZARD = 2.0             # cost of what the heads expect [m]
+IMAGINED = 64            # candidates whose contacts are imagined: half of the arcs' best
 STUCK_S = 1.0            # at rest; then the robot must move
 LOST_S, LOST_M = 4.0, 0.4    # a robot that has come no farther in this time is stuck as well
 HELD_S = 0.6             # for so long the base did not follow: something holds it
@@ -65,28 +70,16 @@ MOVERS = 60              # points that move, at most
 FADE = 0.7               # part of its weight that the oldest point has lost
 
 
-class ImaginedRisk(Protocol):
-    """A predictor of contacts."""
-
-    def __call__(self, twists: np.ndarray, durations: np.ndarray) -> np.ndarray:
-        """Return the probability (N, K) of a contact until the end of each step.
-
-        Parameters
-        ----------
-        twists
-            (N, K, 3) ahead, to the left [m/s], turn to the left [rad/s].
-        durations
-            (K,) of the steps [s].
-        """
-        ...
-
-
 class _Judged(NamedTuple):
     """Cost, risk 0..1 and time to contact [s] of sequences, (N,) each."""
 
     cost: np.ndarray
     risk: np.ndarray
     contact: np.ndarray
+
+
+# Judges sequences (N, K, 3), and what was imagined of them (N, K).
+Judge = Callable[[np.ndarray, 'np.ndarray | None'], _Judged]
 
 
 class _Ground:
@@ -150,13 +143,16 @@ class LocalPlanner:
         The robot, and how it chooses; may be replaced at any time.
     cameras
         Poses of the cameras by name.
+    imagined
+        Expects contacts; None: only what was measured counts.
     """
 
     def __init__(self, config: LocalConfig | None = None,
-                 cameras: Mapping[str, Mount] | None = None) -> None:
+                 cameras: Mapping[str, Mount] | None = None,
+                 imagined: ImaginedRisk | None = None) -> None:
         self._config = config or LocalConfig()
         self._mounts = {'camera': Mount()} if cameras is None else dict(cameras)
-        self.imagined: ImaginedRisk | None = None
+        self.imagined = imagined
         self.reset()
 
     @property
@@ -171,6 +167,8 @@ class LocalPlanner:
     def reset(self) -> None:
         """Drop everything measured, and the motion of the robot."""
         self.memory = ObstacleMemory(self._config, self._mounts)
+        if self.imagined is not None:
+            self.imagined.forget()
         self._random = np.random.default_rng(0)
         self._motion = Twist()
         self._since_s = 0.0
@@ -189,6 +187,8 @@ class LocalPlanner:
         """Take the motion of the robot, see `ObstacleMemory.move`."""
         self.memory.move(twist, dt)
         self._motion = twist
+        if self.imagined is not None:
+            self.imagined.age_s += dt
         self._since_s += dt
         self._ways_s += dt
         still = twist.speed < STANDSTILL
@@ -202,6 +202,22 @@ class LocalPlanner:
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera, see `ObstacleMemory.see`."""
         self.memory.see(camera, cells, seen, age_s)
+
+    def see_features(self, camera: str, features: np.ndarray, cells: LoomingCells,
+                     seen: Assessment, age_s: float = 0.0) -> None:
+        """Take the features of a picture for the plans to come, see `ImaginedRisk.see`.
+
+        They count until the next ones, and for half a second at most. Without `imagined` nothing
+        happens.
+
+        Raises
+        ------
+        ValueError
+            When nothing can be imagined from them.
+        """
+        if self.imagined is not None:
+            self.imagined.see(features, cells, 1 / seen.clip_rate_hz, self._mounts[camera],
+                              self._motion, age_s)
 
     def covering(self, command: Twist) -> tuple[str, ...]:
         """Return the names of cameras that look where a command leads; none for a pure turn."""
@@ -238,11 +254,11 @@ class LocalPlanner:
         tight = TIGHT * (0.4 if self._frees_s else 1.0) * config.margin
         here = self._least_room(ground)
 
-        def judge(plans: np.ndarray) -> _Judged:
+        def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
             at, heading = self._rolled(plans)
             room = self._room(ground, at, heading)
             contact = self._contact(room <= min(tight, here), at, heading, points[~still])
-            risk = self._with_imagined(plans, self._risk(contact))
+            risk = self._with_imagined(self._risk(contact), foreseen)
             # At the end, but also on the way there: the sooner the better.
             looks = at[:, -1] + AHEAD_M * np.exp(1j * heading[:, -1])
             ways_left = (ways.left(at).mean(-1) + ways.left(at[:, -1]) + ways.left(looks)) / 2
@@ -257,6 +273,8 @@ class LocalPlanner:
                     + HAZARD * self._hazard(plans))
             if self._frees_s:
                 cost += TOUCH * (np.abs(plans[:, 0]).sum(-1) < 0.1)
+            if foreseen is not None:
+                cost += TOUCH * np.diff(foreseen, axis=1, prepend=0) @ self._soonness
             return _Judged(cost, risk, contact)
 
         arcs = np.array([(v * fastest, 0.0, w * config.max_turn) for v in (1, .75, .5, .25, 0)
@@ -324,11 +342,11 @@ class LocalPlanner:
         asked = np.array(command)
         tight, here = TIGHT * config.margin, self._least_room(ground)
 
-        def judge(plans: np.ndarray) -> _Judged:
+        def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
             at, turned = self._rolled(plans)
             room = self._room(ground, at, turned)
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
-            risk = self._with_imagined(plans, self._risk(contact))
+            risk = self._with_imagined(self._risk(contact), foreseen)
             parts = plans[..., :2] @ asked[:2] / command.speed ** 2
             # The heads report on motion ahead: it counts for similar twists.
             alike = parts[:, 0] * np.exp(-((plans[:, 0, 2] - command.omega) / 0.4) ** 2)
@@ -367,8 +385,13 @@ class LocalPlanner:
         """(K,) durations of the steps of a sequence [s]."""
         return np.full(STEPS, self.config.horizon_s / STEPS)
 
-    def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray],
-                judge: Callable[[np.ndarray], _Judged]) -> np.ndarray:
+    @property
+    def _soonness(self) -> np.ndarray:
+        """(K,) part of the cost of a contact in the middle of each step."""
+        return (1 - (np.arange(STEPS) + 0.5) / STEPS) ** 2
+
+    def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], judge: Judge
+                ) -> np.ndarray:
         """Find the sequence with the least cost among arcs (N, 3), and samples within bounds (3,).
 
         Returns
@@ -378,7 +401,7 @@ class LocalPlanner:
         """
         low, high = bounds
         plans = [np.repeat(arcs[:, None], STEPS, 1)]
-        judged = [judge(plans[0])]
+        judged = [judge(plans[0], None)]
         shift, self._since_s = self._since_s / self.durations[0], 0.0
         if self._best is not None and self.config.samples:
             mean = _later(self._best, shift)
@@ -389,14 +412,21 @@ class LocalPlanner:
                     max(1, self.config.samples // ROUNDS), STEPS, 3))
                 drawn[0] = mean
                 plans.append(np.clip(drawn, low, high))
-                judged.append(judge(plans[-1]))
+                judged.append(judge(plans[-1], None))
                 every, cost = np.concatenate(plans), np.concatenate([one.cost for one in judged])
                 elites = every[np.argsort(cost)[:ELITES]]
                 mean, spread = elites.mean(0), elites.std(0) + LEAST_SPREAD * (high > low)
             plans.append(mean[None])
-            judged.append(judge(plans[-1]))
+            judged.append(judge(plans[-1], None))
         every = np.concatenate(plans)
         cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
+        if self.imagined is not None and self.imagined.ready:
+            which = _promising(cost, len(arcs))
+            cost[which], risk[which], contact[which] = judge(
+                every[which], self.imagined.contact(every[which], self.durations))
+            # Those that were not imagined come after them.
+            rest = np.setdiff1d(np.arange(len(cost)), which)
+            cost[rest] += max(0.0, float(cost[which].max()))
         order = np.argsort(cost, kind='stable')
         self._best = every[order[0]]
         table = np.zeros(len(every), CANDIDATE)
@@ -469,11 +499,12 @@ class LocalPlanner:
         """Return the risk 0..1 of a time to contact [s]."""
         return 1 / (1 + np.exp(np.clip((contact - self.config.reaction_s) / 0.3, -50, 50)))
 
-    def _with_imagined(self, plans: np.ndarray, risk: np.ndarray) -> np.ndarray:
-        """Return risks together with those that are imagined."""
-        if self.imagined is None:
+    def _with_imagined(self, risk: np.ndarray, foreseen: np.ndarray | None) -> np.ndarray:
+        """Return risks together with the imagined ones (N, K) until the time of reaction."""
+        if foreseen is None:
             return risk
-        return 1 - (1 - risk) * (1 - self.imagined(plans, self.durations)[:, -1])
+        last = min(STEPS, math.ceil(self.config.reaction_s / self.durations[0])) - 1
+        return 1 - (1 - risk) * (1 - foreseen[:, last])
 
     def _back(self, plans: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Return the cost (N,) of going back: behind it, a robot knows only where it has been."""
@@ -509,6 +540,14 @@ class LocalPlanner:
         if any(camera.measured_s <= memory_s for camera in covering):
             return 'what was measured lies in another direction'
         return f'nothing for {memory_s:g} s: looming gives distances only while the robot drives'
+
+
+def _promising(cost: np.ndarray, arcs: int) -> np.ndarray:
+    """Return the numbers of up to `IMAGINED` candidates: the first, good arcs, good samples."""
+    half = IMAGINED // 2
+    few = np.argsort(cost[:arcs], kind='stable')[:IMAGINED - min(half, len(cost) - arcs) - 1]
+    samples = arcs + np.argsort(cost[arcs:], kind='stable')[:half]
+    return np.unique(np.concatenate(([0], few, samples)))
 
 
 def _later(plan: np.ndarray, steps: float) -> np.ndarray:

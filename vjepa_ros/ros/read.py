@@ -37,6 +37,8 @@ REGION = np.dtype([
 ])
 
 # One point for each cell of the looming field, with the fields of `LoomingCells`.
+ENCODER = 'encoder_'      # and the beginning of the hash of the encoder: a field of features
+ENCODER_DIGITS = 16
 CELL = np.dtype([(field.name, '<f4') for field in fields(LoomingCells)])
 
 def stamp_ns(msg: Any) -> int:
@@ -98,6 +100,27 @@ def looming_field(msg: Any) -> LoomingCells:
 def features(msg: Any) -> np.ndarray:
     """Return (H, W, C) float32 of ``~/NAME/features`` or ``~/NAME/embedding`` (a view)."""
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.width, -1)
+
+
+def tubelets(msg: Any) -> np.ndarray:
+    """Return (T', Hp, Wp, D) float32 of ``~/NAME/features``, whose grid is square (a view).
+
+    Raises
+    ------
+    ValueError
+        When they are not whole tubelets.
+    """
+    found = features(msg)
+    rows, columns, _ = found.shape
+    if not columns or not rows or rows % columns:
+        raise ValueError(f'features have {rows} x {columns} places, which are no square grids')
+    return found.reshape(-1, columns, *found.shape[1:])
+
+
+def encoder(msg: Any) -> str:
+    """Return the beginning of the hash of the encoder of ``~/NAME/features``; '' untrained."""
+    return next((one.name.removeprefix(ENCODER) for one in msg.fields
+                 if one.name.startswith(ENCODER)), '')
 
 
 def grid(msg: Any) -> np.ndarray:

@@ -240,6 +240,10 @@ class Engine:
         if not self.not_streaming:
             self._session.forget()
 
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget tubelets of frames that are gone, see `EncoderSession.keep`."""
+        self._session.keep(frames)
+
     def prepare(self, clips: int, change: bool = False) -> None:
         """Make passes of up to `clips` clips ready where the first of a kind is slow.
 

@@ -75,6 +75,8 @@ class Imagination:
     ----------
     meta, encoder_sha256
         As given.
+    view : View or None
+        That of the newest features; None before the first, and after some that were refused.
     execution : str
         `graph`, or `eager` off CUDA and where a graph could not be captured.
     execution_reason : str
@@ -92,7 +94,8 @@ class Imagination:
         self._queue = Queue(choice.device)
         self._seen: Seen | None = None
         self._sight: Replay | None = None               # for features of one grid
-        self._grid, self._fresh = (0, 0), False
+        self._grid = (0, 0)
+        self.view: View | None = None
         self._plans: dict[tuple[int, int], Replay] = {}  # by number of plans and steps
 
     @property
@@ -149,7 +152,7 @@ class Imagination:
             For features of another shape, or that are not finite. What was seen before is dropped.
 
         """
-        self._fresh = False
+        self.view = None
         if features.ndim != 4 or len(features) < 2 or features.shape[-1] != self._heads.dim:
             raise ValueError(f'features are {features.shape}, but must be (tubelets, rows, columns'
                              f', {self._heads.dim}) with at least 2 tubelets')
@@ -165,7 +168,7 @@ class Imagination:
                                  numbers.size, 'sight for plans')
         self._queue.settle()        # the numbers of the time before may be on their way
         self._sight.start(numbers)
-        self._fresh = True
+        self.view = view
 
     @torch.inference_mode()
     def imagine(self, twists: np.ndarray, durations_s: Sequence[float] | np.ndarray) -> Foreseen:
@@ -186,7 +189,7 @@ class Imagination:
 
         """
         twists, lasts = np.asarray(twists, np.float32), np.asarray(durations_s, np.float32)
-        if self._sight is None or not self._fresh:
+        if self._sight is None or self.view is None:
             raise ValueError('there are no features yet; call see() first')
         if twists.ndim != 3 or twists.shape[2] != 3 or lasts.shape != twists.shape[1:2] or (
                 not twists.size):

@@ -246,6 +246,12 @@ class EncoderSession:
             if self._stream is not None:
                 self._stream.forget()
 
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget the tubelets that end in no frame of these, which cameras still hold."""
+        with self._lock:
+            if self._stream is not None:
+                self._stream.keep(frames)
+
     def remembered(self) -> Set[Hashable]:
         """Return the frames in which tubelets end that need not be encoded again."""
         return frozenset() if self._stream is None else self._stream.remembered

@@ -14,7 +14,6 @@ of a head, D width.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Sequence, Set
 
 import numpy as np
@@ -78,38 +77,18 @@ class TubeletStore:
         """The tubelets that have a slot now."""
         return self._map.keys
 
-    def find(self, clips: Sequence[Sequence[Hashable]]) -> list[int]:
-        """Return the slot of each tubelet of clips, oldest first; those that are new get one.
+    def find(self, ends: Sequence[Hashable]) -> list[int]:
+        """Return the slot of each tubelet; those that are new get one."""
+        return self._map.find(ends)[0]
 
-        A camera goes on in time: what is older than the oldest tubelet of its clip is forgotten.
-        """
-        slots = self._map.find([end for ends in clips for end in ends])[0]
-        for ends in clips:
-            self._follow(ends)
-        return slots
-
-    def _follow(self, ends: Sequence[Hashable]) -> None:
-        """Forget the tubelets of the camera of a clip that are older than the clip."""
-        own = self._cameras.get(ends[0])
-        if own is None or any(self._cameras.get(end) is not own for end in ends[1:-1]):
-            own = deque(dict.fromkeys(ends))
-            if len(self._cameras) > 2 * self.spare:     # others were replaced meanwhile
-                self._cameras = {end: one for end, one in self._cameras.items()
-                                 if end in self._map.keys}
-        elif self._cameras.get(ends[-1]) is not own:
-            own.append(ends[-1])
-        while own[0] != ends[0]:
-            gone = own.popleft()
-            self._cameras.pop(gone, None)
-            self._map.forget([gone])
-        self._cameras |= dict.fromkeys(ends, own)
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget the tubelets that end in no frame of these."""
+        self._map.forget(list(self._map.keys - frames))
 
     def forget(self) -> None:
         """Forget everything."""
         self._map = SlotMap(self.spare)
         self._map.grow(self.spare)
-        # By tubelet the tubelets of its camera, oldest first.
-        self._cameras: dict[Hashable, deque[Hashable]] = {}
 
 
 class StoredLayer(LayerMemory):
@@ -245,6 +224,10 @@ class StreamEncoder:
         """Forget everything."""
         self._store.forget()
 
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget the tubelets that end in no frame of these."""
+        self._store.keep(frames)
+
     def idle(self, clips: int) -> None:
         """Let passes of so many clips remember nothing until `prepare`."""
         self._inputs_for(clips).idle()
@@ -271,7 +254,7 @@ class StreamEncoder:
             See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
 
         """
-        slots = self._store.find([each[1::TUBELET] for each in keys])
+        slots = self._store.find([end for each in keys for end in each[1::TUBELET]])
         self._inputs_for(len(keys)).send(slots, np.stack(stamps))
 
     def has_room(self, clips: int) -> bool:

@@ -182,6 +182,7 @@ class Encode:
         self._streamed += 1
         stamps = TUBELET * self._streamed + np.arange(len(clips[0]), dtype=np.float64)
         keys = [[(camera, stamp) for stamp in stamps] for camera in range(len(clips))]
+        self._engine.keep({key for each in keys for key in each})
         self._engine.run(clips, features=False, keys=keys, stamps=[stamps] * len(clips))
         return {'stream_encode': self._engine.timings['encode']}
 

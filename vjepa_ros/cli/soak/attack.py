@@ -10,22 +10,14 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
-from vjepa_ros.cli.soak.invariants import (
-    SAMPLE_NS,
-    BaseWatch,
-    Delays,
-    Ledger,
-    OutputWatch,
-    Sent,
-    growth,
-)
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.cli.soak.invariants import SAMPLE_NS, BaseWatch, Delays, Ledger, OutputWatch, growth
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.processes import Child, Children, ros_arguments
 from vjepa_ros.ros.sim.hostile_peer import HostilePeer
@@ -47,18 +39,6 @@ AFTER_HANG_NS = 500_000_000              # in which a node ends the pass it hung
 SEES_S = 1.0             # since the last assessment, while perception sees
 POLL_S = 0.02
 RECOVERY_S = 65.0
-Test = Callable[[Mapping[str, str]], object]
-
-
-class Expected(NamedTuple):
-    """What diagnostics must show, at the latest then, unless the node is another one by now."""
-
-    what: str
-    part: str
-    test: Test
-    node: str
-    life: int
-    until_s: float
 
 
 class Attack:
@@ -77,32 +57,28 @@ class Attack:
     ----------
     latencies_s
         From image to assessment [s], those beyond the limit less what the machine delayed.
-    memory
-        Of each process: age [s] and memory [MB], every ten seconds.
+    samples
+        Of each process, once a second: age [s], memory [MB], open files and threads.
     """
 
     def __init__(self, ledger: Ledger, begin_ns: int, children: Children, domain: int,
                  simulated: bool) -> None:
         self.ledger, self.children, self._begin_ns = ledger, children, begin_ns
-        self._simulated = simulated
+        self._clock = 'simulated' if simulated else 'system'
         self._lives = Counter[str]()             # how often each was started or configured
         self._running: dict[str, Child] = {}
         self._due_s: dict[str, float] = {}       # when a killed node is started again
-        self._samples: dict[tuple[str, int], list[tuple[float, ...]]] = defaultdict(list)
-        self._expected: list[Expected] = []
-        self._timeline: list[tuple[int, int, Callable[[], object]]] = []
-        self._order, self._images = itertools.count(), itertools.count()
+        self._expected: list[Callable[[], bool]] = []
+        self._timeline: list[tuple[Any, ...]] = []
+        self._order = itertools.count()
         self._moved_ns = self._resumed_ns = 0
         self._seen_s = self._hung_s = 0.0        # the latter of perception, before it went on
         self._delays, self._ended = Delays(), threading.Event()
         self.latencies_s: list[float] = []
-        self.memory: dict[str, list[tuple[int, int]]] = {}
+        self.samples: dict[str, list[tuple[float, ...]]] = defaultdict(list)
         self.base = BaseWatch(self._check, time.time_ns())
         self.output = OutputWatch(self._check)
-        self.peer = HostilePeer(domain, simulated, lambda stamp_ns, captured_ns, view:
-                                self.output.sent(stamp_ns, Sent(
-                                    next(self._images), captured_ns, time.time_ns(),
-                                    not view.ahead_ns)), self._on_message)
+        self.peer = HostilePeer(domain, simulated, self.output.sent, self._on_message)
         for name in NODES:
             self._start(name)
         threading.Thread(target=self._measure, daemon=True).start()
@@ -114,27 +90,36 @@ class Attack:
         return ((time.time_ns() if at_ns is None else at_ns) - self._begin_ns) / 1e9
 
     def _check(self, name: str, value: float, at_ns: int) -> None:
-        delay_s = 0.0
-        if name not in ('origin', 'order') and value > self.ledger.rows[name].limit:
-            delay_s = self._delay_s(PERCEPTION if name == 'age' else GUARD, value, at_ns)
+        delay_s = self._delay_s(name, value, at_ns)
         if name == 'age' and 0 <= at_ns - self._resumed_ns < AFTER_HANG_NS:
             delay_s += self._hung_s     # it hung after it had judged the age
         self.ledger.check(name, value, self.at_s(at_ns), delay_s)
 
-    def _delay_s(self, node: str, seconds: float, until_ns: int) -> float:
-        """Return how long this machine let a node and this process wait in that time [s]."""
-        return sum(self._delays.between(name, until_ns - round(seconds * 1e9), until_ns)
-                   for name in (node, SELF))
+    def _delay_s(self, name: str, value: float, at_ns: int) -> float:
+        """Return how long the machine let those wait who made a value exceed its limit [s]."""
+        if name in ('origin', 'order') or value <= self.ledger.rows[name].limit:
+            return 0.0
+        node = PERCEPTION if name in ('age', 'latency') else GUARD
+        return sum(self._delays.between(each, at_ns - round(value * 1e9), at_ns)
+                   for each in (node, SELF))
 
     def _measure(self) -> None:
-        while not self._ended.wait(SAMPLE_NS / 1e9):
-            pids = {SELF: os.getpid(), **{n: child.pid for n, child in self._running.items()}}
-            for name, pid in pids.items():
-                self._delays.sample(name, pid, time.time_ns())
+        for number in itertools.count():
+            if self._ended.wait(SAMPLE_NS / 1e9):
+                return
+            self._delays.sample(SELF, os.getpid(), time.time_ns())
+            for name, child in list(self._running.items()):
+                self._delays.sample(name, child.pid, time.time_ns())
+                with suppress(psutil.Error):
+                    if number % 10 == 0:
+                        process = psutil.Process(child.pid)
+                        self.samples[f'{name} {child.pid}'].append((
+                            time.time() - process.create_time(), process.memory_info().rss / 2**20,
+                            process.num_fds(), process.num_threads()))
 
     def at(self, at_ns: int, act: Callable[..., object], *words: object) -> None:
         """Let `act` happen in the order of time [ns], which is `LAG_S` behind."""
-        heapq.heappush(self._timeline, (at_ns, next(self._order), lambda: act(*words)))
+        heapq.heappush(self._timeline, (at_ns, next(self._order), act, words))
 
     def _on_message(self, kind: str, at_ns: int, msg: Any) -> None:
         if kind == 'command':
@@ -145,19 +130,17 @@ class Attack:
             self.at(at_ns, self.base.sent, at_ns, moving)
         else:
             self._seen_s = time.monotonic()
-            self.at(at_ns, self._on_assessment, at_ns, read.assessment(msg))
+            self.at(at_ns, self._on_assessment, at_ns, msg)
 
-    def _on_assessment(self, at_ns: int, seen: Assessment) -> None:
+    def _on_assessment(self, at_ns: int, msg: Any) -> None:
+        seen = read.assessment(msg)
         stale = Quality.STALE in seen.flags
         image = self.output.assessed(seen.stamp_ns, at_ns, stale)
-        if image is None or stale:
-            return
-        latency_s = (at_ns - image.sent_ns) / 1e9
-        if latency_s > self.ledger.rows['latency'].limit:
-            latency_s -= self._delay_s(PERCEPTION, latency_s, at_ns)
-        self.latencies_s.append(latency_s)
-        if image.truthful and seen.level != Level.UNKNOWN:
-            self.base.seen(image.captured_ns)
+        if image is not None and not stale:
+            latency_s = (at_ns - image.sent_ns) / 1e9
+            self.latencies_s.append(latency_s - self._delay_s('latency', latency_s, at_ns))
+            if image.truthful and seen.level != Level.UNKNOWN:
+                self.base.seen(image.captured_ns)
 
     # -- what is done ------------------------------------------------------------------------
 
@@ -165,28 +148,27 @@ class Attack:
         module, settings, words = NODES[name]
         self._lives[name] += 1
         self._running[name] = self.children.start(
-            f'{name}_{"simulated" if self._simulated else "system"}_{self._lives[name]}',
-            f'vjepa_ros.ros.{module}',
-            [*ros_arguments(name, {**settings, 'use_sim_time': self._simulated}), *words])
+            f'{name}_{self._clock}_{self._lives[name]}', f'vjepa_ros.ros.{module}',
+            [*ros_arguments(name, {**settings, 'use_sim_time': self._clock == 'simulated'}),
+             *words])
 
-    def kill(self, name: str) -> None:
-        """Kill a node by SIGKILL; it is started again soon."""
-        if name not in self._due_s:
-            self._expect_stop(name)
-            self._lose(name)
+    def stop(self, name: str, hang_s: float = 0.0) -> None:
+        """Stop a node by SIGSTOP for a while [s], or by SIGKILL; then it is started again soon."""
+        if name in self._due_s:
+            return
+        if name == GUARD:
+            if self.runs(GUARD):
+                self.expect_counted('stops', part=f'{WATCHDOG}: guard')
+            self.lose('guard')
+        if not hang_s:
             self._running[name].kill()
             self._due_s[name] = time.monotonic() + RESPAWN_S
-
-    def hang(self, name: str, seconds: float) -> None:
-        """Stop a node by SIGSTOP for a while [s]."""
-        if name not in self._due_s:
-            self._expect_stop(name)
-            self._lose(name)
-            self._running[name].suspend()
-            self.wait(seconds)
-            if name == PERCEPTION:
-                self._resumed_ns, self._hung_s = time.time_ns(), seconds
-            self._running[name].resume()
+            return
+        self._running[name].suspend()
+        self.wait(hang_s)
+        if name == PERCEPTION:
+            self._resumed_ns, self._hung_s = time.time_ns(), hang_s
+        self._running[name].resume()
 
     def transition(self, node: str, *labels: str) -> None:
         """Request transitions, each of which must succeed."""
@@ -194,33 +176,43 @@ class Attack:
             self._lives[node] += label == 'configure'
             done = self.peer.transition(node, label)
             self.require('alive', done is True, f'{label} of {node}: {done}')
-            if label == 'deactivate':
-                self._lose(node)
+            if (node, label) == (GUARD, 'deactivate'):
+                self.lose('guard')
 
-    def _expect_stop(self, name: str) -> None:
-        if name == GUARD and self.runs(GUARD):
-            self.expect_counted('stops', part=f'{WATCHDOG}: guard')
-
-    def _lose(self, name: str) -> None:
-        if name == GUARD:
-            now_ns = time.time_ns()
-            self.at(now_ns, self.base.lost, 'guard', now_ns)
+    def lose(self, what: str) -> int:
+        """Let the base lose something now, see `BaseWatch.lost`; return the time [ns]."""
+        now_ns = time.time_ns()
+        self.at(now_ns, self.base.lost, what, now_ns)
+        return now_ns
 
     def require(self, name: str, holds: bool, why: str) -> None:
         """Count something that must hold."""
         self.ledger.check(name, float(not holds), self.at_s(), why=why)
 
-    def expect(self, what: str, part: str, test: Test, patience_s: float = SHOWN_S) -> None:
-        """Expect diagnostics to pass a test soon, and count it."""
-        node = part.partition(':')[0]
-        self._expected.append(Expected(what, part, test, node, self._lives[node],
-                                       time.monotonic() + patience_s))
+    def expect(self, what: str, part: str, test: Callable[[Mapping[str, str]], object],
+               patience_s: float = SHOWN_S) -> None:
+        """Expect diagnostics to pass a test soon, unless the node is another one by then."""
+        node, until_s = part.partition(':')[0], time.monotonic() + patience_s
+        life = self._lives[node]
+
+        def settled() -> bool:
+            shown, other = bool(test(self.peer.told.get(part, {}))), self._lives[node] != life
+            over = other or shown or time.monotonic() > until_s
+            if over and not other:
+                self.require('visible', shown, what)
+            return over
+
+        self._expected.append(settled)
 
     def expect_counted(self, *prefixes: str, part: str = CAMERA) -> None:
         """Expect counters with these prefixes to rise, where perception sees now."""
+        def count(told: Mapping[str, str]) -> int:
+            return sum(int(value) for key, value in told.items() if key.startswith(prefixes)
+                       and (key != SILENCES or SILENCES in prefixes))
+
         if self.sees:
-            before = count(self.peer.told.get(part, {}), prefixes)
-            self.expect(' '.join(prefixes), part, lambda told: count(told, prefixes) > before)
+            before = count(self.peer.told.get(part, {}))
+            self.expect(' '.join(prefixes), part, lambda told: count(told) > before)
 
     @property
     def sees(self) -> bool:
@@ -237,47 +229,28 @@ class Attack:
     def wait(self, seconds: float, until: Callable[[], object] = lambda: False) -> bool:
         """Watch for so long, or until a condition is true; whether it was."""
         end_s = time.monotonic() + seconds
-        while not (done := bool(until())) and (now_s := time.monotonic()) < end_s:
-            self._advance()
-            for name, child in list(self._running.items()):
-                self._keep(name, child, now_s)
-            for wanted in list(self._expected):
-                self._settle(wanted, now_s)
+        while not (done := bool(until())) and time.monotonic() < end_s:
+            until_ns = time.time_ns() - round(LAG_S * 1e9)
+            while self._timeline and self._timeline[0][0] <= until_ns:
+                _, _, act, words = heapq.heappop(self._timeline)
+                act(*words)
+            self.base.judge(until_ns)
+            for name in NODES:
+                self._keep(name, time.monotonic())
+            self._expected = [settled for settled in self._expected if not settled()]
             time.sleep(POLL_S)
         return done
 
-    def _advance(self) -> None:
-        """Let happen what is due, and judge how the robot moves."""
-        until_ns = time.time_ns() - round(LAG_S * 1e9)
-        while self._timeline and self._timeline[0][0] <= until_ns:
-            heapq.heappop(self._timeline)[2]()
-        self.base.judge(until_ns)
-
-    def _keep(self, name: str, child: Child, now_s: float) -> None:
-        """Start a node that was killed again, and measure one that runs once a second."""
+    def _keep(self, name: str, now_s: float) -> None:
+        """Start a node again that was killed, or has ended, which it must not."""
         if now_s >= self._due_s.get(name, now_s + 1):
             del self._due_s[name]
             self.peer.told = {part: told for part, told in self.peer.told.items()
                               if not part.startswith(f'{name}:')}
             self._start(name)
-        elif name not in self._due_s and child.returncode is not None:
-            self.require('alive', False, f'{name} ended with exit code {child.returncode}')
+        elif name not in self._due_s and (code := self._running[name].returncode) is not None:
+            self.require('alive', False, f'{name} ended with exit code {code}')
             self._due_s[name] = now_s
-        samples = self._samples[name, child.pid]
-        with suppress(psutil.Error):
-            process = psutil.Process(child.pid)
-            age_s = time.time() - process.create_time()
-            if not samples or age_s > samples[-1][0] + 1:
-                samples.append((age_s, process.memory_info().rss / 2**20, process.num_fds(),
-                                process.num_threads()))
-
-    def _settle(self, wanted: Expected, now_s: float) -> None:
-        shown = bool(wanted.test(self.peer.told.get(wanted.part, {})))
-        other = self._lives[wanted.node] != wanted.life
-        if other or shown or now_s > wanted.until_s:
-            self._expected.remove(wanted)
-            if not other:
-                self.require('visible', shown, wanted.what)
 
     def moves(self, limit_s: float) -> bool:
         """Wait until the robot moves from now on; whether it does."""
@@ -296,9 +269,7 @@ class Attack:
                          for part in (MODEL, CAMERA, STATE))
 
     def close(self) -> None:
-        """End all processes in order, and judge the rest; only once."""
-        if self._ended.is_set():
-            return
+        """End all processes in order, and judge the rest."""
         self.wait(LAG_S)
         self._ended.set()
         for child in self.children.all.values():
@@ -313,17 +284,8 @@ class Attack:
         for child in self.children.all.values():
             log = child.log.read_text(encoding='utf-8', errors='replace')
             self.require('alive', 'Traceback' not in log, f'traceback in {child.log.name}')
-        for (name, pid), samples in self._samples.items():
-            self.memory[f'{name} {pid}'] = [(round(row[0]), round(row[1]))
-                                            for row in samples[::10]]
+        for process, samples in self.samples.items():
             for column, what in enumerate(('memory', 'descriptors', 'threads'), 1):
-                grown = growth([(row[0], row[column]) for row in samples])
+                grown = growth(samples, column)
                 if grown is not None:
-                    self.ledger.check(what, grown, self.at_s(), why=(
-                        f'{name}, process {pid}, {samples[-1][0]:.0f} s old'))
-
-
-def count(told: Mapping[str, str], prefixes: Sequence[str]) -> int:
-    """Return the sum of the counters with some prefix; silences count only where named."""
-    return sum(int(value) for key, value in told.items() if key.startswith(tuple(prefixes))
-               and (key != SILENCES or SILENCES in prefixes))
+                    self.ledger.check(what, grown, self.at_s(), why=process)

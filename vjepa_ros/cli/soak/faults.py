@@ -7,26 +7,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
 
-from vjepa_ros.cli.soak.attack import (
-    CAMERA,
-    GUARD,
-    MODEL,
-    PERCEPTION,
-    SILENCES,
-    STATE,
-    Attack,
-)
+from vjepa_ros.cli.soak.attack import CAMERA, GUARD, MODEL, PERCEPTION, SILENCES, STATE, Attack
 from vjepa_ros.ros.collision_guard.parameters import SECTIONS
 from vjepa_ros.ros.common.parameter import LIVE, Param
 from vjepa_ros.ros.common.processes import ros_arguments
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 NS = 1_000_000_000
+SIZES = ((320, 240), (640, 480), (424, 240))
 STORM = 40               # parameters set at once
 # Not those that invariants rely on, nor those that make an obstacle of the still scene.
 KEPT = ('max_frame_age', 'no_frame_timeout', 'thresholds.', 'looming.method', 'calibration.')
@@ -43,7 +35,7 @@ def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
     def fault(attack: Attack, rng: Random) -> None:
         if counted:
             attack.expect_counted(*counted)
-        attack.peer.view = replace(attack.peer.view, how=how)
+        attack.peer.how = how
         attack.wait(rng.uniform(least_s, most_s))
 
     return fault
@@ -51,12 +43,10 @@ def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
 
 def another_view(attack: Attack, rng: Random) -> None:
     """Change rate, encoding and size."""
-    view = attack.peer.view
+    peer = attack.peer
     attack.expect_counted('resets.size_change')
-    attack.peer.view = replace(
-        view, rate=rng.uniform(10.0, 30.0), encoding=rng.choice(('rgb8', 'bgr8', 'mono8')),
-        size=rng.choice([size for size in ((320, 240), (640, 480), (424, 240))
-                         if size != view.size]))
+    peer.rate, peer.encoding = rng.uniform(10.0, 30.0), rng.choice(('rgb8', 'bgr8', 'mono8'))
+    peer.size = rng.choice([each for each in SIZES if each != peer.size])
     attack.wait(2.5)
 
 
@@ -64,19 +54,26 @@ def wrong_stamps(attack: Attack, rng: Random) -> None:
     """Stamp images with another time, then rightly again: once time goes backward."""
     attack.expect_counted('resets.time_backwards')
     ahead_s = rng.choice((-1, 1)) * rng.uniform(2.0, 100.0)
-    attack.peer.view = replace(attack.peer.view, ahead_ns=round(ahead_s * NS))
+    attack.peer.ahead_ns = round(ahead_s * NS)
     attack.wait(rng.uniform(0.5, 2.5))
+
+
+def black(attack: Attack, rng: Random) -> None:
+    """Cover the lens."""
+    if attack.sees:
+        attack.expect('black', CAMERA, lambda told: told.get('level') == 'unknown')
+    images('black', 2.5, 4.0)(attack, rng)
 
 
 def kill(node: str, attack: Attack, rng: Random) -> None:
     """Kill a node."""
-    attack.kill(node)
+    attack.stop(node)
     attack.wait(rng.uniform(0.5, 2.0))
 
 
 def hang(node: str, attack: Attack, rng: Random) -> None:
     """Stop a node for a while."""
-    attack.hang(node, rng.uniform(0.8, 2.5))
+    attack.stop(node, rng.uniform(0.8, 2.5))
 
 
 def lifecycle(node: str, attack: Attack, rng: Random) -> None:
@@ -138,25 +135,13 @@ def subscriber(attack: Attack, rng: Random) -> None:
     reader.suspend()
 
 
-def silent_controller(attack: Attack, rng: Random) -> None:
-    """Send no commands for a while."""
-    attack.peer.command = None
-    attack.wait(rng.uniform(0.7, 1.5))
-
-
-def no_number(attack: Attack, rng: Random) -> None:
-    """Send commands that are not a number."""
-    if attack.runs(GUARD):
+def command(speed: float | None, least_s: float, most_s: float, attack: Attack,
+            rng: Random) -> None:
+    """Send commands that are not a number, or none for a while."""
+    if speed is not None and attack.runs(GUARD):
         attack.expect('NaN', STATE, lambda told: told.get('action') == 'fault')
-    attack.peer.command = math.nan
-    attack.wait(2.5)
-
-
-def black(attack: Attack, rng: Random) -> None:
-    """Cover the lens."""
-    if attack.sees:
-        attack.expect('black', CAMERA, lambda told: told.get('level') == 'unknown')
-    images('black', 2.5, 4.0)(attack, rng)
+    attack.peer.command = speed
+    attack.wait(rng.uniform(least_s, most_s))
 
 
 def clock_jump(attack: Attack, rng: Random) -> None:
@@ -164,8 +149,7 @@ def clock_jump(attack: Attack, rng: Random) -> None:
     attack.recover()
     attack.expect_counted('clock_jumps', part=STATE)
     attack.expect_counted('resets.')
-    now_ns = time.time_ns()
-    attack.at(now_ns, attack.base.lost, 'clock jump', now_ns)
+    attack.lose('clock jump')
     attack.peer.offset_ns += round(rng.choice((-1, 1)) * rng.uniform(5.0, 500.0) * NS)
     attack.wait(rng.uniform(0.0, 2.0))
 
@@ -173,8 +157,7 @@ def clock_jump(attack: Attack, rng: Random) -> None:
 def clock_stands(attack: Attack, rng: Random) -> None:
     """Let the simulated clock stand, and go on from there."""
     attack.recover()
-    begin_ns = time.time_ns()
-    attack.at(begin_ns, attack.base.lost, 'clock stands', begin_ns)
+    begin_ns = attack.lose('clock stands')
     attack.peer.clock_runs = False
     attack.wait(rng.uniform(2.5, 4.0))
     end_ns = time.time_ns()
@@ -193,7 +176,8 @@ FAULTS: dict[str, Fault] = {
     **{f'{node} {what}': partial(fault, node) for node in (PERCEPTION, GUARD)
        for what, fault in (('hangs', hang), ('lifecycle', lifecycle))},
     'parameter storm': parameter_storm, 'model swap': swap_model, 'subscriber': subscriber,
-    'silent controller': silent_controller, 'command no number': no_number}
+    'silent controller': partial(command, None, 0.7, 1.5),
+    'command no number': partial(command, math.nan, 2.5, 2.5)}
 # Rare in long runs: what grows shows in processes that live long.
 KILLS: dict[str, Fault] = {f'{node} killed': partial(kill, node) for node in (PERCEPTION, GUARD)}
 CLOCK: dict[str, Fault] = {'clock jump': clock_jump, 'clock stands': clock_stands}

@@ -17,27 +17,26 @@ from vjepa_ros.perception.settings import Settings
 
 WITHIN_S = 0.05          # in which a node acts after a timeout: 20 ms are promised
 WARM_UP_S, LIFE_S = 20.0, 60.0      # of a process; growth is judged in this time after that
-REMEMBERED = 4000        # images whose assessments may still come
 SAMPLES, SAMPLE_NS = 900, 100_000_000
 Check = Callable[[str, float, int], object]     # of what, its value, and when [ns]
 
 
 @dataclass
 class Invariant:
-    """The greatest value that is right, the worst one seen, less what the machine delayed."""
+    """The greatest value that is right, and the worst one seen, less what the machine delayed."""
 
     text: str
     limit: float
     unit: str = ''
     checked: int = 0
-    worst: float | None = None
+    worst: float = 0.0
     failures: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Ledger:
     """Counts checks, worst values and failures of all invariants, which are `rows` by name.
 
-    `events` are the faults that were injected, each with its number and `at_s`.
+    `events` are the faults that were injected, each with its name and `at_s`.
     """
 
     def __init__(self) -> None:
@@ -73,20 +72,15 @@ class Ledger:
               why: str = '') -> None:
         """Judge a value; `delay_s` of it was caused by the machine [s].
 
-        Failures without a reason less than a second apart are one.
+        Of failures without a reason at most one a second is noted.
         """
         row, value = self.rows[name], value - delay_s
         row.checked += 1
-        row.worst = value if row.worst is None else max(row.worst, value)
-        if value <= row.limit:
-            return
-        if not why and row.failures and at_s - row.failures[-1]['to_s'] < 1.0:
-            last = row.failures[-1]
-            last.update(to_s=at_s, value=max(last['value'], value))
-        else:
-            before = [event['number'] for event in self.events if event['at_s'] <= at_s]
-            row.failures.append({'at_s': at_s, 'to_s': at_s, 'event': max(before, default=0),
-                                 'why': why, 'value': value, 'delay_s': delay_s})
+        row.worst = max(row.worst, value)
+        noted = not why and row.failures and at_s - row.failures[-1]['at_s'] < 1.0
+        if value > row.limit and not noted:
+            row.failures.append({'at_s': at_s, 'value': value, 'why': why, 'event': sum(
+                event['at_s'] <= at_s for event in self.events)})
 
 
 class BaseWatch:
@@ -140,15 +134,6 @@ class BaseWatch:
                 self._check(what, (at_ns - since_ns) / 1e9, at_ns)
 
 
-class Sent(NamedTuple):
-    """An image: its number, when it was captured and sent [ns], and whether its stamp is right."""
-
-    number: int
-    captured_ns: int
-    sent_ns: int
-    truthful: bool = True
-
-
 class Delays:
     """How long the threads of processes were ready to run and this machine let them wait.
 
@@ -174,50 +159,53 @@ class Delays:
                    default=0) / 1e9 if near else 0.0
 
 
+class Sent(NamedTuple):
+    """An image: when it was captured and sent [ns], whether its stamp is right, and its era."""
+
+    captured_ns: int
+    sent_ns: int
+    truthful: bool
+    era: int             # a new one begins where stamps go backward
+
+
 class OutputWatch:
     """Whether assessments belong to images, in their order and not too late."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
         self._sent: dict[int, Sent] = {}        # by stamp [ns]
-        self._newest_ns = 0
-        self._backward: list[int] = []          # numbers of images at which time goes back
-        self._last = (-1, 0)                    # number and stamp of the last assessment
+        self._newest = self._last = (0, 0)      # era and stamp sent and assessed
 
-    def sent(self, stamp_ns: int, image: Sent) -> None:
-        """Take an image, before it is published."""
-        if stamp_ns < self._newest_ns - REORDER_S * 1e9:
-            self._backward.append(image.number)
-            self._newest_ns = stamp_ns
-        self._newest_ns = max(self._newest_ns, stamp_ns)
-        self._sent.setdefault(stamp_ns, image)
-        if len(self._sent) > REMEMBERED:
-            del self._sent[next(iter(self._sent))]
+    def sent(self, stamp_ns: int, captured_ns: int, sent_ns: int, truthful: bool) -> None:
+        """Take an image, before it is published; see `Sent`."""
+        era, newest_ns = self._newest
+        if stamp_ns < newest_ns - REORDER_S * 1e9:
+            era, newest_ns = era + 1, stamp_ns
+        self._newest = era, max(newest_ns, stamp_ns)
+        self._sent.setdefault(stamp_ns, Sent(captured_ns, sent_ns, truthful, era))
 
     def assessed(self, stamp_ns: int, at_ns: int, stale: bool) -> Sent | None:
         """Judge an assessment; return the image it is of, None for none."""
-        image, (number, before_ns) = self._sent.get(stamp_ns), self._last
+        image = self._sent.get(stamp_ns)
         self._check('origin', float(image is None), at_ns)
-        if image is None:
-            return None
-        back = any(number < at <= image.number for at in self._backward[-9:])
-        self._check('order', float(image.number <= number
-                                   or (stamp_ns <= before_ns and not back)), at_ns)
-        self._last = (image.number, stamp_ns)
-        if not stale:
-            self._check('age', (at_ns - image.captured_ns) / 1e9, at_ns)
+        if image is not None:
+            before, self._last = self._last, (image.era, stamp_ns)
+            self._check('order', float(self._last <= before), at_ns)
+            if not stale:
+                self._check('age', (at_ns - image.captured_ns) / 1e9, at_ns)
         return image
 
 
-def growth(samples: Sequence[tuple[float, float]]) -> float | None:
+def growth(samples: Sequence[tuple[float, ...]], column: int) -> float | None:
     """Return how much the least of the last quarter of a life is above that of the first.
 
-    `samples` are ages of the process [s], ascending, and what was measured. None where it did not
-    live for `LIFE_S` after `WARM_UP_S`. Passing peaks do not count.
+    `samples` are ages of the process [s], ascending, and what was measured, of which one column is
+    judged. None where it did not live for `LIFE_S` after `WARM_UP_S`. Passing peaks do not count.
     """
-    if not samples or samples[-1][0] < WARM_UP_S + LIFE_S:
+    end_s = samples[-1][0] if samples else 0.0
+    if end_s < WARM_UP_S + LIFE_S:
         return None
-    quarter = (samples[-1][0] - WARM_UP_S) / 4
-    first = [value for age, value in samples if 0 <= age - WARM_UP_S < quarter]
-    last = [value for age, value in samples if age >= WARM_UP_S + 3 * quarter]
+    quarter_s = (end_s - WARM_UP_S) / 4
+    first = [row[column] for row in samples if 0 <= row[0] - WARM_UP_S < quarter_s]
+    last = [row[column] for row in samples if row[0] >= end_s - quarter_s]
     return min(last) - min(first) if first else None

@@ -13,18 +13,15 @@ import argparse
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from vjepa_ros.cli.console import plain_lines, positive, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
@@ -45,13 +42,13 @@ OVER = 0.7               # of the faults are over before the next one
 LOGS = Path('soak_logs')
 
 
-def soak(args: argparse.Namespace, ledger: Ledger, found: dict[str, Any], console: Console,
-         work: Path) -> None:
-    """Inject faults, note them in `found`, and judge; logs go into the folder `work`."""
+def soak(args: argparse.Namespace, ledger: Ledger, memory: dict[str, list[list[int]]],
+         say: Callable[[str], None], work: Path) -> None:
+    """Inject faults and judge; `memory` takes age [s] and MB of processes, `work` the logs."""
     from vjepa_ros.cli.soak.attack import Attack
     from vjepa_ros.cli.soak.faults import draw
 
-    say, begin_ns, latencies_s = plain_lines(console), time.time_ns(), list[float]()
+    begin_ns, latencies_s = time.time_ns(), list[float]()
     clocks = (False, True) if args.minutes >= SIMULATED_FROM else (False,)
     for simulated in clocks:
         with ExitStack() as stack:
@@ -70,41 +67,36 @@ def soak(args: argparse.Namespace, ledger: Ledger, found: dict[str, Any], consol
             for name, fault in draw(Random(f'{args.seed} {simulated}'), simulated, args.minutes):
                 if time.monotonic() > end_s:
                     break
-                number = len(ledger.events) + 1
-                say(f'{number}: {name}')
-                ledger.events.append({'number': number, 'fault': name,
-                                      'at_s': round(attack.at_s(), 2)})
-                rng = Random(f'{args.seed} {number}')
+                ledger.events.append({'fault': name, 'at_s': round(attack.at_s(), 2)})
+                say(f'{len(ledger.events)}: {name}')
+                rng = Random(f'{args.seed} {len(ledger.events)}')
                 fault(attack, rng)
                 attack.peer.calm()
                 if rng.random() < OVER:
                     attack.recover()
             attack.wait(SETTLE_S)
             attack.recover()
-            attack.close()
-            latencies_s += attack.latencies_s
-            found['memory_mb'] |= attack.memory
-    if latencies_s:
-        of = np.percentile(latencies_s, (50, 99, 100)).round(3).tolist()
-        found['latency_s'] = dict(zip(('median', 'p99', 'worst'), of, strict=True))
-        ledger.check('latency', of[1], (time.time_ns() - begin_ns) / 1e9, why='of the whole run')
+        latencies_s += attack.latencies_s
+        memory |= {process: [[round(age_s), round(mb)] for age_s, mb, *_ in samples[::10]]
+                   for process, samples in attack.samples.items()}
+    ledger.check('latency', float(np.percentile(latencies_s, 99)),
+                 (time.time_ns() - begin_ns) / 1e9, why='of the whole run')
 
 
-def make_table(ledger: Ledger, title: str) -> Table:
-    """Return what was checked as a table."""
-    table = Table(title=title, title_justify='left')
-    for name in ('invariant', 'checked', 'worst', 'limit', ''):
-        table.add_column(name, justify='left' if name in ('invariant', '') else 'right')
+def lines(ledger: Ledger) -> Iterator[str]:
+    """Yield what was checked, a line for each invariant, then each failure."""
     for row in ledger.rows.values():
-        verdict = 'not checked' if not row.checked else (
-            f'[red]FAILED {len(row.failures)}[/]' if row.failures else '[green]holds[/]')
-        table.add_row(row.text, str(row.checked), '' if row.worst is None else
-                      f'{row.worst:.3g} {row.unit}', f'{row.limit:g} {row.unit}', verdict)
-    return table
+        verdict = f'FAILED {len(row.failures)}' if row.failures else 'holds'
+        yield (f'{row.text:<50}{row.checked:>7} checked, worst {row.worst:.3g} of {row.limit:g} '
+               f'{row.unit} {verdict if row.checked else ""}')
+    for name, row in ledger.failed.items():
+        for failure in row.failures:
+            yield (f'{name}: {failure["value"]:g} at {failure["at_s"]:.1f} s, after fault '
+                   f'{failure["event"]} {failure["why"]}')
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 when all invariants held."""
     parser = argparse.ArgumentParser(prog='vjepa-ros soak', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--minutes', type=positive, default=5.0, metavar='N',
@@ -112,21 +104,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--seed', type=whole(0), default=0, metavar='N',
                         help='what they are drawn from (default: %(default)s)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all that was found there')
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 when all invariants held."""
-    args, console, ledger = make_parser().parse_args(argv), Console(), Ledger()
-    problem = ros_problem()
-    if problem:
+    args, console, ledger = parser.parse_args(argv), Console(), Ledger()
+    if problem := ros_problem():
         return print_error(f'vjepa-ros soak: {problem}')
     end_like_ctrl_c()
-    found: dict[str, Any] = {'seed': args.seed, 'minutes': args.minutes, 'events': ledger.events,
-                             'memory_mb': {}}
+    memory: dict[str, list[list[int]]] = {}
     with TemporaryDirectory(prefix='vjepa_ros_soak_') as folder:
         try:
-            soak(args, ledger, found, console, Path(folder))
+            soak(args, ledger, memory, plain_lines(console), Path(folder))
         except KeyboardInterrupt:
             console.print('interrupted')
         except ProcessFailed as error:
@@ -134,15 +119,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ledger.failed:
             keep_logs(Path(folder), LOGS)
     if args.json:
-        found |= {'failed': list(ledger.failed),
-                  'faults': Counter(event['fault'] for event in ledger.events),
-                  'invariants': {name: asdict(row) for name, row in ledger.rows.items()}}
-        args.json.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
-    console.print(make_table(ledger, f'{len(ledger.events)} faults, seed {args.seed}'))
-    for name, row in ledger.failed.items():
-        for failure in row.failures:
-            console.print(f'{name}: {failure["value"]:g} at {failure["at_s"]:.1f} s, after fault '
-                          f'{failure["event"]} {failure["why"]}', style='red', markup=False)
+        rows = {name: asdict(row) for name, row in ledger.rows.items()}
+        args.json.write_text(json.dumps({'events': ledger.events, 'memory_mb': memory,
+                                         'invariants': rows}, indent=1) + '\n', encoding='utf-8')
+    console.print(f'{len(ledger.events)} faults, seed {args.seed}')
+    for line in lines(ledger):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if ledger.failed:
         console.print(f'Logs are in {LOGS}. The same faults again: vjepa-ros soak --minutes '
                       f'{args.minutes:g} --seed {args.seed}')

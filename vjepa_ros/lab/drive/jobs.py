@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,17 +13,22 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from vjepa_ros.lab.drive import doom
 from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Moment, Outcome, Recorder
 from vjepa_ros.lab.worker_pool import WorkerPool
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
+from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.imagination import Imagination
 
 MOST_JOBS = 16       # on a GPU, whose memory holds a context and the scenes of each
 BATCH = {'cuda': 13, 'cpu': 1}
+DOOM = 'vizdoom'      # another world than the rendered one
 # Episodes about stopping in time, and about getting to the goal around what is in the way.
 SETS = {'stop': episode.draw, 'get_past': get_past.draw}
 
@@ -44,7 +50,9 @@ class Recipe:
     film
         Folder for the images of these, by mode; None writes none.
     set
-        Which episodes, one of `SETS`.
+        Which episodes, one of `SETS`, or `DOOM`.
+    imagine
+        Whether the planner uses the twist predictor in the weights, if there is one.
     """
 
     seed: int
@@ -54,6 +62,7 @@ class Recipe:
     follow: frozenset[int] = frozenset()
     film: Path | None = None
     set: str = 'stop'
+    imagine: bool = True
 
 
 class Driver:
@@ -70,15 +79,34 @@ class Driver:
         """The model; driving without guard does not load it."""
         return Engine.load(self.recipe.engine)
 
+    @cached_property
+    def imagination(self) -> Imagination | None:
+        """The twist predictor of the weights; None without one."""
+        engine = self.recipe.engine
+        if not self.recipe.imagine or not has_twists(engine.model_size, engine.weights):
+            return None
+        return Imagination.load(engine.model_size, engine.weights, device=engine.device,
+                                precision=engine.precision)
+
     def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
         """Drive some episodes in one mode."""
         recipe = self.recipe
-        episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
-                    for number in numbers]
         write = None if recipe.film is None else partial(_write_image, recipe.film / mode)
         engine = None if mode in (MODES[0], ORACLE) else self.engine
-        return Loop(episodes, recipe.episode, self.bank, mode, engine, recipe.loop,
-                    Recorder(recipe.follow, write)).run()
+        with closing(self._world(numbers)) as world:
+            loop = Loop(world, mode, engine, recipe.loop, Recorder(recipe.follow, write))
+            if mode == 'with_planner' and self.imagination is not None:
+                loop.imagine(self.imagination)
+            return loop.run()
+
+    def _world(self, numbers: Sequence[int]) -> EpisodeWorld | doom.DoomWorld:
+        recipe = self.recipe
+        if recipe.set == DOOM:
+            return doom.DoomWorld([doom.draw(recipe.seed, number, recipe.episode)
+                                   for number in numbers], recipe.episode)
+        episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
+                    for number in numbers]
+        return EpisodeWorld(episodes, recipe.episode, self.bank, recipe.loop.width)
 
 
 def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment) -> None:

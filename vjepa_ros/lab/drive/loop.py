@@ -14,19 +14,21 @@ import numpy as np
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
+from vjepa_ros.lab.drive.doom import DoomEpisode, DoomWorld
 from vjepa_ros.lab.drive.oracle import DEPTH_PX, DepthOracle
-from vjepa_ros.lab.world.episodes.episode import GOAL_M, Episode, EpisodeConfig
+from vjepa_ros.lab.world.episodes.episode import GOAL_M, Episode
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
+from vjepa_ros.planning.imagined_risk import ImaginedRisk
 from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.imagination import Imagination
 
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
@@ -48,12 +50,18 @@ class BatchPerception:
         The loaded model.
     intrinsics
         (N, 4) fx, fy, cx, cy [px], as in camera_info.
+
+    Attributes
+    ----------
+    wants
+        What results bring.
     """
 
     def __init__(self, engine: Engine, intrinsics: np.ndarray) -> None:
         self._names = [f'robot_{number}' for number in range(len(intrinsics))]
         config = TrackConfig(engine.config.num_frames, engine.config.image_size)
         self._perception = Perception(engine, config, self._names)
+        self.wants = _WANTS
         for name, lens in zip(self._names, intrinsics, strict=True):
             fx, fy, cx, cy = map(float, lens)
             self._perception.tracks[name].intrinsics = fx, fy, cx, cy
@@ -81,7 +89,7 @@ class BatchPerception:
         samples = self._perception.pending([self._names[number] for number in which])
         if not samples:
             return {}
-        wants = dict.fromkeys(samples, _WANTS)
+        wants = dict.fromkeys(samples, self.wants)
         # In simulated time every image is new.
         results = self._perception.run(samples, Settings(), wants, lambda stamp: 0.0)
         numbers = {self._names[number]: number for number in which}
@@ -103,7 +111,7 @@ class LoopConfig:
     odometry
         Whether guard and planner receive the speed of the robot.
     width
-        Width of the images [px].
+        Width of rendered images [px].
     """
 
     guard: GuardSettings = field(default_factory=GuardSettings)
@@ -194,6 +202,11 @@ class _Control:
         self._sent = (0.0, 0.0)
         self.state, self.reason = 'free', ''
 
+    def imagine(self, model: Imagination) -> None:
+        """Give the planner, if there is one, a predictor of twists."""
+        if self._planner is not None:
+            self._planner.imagined = ImaginedRisk(model)
+
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
             now_s: float, dt: float, goal: complex | None = None) -> tuple[float, float]:
         """Return speed [m/s] and turn rate [rad/s] for the base.
@@ -235,8 +248,11 @@ class _Control:
             return
         self._guard.observe(SourceReport.of(result.assessment, now_s, source=CAMERA))
         if self._planner is not None:
-            self._planner.see(CAMERA, LoomingCells.of(result, self._optics), result.assessment,
-                              age_s)
+            cells, seen = LoomingCells.of(result, self._optics), result.assessment
+            self._planner.see(CAMERA, cells, seen, age_s)
+            if self._planner.imagined is not None:
+                assert result.features is not None, 'imagine() has asked for them'
+                self._planner.see_features(CAMERA, result.features, cells, seen, age_s)
 
 
 @dataclass
@@ -269,8 +285,8 @@ class Loop:
 
     Parameters
     ----------
-    episodes, config, bank
-        What to drive.
+    world
+        The episodes, at their start.
     mode
         One of `MODES`, or `ORACLE`.
     engine
@@ -286,15 +302,15 @@ class Loop:
         For an unknown mode, or a mode that lacks its model.
     """
 
-    def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
-                 mode: str, engine: Engine | None, loop: LoopConfig | None = None,
-                 recorder: Recorder | None = None) -> None:
+    def __init__(self, world: EpisodeWorld | DoomWorld, mode: str, engine: Engine | None,
+                 loop: LoopConfig | None = None, recorder: Recorder | None = None) -> None:
         if mode not in (*MODES, ORACLE):
             raise ValueError(f"mode is '{mode}', must be one of {', '.join((*MODES, ORACLE))}")
-        self.episodes, self.config, self.mode = list(episodes), config, mode
+        self.world, self.mode = world, mode
+        self.episodes, self.config = world.episodes, world.config
+        config = world.config
         self._loop = loop or LoopConfig()
         self._recorder = recorder or Recorder()
-        self.world = EpisodeWorld(episodes, config, bank, self._loop.width)
         self._stops = np.zeros((len(self.episodes), 2), int)
         self._plans_s: list[list[float]] = [[] for _ in self.episodes]
         self._halted = np.zeros(len(self.episodes), bool)
@@ -302,7 +318,8 @@ class Loop:
         self._oracles: list[DepthOracle] = []
         self._perception: BatchPerception | None = None
         if mode == ORACLE:
-            self._oracles = [DepthOracle(config.robot, config.drive, e.route) for e in episodes]
+            self._oracles = [DepthOracle(config.robot, config.drive, e.route)
+                             for e in self.episodes]
         if mode in (MODES[0], ORACLE):
             return
         if engine is None:
@@ -313,13 +330,21 @@ class Loop:
             planner = self._planner(episode) if mode == 'with_planner' else None
             self._controls.append(_Control(self._loop, planner, Optics(*lens, assumed=False)))
 
-    def _planner(self, episode: Episode) -> LocalPlanner:
+    def _planner(self, episode: Episode | DoomEpisode) -> LocalPlanner:
         robot = self.config.robot
         config = replace(self._loop.twist, cruise=episode.route.cruise,
                          half_width=robot.half_width, height=robot.height, length=robot.length,
                          clearance=robot.clearance, max_turn=self.config.drive.turn)
         return LocalPlanner(config, {
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
+
+    def imagine(self, model: Imagination) -> None:
+        """Let the planners score their plans with a predictor of twists, too."""
+        for control in self._controls:
+            control.imagine(model)
+        if self._perception is not None:
+            # The features themselves, even where heads tell what moves.
+            self._perception.wants = replace(_WANTS, change=True)
 
     def run(self) -> list[Outcome]:
         """Drive all episodes to their ends."""

@@ -7,6 +7,7 @@ It is put into a copy of the file of the encoder and heads that it reads.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,7 @@ from vjepa_ros.model.checkpoint.twist_files import save_twists
 from vjepa_ros.model.twist_predictor import TwistPredictor
 
 AT_ONCE = 64        # pasts that are judged together
+BACK = 100          # batches of pasts that a continued run films again, one in a step
 
 
 def build(config: TrainConfig) -> tuple[Imaginer, Network]:
@@ -66,7 +68,8 @@ class PastFeed:
     """Endless new plans of rendered pasts, from the worlds in turn.
 
     Pasts are filmed once in `reuse` steps and kept; the steps between draw from all that are
-    kept, as many as fit into memory. A continued run films anew what it needs.
+    kept, as many as fit into memory. A continued run films anew what it needs, and those before
+    one by one: from few it would learn these by heart.
 
     Parameters
     ----------
@@ -89,6 +92,7 @@ class PastFeed:
         self._ahead = 2 * config.workers
         self._kept: list[tuple[ClipWorld, Pasts]] = []
         self._most = self._next = 0
+        self._before = iter(range(0))
 
     def __enter__(self) -> PastFeed:
         return self
@@ -100,7 +104,7 @@ class PastFeed:
         """Return new plans for pasts of the step, or of any before."""
         first = order.step // self._reuse
         if not self._kept:
-            self._next = first
+            self._next, self._before = first, iter(range(max(0, first - BACK), first))
         pick, due = -1, first + len(self._worlds)
         if self._next == due:
             random = generator(self._draw.seed, 'kept', order.step, self._draw.rank)
@@ -109,6 +113,9 @@ class PastFeed:
         for number in range(self._next, due):
             self._film(number)
         self._next = due
+        for number in itertools.islice(self._before, 1):
+            self._film(number)
+            self._kept.insert(0, self._kept.pop())     # not the newest
         world, pasts = self._kept[pick]
         own = derive(self._draw.seed, 'plans', order.step, self._draw.rank)
         return Lesson(pasts, make_futures(world, pasts, own, PLANS))

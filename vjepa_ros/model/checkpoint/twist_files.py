@@ -18,6 +18,7 @@ from torch import Tensor
 from vjepa_ros.model.checkpoint.files import WeightsError, under
 from vjepa_ros.model.checkpoint.layouts import TWISTS, parts_of
 from vjepa_ros.model.checkpoint.load import (
+    RANDOM,
     WeightsReport,
     bundled_file,
     load_model,
@@ -52,6 +53,21 @@ class TwistModel:
     heads: Heads
     meta: BundleMeta
     report: WeightsReport
+
+
+def has_twists(model_size: str = 'tiny', weights: str | Path = '') -> bool:
+    """Return whether a weights file brings a predictor of twists ('': the bundled one).
+
+    Raises
+    ------
+    WeightsError
+        When the file cannot be read.
+    """
+    path = weights or bundled_file(model_size)
+    if not path or path == RANDOM:
+        return False
+    return any(one.kind == TWISTS for one in parts_of(open_weights(Path(path), 'weights'),
+                                                      'weights'))
 
 
 def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = ''

@@ -3,11 +3,12 @@
 """Environment variables that make processes with large images and a model run well."""
 
 # Frames of several hundred kilobytes come and go at camera rate: by default glibc maps and unmaps
-# fresh pages for each. Idle threads of NumPy's matrix library would spin on the cores that the
-# encoder needs; threads of PyTorch that wait for each other would do so for milliseconds, in
-# which nothing else gets their core.
+# fresh pages for each. Of its arenas, by default up to eight a core, `malloc_trim` gives back what
+# is free at the end of the first alone. Idle threads of NumPy's matrix library would spin on the
+# cores that the encoder needs; threads of PyTorch that wait for each other would do so for
+# milliseconds, in which nothing else gets their core.
 TUNING = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
-          'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '300'}
+          'MALLOC_ARENA_MAX': '1', 'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '300'}
 # Value of FASTDDS_BUILTIN_TRANSPORTS: with the default the datagrams of Fast DDS are too small for
 # its fragments of a raw image to arrive.
 LARGE_IMAGES = 'DEFAULT?max_msg_size=64KB&sockets_size=4MB'

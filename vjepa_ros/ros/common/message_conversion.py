@@ -19,7 +19,7 @@ from std_msgs.msg import Header
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region
 from vjepa_ros.ros.common.video import VideoPicture
-from vjepa_ros.ros.read import ASSESSMENT, CELL, REGION, SIDES
+from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.encodings import ImageError
 
@@ -145,10 +145,18 @@ def _fields(kind: np.dtype) -> list[PointField]:
     return made
 
 
-def feature_cloud(header: Header, features: np.ndarray) -> PointCloud2:
-    """Make a cloud of features (H, W, C) float32, organised like the patch grid, one field."""
+def feature_cloud(header: Header, features: np.ndarray, encoder: str = '') -> PointCloud2:
+    """Make a cloud of features (H, W, C) float32, organised like the patch grid.
+
+    Its field is ``feature``. Where the hash of the encoder is given another one, at the same
+    place, tells it by its name, because features of two encoders mean different things.
+    """
     height, width, channels = features.shape
-    kind: Any = np.dtype([('feature', '<f4', (channels,))])
+    names, formats = ['feature'], [('<f4', (channels,))]
+    if encoder:
+        names, formats = [*names, ENCODER + encoder[:ENCODER_DIGITS]], [*formats, 'u1']
+    kind: Any = np.dtype({'names': names, 'formats': formats, 'offsets': [0] * len(names),
+                          'itemsize': 4 * channels})
     flat = np.ascontiguousarray(features, '<f4').reshape(height, width * channels)
     return cloud(header, flat.view(kind).reshape(height, width))
 

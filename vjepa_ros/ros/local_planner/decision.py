@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.course import Course, Pose, course_problem
-from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Twist
+from vjepa_ros.planning.local_config import SIDEWAYS, LocalConfig, LocalPlan, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.parameters import (
     ODOMETRY,
@@ -29,8 +30,12 @@ from vjepa_ros.ros.local_planner.parameters import (
     LocalNodeConfig,
 )
 
+if TYPE_CHECKING:      # brings PyTorch
+    from vjepa_ros.runtime.imagination import Imagination
+
 NS = 1_000_000_000
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
+EARLIER = 40             # features of a camera that are kept for their pair: 1.3 s at 30 Hz
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
 
 
@@ -69,6 +74,17 @@ class _Source:
         self.seen: dict[int, Assessment] = {}
         self.cells: dict[int, LoomingCells] = {}
         self.judged_s = -math.inf     # stamp of the newest picture with both messages
+        self.judged: tuple[LoomingCells, Assessment] | None = None
+        self.features: dict[int, np.ndarray] = {}     # by stamp, newest tubelets
+        self.imagines = ''            # why nothing is imagined from it; '' when something is
+
+    def earlier(self, stamp_ns: int, before_s: float) -> np.ndarray | None:
+        """Return the features of so long before a stamp, within a quarter of that."""
+        if not math.isfinite(before_s):
+            return None
+        wanted = stamp_ns - before_s * NS
+        nearest = min((abs(stamp - wanted), stamp) for stamp in self.features)
+        return self.features[nearest[1]][-1:] if nearest[0] <= 0.25 * before_s * NS else None
 
     def pair(self, stamp_ns: int) -> tuple[LoomingCells, Assessment] | None:
         """Return both messages of a picture once they are there, and drop older ones."""
@@ -93,6 +109,8 @@ class LocalDecider:
         Configuration of the node; `configure` replaces its live part.
     now_s
         Time [s].
+    imagination
+        A predictor of twists for the camera that looks ahead; None: nothing is imagined.
 
     Attributes
     ----------
@@ -108,9 +126,13 @@ class LocalDecider:
         Of the robot by odometry; None before the first.
     """
 
-    def __init__(self, config: LocalNodeConfig, now_s: float) -> None:
+    def __init__(self, config: LocalNodeConfig, now_s: float,
+                 imagination: Imagination | None = None) -> None:
         self.config = config
         self.planner = LocalPlanner(config.twist, config.mounts)
+        if imagination is not None:
+            from vjepa_ros.planning.imagined_risk import ImaginedRisk
+            self.planner.imagined = ImaginedRisk(imagination)
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
@@ -257,9 +279,62 @@ class LocalDecider:
             return False
         source.judged_s = now_s - age_s
         # A picture of a camera at fault leaves no points.
-        if self.fault(name, now_s) is None and not self.speed_problem(now_s):
+        trusted = self.fault(name, now_s) is None and not self.speed_problem(now_s)
+        source.judged = pair if trusted else None
+        if trusted:
             self.planner.see(name, *pair, max(0.0, age_s))
+            self._imagine(source, max(0.0, age_s))
         return True
+
+    def featured(self, name: str, features: np.ndarray, encoder: str, stamp_ns: int,
+                 now_s: float, age_s: float) -> None:
+        """Take features (T', Hp, Wp, D) of a picture of an age [s], by an encoder of this hash.
+
+        Only the newest tubelet of a message is needed: its pair is that of an earlier picture.
+        """
+        source, imagined = self.sources[name], self.planner.imagined
+        if imagined is None:
+            return
+        self.advance(now_s)
+        own = imagined.model.encoder_sha256
+        if not encoder or not own.startswith(encoder):
+            source.features.clear()
+            imagined.forget()
+            source.imagines = (
+                f'its features are of the encoder {encoder or "with random weights"}, but the '
+                f'twist predictor belongs to {own[:len(encoder) or 16]}: set imagination to the '
+                'weights of vjepa_node')
+            return
+        for old in sorted(source.features)[:max(0, len(source.features) - EARLIER + 1)]:
+            del source.features[old]
+        source.features[stamp_ns] = features
+        self._imagine(source, max(0.0, age_s))
+
+    def imagines_with(self, name: str) -> bool:
+        """Return whether plans are imagined from a camera: the first that looks ahead."""
+        ahead = [source.name for source in self.config.sources
+                 if abs(source.mount.yaw) <= SIDEWAYS]
+        return self.planner.imagined is not None and ahead[:1] == [name]
+
+    def _imagine(self, source: _Source, age_s: float) -> None:
+        """Show the newest picture to the predictor once all its messages have come."""
+        if self.planner.imagined is None or source.judged is None:
+            return
+        cells, seen = source.judged
+        features = source.features.get(seen.stamp_ns)
+        if features is None:
+            return
+        if len(features) == 1:
+            earlier = source.earlier(seen.stamp_ns, 2 / seen.clip_rate_hz)
+            if earlier is None:
+                source.imagines = 'features of two tubelets earlier have not come'
+                return
+            features = np.concatenate((earlier, features))
+        try:
+            self.planner.see_features(source.watch.name, features, cells, seen, age_s)
+            source.imagines = ''
+        except ValueError as error:
+            source.imagines = str(error)
 
     # -- decision --------------------------------------------------------------------------
 

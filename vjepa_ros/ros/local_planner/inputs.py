@@ -75,6 +75,9 @@ class LocalInputs(CommandInputs):
                                 ('looming_field', self._on_field)):
                 self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
                             DEPTH, reliable=True)
+            if self._decider.imagines_with(source.name):
+                self.listen(PointCloud2, f'{source.topic}/features',
+                            partial(self._on_features, source), DEPTH, reliable=True)
         self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
         # Without nav_msgs there is no pose: goals are refused, commands are followed.
         if config.speed_from == ODOMETRY or Odometry is not None:
@@ -122,6 +125,13 @@ class LocalInputs(CommandInputs):
             if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
                                     self.age_s(msg)):
                 self._decide()
+
+    def _on_features(self, source: PlannerSource, msg: PointCloud2) -> None:
+        try:
+            self._decider.featured(source.name, read.tubelets(msg), read.encoder(msg),
+                                   read.stamp_ns(msg), self._now_s(), self.age_s(msg))
+        except ValueError as error:                   # of another version: not imagined
+            self.refuse(f'{source.topic}/features', error)
 
     def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)

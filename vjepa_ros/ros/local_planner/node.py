@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
@@ -20,10 +20,24 @@ from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.inputs import LocalInputs
-from vjepa_ros.ros.local_planner.parameters import ODOMETRY, OWN, SCHEMA, LocalNodeConfig
+from vjepa_ros.ros.local_planner.parameters import ODOMETRY, OFF, OWN, SCHEMA, LocalNodeConfig
 from vjepa_ros.ros.local_planner.state_publisher import LocalStatePublisher
 
+if TYPE_CHECKING:      # brings PyTorch
+    from vjepa_ros.runtime.imagination import Imagination
+
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
+
+
+def _imagination(config: LocalNodeConfig) -> Imagination | None:
+    """Load the twist predictor; WeightsError and DeviceError with the remedy."""
+    if config.imagination == OFF:
+        return None
+    from vjepa_ros.model.checkpoint.twist_files import has_twists
+    from vjepa_ros.runtime.imagination import Imagination
+    if not config.imagination and not has_twists():
+        return None
+    return Imagination.load(weights=config.imagination, device=config.device)
 
 
 class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePublisher]):
@@ -53,12 +67,15 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
             twist_inputs.odometry()             # fails here rather than on activate
-        self.decider = LocalDecider(config, self.now_s())
+        imagination = _imagination(config)
+        self.decider = LocalDecider(config, self.now_s(), imagination)
         self._candidates = self.create_output(PointCloud2, '~/candidates')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
-        return (f'uses {listened}; it plans, but does not guard: put a collision_guard behind '
-                'it')
+        imagines = ('imagines nothing' if imagination is None else
+                    f'imagines plans on {imagination.choice.device}')
+        return (f'uses {listened}; {imagines}; it plans, but does not guard: put a '
+                'collision_guard behind it')
 
     def _drop(self) -> None:
         self.decider = self._candidates = None

@@ -107,7 +107,15 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _choice('evidence', 'Sum of the confidences of points that count as an obstacle', low=0.1,
                 high=100.0),
     ),
+    'Imagination': (
+        Param('imagination', str, '', 'Weights file with the twist predictor that scores plans by '
+              'the features of the camera that looks ahead, that of vjepa_node; empty: the '
+              'bundled one, if it brings a predictor; off: none', CONFIGURE),
+        Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '
+              'mps', CONFIGURE),
+    ),
 }
+OFF = 'off'      # of imagination
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
@@ -160,6 +168,8 @@ class LocalNodeConfig:
         Frame of the candidates.
     rate
         Rate of decisions without new inputs [Hz].
+    imagination, device
+        File with a twist predictor, and its device; see the parameters.
     """
 
     twist: LocalConfig
@@ -171,6 +181,8 @@ class LocalNodeConfig:
     speed_from: str
     base_frame: str
     rate: float
+    imagination: str
+    device: str
 
     @property
     def mounts(self) -> dict[str, Mount]:
@@ -197,7 +209,7 @@ def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
     return LocalNodeConfig(
         make_twist(values), make_watch(values), values['speed_timeout'], values['on_fault'],
         sources, values['message'] == 'twist_stamped', values['speed_from'],
-        values['base_frame'], values['rate'])
+        values['base_frame'], values['rate'], values['imagination'], values['device'])
 
 
 def check(values: Mapping[str, Any]) -> None:

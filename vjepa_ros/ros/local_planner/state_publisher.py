@@ -94,6 +94,8 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
     """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
+    if decider.imagines_with(source):
+        values['imagination'] = decider.sources[source].imagines or 'used'
     if report is not None:
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),

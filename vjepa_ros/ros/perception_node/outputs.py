@@ -55,11 +55,14 @@ class Publishing:
         Age of the newest frame [ms].
     optics
         Intrinsics of the source image.
+    encoder
+        Hash of the tensors of the encoder; '' for random weights.
     """
 
     features_reduce: str
     latency_ms: float
     optics: Optics
+    encoder: str = ''
 
 
 Make = Callable[[Header, Result, Publishing], Any]
@@ -87,7 +90,8 @@ TOPICS: Mapping[str, tuple[type, int, Make]] = {
     'map_info': (CameraInfo, 1, lambda header, result, how: _map_info(
         header, result, how.optics)),
     'features': (PointCloud2, 1, lambda header, result, how: feature_cloud(
-        header, reduce_features(_known(result.features, 'features'), how.features_reduce))),
+        header, reduce_features(_known(result.features, 'features'), how.features_reduce),
+        how.encoder)),
     'embedding': (PointCloud2, 1, lambda header, result, how: feature_cloud(
         header, _known(result.features, 'features').mean(axis=(0, 1, 2))[None, None])),
 }

@@ -391,7 +391,8 @@ class Worker:
         a, start = result.assessment, time.perf_counter()
         latency_ms = known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3
         how = Publishing(self.config.features_reduce, latency_ms,
-                         self.perception.tracks[a.camera].optics())
+                         self.perception.tracks[a.camera].optics(),
+                         self.perception.engine.report.tensors_sha256)
         with self._publishing:
             if not self._open or activation != self._activation:
                 return False
@@ -473,7 +474,7 @@ class Worker:
 
 
 def let_go(unused: Perception, *others: Perception) -> None:
-    """Release a perception: its frames on the device, and its model unless another uses it."""
+    """Release a perception: its frames, and its model unless another uses it."""
     if all(unused.engine is not other.engine for other in others):
         unused.close()
         return

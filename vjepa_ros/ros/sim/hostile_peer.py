@@ -8,7 +8,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
@@ -30,19 +29,8 @@ from vjepa_ros.ros.common import message_conversion
 TICK_S, COMMAND_S = 0.01, 0.05
 SPEED = 0.3              # that the controller wants [m/s]
 VARIANTS = 6             # of a picture, by the noise of its sensor
-ANSWER_S, ASK_AGAIN_S = 30.0, 8.0        # longest wait for the answer of a service
+ANSWER_S, ASK_AGAIN = 30.0, 800          # longest wait for an answer; ticks until asked again
 DEPTH = 100
-
-
-@dataclass(frozen=True)
-class View:
-    """What the camera does: `how` names a fault, `ahead_ns` is added to its stamps [ns]."""
-
-    rate: float = 20.0
-    size: tuple[int, int] = (320, 240)
-    encoding: str = 'rgb8'
-    how: str = 'live'
-    ahead_ns: int = 0
 
 
 class HostilePeer:
@@ -53,33 +41,38 @@ class HostilePeer:
     domain, simulated
         DDS domain, and whether to publish the time on ``/clock``.
     on_image
-        Called before an image is published, with its stamp, when it was captured [ns], and the
-        view.
+        Called before an image is published, with its stamp, when it was captured, the time [ns],
+        and whether its stamp is right.
     on_message
         Called with 'assessment', 'out' or 'command', when it was published [ns], and the message.
 
     Attributes
     ----------
-    view, command
-        What the camera does, and what the controller wants [m/s]; None: it is silent.
+    rate, size, encoding, how, ahead_ns
+        Of images: `how` names a fault, `ahead_ns` is added to their stamps [ns].
+    command
+        What the controller wants [m/s]; None: it is silent.
     offset_ns, clock_runs
         Of the simulated clock.
     told
         The newest diagnostics by the name of the status.
     """
 
-    def __init__(self, domain: int, simulated: bool, on_image: Callable[[int, int, View], None],
+    rate, size, encoding, how, ahead_ns = 20.0, (320, 240), 'rgb8', 'live', 0
+    command: float | None = SPEED
+    offset_ns, clock_runs = 0, True
+
+    def __init__(self, domain: int, simulated: bool,
+                 on_image: Callable[[int, int, int, bool], None],
                  on_message: Callable[[str, int, Any], None]) -> None:
         self._context = rclpy.Context()
         rclpy.init(args=['--ros-args', '--disable-stdout-logs'], context=self._context,
                    domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
         self._node = rclpy.create_node('hostile_peer', context=self._context)
         self._on_image, self._on_message = on_image, on_message
-        self.view = View()
-        self.command: float | None = SPEED
-        self.offset_ns, self.clock_runs = 0, True
         self.told: dict[str, dict[str, str]] = {}
         self._simulated, self._now_ns = simulated, 0
+        self._look_s = self._command_s = time.monotonic()        # when the next is due
         self._clients: dict[str, Any] = {}
         self._held: list[tuple[Image, int]] = []
         self._last: tuple[Image, int] | None = None
@@ -109,14 +102,13 @@ class HostilePeer:
 
     def calm(self) -> None:
         """Misbehave no longer."""
-        self.view, self.command = replace(self.view, how='live', ahead_ns=0), SPEED
+        self.how, self.ahead_ns, self.command = 'live', 0, SPEED
 
     def _listen(self) -> None:
         executor = SingleThreadedExecutor(context=self._context)
         executor.add_node(self._node)
         while not self._ended.is_set():
             executor.spin_once(timeout_sec=0.1)
-        executor.shutdown(timeout_sec=1.0)
 
     def _on_told(self, array: DiagnosticArray) -> None:
         for status in array.status:
@@ -125,7 +117,6 @@ class HostilePeer:
 
     def _play(self) -> None:
         """Publish time, images and commands."""
-        look_s = command_s = time.monotonic()
         while not self._ended.wait(TICK_S):
             now_s, now_ns = time.monotonic(), time.time_ns()
             if not self._simulated:
@@ -134,43 +125,44 @@ class HostilePeer:
                 self._now_ns = now_ns + self.offset_ns
                 self._clock.publish(Clock(clock=message_conversion.make_header(
                     self._now_ns, '').stamp))
-            if now_s >= look_s:
-                look_s = max(look_s + 1 / self.view.rate, now_s)
-                self._look(self.view, now_ns)
-            if now_s >= command_s and self.command is not None:
-                command_s = now_s + COMMAND_S
+            if now_s >= self._look_s:
+                self._look_s = max(self._look_s + 1 / self.rate, now_s)
+                self._look(self.how, self.ahead_ns, now_ns)
+            speed = self.command
+            if now_s >= self._command_s and speed is not None:
+                self._command_s = now_s + COMMAND_S
                 twist = Twist()
-                twist.linear.x = self.command
-                if math.isfinite(self.command):
+                twist.linear.x = speed
+                if math.isfinite(speed):
                     self._on_message('command', now_ns, twist)
                 self._controller.publish(twist)
 
-    def _look(self, view: View, now_ns: int) -> None:
+    def _look(self, how: str, ahead_ns: int, now_ns: int) -> None:
         """Capture an image and publish what is due."""
         self._images += 1
-        if view.how == 'restart' and self._images % VARIANTS == 0:
+        if how == 'restart' and self._images % VARIANTS == 0:
             self._node.destroy_publisher(self._camera)
             self._camera = self._node.create_publisher(Image, 'camera/image_raw', 1)
-        if view.how != 'silent' and (view.how != 'drop' or self._images % 3 == 0):
-            key = (view.size, view.encoding, view.how if view.how in ('damaged', 'black') else '')
+        if how != 'silent' and (how != 'drop' or self._images % 3 == 0):
+            key = self.size, self.encoding, how if how in ('damaged', 'black') else ''
             if key not in self._pictures:
-                self._pictures[key] = pictures(view)
-            like = self._pictures[key][self._images % VARIANTS]
-            msg = Image(height=like.height, width=like.width, encoding=like.encoding,
-                        step=like.step, data=like.data, header=message_conversion.make_header(
-                            self._now_ns + view.ahead_ns, 'optical'))
-            if view.how == 'duplicate' and self._images % 2 and self._last:
+                self._pictures[key] = pictures(*key)
+            msg = self._pictures[key][self._images % VARIANTS]
+            msg = Image(height=msg.height, width=msg.width, encoding=msg.encoding, step=msg.step,
+                        data=msg.data, header=message_conversion.make_header(
+                            self._now_ns + ahead_ns, 'optical'))
+            if how == 'duplicate' and self._images % 2 and self._last:
                 msg, now_ns = self._last
             self._last = (msg, now_ns)
             self._held.append(self._last)
         due: list[tuple[Image, int]] = []
-        if view.how == 'reorder':       # one a period, as a reader keeps the newest alone
+        if how == 'reorder':            # one a period, as a reader keeps the newest alone
             if len(self._held) > 1:
                 due = [self._held.pop(0 if self._images % 2 else -1)]
-        elif view.how != 'late':
+        elif how != 'late':
             due, self._held = self._held, []
         for msg, captured_ns in due:
-            self._on_image(read.stamp_ns(msg), captured_ns, view)
+            self._on_image(read.stamp_ns(msg), captured_ns, time.time_ns(), not ahead_ns)
             self._camera.publish(msg)
 
     def ask(self, kind: Any, service: str, *requests: Any) -> list[Any]:
@@ -180,18 +172,17 @@ class HostilePeer:
         """
         if service not in self._clients:
             self._clients[service] = self._node.create_client(kind, service)
-        client, end_s = self._clients[service], time.monotonic() + ANSWER_S
+        client = self._clients[service]
         client.wait_for_service(ANSWER_S)
-        answers: list[Any] = [None] * len(requests)
-        while None in answers and time.monotonic() < end_s:
-            calls = {at: client.call_async(requests[at]) for at, answer in enumerate(answers)
-                     if answer is None}
-            again_s = time.monotonic() + ASK_AGAIN_S
-            while time.monotonic() < again_s and not all(call.done() for call in calls.values()):
-                time.sleep(TICK_S)
-            for at, call in calls.items():
-                answers[at] = call.result() if call.done() else None
-        return answers
+        calls = [client.call_async(request) for request in requests]
+        for tick in range(1, round(ANSWER_S / TICK_S)):
+            if all(call.done() for call in calls):
+                break
+            time.sleep(TICK_S)
+            if tick % ASK_AGAIN == 0:
+                calls = [call if call.done() else client.call_async(request)
+                         for call, request in zip(calls, requests, strict=True)]
+        return [call.result() if call.done() else None for call in calls]
 
     def transition(self, node: str, label: str) -> bool | None:
         """Request a transition of a lifecycle node; whether it succeeded, None: no answer."""
@@ -208,19 +199,19 @@ class HostilePeer:
         return [answer and answer.results[0].successful for answer in answers]
 
 
-def pictures(view: View) -> list[Image]:
-    """Make the pictures of a still scene with the noise of a sensor, black or damaged ones."""
-    rng, (width, height) = np.random.default_rng(0), view.size
+def pictures(size: tuple[int, int], encoding: str, how: str) -> list[Image]:
+    """Make the pictures of a still scene with the noise of a sensor, 'black' or 'damaged' ones."""
+    rng, (width, height) = np.random.default_rng(0), size
     coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
-    scene = cv2.resize(coarse, view.size, interpolation=cv2.INTER_CUBIC).astype(np.int16)
+    scene = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC).astype(np.int16)
     made = []
     for number in range(VARIANTS):
-        noisy = scene * (view.how != 'black') + rng.integers(-2, 3, scene.shape)
+        noisy = scene * (how != 'black') + rng.integers(-2, 3, scene.shape)
         rgb = np.clip(noisy, 0, 255).astype(np.uint8)
         msg = message_conversion.image(message_conversion.Header(), rgb[..., 0] if
-                                       view.encoding == 'mono8' else rgb, view.encoding)
-        if view.how == 'damaged':
-            msg.encoding, msg.height = (('nonsense', height), (view.encoding, height + 9),
-                                        (view.encoding, 0))[number % 3]
+                                       encoding == 'mono8' else rgb, encoding)
+        if how == 'damaged':
+            msg.encoding, msg.height = (('nonsense', height), (encoding, height + 9),
+                                        (encoding, 0))[number % 3]
         made.append(msg)
     return made

@@ -276,6 +276,9 @@ class EpisodeWorld:
         world += scenes.camera_position[:, 0, None, None].cpu()
         return (world * torch.tensor((1.0, -1.0, 1.0))).numpy()
 
+    def close(self) -> None:
+        """Nothing to end; worlds in other processes have something."""
+
 
 def _lengthened(exposure: Tensor, length: int) -> Tensor:
     return torch.cat((exposure, exposure[:, -1:].expand(-1, length - exposure.shape[1])), 1)
