@@ -309,8 +309,12 @@ def test_imagined_contacts_count_like_measured_ones():
         show(planner)
         chosen = planner.choose(Twist(1.0))
         assert chosen.twist.omega < -0.3 and straight_on(chosen)['risk'] == 1.0
+        table = chosen.candidates
+        assert table['accepted'][table['rank'] == 0].all()
+        assert table['rank'][table['accepted'] == 1].max() < table['rank'][
+            table['accepted'] == 0].min()
         assert planner.pursue(5 + 0j).twist.omega < -0.3
-    assert max(model.sizes) == 64
+    assert max(model.sizes) == len(table) == 64
     view = model.views[0]
     assert (view.interval_s, view.vx, view.height) == (0.2, 1.0, Mount().height)
     half = 0.5 * SIZE[0] / FOCAL
@@ -369,7 +373,7 @@ class Drive:
                  imagination: Any = None, **values: object) -> None:
         config = make_config({**VALUES, 'speed_from': 'odometry', **values})
         self.decider = LocalDecider(config, 0.0, imagination)
-        self.encoder = 'ab' * 8
+        self.encoder, self.rate = 'ab' * 8, 5.0
         self.now = 0.0
         self.boxes, self.flags = boxes or [], Quality(0)
         self.order = ('assessment', 'field')
@@ -387,7 +391,8 @@ class Drive:
         stamp_s = self.now - 0.1 if stamp_s is None else stamp_s
         stamp = round(stamp_s * NS)
         result = seen(field(1.0, self.boxes))
-        assessed = replace(result.assessment, stamp_ns=stamp, flags=self.flags, clip_rate_hz=5.0)
+        assessed = replace(result.assessment, stamp_ns=stamp, flags=self.flags,
+                           clip_rate_hz=self.rate)
         for kind in self.order:
             if kind == 'features':
                 self.decider.featured('camera', np.full((1, 4, 4, 8), stamp_s, np.float32),
@@ -437,6 +442,30 @@ def test_it_imagines_from_features_of_two_tubelets_of_its_encoder(order):
     assert told.imagines == '' and drive.command().twist.omega < -0.3
     drive.order = order[1:] if order[0] == 'features' else order[:2]     # features end
     assert drive.go(0.7).twist == Twist(1.0)
+
+
+def test_features_that_cannot_be_used_are_told_and_stop_nobody():
+    model = OnlyTheRightIsFree()
+    drive = Drive(imagination=model)
+    drive.order = ('assessment', 'field')
+    drive.go(0.5)
+    told, take = drive.decider.sources['camera'], drive.decider.featured
+    newest, grid = round((drive.now - 0.1) * NS), np.zeros((2, 4, 4, 8), np.float32)
+    take('camera', grid, 'ab' * 8, newest - NS // 5, drive.now, 0.3)      # of an earlier picture
+    assert not model.views
+    take('camera', grid, 'ab' * 8, newest, drive.now, 0.1)
+    assert len(model.views) == 1 and drive.command().twist.omega < -0.3
+    take('camera', grid, 'ab' * 8, newest - 2 * NS // 5, drive.now, 0.5)
+    take('camera', grid[:1, :2], 'ab' * 8, newest, drive.now, 0.1)        # another grid
+    assert 'must match' in told.imagines and drive.command().twist == Twist(1.0)
+    take('camera', grid, 'ab' * 8, newest, drive.now, 0.1)
+    take('camera', grid, '', newest, drive.now, 0.1)
+    assert 'name no encoder' in told.imagines and drive.command().twist == Twist(1.0)
+    for rate in (0.0, -5.0, math.nan, math.inf):
+        drive.rate = rate
+        drive.order = ('features', 'assessment', 'field')
+        assert drive.go(0.2).twist == Twist(1.0)
+        assert f'clip_rate_hz is {rate:g}' in told.imagines
 
 
 def test_after_it_has_turned_away_the_way_is_not_measured():

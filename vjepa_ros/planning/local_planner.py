@@ -397,7 +397,8 @@ class LocalPlanner:
         Returns
         -------
         np.ndarray
-            (C,) `CANDIDATE`, the arcs first. `_best` is the sequence with rank 0.
+            (C,) `CANDIDATE`, the arcs first; where something is imagined the `IMAGINED` best of
+            them. `_best` is the sequence with rank 0.
         """
         low, high = bounds
         plans = [np.repeat(arcs[:, None], STEPS, 1)]
@@ -421,12 +422,8 @@ class LocalPlanner:
         every = np.concatenate(plans)
         cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
         if self.imagined is not None and self.imagined.ready:
-            which = _promising(cost, len(arcs))
-            cost[which], risk[which], contact[which] = judge(
-                every[which], self.imagined.contact(every[which], self.durations))
-            # Those that were not imagined come after them.
-            rest = np.setdiff1d(np.arange(len(cost)), which)
-            cost[rest] += max(0.0, float(cost[which].max()))
+            every = every[_promising(cost, len(arcs))]
+            cost, risk, contact = judge(every, self.imagined.contact(every, self.durations))
         order = np.argsort(cost, kind='stable')
         self._best = every[order[0]]
         table = np.zeros(len(every), CANDIDATE)
@@ -544,10 +541,9 @@ class LocalPlanner:
 
 def _promising(cost: np.ndarray, arcs: int) -> np.ndarray:
     """Return the numbers of up to `IMAGINED` candidates: the first, good arcs, good samples."""
-    half = IMAGINED // 2
-    few = np.argsort(cost[:arcs], kind='stable')[:IMAGINED - min(half, len(cost) - arcs) - 1]
-    samples = arcs + np.argsort(cost[arcs:], kind='stable')[:half]
-    return np.unique(np.concatenate(([0], few, samples)))
+    samples = arcs + np.argsort(cost[arcs:], kind='stable')[:IMAGINED // 2]
+    others = 1 + np.argsort(cost[1:arcs], kind='stable')[:IMAGINED - len(samples) - 1]
+    return np.sort(np.concatenate(([0], others, samples)))
 
 
 def _later(plan: np.ndarray, steps: float) -> np.ndarray:

@@ -118,7 +118,10 @@ def tubelets(msg: Any) -> np.ndarray:
 
 
 def encoder(msg: Any) -> str:
-    """Return the beginning of the hash of the encoder of ``~/NAME/features``; '' untrained."""
+    """Return the beginning of the hash of the encoder of ``~/NAME/features``.
+
+    '' where they are means, or of weights that are random or not of this package.
+    """
     return next((one.name.removeprefix(ENCODER) for one in msg.fields
                  if one.name.startswith(ENCODER)), '')
 

@@ -78,13 +78,19 @@ class _Source:
         self.features: dict[int, np.ndarray] = {}     # by stamp, newest tubelets
         self.imagines = ''            # why nothing is imagined from it; '' when something is
 
-    def earlier(self, stamp_ns: int, before_s: float) -> np.ndarray | None:
-        """Return the features of so long before a stamp, within a quarter of that."""
-        if not math.isfinite(before_s):
-            return None
+    def earlier(self, stamp_ns: int, before_s: float) -> np.ndarray:
+        """Return the features of so long before a stamp, within a quarter of that.
+
+        Raises
+        ------
+        ValueError
+            When there are none.
+        """
         wanted = stamp_ns - before_s * NS
-        nearest = min((abs(stamp - wanted), stamp) for stamp in self.features)
-        return self.features[nearest[1]][-1:] if nearest[0] <= 0.25 * before_s * NS else None
+        away, nearest = min((abs(stamp - wanted), stamp) for stamp in self.features)
+        if away > 0.25 * before_s * NS:
+            raise ValueError('features of two tubelets earlier have not come')
+        return self.features[nearest][-1:]
 
     def pair(self, stamp_ns: int) -> tuple[LoomingCells, Assessment] | None:
         """Return both messages of a picture once they are there, and drop older ones."""
@@ -301,14 +307,17 @@ class LocalDecider:
             source.features.clear()
             imagined.forget()
             source.imagines = (
-                f'its features are of the encoder {encoder or "with random weights"}, but the '
-                f'twist predictor belongs to {own[:len(encoder) or 16]}: set imagination to the '
-                'weights of vjepa_node')
+                f'its features are of the encoder {encoder}, but the twist predictor belongs to '
+                f'{own[:len(encoder)]}: set imagination to the weights of vjepa_node' if encoder
+                else 'its features name no encoder: vjepa_node must use the weights of '
+                'imagination, and features.reduce must not be mean')
             return
         for old in sorted(source.features)[:max(0, len(source.features) - EARLIER + 1)]:
             del source.features[old]
         source.features[stamp_ns] = features
-        self._imagine(source, max(0.0, age_s))
+        # Those of an earlier picture are only waited with: seen again, it would count as new.
+        if source.judged is not None and source.judged[1].stamp_ns == stamp_ns:
+            self._imagine(source, max(0.0, age_s))
 
     def imagines_with(self, name: str) -> bool:
         """Return whether plans are imagined from a camera: the first that looks ahead."""
@@ -324,16 +333,16 @@ class LocalDecider:
         features = source.features.get(seen.stamp_ns)
         if features is None:
             return
-        if len(features) == 1:
-            earlier = source.earlier(seen.stamp_ns, 2 / seen.clip_rate_hz)
-            if earlier is None:
-                source.imagines = 'features of two tubelets earlier have not come'
-                return
-            features = np.concatenate((earlier, features))
         try:
+            if not 0 < seen.clip_rate_hz < math.inf:
+                raise ValueError(f'clip_rate_hz is {seen.clip_rate_hz:g}, must be positive')
+            if len(features) == 1:
+                earlier = source.earlier(seen.stamp_ns, 2 / seen.clip_rate_hz)
+                features = np.concatenate((earlier, features))
             self.planner.see_features(source.watch.name, features, cells, seen, age_s)
             source.imagines = ''
-        except ValueError as error:
+        except ValueError as error:            # such features stop nobody
+            self.planner.imagined.forget()
             source.imagines = str(error)
 
     # -- decision --------------------------------------------------------------------------

@@ -33,10 +33,7 @@ def _imagination(config: LocalNodeConfig) -> Imagination | None:
     """Load the twist predictor; WeightsError and DeviceError with the remedy."""
     if config.imagination == OFF:
         return None
-    from vjepa_ros.model.checkpoint.twist_files import has_twists
     from vjepa_ros.runtime.imagination import Imagination
-    if not config.imagination and not has_twists():
-        return None
     return Imagination.load(weights=config.imagination, device=config.device)
 
 

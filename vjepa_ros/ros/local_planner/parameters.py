@@ -31,6 +31,7 @@ from vjepa_ros.ros.common.parameter import (
 
 SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'
+OFF = 'off'      # of imagination
 _choice = partial(setting, LocalConfig)
 _watch = partial(setting, GuardSettings)
 
@@ -108,14 +109,13 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                 high=100.0),
     ),
     'Imagination': (
-        Param('imagination', str, '', 'Weights file with the twist predictor that scores plans by '
-              'the features of the camera that looks ahead, that of vjepa_node; empty: the '
-              'bundled one, if it brings a predictor; off: none', CONFIGURE),
+        Param('imagination', str, OFF, 'Weights file with the twist predictor that scores plans '
+              'by the features of the camera that looks ahead: that of vjepa_node; empty: the '
+              'bundled file; off: none', CONFIGURE),
         Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '
               'mps', CONFIGURE),
     ),
 }
-OFF = 'off'      # of imagination
 
 
 def source_rows(name: str) -> tuple[Param, ...]:

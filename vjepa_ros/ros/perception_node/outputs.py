@@ -56,7 +56,8 @@ class Publishing:
     optics
         Intrinsics of the source image.
     encoder
-        Hash of the tensors of the encoder; '' for random weights.
+        Hash of the tensors of the encoder; '' where it has none (random weights, or files that
+        are not of this package).
     """
 
     features_reduce: str
@@ -91,7 +92,8 @@ TOPICS: Mapping[str, tuple[type, int, Make]] = {
         header, result, how.optics)),
     'features': (PointCloud2, 1, lambda header, result, how: feature_cloud(
         header, reduce_features(_known(result.features, 'features'), how.features_reduce),
-        how.encoder)),
+        # A mean over tubelets is none of the features that the encoder gives.
+        '' if how.features_reduce == 'mean' else how.encoder)),
     'embedding': (PointCloud2, 1, lambda header, result, how: feature_cloud(
         header, _known(result.features, 'features').mean(axis=(0, 1, 2))[None, None])),
 }
