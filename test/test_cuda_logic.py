@@ -30,10 +30,10 @@ from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.select import prepare
+from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.imagination import Imagination
 from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output, Pending, reading
-from vjepa_ros.runtime.session import HostRunner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

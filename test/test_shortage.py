@@ -21,7 +21,7 @@ from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.perception_node import shortage
 from vjepa_ros.ros.perception_node.shortage import smaller
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.runtime.session import HostRunner
+from vjepa_ros.runtime.host_runner import HostRunner
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 

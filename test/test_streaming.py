@@ -27,6 +27,7 @@ from vjepa_ros.runtime.device import DeviceChoice, choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
+from vjepa_ros.runtime.queued_runner import QueuedRunner
 from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.runtime.streaming import LEAST_CLIPS, TubeletStore
 
@@ -191,16 +192,18 @@ def encode(encoder, tubelet, known):
 
 
 @pytest.mark.parametrize(('device', 'seed'), [
-    *(('cpu', seed) for seed in range(3)), ('graphs', 0),
+    *(('cpu', seed) for seed in range(3)), ('graphs', 0), ('queue', 0),
     pytest.param('cuda', 0, marks=pytest.mark.skipif(
         not torch.cuda.is_available(), reason='there is no CUDA device'))])
 def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed, monkeypatch):
-    on = torch.device('cpu' if device == 'graphs' else device)
+    on = torch.device(device if device == 'cuda' else 'cpu')
     plain = copy.deepcopy(encoder).to(on)
     session = EncoderSession(encoder, choose_device(on.type, precision='fp32'), 2 * WINDOW, SIDE)
     if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
         install(monkeypatch)
         session._runner = CudaRunner(session._runner._forward, None, on, session.clip_shape)
+    if device == 'queue':       # as on MPS
+        session._runner = QueuedRunner(session._runner._forward, None, on)
     session.stream()
     assert session.not_streaming == ''
     random = np.random.default_rng(seed)

@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence, Set
 from functools import partial
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -19,12 +17,12 @@ from torch import Tensor
 from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.model.variants import PATCH
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import PLAIN, Normalise, Work, closed
+from vjepa_ros.runtime.forward.base import PLAIN, Forward, Normalise, Work, closed
 from vjepa_ros.runtime.forward.compilation import (
     Toolchain,
     allow_shapes,
@@ -32,6 +30,7 @@ from vjepa_ros.runtime.forward.compilation import (
     compile_blocks,
 )
 from vjepa_ros.runtime.forward.select import prepare
+from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.memory import (
     SMALLER,
     OutOfMemory,
@@ -40,7 +39,8 @@ from vjepa_ros.runtime.memory import (
     release_memory,
 )
 from vjepa_ros.runtime.noise_floor import Change
-from vjepa_ros.runtime.outputs import Arrived, Flight, Landed, Output, Pending, reading, unpack
+from vjepa_ros.runtime.outputs import Flight, Landed, Output, Pending, reading, unpack
+from vjepa_ros.runtime.queued_runner import QueuedRunner
 from vjepa_ros.runtime.streaming import StreamEncoder, stream_of
 
 __all__ = ['EncoderSession', 'SessionError']
@@ -50,7 +50,6 @@ Item = TypeVar('Item')
 # Clips of a pass, and their keys, valid patches and stamps, see `EncoderSession.run`.
 Given = tuple[Sequence[Clip], Sequence[Keys] | None, Sequence[np.ndarray] | None,
               Sequence[np.ndarray] | None]
-STAGES = ('upload', 'encode', 'heads', 'download')
 PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
 
 
@@ -118,9 +117,7 @@ class EncoderSession:
         read = None if heads is None else reading(heads, calibration)
         self._stream: StreamEncoder | None = None
         self.not_streaming = "'streaming' is off"
-        self._runner = (CudaRunner(forward, read, choice.device, self.clip_shape)
-                        if choice.device.type == 'cuda'
-                        else HostRunner(forward, read, choice.device))
+        self._runner = _runner(forward, read, choice.device, self.clip_shape)
         self._parts = Parts(choice, self.clip_shape, self._runner.trim)
         try:
             self._not_compiled = self._compile(compile, encoder)
@@ -189,8 +186,8 @@ class EncoderSession:
             Whether to download the features.
         keys : sequence of sequence of hashable, optional
             For each clip the identity of each of its frames; None for a frame that never comes
-            again. Frames with the same key must be equal. On CUDA a frame that is still on the
-            device is not uploaded again; elsewhere keys have no effect.
+            again. Frames with the same key must be equal. A frame that is still on a GPU is not
+            uploaded again; on the CPU keys have no effect.
         valid : sequence of ndarray, optional
             For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
             features is then computed as well; elsewhere this has no effect.
@@ -222,9 +219,9 @@ class EncoderSession:
                stamps: Sequence[np.ndarray] | None = None) -> Pending:
         """Start a pass and return a handle on its results, see `run`.
 
-        On CUDA this returns when the clips are copied and their pass is queued, so that one pass
-        is uploaded while another computes; with two under way it waits for the older one.
-        Elsewhere the pass is over when this returns. The clips may then be changed. Arguments and
+        On a GPU this returns when the clips are copied and their pass is queued, so that one pass
+        is prepared while another computes; with two under way it waits for the older one. On the
+        CPU the pass is over when this returns. The clips may then be changed. Arguments and
         errors are those of `run`; later errors of the device are raised by `Pending.result`.
         """
         return self._submit(clips, keys, features, self._heads is not None, valid, stamps)
@@ -247,10 +244,12 @@ class EncoderSession:
                 self._stream.forget()
 
     def keep(self, frames: Set[Hashable]) -> None:
-        """Forget the tubelets that end in no frame of these, which cameras still hold."""
+        """Forget the tubelets that end in no frame of these, which cameras still hold.
+
+        On MPS all other frames are forgotten, too.
+        """
         with self._lock:
-            if self._stream is not None:
-                self._stream.keep(frames)
+            self._runner.keep(frames)
 
     def remembered(self) -> Set[Hashable]:
         """Return the frames in which tubelets end that need not be encoded again."""
@@ -378,104 +377,11 @@ class EncoderSession:
         self.timings = timings
 
 
-class HostRunner:
-    """Passes on the CPU or on MPS, which are over when `start` returns.
-
-    Parameters
-    ----------
-    forward : callable
-        Pixels to features.
-    read : callable, optional
-        Features to packed heads.
-    device : torch.device
-        Where they run.
-
-    Attributes
-    ----------
-    stream : StreamEncoder, optional
-        Encodes clips with keys and stamps instead of `forward`.
-
-    """
-
-    captured = False
-    reason = ''
-    nbytes = 0
-
-    def __init__(self, forward: Work, read: Work | None, device: torch.device):
-        self._forward = forward
-        self.stream: StreamEncoder | None = None
-        self._read = read
-        self._device = device
-
-    @torch.inference_mode()
-    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
-              heads: bool, valid: Sequence[np.ndarray] | None = None,
-              stamps: Sequence[np.ndarray] | None = None) -> Flight:
-        """Run a pass.
-
-        `keys` and `valid` are unused: uploads are cheap or absent, and the change is computed
-        from the features on the host (`tubelet_change`).
-        """
-        times = [time.perf_counter()]
-        stream, forward = self.stream, self._forward
-        if stream is not None and keys and stamps and stream.has_room(len(clips)):
-            step = stream.ready(keys)
-            forward = stream.step if step else stream.whole
-            stream.prepare(keys, stamps)
-            host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
-            if step and len(host) == len(clips):
-                clips = [clip[-TUBELET:] for clip in host]      # the others are not read
-        pixels = self._upload(clips)
-        times.append(self._clock())
-        try:
-            found = forward(pixels)
-        except BaseException:
-            self.trim()     # what was to be remembered is not
-            raise
-        times.append(self._clock())
-        packed = self._read(found) if heads and self._read is not None else None
-        times.append(self._clock())
-        arrays = found.float().cpu().numpy() if features else None
-        said = None if packed is None else packed.cpu().numpy()
-        times.append(time.perf_counter())
-        spent = {name: 1e3 * (after - before) for name, (before, after)
-                 in zip(STAGES, pairwise(times), strict=True) if name != 'heads' or heads}
-        return Arrived(Landed(len(clips), arrays, said, None, spent))
-
-    @torch.inference_mode()
-    def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
-        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
-        return function(self._upload(clips)).float().cpu().numpy()
-
-    def trim(self) -> None:
-        """Free what can be made again."""
-        if self.stream is not None:
-            self.stream.forget()
-
-    def close(self) -> None:
-        """Drop the networks."""
-        self._forward, self._read, self.stream = closed, None, None
-
-    def _upload(self, clips: Sequence[Clip]) -> Tensor:
-        host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
-        if len(host) == len(clips):
-            frames = np.stack([frame for clip in host for frame in clip])
-            return torch.from_numpy(
-                frames.reshape(len(clips), -1, *frames.shape[1:])).to(self._device)
-        shape = next(clip.shape for clip in clips if isinstance(clip, DeviceClip))
-        pixels = torch.empty((len(clips), *shape), dtype=torch.uint8, device=self._device)
-        for clip, out in zip(clips, pixels, strict=True):
-            if isinstance(clip, DeviceClip):
-                clip.copy_to(out)
-            else:
-                out.copy_(torch.from_numpy(np.stack([*clip])))
-        return pixels
-
-    def _clock(self) -> float:
-        """Return the time once the device has finished its queue."""
-        if self._device.type == 'mps':
-            torch.mps.synchronize()
-        return time.perf_counter()
+def _runner(forward: Forward, read: Work | None, device: torch.device, shape: tuple[int, ...]
+            ) -> CudaRunner | HostRunner:
+    if device.type == 'cuda':
+        return CudaRunner(forward, read, device, shape)
+    return (QueuedRunner if device.type == 'mps' else HostRunner)(forward, read, device)
 
 
 def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,

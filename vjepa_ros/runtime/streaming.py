@@ -254,8 +254,15 @@ class StreamEncoder:
             See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
 
         """
-        slots = self._store.find([end for each in keys for end in each[1::TUBELET]])
-        self._inputs_for(len(keys)).send(slots, np.stack(stamps))
+        self.send(self.find(keys), stamps)
+
+    def find(self, keys: Sequence[Keys]) -> list[int]:
+        """Return the slots of the tubelets of clips, for `send`; see `prepare`."""
+        return self._store.find([end for each in keys for end in each[1::TUBELET]])
+
+    def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
+        """Upload slots and stamps; the second half of `prepare`."""
+        self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
 
     def has_room(self, clips: int) -> bool:
         """Return whether so many clips can be remembered at once."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -237,6 +237,11 @@ class CudaRunner:
                                      device=self._device)
                 self._gather(clips, slots, Collector(pixels))
                 return function(pixels).float().cpu().numpy()
+
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget the tubelets that end in no frame of these; frames make room for others."""
+        if self._stream is not None:
+            self._stream.keep(frames)
 
     def trim(self) -> None:
         """Free graphs, buffers and frames, which can be made again."""
