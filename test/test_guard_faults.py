@@ -125,6 +125,7 @@ def test_a_simulated_clock_that_jumps_or_stands_makes_all_seen_forgotten():
                 for jump in (-500 * NS, 500 * NS):
                     rig.wait_for_speed(1.0)
                     rig.looking = False
+                    ros.spin_for(0.2)             # what was seen before has arrived
                     now[0] += jump
                     rig.wait_for_state('missing')
                     rig.wait_for_speed(0.0)
