@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 PYTHON ?=
+LOCKED ?=
 DISTRO ?=
 SOURCE ?=
 ARGS ?=
@@ -63,7 +64,7 @@ RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::neg
 # Images of the drone are stamped so much later than its poses; see docs/notebook/gyroscope.md.
 DRONE := --imu-offset 0.14 --imu-jitter 0.02
 
-.PHONY: help env demo test test-all coverage fuzz audit sbom lint docs bench evaluate clean distclean
+.PHONY: help env demo test test-all coverage fuzz lock audit sbom lint docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -79,10 +80,10 @@ help: ## list the commands
 	@echo '  MINUTES=... fuzz: how long, over all targets ($(MINUTES))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
-env: $(READY) ## create or update .venv; all other commands do it when needed
+env: $(READY) ## create or update .venv; all other commands do it when needed. LOCKED=1: only files with known hashes
 
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
-	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON))
+	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON)) $(if $(LOCKED),--locked)
 
 $(TESTED) $(LINTED) $(FUZZED) $(AUDITED): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
@@ -137,6 +138,9 @@ coverage: $(READY) $(TESTED) ## run the tests and report which lines of the pack
 
 fuzz: $(READY) $(FUZZED) ## attack everything that reads from outside, guided by coverage; ARGS names targets
 	@PYTHONPATH=. $(PY) test/fuzz/run.py $(MINUTES) $(ARGS)
+
+lock: $(READY) ## write requirements/locked.txt anew (Python 3.11 on Linux x86_64)
+	@$(PY) requirements/lock.py
 
 audit: $(READY) $(AUDITED) ## look for unsafe code, and for known weaknesses of what is installed (asks a server)
 	@$(PY) -m bandit -q -c pyproject.toml -r vjepa_ros

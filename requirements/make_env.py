@@ -106,7 +106,7 @@ def choose(found: Iterable[Interpreter], ros: str) -> Interpreter:
         f'on Debian and Ubuntu: sudo apt install python{version}-venv')
 
 
-def plan(ros: str, have: dict[str, str], machine: str) -> list[Step]:
+def plan(ros: str, have: dict[str, str], machine: str, locked: bool = False) -> list[Step]:
     """
     List the pip commands that fill a new environment.
 
@@ -118,12 +118,19 @@ def plan(ros: str, have: dict[str, str], machine: str) -> list[Step]:
         Versions of numpy, cv2 and torch that the environment sees already.
     machine : str
         System and architecture, for example 'Linux-x86_64'.
+    locked : bool
+        Whether only the files of requirements/locked.txt are installed, by their hashes.
 
     Returns
     -------
     list of Step
         In the order in which they have to run.
     """
+    if locked:
+        return [Step('libraries and tools by their hashes',
+                     ('--require-hashes', '-r', 'requirements/locked.txt')),
+                Step('PyTorch, the largest part', ('-r', 'requirements/torch.txt')),
+                Step('this package', ('--no-deps', '--no-build-isolation', '-e', '.'))]
     steps = []
     # A torch of the system is kept: on a Jetson it is the one that knows the GPU.
     if ros != SYSTEM or version_tuple(have.get('torch', '0')) < (2, 4):
@@ -179,9 +186,18 @@ def worth_showing(line: str) -> str | None:
     return None
 
 
-def fingerprint(ros: str) -> str:
+def lockable(ros: str, interpreter: Interpreter, machine: str) -> None:
+    """Raise SetupError where requirements/locked.txt does not fit."""
+    if (ros, interpreter.version[:2], machine) != ('kilted', (3, 11), 'Linux-x86_64'):
+        raise SetupError(
+            'LOCKED needs Python 3.11 and the wheels of ROS 2 Kilted on Linux x86_64, not Python '
+            f'{dotted(interpreter.version[:2])} and ROS {ros} on {machine}; leave LOCKED out, or '
+            'name another interpreter with PYTHON')
+
+
+def fingerprint(ros: str, locked: bool = False) -> str:
     """Digest everything an environment is made from."""
-    digest = hashlib.sha256(ros.encode())
+    digest = hashlib.sha256(f'{ros}{" locked" if locked else ""}'.encode())
     for file in [ROOT / 'setup.py', *sorted((ROOT / 'requirements').iterdir())]:
         if file.is_file():
             digest.update(file.read_bytes())
@@ -220,9 +236,13 @@ def execute(command: list[str], log: Path) -> None:
 
 def build(venv: Path, ros: str, interpreter: Interpreter,
           run: Callable[[list[str], Path], None] = execute,
-          installed: Callable[[Path], dict[str, str]] | None = None) -> None:
+          installed: Callable[[Path], dict[str, str]] | None = None,
+          locked: bool = False) -> None:
     """Make `venv` complete; only then does it get its stamp."""
-    stamp, mark = venv / f'.ready-{ros}', fingerprint(ros)
+    machine = f'{platform.system()}-{platform.machine()}'
+    if locked:
+        lockable(ros, interpreter, machine)
+    stamp, mark = venv / f'.ready-{ros}', fingerprint(ros, locked)
     if stamp.is_file() and stamp.read_text() == mark:
         stamp.touch()
         return
@@ -251,8 +271,7 @@ def build(venv: Path, ros: str, interpreter: Interpreter,
         constraints = venv / 'constraints.txt'
         constraints.write_text(f'numpy=={have["numpy"]}\n')
         pip += ['-c', str(constraints)]
-    machine = f'{platform.system()}-{platform.machine()}'
-    for step in plan(ros, have, machine):
+    for step in plan(ros, have, machine, locked):
         say(f'  {step.label}')
         run([*pip, *step.pip], log)
     say('  check that everything can be imported')
@@ -280,12 +299,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--ros', required=True,
                         help="'system' for the sourced ROS, or the distro of the wheels")
     parser.add_argument('--python', default='', help='interpreter to use')
+    parser.add_argument('--locked', action='store_true',
+                        help='install only the files of requirements/locked.txt, by hash')
     options = parser.parse_args(arguments)
     try:
         names = ('python3', '/usr/bin/python3') if options.ros == SYSTEM else NAMES
         found = map(probe, [options.python] if options.python else names)
         found = [interpreter for interpreter in found if interpreter is not None]
-        build(options.venv.absolute(), options.ros, choose(found, options.ros))
+        build(options.venv.absolute(), options.ros, choose(found, options.ros),
+              locked=options.locked)
     except SetupError as error:
         print(f'set-up failed: {error}', file=sys.stderr)
         return 1

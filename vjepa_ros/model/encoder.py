@@ -80,6 +80,8 @@ class Encoder(nn.Module):
         self.variant = variant
         self.version = version
         self.window = window
+        # The blocks whose features can be normalised, and asked for.
+        self._ends = tuple(range(variant.depth)) if version == '2.0' else variant.taps
         self.patch_embed = PatchEmbed(variant.dim)
         self.blocks = ModuleList(Block(variant) for _ in range(variant.depth))
         if version == '2.0':
@@ -89,7 +91,7 @@ class Encoder(nn.Module):
             self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
             self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
             self.norms_block = ModuleList(
-                nn.LayerNorm(variant.dim, eps=EPS) for _ in variant.taps)
+                nn.LayerNorm(variant.dim, eps=EPS) for _ in self._ends)
         if window:
             # What a token gets for each factor e between the frames of its tubelet.
             self.interval_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
@@ -223,10 +225,10 @@ class Encoder(nn.Module):
             (B, T', Hp, Wp, levels D), or (B, n, levels D) with `keep`.
 
         """
-        if self.version == '2.0' or not 1 <= levels <= len(self.variant.taps):
+        if self.version == '2.0' or not 1 <= levels <= len(self._ends):
             raise ValueError(f'{levels} levels of dense features are asked of version '
                              f'{self.version}; version 2.1 has 1 to 4')
-        return torch.cat(self.layers(clip, self.variant.taps[-levels:], keep), dim=-1)
+        return torch.cat(self.layers(clip, self._ends[-levels:], keep), dim=-1)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
         """Return T', Hp, Wp of a clip of `shape`; ValueError for one that cannot be cut."""
@@ -282,12 +284,11 @@ class Encoder(nn.Module):
         return self.patch_embed(clip, keep).float() + self.video_mod_embed
 
     def _norm(self, layer: int) -> nn.LayerNorm:
-        if self.version == '2.0' and 0 <= layer < self.variant.depth:
-            return self.norm
-        if self.version == '2.1' and layer in self.variant.taps:
-            return self.norms_block[self.variant.taps.index(layer)]
+        if layer in self._ends:
+            return (self.norm if self.version == '2.0'
+                    else self.norms_block[self._ends.index(layer)])
         there = (f'0 to {self.variant.depth - 1}' if self.version == '2.0'
-                 else ', '.join(map(str, self.variant.taps)))
+                 else ', '.join(map(str, self._ends)))
         raise ValueError(f"there are no features of layer {layer} in model size "
                          f"'{self.variant.name}' version {self.version}; choose from {there}")
 
