@@ -17,7 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 WANTED = ('dev', 'test', 'lint', 'ros-kilted')
 LEFT_OUT = ('torch', 'triton', 'nvidia-', 'cuda-')
-HEAD = '# For Python 3.11 on Linux x86_64, written by `make lock`; `make env LOCKED=1` installs it.\n'
+HEAD = ('# For Python 3.11 on Linux x86_64, written by `make lock`; '
+        '`make env LOCKED=1` installs it.\n')
 
 
 def main() -> int:
