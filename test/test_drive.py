@@ -130,8 +130,10 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     (['--guard', 'braking=fast'], 'needs a number'),
     (['--guard', 'braking=-1'], 'braking is -1.0'),
     (['--real-time'], '--real-time: needs --ros'),
-    (['--ros', '--film', 'pictures'], '--film: does not go with --ros'),
     (['--ros', '--latency', '2'], '--latency: does not go with --ros'),
+    (['--ros', '--modes', 'oracle'], '--ros: drives without the oracle'),
+    (['--ros', '--set', 'get_past', '--no-odometry'], '--ros: goals need odometry'),
+    (['--ros', '--page', 'page.html'], '--page: needs --ros, --film and --set get_past'),
 ])
 def test_bad_options_are_named(words, text, capsys):
     with pytest.raises(SystemExit):

@@ -125,6 +125,3 @@ def test_the_command_drives_all_modes(bank, tmp_path, monkeypatch, capsys):
         assert (result[mode]['plan_ms'] is None) == (mode == MODES[0])
     assert result['configuration']['set'] == 'get_past'
     assert file.with_suffix('.png').stat().st_size > 10_000
-    with pytest.raises(SystemExit):
-        drive.main(['--set', 'get_past', '--ros'])
-    assert '--ros: drives the set stop' in capsys.readouterr().err

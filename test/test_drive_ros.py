@@ -14,6 +14,7 @@ from vjepa_ros.lab.drive.ros import RosRun, outcome_of
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 
 SEED, DOOR = 1, 9     # a door stands in the way
+DOORWAY = 1           # of the set get_past
 RECORD = {'number': 3, 'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'collided': False,
           'struck': False, 'touched': '', 'progress': 0.4}
 
@@ -34,6 +35,18 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
     assert not [m.reason for m in moments if m.time > 0.5 and m.state == 'fault']
     assert any(m.level < 255 for m in moments)
     assert not list(tmp_path.iterdir())       # no logs of failures
+
+
+def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
+    pytest.importorskip('nav_msgs')
+    film, logs = tmp_path / 'film', tmp_path / 'logs'
+    run = RosRun(SEED, 'get_past', rate=6.0, width=256, film=film)
+    outcome = run.drive([DOORWAY], ['with_planner'], logs, lambda count: None)['with_planner'][0]
+    assert outcome.scenario == 'doorway' and outcome.reached and not outcome.collided
+    assert outcome.shortest < outcome.driven < 2 * outcome.shortest and outcome.plan_ms > 0
+    for folder in ('0001', '0001_map'):
+        assert len([*(film / 'with_planner' / folder).glob('*.png')]) == len(outcome.moments)
+    assert not logs.exists()
 
 
 def test_stops_are_counted_from_what_the_robot_told():

@@ -31,7 +31,8 @@ from guard_rig import (
 from looming_scenes import OPTICS, field, seen
 from node_fixtures import now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
-from sensor_msgs.msg import PointCloud2
+from scenes import texture
+from sensor_msgs.msg import Image, PointCloud2
 
 from vjepa_ros.model.checkpoint.load import bundled_file, load_model
 from vjepa_ros.model.checkpoint.twist_files import save_twists
@@ -46,6 +47,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 NAME = '/local_planner'
 FEATURES = np.random.default_rng(0).normal(size=(24, 12, 192)).astype(np.float32)  # two tubelets
+PICTURE = texture((160, 120))
 FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
 
 
@@ -60,6 +62,7 @@ class Rig(CommandRig):
                                     for topic in ('assessment', 'looming_field'))
                         for name in cameras}
         self.features = make(PointCloud2, f'vjepa_node/{cameras[0]}/features', 1)
+        self.picture = make(Image, 'camera/image_raw', 1)
         self.encoder = ''
         self.base = make(self.kind, 'cmd_vel_sent', RELIABLE)
         messages = pytest.importorskip('nav_msgs.msg')
@@ -90,6 +93,7 @@ class Rig(CommandRig):
             if self.measuring:
                 looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
         if self.encoder:
+            self.picture.publish(message_conversion.image(make_header(stamp, ''), PICTURE, 'rgb8'))
             self.features.publish(message_conversion.feature_cloud(
                 make_header(stamp, ''), FEATURES, self.encoder))
 
@@ -328,12 +332,18 @@ def test_plans_are_imagined_from_features_of_the_right_encoder_alone(tmp_path):
     predictor = TwistPredictor(192, heads.hidden)
     predictor.init_random(0)
     save_twists(weights, bundled, predictor.state_dict(), {'training': {}})
-    with ros_session() as ros, planning(ros, imagination=str(weights), device='cpu') as rig:
+    with ros_session() as ros, planning(ros, imagination=str(weights), device='cpu',
+                                        picture='camera/image_raw') as rig:
         def imagination() -> str:
             return values_of(rig.states[-1].status[1])['imagination']
+        drawn: list[Image] = []
+        ros.node.create_subscription(Image, f'{NAME}/imagined', drawn.append, 1)
         with rig.driving():
             rig.encoder = report.tensors_sha256
             rig.wait(lambda: len(rig.states[-1].status) == 2 and imagination() == 'used')
+            rig.wait(lambda: drawn)              # now, and at three moments of the plan
+            assert (drawn[0].height, drawn[0].width) == (192 + 22, 4 * 192)
+            assert np.frombuffer(drawn[0].data, np.uint8).std() > 10
             rig.encoder = 'cd' * 32                     # the perception loads another model
             rig.wait(lambda: 'cdcdcdcdcdcdcdcd' in imagination())
             rig.wait_for_motion(lambda twist: twist.linear.x > 0)

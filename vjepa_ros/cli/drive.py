@@ -29,6 +29,7 @@ from vjepa_ros.cli.console import print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive import doom_map
+from vjepa_ros.lab.drive.episode_page import write_page
 from vjepa_ros.lab.drive.figures import (
     WORDS,
     draw,
@@ -38,7 +39,7 @@ from vjepa_ros.lab.drive.figures import (
 )
 from vjepa_ros.lab.drive.figures import write as write_film
 from vjepa_ros.lab.drive.jobs import BATCH, DOOM, MOST_JOBS, SETS, Recipe, drive_all
-from vjepa_ros.lab.drive.loop import MODES, ORACLE, LoopConfig, Outcome
+from vjepa_ros.lab.drive.loop import CAMERA, MODES, ORACLE, LoopConfig, Outcome
 from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
@@ -151,7 +152,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help='number of the first episode (default: 0)')
     parser.add_argument('--modes', nargs='+', choices=(*MODES, ORACLE),
                         help='modes to drive (default: all; the oracle, which plans by true '
-                        'depth, where the goal counts); without_guard always runs')
+                        'depth, where the goal counts); the set stop always runs without_guard')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='plot of the figures and of one episode (default: beside the JSON '
@@ -167,6 +168,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--mcap', type=Path, metavar='DIR',
                         help='folder for an MCAP file of each recorded episode in each mode, for '
                         'Foxglove (config/foxglove.json); its pictures need --film')
+    parser.add_argument('--page', type=Path, metavar='FILE',
+                        help='page and film of the first episode with the planner: camera, '
+                        'imagination, view from above; needs --ros, --film and --set get_past')
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps, for '
                         'model and renderer')
     parser.add_argument('--jobs', type=whole(), metavar='N',
@@ -192,12 +196,26 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _ros_conflict(args: argparse.Namespace) -> str:
+    """Return which option does not go with the real nodes, or without them; ''."""
+    for name in ('jobs', 'batch', 'latency') if args.ros else ('real_time',):
+        if getattr(args, name):
+            return (f'argument --{name.replace("_", "-")}: '
+                    + ('does not go with --ros' if args.ros else 'needs --ros'))
+    if args.ros and ORACLE in (args.modes or ()):
+        return 'argument --ros: drives without the oracle'
+    if args.ros and args.set == 'get_past' and (
+            args.no_odometry or importlib.util.find_spec('nav_msgs') is None):
+        return 'argument --ros: goals need odometry (nav_msgs, and no --no-odometry)'
+    if args.page and not (args.ros and args.film and args.set == 'get_past'):
+        return 'argument --page: needs --ros, --film and --set get_past'
+    return ''
+
+
 def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recipe:
     """Return what to drive; wrong options end the program."""
-    for name in ('film', 'jobs', 'batch', 'latency') if args.ros else ('real_time',):
-        if getattr(args, name):
-            parser.error(f'argument --{name.replace("_", "-")}: '
-                         + ('does not go with --ros' if args.ros else 'needs --ros'))
+    if problem := _ros_conflict(args):
+        parser.error(problem)
     if args.world == DOOM:
         if args.set or args.ros:
             parser.error('argument --world: vizdoom has its own episodes; it does not go with '
@@ -205,10 +223,8 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         if importlib.util.find_spec('vizdoom') is None:
             parser.error(f'argument --world: {doom_map.NEEDS}')
     args.set = DOOM if args.world == DOOM else args.set or 'stop'
-    if args.ros and (args.set != 'stop' or ORACLE in (args.modes or ())):
-        parser.error('argument --ros: drives the set stop, without the oracle')
     if args.video and not args.film:
-        parser.error('argument --video: needs --film, and does not go with --ros')
+        parser.error('argument --video: needs --film')
     if args.mcap and importlib.util.find_spec('rosbags') is None:
         parser.error(f'argument --mcap: {NEEDS}')
     try:
@@ -229,8 +245,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     recipe, console, begun = _checked(parser, args), Console(), time.monotonic()
-    usual = MODES if args.set == 'stop' else (*MODES, ORACLE)
-    modes = [m for m in (*MODES, ORACLE) if m in (args.modes or usual) or m == MODES[0]]
+    usual = MODES if args.set == 'stop' or args.ros else (*MODES, ORACLE)
+    # What guarding costs is told by a drive without it.
+    modes = [m for m in (*MODES, ORACLE) if m in (args.modes or usual)
+             or (m == MODES[0] and args.set == 'stop')]
     try:
         device = choose_device(args.device).device
         drive = _drive_over_dds if args.ros else _drive
@@ -269,11 +287,13 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
     from vjepa_ros.lab.drive.ros import RosRun, slowness
     if ros_problem():
         raise OSError(ros_problem())
-    run = RosRun(recipe.seed, real_time=args.real_time, odometry=not args.no_odometry,
+    run = RosRun(recipe.seed, recipe.set, film=args.film, real_time=args.real_time,
+                 odometry=not args.no_odometry,
                  node={'device': args.device, 'weights': args.weights,
                        'model_size': args.model_size},
                  guard=guard_parameters(args.guard, recipe.loop.guard),
                  planner={'device': args.device,
+                          'picture': f'{CAMERA}/image_raw' if args.film else '',
                           'imagination': args.weights if _imagines(recipe) else 'off'})
     end_like_ctrl_c()
     with _progress(console) as progress:
@@ -319,6 +339,11 @@ def _write(args: argparse.Namespace, result: dict[str, Any], outcomes: Outcomes,
         rate = result['configuration']['episode']['rate']
         video = write_film(args.video, args.film, list(outcomes), example, rate)
     bags = write_recordings(args.mcap, args.film, outcomes) if args.mcap else []
-    for path in (args.json, plot, args.film, video, *bags):
+    driven = outcomes.get('with_planner', []) if args.page else []
+    pages = [] if not driven else write_page(
+        args.page, args.film / 'with_planner' / f'{driven[0].number:04d}', driven[0],
+        result['with_planner'], result['configuration']['episode']['rate'],
+        result['configuration']['command'])
+    for path in (args.json, plot, args.film, video, *bags, *pages):
         if path:
             console.print(f'wrote {path}', highlight=False)

@@ -11,7 +11,7 @@ import numpy as np
 from vjepa_ros.model.twist_paths import View
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.planning.local_config import SIDEWAYS, Mount, Twist
-from vjepa_ros.runtime.imagination import Imagination
+from vjepa_ros.runtime.imagination import Foreseen, Imagination
 
 LASTS_S = 0.5      # older features say nothing of plans from now on
 
@@ -96,11 +96,15 @@ class ImaginedRisk:
         ValueError
             When it has seen nothing.
         """
+        return self.foresee(plans, durations_s).contact
+
+    def foresee(self, plans: np.ndarray, durations_s: np.ndarray) -> Foreseen:
+        """Return all that is imagined of plans, see `contact`."""
         if self._seen is None:
             raise ValueError('there are no features to plan on; call see() first')
         if self.model.view is not self._seen[1]:       # it has looked through other eyes since
             self.model.see(*self._seen)
-        return self.model.imagine(plans, durations_s).contact
+        return self.model.imagine(plans, durations_s)
 
 
 def _extent(tangents: np.ndarray) -> float:

@@ -163,7 +163,7 @@ def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
 
 def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
           what: str) -> None:
-    names = list(result['details']['without_guard']['by_scenario'])
+    names = list(result['details'][next(iter(outcomes))]['by_scenario'])
     wide = 0.8 / len(outcomes)
     for number, mode in enumerate(outcomes):
         rows = [result['details'][mode]['by_scenario'][name] for name in names]
@@ -199,7 +199,7 @@ def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
                                  transform=axes[1].get_xaxis_transform(), **style)
         contact = np.array([m.time_to_contact for m in moments])
         axes[2].plot(time, np.where(contact < _FARTHEST_S, contact, np.nan), '.', ms=3, **style)
-    first = next(o for o in outcomes['without_guard'] if o.number == example)
+    first = next(o for rows in outcomes.values() for o in rows if o.number == example)
     axes[0].set_title(f'episode {example}: {first.scenario}, {first.place}', fontsize=10,
                       color=INK)
     for one, text in zip(axes, ('free path ahead [m]', 'speed [m/s], shaded: guard acts',

@@ -127,9 +127,10 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class Moment:
-    """State of a robot at one image; lengths in m, times in s.
+    """State of a robot at one image; lengths in m, times in s, angles in rad.
 
-    ``distance`` is the true free path straight ahead, ``time_to_contact`` the estimate.
+    ``distance`` is the true free path straight ahead, ``time_to_contact`` the estimate; ``place``
+    (x, z) and ``yaw`` are those of `Unicycles`.
     """
 
     time: float
@@ -140,6 +141,8 @@ class Moment:
     level: int
     state: str
     reason: str
+    place: tuple[float, float] = (math.nan, math.nan)
+    yaw: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -427,7 +430,8 @@ class Loop:
             self._recorder.add(episode.number, image, Moment(
                 now, own[0], wanted[0], self.world.clearance(number),
                 math.nan if seen is None else seen.time_to_contact,
-                255 if seen is None else int(seen.level), state, reason))
+                255 if seen is None else int(seen.level), state, reason,
+                (float(place[0]), float(place[1])), yaw))
         return sent
 
     def _outcome(self, number: int, progress: float) -> Outcome:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from vjepa_ros.lab.drive.jobs import SETS
 from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros.common.processes import (
     Child,
@@ -49,7 +50,7 @@ class _Lines:
         record = json.loads(line)
         kind = record.pop('kind')
         if kind == 'moment':
-            self.moments.append(Moment(**record))
+            self.moments.append(Moment(**{**record, 'place': tuple(record['place'])}))
         else:
             self.outcome = record
 
@@ -60,8 +61,8 @@ class RosRun:
 
     Attributes
     ----------
-    seed
-        Of the episodes.
+    seed, set
+        Of the episodes, and which, one of `SETS`.
     rate, width
         Images per second [Hz] and their width [px].
     real_time
@@ -71,9 +72,12 @@ class RosRun:
         Whether guard and planner receive the speed of the robot, where nav_msgs is installed.
     node, guard, planner
         Parameters of the nodes.
+    film
+        Folder for the images of the episodes, by mode; None writes none.
     """
 
     seed: int
+    set: str = 'stop'
     rate: float = 10.0
     width: int = 384
     real_time: bool = False
@@ -81,6 +85,7 @@ class RosRun:
     node: dict[str, object] = field(default_factory=dict)
     guard: dict[str, object] = field(default_factory=dict)
     planner: dict[str, object] = field(default_factory=dict)
+    film: Path | None = None
 
     def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
               done: Callable[[int], object]) -> dict[str, list[Outcome]]:
@@ -135,11 +140,19 @@ class RosRun:
         """Parameters of all nodes but the robot."""
         return {'use_sim_time': not self.real_time}
 
-    def _camera_height(self, number: int) -> float:
-        """Return the height of the camera in an episode [m]."""
+    def drawn(self, number: int) -> Episode:
+        """Return an episode."""
         bank = TextureBank.procedural(BANK_SEED)
-        return draw(self.seed, number, Materials(bank.groups, bank.walks),
-                    self.episode).camera_height
+        return SETS[self.set](self.seed, number, Materials(bank.groups, bank.walks), self.episode)
+
+    def _planned(self, number: int) -> dict[str, object]:
+        """Return parameters of the planner for the robot of an episode."""
+        episode, config = self.drawn(number), self.episode
+        robot = config.robot
+        return {f'{CAMERA}.height': episode.camera_height, f'{CAMERA}.x': 0.5 * robot.length,
+                'cruise': episode.route.cruise, 'robot.half_width': robot.half_width,
+                'robot.length': robot.length, 'robot.height': robot.height,
+                'robot.clearance': robot.clearance, 'max_turn': config.drive.turn}
 
     def _episode(self, children: Children, mode: str, number: int) -> Outcome:
         guarded, planned = mode != MODES[0], mode == 'with_planner'
@@ -157,11 +170,14 @@ class RosRun:
                 *ros_arguments(PLANNER, {
                     **self._time, 'autostart': True,
                     'speed_from': 'odometry' if self.told_speed else 'sent',
-                    f'{CAMERA}.height': self._camera_height(number), **self.planner}),
+                    **self._planned(number), **self.planner}),
                 '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
         watched = 'node' in children.all
         robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
             'publish_clock': not self.real_time, 'seed': self.seed, 'episode': number,
+            'set': self.set, 'goal': planned and self.set == 'get_past',
+            'film': '' if self.film is None else str(
+                (self.film / mode / f'{number:04d}').absolute()),
             'rate': self.rate, 'width': self.width,
             'settle': SETTLE_S if watched else 0.5, 'wait_for_camera': watched,
             'command_topic': 'cmd_vel_out' if guarded else 'cmd_vel_in'}), on_line=lines.take)

@@ -31,6 +31,7 @@ from vjepa_ros.ros.local_planner.parameters import (
 )
 
 if TYPE_CHECKING:      # brings PyTorch
+    from vjepa_ros.planning.imagined_view import ImaginedView
     from vjepa_ros.runtime.imagination import Imagination
 
 NS = 1_000_000_000
@@ -136,9 +137,11 @@ class LocalDecider:
                  imagination: Imagination | None = None) -> None:
         self.config = config
         self.planner = LocalPlanner(config.twist, config.mounts)
+        self._view: ImaginedView | None = None
         if imagination is not None:
             from vjepa_ros.planning.imagined_risk import ImaginedRisk
-            self.planner.imagined = ImaginedRisk(imagination)
+            from vjepa_ros.planning.imagined_view import ImaginedView
+            self.planner.imagined, self._view = ImaginedRisk(imagination), ImaginedView()
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
@@ -146,6 +149,9 @@ class LocalDecider:
     def reset(self, now_s: float) -> None:
         """Drop everything received (on activation, or when the clock jumped)."""
         self.planner.reset()
+        self._pictures: dict[int, np.ndarray] = {}      # by stamp, whose features have not come
+        if self._view is not None:
+            self._view.forget()
         self.history = SpeedHistory()
         self.sources = {source.name: _Source(source.name, source.mount.yaw)
                         for source in self.config.sources}
@@ -306,6 +312,8 @@ class LocalDecider:
         if not encoder or not own.startswith(encoder):
             source.features.clear()
             imagined.forget()
+            if self._view is not None:
+                self._view.forget()
             source.imagines = (
                 f'its features are of the encoder {encoder}, but the twist predictor belongs to '
                 f'{own[:len(encoder)]}: set imagination to the weights of vjepa_node' if encoder
@@ -315,9 +323,31 @@ class LocalDecider:
         for old in sorted(source.features)[:max(0, len(source.features) - EARLIER + 1)]:
             del source.features[old]
         source.features[stamp_ns] = features
+        self._remember(source, stamp_ns)
         # Those of an earlier picture are only waited with: seen again, it would count as new.
         if source.judged is not None and source.judged[1].stamp_ns == stamp_ns:
             self._imagine(source, max(0.0, age_s))
+
+    def pictured(self, name: str, picture: np.ndarray, stamp_ns: int) -> None:
+        """Take a picture (H, W, 3) uint8 RGB, with which `drawn` draws."""
+        self._pictures[stamp_ns] = picture
+        while len(self._pictures) > MAX_WAITING:
+            del self._pictures[next(iter(self._pictures))]
+        self._remember(self.sources[name], stamp_ns)
+
+    def _remember(self, source: _Source, stamp_ns: int) -> None:
+        """Remember a picture with its features once both have come."""
+        if self._view is not None and stamp_ns in self._pictures and stamp_ns in source.features:
+            self._view.see(source.features[stamp_ns], self._pictures.pop(stamp_ns))
+
+    def drawn(self, plan: LocalPlan) -> np.ndarray | None:
+        """Draw what is imagined of a plan, see `ImaginedView.draw`; None where nothing is."""
+        imagined, durations = self.planner.imagined, self.planner.durations
+        if self._view is None or imagined is None or not imagined.ready or not len(plan.twists):
+            return None
+        found = imagined.foresee(plan.twists[None], durations)
+        return self._view.draw(found.features[0], found.contact[0],
+                               np.cumsum(durations).tolist())
 
     def imagines_with(self, name: str) -> bool:
         """Return whether plans are imagined from a camera: the first that looks ahead."""

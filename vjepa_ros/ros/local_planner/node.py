@@ -9,14 +9,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sensor_msgs.msg import PointCloud2
+from sensor_msgs.msg import Image, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.message_conversion import cloud
+from vjepa_ros.ros.common.message_conversion import cloud, image
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.inputs import LocalInputs
@@ -40,7 +40,8 @@ def _imagination(config: LocalNodeConfig) -> Imagination | None:
 class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePublisher]):
     """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed.
 
-    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/state`` and ``/diagnostics``.
+    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/imagined`` where `picture` is set, ``~/state``
+    and ``/diagnostics``.
 
     Attributes
     ----------
@@ -54,6 +55,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         super().__init__(node_name, **kwargs)
         self.decider: LocalDecider | None = None
         self._candidates: Any = None
+        self._drawing: Any = None      # of what is imagined
         self._checked_s = -math.inf
         self.state_publisher = LocalStatePublisher(self, lambda: self.decider)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
@@ -67,6 +69,8 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         imagination = _imagination(config)
         self.decider = LocalDecider(config, self.now_s(), imagination)
         self._candidates = self.create_output(PointCloud2, '~/candidates')
+        if imagination is not None and config.picture:
+            self._drawing = self.create_output(Image, '~/imagined')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
         imagines = ('imagines nothing' if imagination is None else
@@ -75,7 +79,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
                 'collision_guard behind it')
 
     def _drop(self) -> None:
-        self.decider = self._candidates = None
+        self.decider = self._candidates = self._drawing = None
 
     def _configured_decider(self) -> LocalDecider:
         assert self.decider is not None, 'called between configure and release only'
@@ -85,7 +89,12 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         """Create the subscriptions to cameras and the speed."""
         decider = self._configured_decider()
         decider.no_command()                    # its zero was sent
-        return LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
+        inputs = LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
+        inputs.draws = self._draws
+        return inputs
+
+    def _draws(self) -> bool:
+        return self._drawing is not None and self._drawing.get_subscription_count() > 0
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before, even the command."""
@@ -121,10 +130,14 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         self.send(None if choice.twist is None else Motion(*choice.twist), news=True)
         if choice.twist is not None and decider.config.speed_from == OWN:
             decider.moves(choice.twist, self.now_s())
-        if choice.plan is not None and self._candidates.get_subscription_count():
+        if choice.plan is not None:
             header = Header(stamp=self.get_clock().now().to_msg(),
                             frame_id=decider.config.base_frame)
-            self._candidates.publish(cloud(header, choice.plan.candidates))
+            if self._candidates.get_subscription_count():
+                self._candidates.publish(cloud(header, choice.plan.candidates))
+            picture = decider.drawn(choice.plan) if self._draws() else None
+            if picture is not None:
+                self._drawing.publish(image(header, picture, 'rgb8'))
         if self._inputs is not None:
             self.state_publisher.refused = self._inputs.refused
         self.state_publisher.publish(choice, self.now_s())

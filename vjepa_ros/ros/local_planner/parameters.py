@@ -112,6 +112,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('imagination', str, OFF, 'Weights file with the twist predictor that scores plans '
               'by the features of the camera that looks ahead: that of vjepa_node; empty: the '
               'bundled file; off: none', CONFIGURE),
+        Param('picture', str, '', 'Image topic of that camera, from which ~/imagined is drawn; '
+              'empty: nothing is drawn', CONFIGURE),
         Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '
               'mps', CONFIGURE),
     ),
@@ -168,8 +170,9 @@ class LocalNodeConfig:
         Frame of the candidates.
     rate
         Rate of decisions without new inputs [Hz].
-    imagination, device
-        File with a twist predictor, and its device; see the parameters.
+    imagination, picture, device
+        File with a twist predictor, images to draw what it imagines, and its device; see the
+        parameters.
     """
 
     twist: LocalConfig
@@ -182,6 +185,7 @@ class LocalNodeConfig:
     base_frame: str
     rate: float
     imagination: str
+    picture: str
     device: str
 
     @property
@@ -209,7 +213,8 @@ def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
     return LocalNodeConfig(
         make_twist(values), make_watch(values), values['speed_timeout'], values['on_fault'],
         sources, values['message'] == 'twist_stamped', values['speed_from'],
-        values['base_frame'], values['rate'], values['imagination'], values['device'])
+        values['base_frame'], values['rate'], values['imagination'],
+        values['picture'], values['device'])
 
 
 def check(values: Mapping[str, Any]) -> None:

@@ -51,6 +51,11 @@ SOURCE_ROWS: tuple[Param, ...] = (
 ROBOT_ROWS: tuple[Param, ...] = (
     _row('seed', 1, 'Of the episodes', low=0, high=MOST_SEED),
     _row('episode', 0, 'Number of the episode', low=0, high=MOST_SEED),
+    _row('set', 'stop', 'Episodes about stopping in time, or about getting to the goal',
+         choices=('stop', 'get_past')),
+    _row('goal', False, 'Send a planner the goal, instead of commands that follow the route'),
+    _row('film', '', 'Folder for the pictures as PNG files; beside it FILM_map gets views from '
+         'above, and FILM_imagined what the planner imagines; empty: none are written'),
     _row('camera', 'camera', 'Prefix of the topics of the camera', pattern=NAME, allowed=ONE_NAME),
     _row('frame_id', 'camera', 'Optical frame of the pictures'),
     _row('rate', 10.0, 'Frames per second; 0: the rate of the source; recordings are only thinned',
@@ -59,6 +64,7 @@ ROBOT_ROWS: tuple[Param, ...] = (
     _row('settle', 4.0, 'Standing time before the robot drives', low=0.0, high=3600.0, unit='s'),
     _row('command_topic', 'cmd_vel_out', 'Topic of the commands that the robot follows'),
     _row('guard', 'collision_guard', 'Name of the guard whose state is recorded'),
+    _row('planner', 'local_planner', 'Name of the planner whose time to choose is recorded'),
     _row('assessment_topic', 'vjepa_node/camera/assessment', 'Topic of the assessments to record'),
     _row('wait_for_camera', True, 'Wait for a subscriber of the pictures'),
     _row('publish_clock', False, 'Simulate time, and publish it on /clock'),

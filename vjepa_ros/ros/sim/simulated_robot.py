@@ -2,14 +2,15 @@
 # Copyright 2026 vjepa_ros maintainers
 """A robot in a rendered episode as a ROS node: a camera, a base, and a blind controller.
 
-The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes.episode`. It
+The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes`. It
 publishes
 
 - ``NAME/image_raw`` and ``NAME/camera_info`` (best effort, rgb8), all stamps now,
 - ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``), where nav_msgs is
   installed,
 - ``cmd_vel_in`` (geometry_msgs/Twist): the command of the controller, which follows its route and
-  sees nothing,
+  sees nothing; or, with ``goal``, ``goal_pose`` (geometry_msgs/PoseStamped in ``odom``) once, when
+  it starts to drive,
 
 and follows ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
 itself to drive without one. A command older than half a second counts as zero. It waits for a
@@ -30,14 +31,17 @@ import json
 import math
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TextIO
 
+import cv2
 import numpy as np
 import torch
 from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
-from geometry_msgs.msg import Twist
+from geometry_msgs.msg import PoseStamped, Twist
 from rclpy.clock import (
     Clock,
     ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
@@ -49,9 +53,11 @@ from rosgraph_msgs.msg import Clock as ClockMsg
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
+from vjepa_ros.lab.drive.top_view import TopView
 from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.clock import WorldClock
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.episode import GOAL_M, EpisodeConfig, draw
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
@@ -60,6 +66,7 @@ from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.planner_read import records
 from vjepa_ros.ros.sim.parameters import ROBOT
 
 try:
@@ -93,15 +100,17 @@ class SimulatedRobot(Served, Node):
         value = read_once(self, ROBOT)
         config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
         bank = TextureBank.procedural(BANK_SEED)
-        episode = draw(value['seed'], value['episode'], Materials(bank.groups, bank.walks),
-                       config)
+        materials = Materials(bank.groups, bank.walks)
+        episode = (draw if value['set'] == 'stop' else get_past.draw)(
+            value['seed'], value['episode'], materials, config)
         self._episode, self._robot = episode, config.robot
         self._world = EpisodeWorld([episode], config, bank, value['width'])
         self._frame_id, self._wait = value['frame_id'], value['wait_for_camera']
         self.outcome: dict[str, Any] | None = None
         self._command, self._commanded_s = (0.0, 0.0), -math.inf
         self._wanted = (0.0, 0.0)
-        self._progress = 0.0
+        self._progress = self._driven = 0.0
+        self._reached = False
         self._last_s = math.nan
         self._seen = (math.nan, 255)
         self._state = ('free', '')
@@ -115,7 +124,14 @@ class SimulatedRobot(Served, Node):
             self.get_logger().warning("there is no topic 'odom': nav_msgs is not installed")
         else:
             self._odometry = self.create_publisher(Odometry, 'odom', eager)
-        self._controller = self.create_publisher(Twist, 'cmd_vel_in', eager)
+        self._sends_goal = value['goal']
+        self._controller: Any = (self.create_publisher(PoseStamped, 'goal_pose', eager)
+                                 if self._sends_goal
+                                 else self.create_publisher(Twist, 'cmd_vel_in', eager))
+        self._goal_sent = False
+        self._film = _Film(self, value) if value['film'] else None
+        self._plans_ms: list[float] = []
+        self.create_subscription(DiagnosticArray, f'{value["planner"]}/state', self._on_plan, 10)
         self.create_subscription(Twist, value['command_topic'], self._on_command, eager)
         self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
         self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
@@ -151,12 +167,18 @@ class SimulatedRobot(Served, Node):
         values = {pair.key: pair.value for pair in status.values}
         self._state = (values.get('action', status.message), values.get('reason', ''))
 
+    def _on_plan(self, msg: DiagnosticArray) -> None:
+        values = {pair.key: pair.value for pair in next(iter(msg.status)).values}
+        if self._world.time_s >= 0 and 'choice_ms' in values:
+            self._plans_ms.append(float(values['choice_ms']))
+
     # -- outputs -----------------------------------------------------------------------------
 
     def _ready(self) -> bool:
-        """Return whether there are a subscriber of pictures and a publisher of commands."""
-        return (not self._wait or self._image.get_subscription_count() > 0) and (
-            self.count_publishers(self._topic) > 0)
+        """Return whether there are subscribers and a publisher of commands."""
+        return ((not self._wait or self._image.get_subscription_count() > 0)
+                and (not self._sends_goal or self._controller.get_subscription_count() > 0)
+                and self.count_publishers(self._topic) > 0)
 
     def _go_on(self) -> None:
         """Advance the time, and render a picture that is due."""
@@ -176,14 +198,16 @@ class SimulatedRobot(Served, Node):
             self._move(now)
         self._last_s = now
         self._publish()
-        world, end = self._world, self._episode.run.duration
-        if world.collided[0] or world.time_s >= end:
+        world, goes = self._world, math.isfinite(self._episode.shortest)
+        if world.collided[0] or world.time_s >= self._episode.ends_s or (goes and self._reached):
             self.outcome = {
                 'kind': 'outcome', 'number': self._episode.number,
                 'scenario': self._episode.scenario, 'place': self._episode.place,
                 'cruise': self._episode.route.cruise, 'collided': bool(world.collided[0]),
                 'struck': bool(world.struck[0]), 'touched': world.touched[0],
-                'progress': self._progress,
+                'progress': self._progress, 'reached': self._reached, 'driven': self._driven,
+                'shortest': self._episode.shortest,
+                'plan_ms': float(np.mean(self._plans_ms or math.nan)),
                 'real_time_factor': self._time.factor}
             self._tell(self.outcome)
 
@@ -193,7 +217,11 @@ class SimulatedRobot(Served, Node):
         speed, turn = self._command if fresh else (0.0, 0.0)
         length = min(MAX_STEP_S, max(1e-3, now - self._last_s))
         world, route = self._world, self._episode.route
+        before = world.robots.place[0]
         world.step(np.array([speed]), np.array([turn]), length_s=length)
+        self._driven += float(np.linalg.norm(world.robots.place[0] - before))
+        self._reached |= not world.collided[0] and bool(
+            np.linalg.norm(world.robots.place[0] - route.points[-1]) <= GOAL_M)
         self._progress = max(self._progress, min(1.0, route.gone(world.robots.place[0]) / (
             route.length - ARRIVED_M)))
 
@@ -210,6 +238,8 @@ class SimulatedRobot(Served, Node):
         info.p = [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0]
         self._info.publish(info)
         self._image.publish(image(header, picture, 'rgb8'))
+        if self._film is not None:
+            self._film.write(world, picture)
         if Odometry is not None and self._odometry is not None:
             self._odometry.publish(self._odom(Odometry, stamp))
         wanted = (0.0, 0.0)
@@ -217,14 +247,28 @@ class SimulatedRobot(Served, Node):
             speed, turn = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
             most = world.config.drive
             wanted = min(speed, most.speed), min(max(turn, -most.turn), most.turn)
-        command = Twist()
-        command.linear.x, command.angular.z = float(wanted[0]), float(wanted[1])
-        self._controller.publish(command)
+        if self._sends_goal:
+            self._send_goal(stamp)
+        else:
+            command = Twist()
+            command.linear.x, command.angular.z = float(wanted[0]), float(wanted[1])
+            self._controller.publish(command)
         moment = {'kind': 'moment', 'time': world.time_s, 'speed': float(robots.speed[0]),
                   'wanted': float(wanted[0]), 'distance': world.clearance(0),
                   'time_to_contact': self._seen[0], 'level': self._seen[1],
-                  'state': self._state[0], 'reason': self._state[1]}
+                  'state': self._state[0], 'reason': self._state[1],
+                  'place': robots.place[0].tolist(), 'yaw': float(robots.yaw[0])}
         self._tell(moment)
+
+    def _send_goal(self, stamp: TimeMsg) -> None:
+        """Send the planner the end of the route, once the drive has begun."""
+        if self._world.time_s >= 0 and not self._goal_sent:
+            self._goal_sent = True
+            goal = PoseStamped(header=Header(stamp=stamp, frame_id='odom'))
+            x, z = self._episode.route.points[-1].tolist()
+            goal.pose.position.x, goal.pose.position.y = z, -x
+            goal.pose.orientation.w = 1.0
+            self._controller.publish(goal)
 
     def _tell(self, record: dict[str, Any]) -> None:
         self._out.write(json.dumps(record) + '\n')
@@ -243,6 +287,37 @@ class SimulatedRobot(Served, Node):
         message.twist.twist.linear.x = float(robots.speed[0])
         message.twist.twist.angular.z = float(robots.turn[0])
         return message
+
+
+class _Film:
+    """Writes the pictures of a drive as files, and views from above beside them."""
+
+    def __init__(self, node: Node, value: Mapping[str, Any]) -> None:
+        self._folder = value['film']
+        self._above: TopView | None = None
+        self._candidates: np.ndarray | None = None
+        self._imagined: np.ndarray | None = None
+        node.create_subscription(PointCloud2, f'{value["planner"]}/candidates', self._on_plan, 1)
+        node.create_subscription(Image, f'{value["planner"]}/imagined', self._on_imagined, 1)
+
+    def _on_plan(self, msg: PointCloud2) -> None:
+        self._candidates = records(msg)
+
+    def _on_imagined(self, msg: Image) -> None:
+        self._imagined = np.frombuffer(msg.data, np.uint8).reshape(msg.height, msg.width, 3)
+
+    def write(self, world: EpisodeWorld, picture: np.ndarray) -> None:
+        """Write the files of a moment."""
+        if self._above is None:
+            self._above = TopView(world)
+        shown = {'': picture, '_map': self._above.draw(self._candidates)}
+        if self._imagined is not None:
+            shown['_imagined'] = self._imagined
+        for end, rgb in shown.items():
+            folder = Path(self._folder + end)
+            folder.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(folder / f'{world.frame:04d}.png'),
+                        cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
 
 
 def main(args: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -17,7 +18,7 @@ from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import rotation
-from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SUBSTEP_S = 0.02       # contacts are tested this often
@@ -177,6 +178,31 @@ class EpisodeWorld:
             else:
                 low = middle
         return low
+
+    def corners(self, number: int) -> np.ndarray:
+        """Return the corners (4, 2) of a robot on the ground, x and z [m]."""
+        robots = self.robots
+        return footprint(robots.place[number], robots.yaw[number], self.config.robot)
+
+    def outlines(self, number: int) -> list[np.ndarray]:
+        """Return the outlines (P, 2) of what a robot can touch now, x and z [m]."""
+        position, yaw = (one[0] for one in self._where(np.array([number])))
+        half, (low, top) = self._half[number], self._band[number]
+        high = -position[:, 1]                               # of the centre
+        away = np.maximum(np.maximum(low - high, high - top), 0.0)
+        found = []
+        for n in np.flatnonzero(self._alive[number] & (away <= half[:, 1])):
+            flat = self._kinds[n] in (BOX, CARD)
+            angle = np.arange(4 if flat else 20) * (np.pi / 2 if flat else np.pi / 10)
+            # The corners of a square, or a circle.
+            unit = np.stack((np.cos(angle), np.sin(angle)), -1)
+            unit = np.sign(unit @ np.array(((1, 1), (-1, 1)))) if flat else unit
+            deep = {CARD: 0.02, CYLINDER: half[n, 0]}.get(self._kinds[n], half[n, 2])
+            x, z = (unit * (half[n, 0], deep)).T
+            sine, cosine = math.sin(yaw[n]), math.cos(yaw[n])
+            found.append(position[n, [0, 2]] + np.stack((x * cosine + z * sine,
+                                                         z * cosine - x * sine), -1))
+        return found
 
     def _waiting(self) -> np.ndarray:
         """(N, M) bool, movers that wait for a robot before them."""
