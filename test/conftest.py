@@ -8,8 +8,12 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
 SHARED = Path(os.environ.get('VJEPA_ROS_SHARED',
                              Path(__file__).resolve().parents[2] / 'shared' / 'data'))
@@ -40,6 +44,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='module')
+def bank() -> TextureBank:
+    """A few small textures."""
+    from vjepa_ros.lab.world.textures.bank import TextureBank
+
+    return TextureBank.procedural(1, count=30, size=64)
+
+
+@pytest.fixture(scope='module')
+def materials(bank: TextureBank) -> Materials:
+    """What things may be made of."""
+    from vjepa_ros.lab.world.textures.bank import Materials
+
+    return Materials(bank.groups, bank.walks)
 
 
 @pytest.fixture

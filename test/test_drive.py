@@ -25,16 +25,6 @@ SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=
 LONG = EpisodeConfig(settle_s=0.2)
 
 
-@pytest.fixture(scope='module')
-def bank() -> TextureBank:
-    return TextureBank.procedural(1, count=30, size=64)
-
-
-@pytest.fixture(scope='module')
-def materials(bank) -> Materials:
-    return Materials(bank.groups, bank.walks)
-
-
 def first(scenario, seed, materials, config):
     """The first episode of a kind."""
     return next(e for e in (draw(seed, n, materials, config) for n in range(99))

@@ -20,23 +20,13 @@ from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
+from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.planning.ways import LONGER, Grid
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.imagination import Imagination
 
 QUICK = EpisodeConfig(rate=8.0, settle_s=0.2)
 KINDS = get_past.SCENARIOS
-
-
-@pytest.fixture(scope='module')
-def bank() -> TextureBank:
-    return TextureBank.procedural(1, count=30, size=64)
-
-
-@pytest.fixture(scope='module')
-def materials(bank) -> Materials:
-    return Materials(bank.groups, bank.walks)
 
 
 def test_ways_lead_around_walls_and_are_hardly_too_long():

@@ -17,7 +17,6 @@ from vjepa_ros.lab.drive.top_view import GOAL, SIZE, WAY, TopView
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.model.twist_predictor import GRID, coarse
 from vjepa_ros.planning.imagined_view import BAND_PX, SIDE_PX, ImaginedView
 from vjepa_ros.planning.local_config import CANDIDATE
@@ -26,10 +25,8 @@ CONFIG = EpisodeConfig(rate=8.0, settle_s=0.2)
 
 
 @pytest.fixture(scope='module')
-def worlds() -> list[EpisodeWorld]:
+def worlds(bank, materials) -> list[EpisodeWorld]:
     """One of each scenario."""
-    bank = TextureBank.procedural(1, count=30, size=64)
-    materials = Materials(bank.groups, bank.walks)
     return [EpisodeWorld([get_past.draw(3, number, materials, CONFIG)], CONFIG, bank)
             for number in range(len(get_past.SCENARIOS))]
 
