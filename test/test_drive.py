@@ -7,12 +7,16 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from rich.progress import Progress
 
-from vjepa_ros.cli import drive
+from vjepa_ros.cli import drive, evaluate
 from vjepa_ros.cli import main as cli
+from vjepa_ros.lab.drive import jobs
 from vjepa_ros.lab.drive.figures import figures
 from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
@@ -129,6 +133,20 @@ def test_bad_options_are_named(words, text, capsys):
     with pytest.raises(SystemExit):
         drive.main(words)
     assert text in capsys.readouterr().err
+
+
+def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
+    mps = SimpleNamespace(device=torch.device('mps'))
+    monkeypatch.setattr(TextureBank, 'procedural', lambda seed: bank)
+    for module in (jobs, evaluate):
+        monkeypatch.setattr(module, 'choose_device', lambda wanted: mps)
+    driver = jobs.Driver(jobs.Recipe(1, EngineConfig(device='mps')))
+    assert driver.bank.atlas.texels.device.type == 'cpu'
+    given: list[tuple] = []
+    workers = SimpleNamespace(run=lambda work, done: given.extend(work) or [])
+    args = SimpleNamespace(world=2, rough=2, device='mps', baseline_size='none')
+    evaluate.play_all([], args, workers, Progress(), 0)
+    assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 
 
 def test_settings_of_the_guard_become_parameters_of_its_node():

@@ -14,6 +14,7 @@ import torch
 from scenes import Approach, texture
 
 from vjepa_ros.clip.ring import Push
+from vjepa_ros.perception import camera_track
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -276,6 +277,16 @@ def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
     assert result.view.source_size == (96, 72)
     assert result.image.shape == (72, 96, 3)
     assert Quality.WARMING_UP in result.assessment.flags
+
+
+def test_memory_of_large_images_is_given_back_once_smaller_ones_come(engine, monkeypatch):
+    given_back = []
+    monkeypatch.setattr(camera_track, 'release_memory', given_back.append)
+    track = Perception(engine, CONFIG, ['cam']).tracks['cam']
+    for number, side in enumerate((64, 2400, 2400, 80, 64, 2600, 2400, 2401)):
+        track.push(np.zeros((side, side, 3), np.uint8), 10 ** 9 * (10 + number))
+        assert len(given_back) == sum((number >= 3, number >= 6))
+    assert given_back == [torch.device('cpu')] * 2
 
 
 def test_frames_of_a_track_that_is_released_are_gone_but_not_its_counts(engine, picture):

@@ -52,6 +52,7 @@ from vjepa_ros.lab.report.measurement import hardware, versions
 from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.lab.training import imagination_figures
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
+from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.checkpoint.twist_files import load_twists
@@ -242,7 +243,7 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPoo
     """Play the recordings, and assess the rendered clips with every method."""
     clips = progress.add_task('rendered clips', total=args.world + args.rough,
                               visible=bool(args.world + args.rough))
-    device = str(choose_device(args.device).device)
+    device = str(drawing_device(choose_device(args.device).device))
     slow = 0 if args.baseline_size == 'none' else args.baseline_clips
 
     def done(made: Played | WorldPart) -> None:
@@ -269,7 +270,7 @@ def judge_futures(args: argparse.Namespace, engine: Engine | None, workers: Work
     except WeightsError as error:
         return {'reason': str(error)}
     bar = progress.add_task('futures', total=2 * args.futures)
-    device = str(choose_device(args.device).device)
+    device = str(drawing_device(choose_device(args.device).device))
     work = [task for name in WORLD_KEYS.values() for task in imagination_figures.tasks(
         name, args.futures, device, args.weights)]
     parts = workers.run(work, lambda part: progress.advance(bar, len(part.contact_s)))

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import cv2
 import numpy as np
+import torch
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
@@ -45,6 +46,7 @@ from vjepa_ros.perception.types import Quality, Result, Threat
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.memory import release_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.outputs import Output
 
@@ -55,6 +57,7 @@ log = logging.getLogger(__name__)
 # frames that are equal to the last bit, and their least time [s].
 FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 4, 4, 0.5
 NS = 1e9
+LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones follow
 
 
 class FrozenWatch:
@@ -327,8 +330,10 @@ class Track:
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
             self._expire()
-            self.image = rgb
+            before, self.image = 0 if self.image is None else self.image.nbytes, rgb
             self.frozen.show(rgb, stamp_ns)
+            if before > max(LARGE_BYTES, rgb.nbytes):
+                release_memory(torch.device('cpu'))     # what copies of large images took
         return push
 
     def _change_size(self, rgb: np.ndarray) -> Geometry:

@@ -20,6 +20,7 @@ from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.runtime.device import choose_device
@@ -70,7 +71,7 @@ class Driver:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        device = choose_device(recipe.engine.device).device
+        device = drawing_device(choose_device(recipe.engine.device).device)
         self.bank = TextureBank.procedural(BANK_SEED).to(device)
         self.materials = Materials(self.bank.groups, self.bank.walks)
 

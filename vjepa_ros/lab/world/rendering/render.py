@@ -48,6 +48,14 @@ _BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are,
 _MOST_PIXELS, _MOST_PLAIN = 1 << 25, 1 << 22
 
 
+def drawing_device(device: torch.device) -> torch.device:
+    """Return where pictures are drawn for a model on a device: with MPS on the CPU.
+
+    MPS has no float64 and lacks some operators of the renderer.
+    """
+    return torch.device('cpu') if device.type == 'mps' else device
+
+
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
            frames: slice | None = None, samples: int = 2, compile: bool = False) -> Tensor:
     """Render pictures of scenes.
