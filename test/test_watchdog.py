@@ -117,6 +117,17 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             assert len(rig.out) == count and stops() == times
 
 
+def test_a_guard_is_known_to_be_active_before_its_first_command():
+    with ros_session() as ros, ros.spawn(GUARD, {**BEATING, 'heartbeat': 60.0}) as process:
+        rig = Rig(ros, process)
+        states: list[str] = []
+        ros.node.create_subscription(Header, '/collision_guard/heartbeat', lambda beat: (
+            states.append(f'{beat.frame_id}, {len(rig.out)} commands')), RELIABLE)
+        with Every(0.05, rig.command), Every(0.05, rig.look):
+            rig.wait_for_speed(1.0)
+        assert states == ['active, 0 commands']          # the next regular one is in 15 s
+
+
 def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():
     with ros_session() as ros:
         gone: list[str] = []

@@ -175,6 +175,8 @@ class Attack:
         for label in labels:
             self._lives[node] += label == 'configure'
             done = self.peer.transition(node, label)
+            if label == 'configure':
+                self._forget(node)               # its counters begin anew
             self.require('alive', done is True, f'{label} of {node}: {done}')
             if (node, label) == (GUARD, 'deactivate'):
                 self.lose('guard')
@@ -245,12 +247,16 @@ class Attack:
         """Start a node again that was killed, or has ended, which it must not."""
         if now_s >= self._due_s.get(name, now_s + 1):
             del self._due_s[name]
-            self.peer.told = {part: told for part, told in self.peer.told.items()
-                              if not part.startswith(f'{name}:')}
+            self._forget(name)
             self._start(name)
         elif name not in self._due_s and (code := self._running[name].returncode) is not None:
             self.require('alive', False, f'{name} ended with exit code {code}')
             self._due_s[name] = now_s
+
+    def _forget(self, name: str) -> None:
+        """Drop the diagnostics of a node."""
+        self.peer.told = {part: told for part, told in list(self.peer.told.items())
+                          if not part.startswith(f'{name}:')}
 
     def moves(self, limit_s: float) -> bool:
         """Wait until the robot moves from now on; whether it does."""

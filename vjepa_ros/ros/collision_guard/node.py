@@ -38,6 +38,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         super().__init__(node_name, **kwargs)
         self.guard: VelocityGuard | None = None
         self._frames: Frames | None = None
+        self._heartbeat: Heartbeat | None = None
         self.state_publisher = GuardStatePublisher(self, lambda: self.guard)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.create_service(SetBool, '~/override', self._on_override)
@@ -51,8 +52,9 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         if config.bond:
             bond_message()
         if config.heartbeat:
-            self.configured.callback(Heartbeat(self, config.heartbeat, lambda: self.state,
-                                               lambda: self._out, self._steady).close)
+            self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
+                                        lambda: self._out, self._steady)
+            self.configured.callback(self._heartbeat.close)
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
             self.configured.callback(self._frames.close)
@@ -65,7 +67,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         return f'guards by {listened or "range sensors alone"}'
 
     def _drop(self) -> None:
-        self.guard = self._frames = None
+        self.guard = self._frames = self._heartbeat = None
 
     def _configured_guard(self) -> VelocityGuard:
         assert self.guard is not None, 'called between configure and release only'
@@ -87,6 +89,8 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         answer = super().on_activate(state)
         if answer == SUCCESS and self.config is not None and self.config.bond:
             self._active.callback(Bond(self, self._steady).close)
+        if answer == SUCCESS and self._heartbeat is not None:
+            self._heartbeat.activate()
         return answer
 
     def forget(self, now_s: float) -> None:

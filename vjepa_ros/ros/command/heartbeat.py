@@ -7,6 +7,7 @@ All of it is sent by the thread that also decides, so that a node that hangs fal
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,7 +20,8 @@ from rclpy.node import Node
 from std_msgs.msg import Header
 
 BEATS = 4                # in the longest silence
-HEARD_S = 0.2            # longest wait for the readers of a last beat
+HEARD_S = 0.2            # longest wait for the readers of a first or last beat
+FOUND_S, LOOK_S = 0.5, 0.01              # longest wait for a reader that DDS has yet to find
 # As nav2_lifecycle_manager expects it of its nodes (nav2_util, LifecycleNode::createBond).
 BOND_PERIOD_S, BOND_TIMEOUT_S = 0.1, 4.0
 
@@ -53,6 +55,17 @@ class Heartbeat:
         if publisher is not None:
             publisher.assert_liveliness()
         self._say(self._state())
+
+    def activate(self) -> None:
+        """Say 'active', and wait until those who listen know, before the first command passes.
+
+        A node that hangs right after it would not be missed otherwise.
+        """
+        end_s = time.monotonic() + FOUND_S
+        while not self._publisher.get_subscription_count() and time.monotonic() < end_s:
+            time.sleep(LOOK_S)
+        self._say('active')
+        self._publisher.wait_for_all_acked(Duration(seconds=HEARD_S))
 
     def close(self) -> None:
         """Say that silence is meant from now on."""

@@ -31,6 +31,7 @@ SPEED = 0.3              # that the controller wants [m/s]
 VARIANTS = 6             # of a picture, by the noise of its sensor
 ANSWER_S, ASK_AGAIN = 30.0, 800          # longest wait for an answer; ticks until asked again
 DEPTH = 100
+AT_ONCE = 10             # requests that a service of ROS keeps; the others are lost
 
 
 class HostilePeer:
@@ -157,6 +158,7 @@ class HostilePeer:
             self._held.append(self._last)
         due: list[tuple[Image, int]] = []
         if how == 'reorder':            # one a period, as a reader keeps the newest alone
+            del self._held[:-2]         # older ones are too late to be put in order
             if len(self._held) > 1:
                 due = [self._held.pop(0 if self._images % 2 else -1)]
         elif how != 'late':
@@ -192,10 +194,11 @@ class HostilePeer:
         return answer and answer.success
 
     def set_parameters(self, node: str, values: Sequence[tuple[str, Any]]) -> list[bool | None]:
-        """Set parameters, each by a request of its own, all at once; None: no answer."""
-        answers = self.ask(SetParameters, f'{node}/set_parameters', *(SetParameters.Request(
-            parameters=[Parameter(name, value=value).to_parameter_msg()])
-            for name, value in values))
+        """Set parameters, each by a request of its own, ten at once; None: no answer."""
+        requests = [SetParameters.Request(parameters=[Parameter(
+            name, value=value).to_parameter_msg()]) for name, value in values]
+        answers = [answer for begin in range(0, len(requests), AT_ONCE) for answer in self.ask(
+            SetParameters, f'{node}/set_parameters', *requests[begin:begin + AT_ONCE])]
         return [answer and answer.results[0].successful for answer in answers]
 
 
