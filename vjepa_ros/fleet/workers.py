@@ -7,7 +7,6 @@ The pools of the standard library give up everything when one of their processes
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +15,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
+
+from vjepa_ros.lab.worker_pool import usable_cores
 
 Task = TypeVar('Task')
 ATTEMPTS = 2       # of a task, where its process dies
@@ -77,7 +78,7 @@ class Workers(Generic[Task]):
 
     def _start(self) -> None:
         here, there = _CONTEXT.Pipe()
-        threads = max(1, (os.cpu_count() or 1) // self._count)
+        threads = max(1, usable_cores() // self._count)
         process = _CONTEXT.Process(target=_serve, args=(there, self._make, threads), daemon=True)
         process.start()
         there.close()

@@ -40,7 +40,7 @@ class WorkerPool:
         self._make, self._here = make, here
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
-            threads = max(1, (os.cpu_count() or 1) // count)
+            threads = max(1, usable_cores() // count)
             # Not forked, because neither CUDA nor the threads of PyTorch survive that.
             self._pool = ProcessPoolExecutor(count, get_context('spawn'), _prepare,
                                              (make, threads))
@@ -88,8 +88,14 @@ class WorkerPool:
 
 def usual_jobs(tasks: int, most: int | None = None) -> int:
     """Return the number of processes for some tasks: one per core, at most `most`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    return max(1, min(cores or 1, tasks, most or tasks))
+    return max(1, min(usable_cores(), tasks, most or tasks))
+
+
+def usable_cores() -> int:
+    """Return the number of cores on which this process may run."""
+    if hasattr(os, 'sched_getaffinity'):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _prepare(make: Callable[[], Any], threads: int) -> None:
