@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -71,21 +73,43 @@ class Every(threading.Thread):
 
 
 class Late(Every):
-    """How late this machine wakes a thread that sleeps, at worst, until the block ends.
+    """How late this machine lets threads run, at worst, until the block ends.
 
     The guard stops in its own time: of the `WITHIN_S` it takes up to 20 ms by itself, the period
-    at which it looks at timeouts. On a machine that others keep busy it is woken late, as this
-    thread is. So that much more is granted, and on a machine at rest next to nothing.
+    at which it looks at timeouts. A machine that others keep busy wakes threads late, and lets
+    those that are ready wait, which Linux counts. So that much more is granted, and on a machine
+    at rest next to nothing.
+
+    Parameters
+    ----------
+    pids
+        Processes that count beside this one.
     """
 
-    def __init__(self, period_s: float = 0.01) -> None:
+    def __init__(self, *pids: int, period_s: float = 0.01) -> None:
         super().__init__(period_s, self._note)
+        self._pids = (os.getpid(), *pids)
         self.worst_s, self._before_s = 0.0, time.monotonic()
+        self._waited = self._waits()
 
     def _note(self) -> None:
         now_s = time.monotonic()
         self.worst_s = max(self.worst_s, now_s - self._before_s - self._period_s)
         self._before_s = now_s
+
+    def _waits(self) -> dict[Path, int]:
+        """How long each thread has been ready without a core [ns], where Linux counts it."""
+        waits = {}
+        for pid in self._pids:
+            for file in Path(f'/proc/{pid}/task').glob('*/schedstat'):
+                with suppress(OSError):             # a thread that has just ended
+                    waits[file] = int(file.read_text().split()[1])
+        return waits
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        self.worst_s = max(self.worst_s, *((waited - self._waited.get(file, 0)) / 1e9
+                                           for file, waited in self._waits().items()))
 
 
 class CommandRig(Node):

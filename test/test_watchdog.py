@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,7 @@ from std_msgs.msg import Header
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command import heartbeat
 from vjepa_ros.ros.command.topic_checks import topic_problems
+from vjepa_ros.ros.common.environment import LARGE_IMAGES, NETWORK_ONLY, leave_shared_memory
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -38,11 +40,20 @@ WITHIN_S = 0.1           # beyond the timeout
 WATCHED = 'the guard is active'
 
 
+def shares_memory(process: NodeProcess) -> bool:
+    """Whether Fast DDS of a process has mapped memory that others may have locked."""
+    maps = Path(f'/proc/{process.pid}/maps').read_text().splitlines()
+    return any('/dev/shm/fast' in line for line in maps)
+
+
 @contextmanager
-def watched() -> Iterator[tuple[Session, Callable[..., int]]]:
+def watched() -> Iterator[tuple[Session, NodeProcess, Callable[..., int]]]:
     """A watchdog, and how often it has stopped the base, once it says something if wanted."""
-    with ros_session() as ros, ros.spawn(WATCHDOG, {'timeout': TIMEOUT_S}, {
-            'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}) as dog:
+    # As launch files start them.
+    with ros_session(env={'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}) as ros, ros.spawn(
+            WATCHDOG, {'timeout': TIMEOUT_S}, {
+                'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}) as dog:
+        assert not shares_memory(dog)
         told: list[DiagnosticArray] = []
         ros.node.create_subscription(DiagnosticArray, '/diagnostics', lambda msg: told.append(
             msg) if msg.status[0].name.startswith('command_watchdog') else None, 10)
@@ -54,7 +65,7 @@ def watched() -> Iterator[tuple[Session, Callable[..., int]]]:
                 said or told[-1].status[0].message))
             return int(values_of(told[-1].status[0])['stops'])
 
-        yield ros, stops
+        yield ros, dog, stops
 
 
 @contextmanager
@@ -72,9 +83,9 @@ def driving(ros: Session) -> Iterator[tuple[Rig, NodeProcess]]:
         ros.node.destroy_subscription(heard)
 
 
-def stops_in_time(rig: Rig, harm: Callable[[], None]) -> None:
+def stops_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
     """The base has a zero in time after a signal, although the guard sends none."""
-    with Late() as late:
+    with Late(dog.pid) as late:
         began = time.time_ns()
         harm()
         rig.wait(lambda: rig.out[-1][0] > began and rig.twist.linear.x == 0)
@@ -88,10 +99,10 @@ def stops_in_time(rig: Rig, harm: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on(times):
-    with watched() as (ros, stops), driving(ros) as (rig, process):
+    with watched() as (ros, dog, stops), driving(ros) as (rig, process):
         for number in range(times):
-            assert stops(WATCHED) == number
-            stops_in_time(rig, lambda: process.send(signal.SIGSTOP))
+            assert stops(WATCHED) == number and not shares_memory(process)
+            stops_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
             process.send(signal.SIGCONT)
             rig.wait_for_speed(1.0)
             rig.ros.spin_for(0.2)
@@ -101,11 +112,11 @@ def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on(times):
 
 @pytest.mark.parametrize('times', [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(times):
-    with watched() as (ros, stops):
+    with watched() as (ros, dog, stops):
         for number in range(times):
             with driving(ros) as (rig, process):
                 assert stops(WATCHED) == number
-                stops_in_time(rig, lambda process=process: process.send(signal.SIGKILL))
+                stops_in_time(rig, dog, lambda process=process: process.send(signal.SIGKILL))
         with driving(ros) as (rig, process):
             assert stops(WATCHED) == times
             assert [said for state in rig.states
@@ -115,6 +126,15 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             count = len(rig.out)
             ros.spin_for(3 * TIMEOUT_S)
             assert len(rig.out) == count and stops() == times
+
+
+@pytest.mark.parametrize(('chosen', 'used'), [
+    (None, NETWORK_ONLY), ('', NETWORK_ONLY), (LARGE_IMAGES, NETWORK_ONLY), ('SHM', 'SHM'),
+    ('LARGE_DATA', 'LARGE_DATA'), ('UDPv6', 'UDPv6')])
+def test_transports_that_were_chosen_on_purpose_stay(chosen, used):
+    environ = {} if chosen is None else {'FASTDDS_BUILTIN_TRANSPORTS': chosen}
+    leave_shared_memory(environ)
+    assert environ == {'FASTDDS_BUILTIN_TRANSPORTS': used}
 
 
 def test_a_guard_is_known_to_be_active_before_its_first_command():

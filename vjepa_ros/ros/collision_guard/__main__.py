@@ -9,7 +9,8 @@ from vjepa_ros.ros.common.process import run
 
 def main(args: list[str] | None = None) -> None:
     """Run `collision_guard` until SIGINT or SIGTERM; exits 0."""
-    run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args)
+    run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args,
+        commands=True)
 
 
 if __name__ == '__main__':

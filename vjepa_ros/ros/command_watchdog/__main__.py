@@ -9,7 +9,8 @@ from vjepa_ros.ros.common.process import run
 
 def main(args: list[str] | None = None) -> None:
     """Run `command_watchdog` until SIGINT or SIGTERM; exits 0."""
-    run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args)
+    run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args,
+        commands=True)
 
 
 if __name__ == '__main__':

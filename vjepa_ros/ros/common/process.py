@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pkgutil import resolve_name
 from typing import Any
 
+from vjepa_ros.ros.common.environment import leave_shared_memory
+
 WAKE_S = 0.2             # a signal is seen at most this late
 
 
@@ -75,7 +77,8 @@ def settle() -> None:
     gc.freeze()
 
 
-def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int:
+def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
+        commands: bool = False) -> int:
     """Run a node, which a failing callback does not end, until it is done or a signal comes.
 
     Parameters
@@ -87,6 +90,8 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int
         signal handlers, and can take seconds, in which Ctrl-C must work too.
     args
         Of the command line; None: those of the process.
+    commands
+        Whether it is the last to command a base: then no other process may hold it up.
 
     Returns
     -------
@@ -100,6 +105,8 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None) -> int
     # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
     # camera drivers and planners run on the same cores.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
+    if commands:
+        leave_shared_memory(os.environ)
     with starting(name):
         # What is imported stays: to look through it for what has ended only takes time.
         gc.disable()
