@@ -76,7 +76,7 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
     """
     check_size(width, height, max_pixels)
     if encoding not in SUPPORTED:
-        raise ImageError('unknown encoding', f"image encoding '{encoding}' is not supported: "
+        raise ImageError('unknown encoding', f"image encoding '{encoding:.99}' is not supported: "
                          f'{", ".join(SUPPORTED)}')
     if encoding in PLAIN:
         channels, code = PLAIN[encoding]
