@@ -128,7 +128,7 @@ def plan(ros: str, have: dict[str, str], machine: str, locked: bool = False) -> 
     """
     if locked:
         return [Step('libraries and tools by their hashes',
-                     ('--require-hashes', '-r', 'requirements/locked.txt')),
+                     ('--require-hashes', '--no-deps', '-r', 'requirements/locked.txt')),
                 Step('PyTorch, the largest part', ('-r', 'requirements/torch.txt')),
                 Step('this package', ('--no-deps', '--no-build-isolation', '-e', '.'))]
     steps = []

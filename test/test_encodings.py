@@ -152,7 +152,8 @@ def test_what_is_neither_jpeg_nor_png_is_refused_whatever_opencv_makes_of_it(kin
 def test_a_header_that_is_cut_off_has_no_size():
     for keep in range(0, 700, 7):
         assert size_of(JPEG[:keep]) in ((None, SIZE) if keep >= 100 else (None,))
-        assert size_of(GOOD['png'][:keep]) == (None if keep < 33 else SIZE)
+        # Without a whole chunk after it a decoder has nothing to allocate.
+        assert size_of(GOOD['png'][:keep]) == (SIZE if 33 <= keep < 41 else None)
 
 
 def size_at(data: bytes) -> int:
@@ -187,6 +188,15 @@ def test_two_sizes_in_one_header_are_refused(data):
         double = data[:at] + first + data[at:at + len(segment)] + second + data[at + len(segment):]
         with pytest.raises(ImageError):
             decode_compressed(double)
+
+
+def test_a_png_whose_chunk_claims_what_is_not_there_is_refused_before_it_costs_memory(monkeypatch):
+    good, chunk = GOOD['png'], (0xfffffff0).to_bytes(4, 'big') + b'tEXt'
+    assert decode_compressed(good + bytes(range(256))).shape[:2] == SIZE[::-1]     # after its end
+    monkeypatch.setattr(encodings.cv2, 'imdecode', None)       # it would allocate 4 GB
+    for data in (good[:33] + chunk + good[33:], good[:33] + chunk, good[:33] + bytes(12 << 17)):
+        with pytest.raises(ImageError, match='header'):
+            decode_compressed(data)
 
 
 def test_a_jpeg_of_endless_scans_is_refused():

@@ -270,6 +270,7 @@ def test_it_follows_the_local_part_of_a_path(rig):
 
 @pytest.mark.parametrize(('what', 'points', 'frame', 'words'), [
     ('goal', [(0.0, -3.0)], 'odom', 'behind'), ('goal', [(math.nan, 1.0)], 'odom', 'not a number'),
+    ('goal', [(1e308, 1.0)], 'odom', 'no place on Earth'),
     ('goal', [(0.0, 3.0)], 'moon', "'moon'"), ('goal', [(0.0, 3.0)], '', 'frame_id'),
     ('path', [(0.0, 3.0)], 'odom', '1 points'), ('path', [], 'odom', '0 points'),
     ('path', [(0.0, 1.0), (math.inf, 2.0)], 'odom', 'not a number')], ids=str)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 BEHIND = math.pi / 2     # a first target farther round than this is behind the robot [rad]
+FARTHEST = 1e8           # place in coordinates of anything on Earth [m]
 
 
 class Pose(NamedTuple):
@@ -27,6 +28,11 @@ class Pose(NamedTuple):
     def told(self, points: np.ndarray) -> np.ndarray:
         """Return points that are given from here in the frame of the pose."""
         return self.place + points * cmath.exp(1j * self.yaw)
+
+
+def on_earth(place: complex) -> bool:
+    """Whether both coordinates are numbers of a possible size [m]."""
+    return abs(place.real) < FARTHEST and abs(place.imag) < FARTHEST
 
 
 class Course:
@@ -96,8 +102,8 @@ def course_problem(points: Sequence[complex], what: str, pose: Pose, reach: floa
     """
     if what == 'path' and len(points) < 2:
         return f'it has {len(points)} points, a path needs 2 or more; send a goal instead'
-    if not all(map(cmath.isfinite, points)):
-        return 'it contains what is not a number'
+    if not all(map(on_earth, points)):
+        return 'it contains what is not a number, or no place on Earth [m]'
     target = Course(np.array(points), tolerance).target(pose, reach)
     turn = cmath.phase(target)
     if abs(target) > tolerance and abs(turn) > BEHIND:

@@ -137,7 +137,7 @@ def grid(msg: Any) -> np.ndarray:
         When the image is no map.
     """
     if msg.encoding != '32FC1':
-        raise ValueError(f"image has encoding '{msg.encoding}', maps have '32FC1'")
+        raise ValueError(f"image has encoding '{msg.encoding:.99}', maps have '32FC1'")
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.step // 4)[:, :msg.width]
 
 
@@ -146,6 +146,7 @@ def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarra
     if later and (*names, *later) == kind.names:
         kind = np.dtype(kind.descr[:len(names)])
     if names != kind.names or msg.point_step != kind.itemsize:
-        raise ValueError(f'cloud has the fields {names}, expected {kind.names}; is it from a '
-                         'vjepa_node of this version?')
+        raise ValueError(f'cloud has the fields {names!s:.999} in {msg.point_step} bytes, '
+                         f'expected {kind.names} in {kind.itemsize}; is it from a vjepa_node of '
+                         'this version?')
     return np.frombuffer(msg.data, kind)

@@ -14,6 +14,7 @@ JPEG_END = b'\xff\xd9'
 MAX_SIDE = 16384           # px; a header with more is corrupt
 MAX_PIXELS = 8192 * 8192   # of picture files; as RGB they take 200 MB
 MAX_SEGMENTS = 4096        # of a jpeg header, fill bytes included
+MAX_CHUNKS = 1 << 16       # of a png: in the largest ones encoders make half as many
 MAX_SCANS = 100            # of a jpeg: progressive ones have about ten, each costs a full pass
 SOI, EOI, SOS = 0xD8, 0xD9, 0xDA
 FRAME_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}     # markers with a picture size
@@ -76,7 +77,7 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
     """
     check_size(width, height, max_pixels)
     if encoding not in SUPPORTED:
-        raise ImageError('unknown encoding', f"image encoding '{encoding}' is not supported: "
+        raise ImageError('unknown encoding', f"image encoding '{encoding:.99}' is not supported: "
                          f'{", ".join(SUPPORTED)}')
     if encoding in PLAIN:
         channels, code = PLAIN[encoding]
@@ -209,8 +210,20 @@ def picture_size(data: np.ndarray) -> tuple[int, int] | None:
     if start.startswith(JPEG_START):
         return _jpeg_size(data)
     if start.startswith(PNG_START) and start[12:16] == b'IHDR' and len(start) == 33:
-        return struct.unpack('>II', start[16:24])
+        return struct.unpack('>II', start[16:24]) if _has_whole_chunks(data) else None
     return None
+
+
+def _has_whole_chunks(data: np.ndarray) -> bool:
+    """Return whether no chunk of a png claims more than is there: OpenCV would allocate it."""
+    view, at = data.data, len(PNG_START)
+    for _ in range(MAX_CHUNKS):
+        if at + 8 > len(view):
+            return at <= len(view)
+        if view[at + 4:at + 8] == b'IEND':      # what follows is not read
+            return True
+        at += 12 + struct.unpack_from('>I', view, at)[0]
+    return False
 
 
 def _jpeg_size(data: np.ndarray) -> tuple[int, int] | None:

@@ -33,6 +33,8 @@ SELF = 'this process'
 RESPAWN_S = 0.2
 MODEL, CAMERA, STATE = f'{PERCEPTION}: model', f'{PERCEPTION}: camera camera', f'{GUARD}: guard'
 SILENCES = 'input.silences'
+# Who may be late without a fault of its own where a limit is exceeded, if not the guard.
+ANSWERS = {**dict.fromkeys(('age', 'latency', 'recovery'), PERCEPTION), 'guard': WATCHDOG}
 LAG_S = 3.0              # in which all that was published before has arrived here
 SHOWN_S = 12.0           # in which diagnostics must show a fault
 AFTER_HANG_NS = 500_000_000              # in which a node ends the pass it hung in
@@ -99,7 +101,7 @@ class Attack:
         """Return how long the machine let those wait who made a value exceed its limit [s]."""
         if name in ('origin', 'order') or value <= self.ledger.rows[name].limit:
             return 0.0
-        node = PERCEPTION if name in ('age', 'latency') else GUARD
+        node = ANSWERS.get(name, GUARD)
         return sum(self._delays.between(each, at_ns - round(value * 1e9), at_ns)
                    for each in (node, SELF))
 
@@ -265,9 +267,12 @@ class Attack:
 
     def recover(self) -> None:
         """Wait until the robot moves again, and count how long that takes."""
-        begin_s = self.at_s()
+        begin_ns = time.time_ns()
         self.moves(RECOVERY_S)
-        self.ledger.check('recovery', self.at_s() - begin_s, self.at_s(), why=self.said())
+        now_ns = time.time_ns()
+        took_s = (now_ns - begin_ns) / 1e9
+        self.ledger.check('recovery', took_s, self.at_s(now_ns),
+                          self._delay_s('recovery', took_s, now_ns), self.said())
 
     def said(self) -> str:
         """Return what the nodes say of themselves."""

@@ -60,12 +60,12 @@ class CommandWatchdog(Served):
                                f'timeout {self._timeout_s:g} s')
 
     def _on_beat(self, beat: Header) -> None:
-        self._state = beat.frame_id
+        self._state = f'{beat.frame_id:.99}'
         self._heard_s = time.monotonic() if beat.frame_id == 'active' else None
         if self._silent:
             self._silent = False
             self._zeros.cancel()
-            self.get_logger().warning(f'the guard is back ({beat.frame_id}): no more zeros')
+            self.get_logger().warning(f'the guard is back ({self._state}): no more zeros')
 
     def _check(self) -> None:
         if self._silent or self._heard_s is None or (

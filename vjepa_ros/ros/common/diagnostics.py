@@ -22,8 +22,10 @@ def number(value: float) -> str:
 def status(name: str, level: bytes, message: str, values: Mapping[str, object],
            hardware: str = '') -> DiagnosticStatus:
     """Make one status."""
-    return DiagnosticStatus(name=name, level=level, message=message, hardware_id=hardware,
-                            values=[KeyValue(key=k, value=str(v)) for k, v in values.items()])
+    # Bounded: a reason may quote what a stranger sent.
+    return DiagnosticStatus(
+        name=name, level=level, message=f'{message:.4000}', hardware_id=hardware,
+        values=[KeyValue(key=k, value=f'{v!s:.4000}') for k, v in values.items()])
 
 
 def stamped(node: Node, statuses: Iterable[DiagnosticStatus]) -> DiagnosticArray:

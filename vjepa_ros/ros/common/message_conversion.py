@@ -77,7 +77,7 @@ def decode(msg: Image | CompressedImage | VideoPicture,
 def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
     """Decode a sensor_msgs/CompressedImage, see `decode`."""
     if 'compressedDepth' in msg.format:
-        raise ImageError('unknown encoding', f"compressed format '{msg.format}' is a depth "
+        raise ImageError('unknown encoding', f"compressed format '{msg.format:.99}' is a depth "
                          'image, not a picture')
     return encodings.decode_compressed(np.frombuffer(msg.data, np.uint8), max_pixels)
 
@@ -87,12 +87,13 @@ def _by_cv_bridge(msg: Image) -> np.ndarray:
     try:
         bridge = importlib.import_module('cv_bridge')
     except ImportError:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding}' needs cv_bridge, "
-                         f'which is not installed; without it: {", ".join(known)}') from None
+        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' needs "
+                         'cv_bridge, which is not installed; without it: '
+                         f'{", ".join(known)}') from None
     try:
         return np.ascontiguousarray(bridge.CvBridge().imgmsg_to_cv2(msg, 'rgb8'))
     except (bridge.CvBridgeError, ValueError, TypeError, cv2.error) as error:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding}' can not be "
+        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' can not be "
                          f'converted to rgb8: {error}') from error
 
 

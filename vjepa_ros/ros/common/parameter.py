@@ -117,7 +117,7 @@ class Param:
 
     def _refuse(self, value: Any, problem: str) -> str:
         shown = list(value) if isinstance(value, tuple) else value
-        return f"parameter '{self.name}' is {shown!r}, {problem}"
+        return f"parameter '{self.name}' is {shown!r:.200}, {problem}"
 
     def as_setting(self, value: Any) -> Any:
         """Convert a legal value to what the class takes: angles in radians, choices in Python."""

@@ -15,6 +15,7 @@ from rclpy.node import Node
 from vjepa_ros.ros.common.process import WAKE_S, Signals
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
+CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
 FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
@@ -46,6 +47,8 @@ class Served(Node):
         self.callbacks_failed += 1
         self._callback_failed_s = time.monotonic()
         self._failed_callback = f'a callback failed: {type(error).__name__}: {error}'
+        if CLOCK in (frame.name for frame in traceback.extract_tb(error.__traceback__)):
+            self._failed_callback += '; /clock has a time that cannot be: stop who publishes it'
         return self._failed_callback
 
     @property

@@ -71,15 +71,15 @@ class Transforms:
         if not frame_id:
             raise ValueError('there is no frame_id to ask tf for')
         if stamp is not None and not (stamp.sec or stamp.nanosec):
-            raise ValueError(f"the stamp of what is in '{frame_id}' is 0, which to tf means the "
-                             'newest pose; let its driver set it')
+            raise ValueError(f"the stamp of what is in '{frame_id:.99}' is 0, which to tf means "
+                             'the newest pose; let its driver set it')
         time = Time() if stamp is None else Time.from_msg(stamp)
         try:
             found = self._buffer.lookup_transform(self.base_frame, frame_id, time,
                                                   timeout=Duration(seconds=wait_s)).transform
         except self._tf2.TransformException as error:
             when = '' if stamp is None else f' at the time {stamp.sec}.{stamp.nanosec:09d}'
-            raise ValueError(f"tf gives no pose of '{frame_id}' in '{self.base_frame}'{when} "
+            raise ValueError(f"tf gives no pose of '{frame_id:.99}' in '{self.base_frame}'{when} "
                              f'({error})') from error
         at, turn = found.translation, found.rotation
         return (at.x, at.y, at.z), (turn.x, turn.y, turn.z, turn.w)

@@ -19,7 +19,7 @@ from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.course import Course, Pose, course_problem
+from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
 from vjepa_ros.planning.local_config import SIDEWAYS, LocalConfig, LocalPlan, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.parameters import (
@@ -217,10 +217,11 @@ class LocalDecider:
         Raises
         ------
         ValueError
-            When it is not finite.
+            When it cannot be.
         """
-        if not all(map(math.isfinite, (pose.place.real, pose.place.imag, pose.yaw))):
-            raise ValueError(f'the pose is {pose.place} and {pose.yaw} rad, must be finite')
+        if not (on_earth(pose.place) and math.isfinite(pose.yaw)):
+            raise ValueError(f'the pose is {pose.place} m and {pose.yaw} rad, must be finite and '
+                             'on Earth')
         self.pose, self._pose_s = pose, now_s
 
     def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
@@ -468,7 +469,7 @@ def command_problem(asked: Twist, robot: LocalConfig) -> str:
     for name, value, most, unit in (('speed', asked.speed, robot.max_speed, 'm/s'),
                                     ('turn', abs(asked.omega), robot.max_turn, 'rad/s')):
         if value > most * (1 + TOLERANCE):
-            return (f'command: its {name} is {value:.2f} {unit}, beyond max_{name} ({most:g}); '
+            return (f'command: its {name} is {value:.3g} {unit}, beyond max_{name} ({most:g}); '
                     f'send less, or set max_{name} to what the robot can do')
     return ''
 

@@ -195,8 +195,8 @@ class LocalInputs(CommandInputs):
         at = Pose(0j, 0.0)
         if frame_id != base:
             if self._transforms is None:
-                raise ValueError(f"its frame '{frame_id}' is neither that of the odometry "
-                                 f"('{self._odom_frame}') nor {base}, and tf2_ros is not "
+                raise ValueError(f"its frame '{frame_id:.99}' is neither that of the odometry "
+                                 f"('{self._odom_frame:.99}') nor {base}, and tf2_ros is not "
                                  'installed to ask tf: install it, or transform it before')
             (x, y, _), (*_, z, w) = self._transforms.pose(frame_id)
             at = Pose(complex(x, y), 2 * math.atan2(z, w))
@@ -213,7 +213,7 @@ class LocalInputs(CommandInputs):
 def _pose(pose: Any) -> Pose:
     """Return a pose on the ground; ValueError for a rotation that is none."""
     turn = pose.orientation
-    if not turn.x ** 2 + turn.y ** 2 + turn.z ** 2 + turn.w ** 2 > 0.5:
+    if not 0.7 < math.hypot(turn.x, turn.y, turn.z, turn.w) < math.inf:
         raise ValueError(f'its orientation is {turn.x, turn.y, turn.z, turn.w}, which is no '
                          'rotation')
     return Pose(complex(pose.position.x, pose.position.y), 2 * math.atan2(turn.z, turn.w))

@@ -116,9 +116,9 @@ class Odometry:
                        'none')
             return
         if self._base_frame and msg.child_frame_id not in ('', self._base_frame):
-            self._warn('frame', f"{self.topic}: speeds are in the frame '{msg.child_frame_id}', "
-                       f"obstacles.base_frame is '{self._base_frame}'; they are taken as if they "
-                       'were the same')
+            self._warn('frame', f'{self.topic}: speeds are in the frame '
+                       f"'{msg.child_frame_id:.99}', obstacles.base_frame is "
+                       f"'{self._base_frame}'; they are taken as if they were the same")
         stamp = stamp_ns(msg.header)
         if self._seen and stamp < self._seen[-1][0]:     # time jumped back
             self._seen.clear()

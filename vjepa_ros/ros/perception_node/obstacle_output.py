@@ -251,8 +251,8 @@ class ObstacleOutput:
         if self._mount is not None or poses is None:
             return self._mount, 'the pose of the camera is unknown'
         if header.frame_id != info.header.frame_id:
-            return None, (f"images are in the frame '{header.frame_id}', but tf was asked for "
-                          f"'{info.header.frame_id}', which camera_info names")
+            return None, (f"images are in the frame '{header.frame_id:.99}', but tf was asked for "
+                          f"'{info.header.frame_id:.99}', which camera_info names")
         return poses.mount(header.frame_id, header.stamp, until_s)
 
     def _find(self, result: Result, camera: RobotCamera, config: ObstacleConfig,
