@@ -194,7 +194,8 @@ def test_a_png_whose_chunk_claims_what_is_not_there_is_refused_before_it_costs_m
     good, chunk = GOOD['png'], (0xfffffff0).to_bytes(4, 'big') + b'tEXt'
     assert decode_compressed(good + bytes(range(256))).shape[:2] == SIZE[::-1]     # after its end
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)       # it would allocate 4 GB
-    for data in (good[:33] + chunk + good[33:], good[:33] + chunk, good[:33] + bytes(12 << 17)):
+    for data in (good[:33] + chunk + good[33:], good[:33] + chunk, good[:33] + bytes(12 << 17),
+                 good[:-12] + b'\xff' * 4 + good[-8:]):
         with pytest.raises(ImageError, match='header'):
             decode_compressed(data)
 

@@ -25,6 +25,7 @@ from guard_rig import CLEAR, RELIABLE, cloud
 from lifecycle_msgs.srv import GetState
 from node_fixtures import SMALL, raw, stamped
 from ros_harness import Running, Session, ros_session
+from rosgraph_msgs.msg import Clock
 from security_policy import NODES
 from sensor_msgs.msg import PointCloud2
 
@@ -137,3 +138,14 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
             assert max(map(len, node.output.splitlines())) < LONGEST_LINE
         assert out and all(map(math.isfinite, [value for twist in out for part in (
             twist.linear, twist.angular) for value in (part.x, part.y, part.z)]))
+
+
+def test_a_time_that_cannot_be_is_named_and_ends_nothing():
+    with ros_session() as ros, ros.compose('vjepa_ros.ros.command_watchdog', {
+            'use_sim_time': True}) as node:
+        clock = ros.node.create_publisher(Clock, '/clock', 1)
+        before = Clock()
+        before.clock.sec = -5
+        assert ros.spin_until(clock.get_subscription_count)
+        assert ros.spin_until(lambda: clock.publish(before) or '/clock has a time' in node.output)
+        assert node.alive()

@@ -220,9 +220,10 @@ def _has_whole_chunks(data: np.ndarray) -> bool:
     for _ in range(MAX_CHUNKS):
         if at + 8 > len(view):
             return at <= len(view)
-        if view[at + 4:at + 8] == b'IEND':      # what follows is not read
-            return True
+        last = view[at + 4:at + 8] == b'IEND'
         at += 12 + struct.unpack_from('>I', view, at)[0]
+        if last:                                # what follows is not read
+            return at <= len(view)
     return False
 
 

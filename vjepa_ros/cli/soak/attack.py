@@ -43,30 +43,18 @@ POLL_S = 0.02
 RECOVERY_S = 65.0
 
 
-class Attack:
+class Attack(HostilePeer):
     """Perception, guard and watchdog, and what surrounds them, from now on until `close`.
 
-    Parameters
-    ----------
-    ledger, begin_ns
-        Takes what is checked, and the begin of its time [ns].
-    children
-        Start the processes.
-    domain, simulated
-        DDS domain, and whether time is simulated.
-
-    Attributes
-    ----------
-    latencies_s
-        From image to assessment [s], those beyond the limit less what the machine delayed.
-    samples
-        Of each process, once a second: age [s], memory [MB], open files and threads.
+    `latencies_s` are from image to assessment [s], those beyond the limit less what the machine
+    delayed. `samples` are of each process, once a second: age [s], memory [MB], open files and
+    threads.
     """
 
     def __init__(self, ledger: Ledger, begin_ns: int, children: Children, domain: int,
                  simulated: bool) -> None:
         self.ledger, self.children, self._begin_ns = ledger, children, begin_ns
-        self._clock = 'simulated' if simulated else 'system'
+        self.simulated = simulated
         self._lives = Counter[str]()             # how often each was started or configured
         self._running: dict[str, Child] = {}
         self._due_s: dict[str, float] = {}       # when a killed node is started again
@@ -75,12 +63,12 @@ class Attack:
         self._order = itertools.count()
         self._moved_ns = self._resumed_ns = 0
         self._seen_s = self._hung_s = 0.0        # the latter of perception, before it went on
-        self._delays, self._ended = Delays(), threading.Event()
+        self._delays = Delays()
         self.latencies_s: list[float] = []
         self.samples: dict[str, list[tuple[float, ...]]] = defaultdict(list)
         self.base = BaseWatch(self._check, time.time_ns())
         self.output = OutputWatch(self._check)
-        self.peer = HostilePeer(domain, simulated, self.output.sent, self._on_message)
+        self.begin(domain)
         for name in NODES:
             self._start(name)
         threading.Thread(target=self._measure, daemon=True).start()
@@ -91,19 +79,17 @@ class Attack:
         """Return the time of the run [s], now by default."""
         return ((time.time_ns() if at_ns is None else at_ns) - self._begin_ns) / 1e9
 
-    def _check(self, name: str, value: float, at_ns: int) -> None:
-        delay_s = self._delay_s(name, value, at_ns)
+    def _check(self, name: str, value: float, at_ns: int, why: str = '') -> float:
+        """Judge a time [s] less what the machine let those wait who made it exceed its limit."""
+        delay_s = 0.0
+        if name not in ('origin', 'order') and value > self.ledger.rows[name].limit:
+            delay_s = sum(self._delays.between(each, at_ns - round(value * 1e9), at_ns)
+                          for each in (ANSWERS.get(name, GUARD), SELF))
         if name == 'age' and 0 <= at_ns - self._resumed_ns < AFTER_HANG_NS:
             delay_s += self._hung_s     # it hung after it had judged the age
-        self.ledger.check(name, value, self.at_s(at_ns), delay_s)
-
-    def _delay_s(self, name: str, value: float, at_ns: int) -> float:
-        """Return how long the machine let those wait who made a value exceed its limit [s]."""
-        if name in ('origin', 'order') or value <= self.ledger.rows[name].limit:
-            return 0.0
-        node = ANSWERS.get(name, GUARD)
-        return sum(self._delays.between(each, at_ns - round(value * 1e9), at_ns)
-                   for each in (node, SELF))
+        if name != 'latency':           # that of all together is judged
+            self.ledger.check(name, value, self.at_s(at_ns), delay_s, why)
+        return value - delay_s
 
     def _measure(self) -> None:
         for number in itertools.count():
@@ -123,7 +109,12 @@ class Attack:
         """Let `act` happen in the order of time [ns], which is `LAG_S` behind."""
         heapq.heappush(self._timeline, (at_ns, next(self._order), act, words))
 
-    def _on_message(self, kind: str, at_ns: int, msg: Any) -> None:
+    def on_image(self, stamp_ns: int, captured_ns: int, sent_ns: int, truthful: bool) -> None:
+        """Note an image."""
+        self.output.sent(stamp_ns, captured_ns, sent_ns, truthful)
+
+    def on_message(self, kind: str, at_ns: int, msg: Any) -> None:
+        """Note a message; it is judged in its turn."""
         if kind == 'command':
             self.at(at_ns, self.base.commanded, at_ns)
         elif kind == 'out':
@@ -139,8 +130,7 @@ class Attack:
         stale = Quality.STALE in seen.flags
         image = self.output.assessed(seen.stamp_ns, at_ns, stale)
         if image is not None and not stale:
-            latency_s = (at_ns - image.sent_ns) / 1e9
-            self.latencies_s.append(latency_s - self._delay_s('latency', latency_s, at_ns))
+            self.latencies_s.append(self._check('latency', (at_ns - image.sent_ns) / 1e9, at_ns))
             if image.truthful and seen.level != Level.UNKNOWN:
                 self.base.seen(image.captured_ns)
 
@@ -149,10 +139,10 @@ class Attack:
     def _start(self, name: str) -> None:
         module, settings, words = NODES[name]
         self._lives[name] += 1
+        clock = 'simulated' if self.simulated else 'system'
         self._running[name] = self.children.start(
-            f'{name}_{self._clock}_{self._lives[name]}', f'vjepa_ros.ros.{module}',
-            [*ros_arguments(name, {**settings, 'use_sim_time': self._clock == 'simulated'}),
-             *words])
+            f'{name}_{clock}_{self._lives[name]}', f'vjepa_ros.ros.{module}',
+            [*ros_arguments(name, {**settings, 'use_sim_time': self.simulated}), *words])
 
     def stop(self, name: str, hang_s: float = 0.0) -> None:
         """Stop a node by SIGSTOP for a while [s], or by SIGKILL; then it is started again soon."""
@@ -176,7 +166,7 @@ class Attack:
         """Request transitions, each of which must succeed."""
         for label in labels:
             self._lives[node] += label == 'configure'
-            done = self.peer.transition(node, label)
+            done = self.change_state(node, label)
             if label == 'configure':
                 self._forget(node)               # its counters begin anew
             self.require('alive', done is True, f'{label} of {node}: {done}')
@@ -200,7 +190,7 @@ class Attack:
         life = self._lives[node]
 
         def settled() -> bool:
-            shown, other = bool(test(self.peer.told.get(part, {}))), self._lives[node] != life
+            shown, other = bool(test(self.told.get(part, {}))), self._lives[node] != life
             over = other or shown or time.monotonic() > until_s
             if over and not other:
                 self.require('visible', shown, what)
@@ -215,7 +205,7 @@ class Attack:
                        and (key != SILENCES or SILENCES in prefixes))
 
         if self.sees:
-            before = count(self.peer.told.get(part, {}))
+            before = count(self.told.get(part, {}))
             self.expect(' '.join(prefixes), part, lambda told: count(told) > before)
 
     @property
@@ -226,14 +216,14 @@ class Attack:
     def runs(self, node: str) -> bool:
         """Whether a node is known to be active, and was not killed."""
         part = MODEL if node == PERCEPTION else STATE
-        return node not in self._due_s and self.peer.told.get(part, {}).get('state') == 'active'
+        return node not in self._due_s and self.told.get(part, {}).get('state') == 'active'
 
     # -- watching ----------------------------------------------------------------------------
 
-    def wait(self, seconds: float, until: Callable[[], object] = lambda: False) -> bool:
-        """Watch for so long, or until a condition is true; whether it was."""
+    def wait(self, seconds: float, until: Callable[[], object] = lambda: False) -> None:
+        """Watch for so long, or until a condition is true."""
         end_s = time.monotonic() + seconds
-        while not (done := bool(until())) and time.monotonic() < end_s:
+        while not until() and time.monotonic() < end_s:
             until_ns = time.time_ns() - round(LAG_S * 1e9)
             while self._timeline and self._timeline[0][0] <= until_ns:
                 _, _, act, words = heapq.heappop(self._timeline)
@@ -243,7 +233,6 @@ class Attack:
                 self._keep(name, time.monotonic())
             self._expected = [settled for settled in self._expected if not settled()]
             time.sleep(POLL_S)
-        return done
 
     def _keep(self, name: str, now_s: float) -> None:
         """Start a node again that was killed, or has ended, which it must not."""
@@ -257,32 +246,31 @@ class Attack:
 
     def _forget(self, name: str) -> None:
         """Drop the diagnostics of a node."""
-        self.peer.told = {part: told for part, told in list(self.peer.told.items())
-                          if not part.startswith(f'{name}:')}
+        for part in [*self.told]:
+            if part.startswith(f'{name}:'):
+                del self.told[part]
 
     def moves(self, limit_s: float) -> bool:
         """Wait until the robot moves from now on; whether it does."""
         begin_ns = time.time_ns()
-        return self.wait(limit_s, lambda: self._moved_ns > begin_ns)
+        self.wait(limit_s, lambda: self._moved_ns > begin_ns)
+        return self._moved_ns > begin_ns
 
     def recover(self) -> None:
-        """Wait until the robot moves again, and count how long that takes."""
+        """Wait until the robot moves again, and judge how long that takes."""
         begin_ns = time.time_ns()
         self.moves(RECOVERY_S)
         now_ns = time.time_ns()
-        took_s = (now_ns - begin_ns) / 1e9
-        self.ledger.check('recovery', took_s, self.at_s(now_ns),
-                          self._delay_s('recovery', took_s, now_ns), self.said())
+        self._check('recovery', (now_ns - begin_ns) / 1e9, now_ns, self.said())
 
     def said(self) -> str:
         """Return what the nodes say of themselves."""
-        return '; '.join(f'{part}: {self.peer.told.get(part, {}).get("message", "silent")}'
+        return '; '.join(f'{part}: {self.told.get(part, {}).get("message", "silent")}'
                          for part in (MODEL, CAMERA, STATE))
 
     def close(self) -> None:
         """End all processes in order, and judge the rest."""
         self.wait(LAG_S)
-        self._ended.set()
         for child in self.children.all.values():
             if child in self._running.values():
                 child.interrupt()
@@ -291,7 +279,7 @@ class Attack:
         for name, child in self._running.items():
             code = child.wait(20.0)
             self.require('alive', code == 0, f'{name} ended with exit code {code} after SIGINT')
-        self.peer.close()
+        super().close()
         for child in self.children.all.values():
             log = child.log.read_text(encoding='utf-8', errors='replace')
             self.require('alive', 'Traceback' not in log, f'traceback in {child.log.name}')

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,7 +26,7 @@ STORMED = {PERCEPTION: [row for row in SCHEMA.rows if row.effect == LIVE
            GUARD: [row for row in SECTIONS['Release'] if row.name != 'forget']}
 READER = 'recorder'
 SWAP_S = 90.0            # longest time to load a model
-Fault = Callable[[Attack, Random], None]
+Fault = Callable[[Attack, Random], object]
 
 
 def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
@@ -35,7 +34,9 @@ def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
     def fault(attack: Attack, rng: Random) -> None:
         if counted:
             attack.expect_counted(*counted)
-        attack.peer.how = how
+        if how == 'black' and attack.sees:
+            attack.expect(how, CAMERA, lambda told: told.get('level') == 'unknown')
+        attack.how = how
         attack.wait(rng.uniform(least_s, most_s))
 
     return fault
@@ -43,45 +44,32 @@ def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
 
 def another_view(attack: Attack, rng: Random) -> None:
     """Change rate, encoding and size."""
-    peer = attack.peer
     attack.expect_counted('resets.size_change')
-    peer.rate, peer.encoding = rng.uniform(10.0, 30.0), rng.choice(('rgb8', 'bgr8', 'mono8'))
-    peer.size = rng.choice([each for each in SIZES if each != peer.size])
+    attack.rate, attack.encoding = rng.uniform(10.0, 30.0), rng.choice(('rgb8', 'bgr8', 'mono8'))
+    attack.size = rng.choice([each for each in SIZES if each != attack.size])
     attack.wait(2.5)
 
 
 def wrong_stamps(attack: Attack, rng: Random) -> None:
     """Stamp images with another time, then rightly again: once time goes backward."""
     attack.expect_counted('resets.time_backwards')
-    ahead_s = rng.choice((-1, 1)) * rng.uniform(2.0, 100.0)
-    attack.peer.ahead_ns = round(ahead_s * NS)
+    attack.ahead_ns = round(rng.choice((-1, 1)) * rng.uniform(2.0, 100.0) * NS)
     attack.wait(rng.uniform(0.5, 2.5))
 
 
-def black(attack: Attack, rng: Random) -> None:
-    """Cover the lens."""
-    if attack.sees:
-        attack.expect('black', CAMERA, lambda told: told.get('level') == 'unknown')
-    images('black', 2.5, 4.0)(attack, rng)
+def of_node(node: str) -> tuple[Fault, Fault, Fault]:
+    """Return faults of a node: it is killed, hangs, or changes its state and back."""
+    def kill(attack: Attack, rng: Random) -> None:
+        attack.stop(node)
+        attack.wait(rng.uniform(0.5, 2.0))
 
+    def lifecycle(attack: Attack, rng: Random) -> None:
+        if attack.runs(node):
+            attack.transition(node, 'deactivate')
+            attack.wait(rng.uniform(0.0, 1.5))
+            attack.transition(node, *rng.choice(((), ('cleanup', 'configure'))), 'activate')
 
-def kill(node: str, attack: Attack, rng: Random) -> None:
-    """Kill a node."""
-    attack.stop(node)
-    attack.wait(rng.uniform(0.5, 2.0))
-
-
-def hang(node: str, attack: Attack, rng: Random) -> None:
-    """Stop a node for a while."""
-    attack.stop(node, rng.uniform(0.8, 2.5))
-
-
-def lifecycle(node: str, attack: Attack, rng: Random) -> None:
-    """Deactivate a node, sometimes down to unconfigured, and activate it again."""
-    if attack.runs(node):
-        attack.transition(node, 'deactivate')
-        attack.wait(rng.uniform(0.0, 1.5))
-        attack.transition(node, *rng.choice(((), ('cleanup', 'configure'))), 'activate')
+    return kill, lambda attack, rng: attack.stop(node, rng.uniform(0.8, 2.5)), lifecycle
 
 
 def value_of(row: Param, rng: Random, right: bool) -> Any:
@@ -101,7 +89,7 @@ def parameter_storm(attack: Attack, rng: Random) -> None:
     if not attack.runs(node):
         return
     drawn = [(row, rng.random() < 0.6) for row in rng.choices(STORMED[node], k=STORM)]
-    answers = attack.peer.set_parameters(
+    answers = attack.set_parameters(
         node, [(row.name, value_of(row, rng, right)) for row, right in drawn])
     for (row, right), answer in zip(drawn, answers, strict=True):
         # Right ones may be refused because of others.
@@ -109,8 +97,8 @@ def parameter_storm(attack: Attack, rng: Random) -> None:
                        f'{row.name} of {node}, right: {right}, answer: {answer}')
     attack.wait(rng.uniform(0.0, 2.0))
     back = [(row.name, row.default) for row, _ in drawn]
-    for _ in range(2):       # in any order they may not fit together at first
-        answers = attack.peer.set_parameters(node, back)
+    attack.set_parameters(node, back)        # in any order they may not fit together at first
+    answers = attack.set_parameters(node, back)
     attack.require('parameters', all(answers), f'{node} does not take {back}: {answers}')
 
 
@@ -118,9 +106,9 @@ def swap_model(attack: Attack, rng: Random) -> None:
     """Load another number of frames or another size of images in the background."""
     if attack.runs(PERCEPTION):
         name, values = rng.choice((('num_frames', (4, 8)), ('image_size', (128, 192))))
-        now = attack.peer.told[MODEL].get(name)
+        now = attack.told[MODEL].get(name)
         value = next(value for value in values if str(value) != now)
-        answers = attack.peer.set_parameters(PERCEPTION, [(name, value)])
+        answers = attack.set_parameters(PERCEPTION, [(name, value)])
         attack.require('parameters', answers == [True], f'{name}: {answers}')
         attack.expect(f'{name} {value}', MODEL, lambda told: told.get(name) == str(value), SWAP_S)
 
@@ -135,13 +123,15 @@ def subscriber(attack: Attack, rng: Random) -> None:
     reader.suspend()
 
 
-def command(speed: float | None, least_s: float, most_s: float, attack: Attack,
-            rng: Random) -> None:
+def command(speed: float | None, least_s: float, most_s: float) -> Fault:
     """Send commands that are not a number, or none for a while."""
-    if speed is not None and attack.runs(GUARD):
-        attack.expect('NaN', STATE, lambda told: told.get('action') == 'fault')
-    attack.peer.command = speed
-    attack.wait(rng.uniform(least_s, most_s))
+    def fault(attack: Attack, rng: Random) -> None:
+        if speed is not None and attack.runs(GUARD):
+            attack.expect('NaN', STATE, lambda told: told.get('action') == 'fault')
+        attack.command = speed
+        attack.wait(rng.uniform(least_s, most_s))
+
+    return fault
 
 
 def clock_jump(attack: Attack, rng: Random) -> None:
@@ -150,7 +140,7 @@ def clock_jump(attack: Attack, rng: Random) -> None:
     attack.expect_counted('clock_jumps', part=STATE)
     attack.expect_counted('resets.')
     attack.lose('clock jump')
-    attack.peer.offset_ns += round(rng.choice((-1, 1)) * rng.uniform(5.0, 500.0) * NS)
+    attack.offset_ns += round(rng.choice((-1, 1)) * rng.uniform(5.0, 500.0) * NS)
     attack.wait(rng.uniform(0.0, 2.0))
 
 
@@ -158,28 +148,28 @@ def clock_stands(attack: Attack, rng: Random) -> None:
     """Let the simulated clock stand, and go on from there."""
     attack.recover()
     begin_ns = attack.lose('clock stands')
-    attack.peer.clock_runs = False
+    attack.clock_runs = False
     attack.wait(rng.uniform(2.5, 4.0))
     end_ns = time.time_ns()
-    attack.peer.offset_ns -= end_ns - begin_ns
-    attack.peer.clock_runs = True
+    attack.offset_ns -= end_ns - begin_ns
+    attack.clock_runs = True
     attack.at(end_ns, attack.base.clock_runs, end_ns)
 
 
 FAULTS: dict[str, Fault] = {
-    'drop': images('drop', 1.0, 4.0), 'stall': images(
-        'silent', 1.5, 4.0, 'resets.gap', SILENCES),
-    'late': images('late', 0.6, 2.0), 'reorder': images('reorder', 1.5, 3.0, 'frames.reordered'),
+    'drop': images('drop', 1.0, 4.0), 'late': images('late', 0.6, 2.0),
+    'stall': images('silent', 1.5, 4.0, 'resets.gap', SILENCES),
+    'reorder': images('reorder', 1.5, 3.0, 'frames.reordered'),
     'duplicate': images('duplicate', 1.0, 2.0, 'frames.duplicate'),
-    'damaged': images('damaged', 1.0, 3.0, 'input.'), 'black': black, 'view': another_view,
-    'stamps': wrong_stamps, 'camera restart': images('restart', 0.5, 3.0),
-    **{f'{node} {what}': partial(fault, node) for node in (PERCEPTION, GUARD)
-       for what, fault in (('hangs', hang), ('lifecycle', lifecycle))},
+    'damaged': images('damaged', 1.0, 3.0, 'input.'), 'black': images('black', 2.5, 4.0),
+    'camera restart': images('restart', 0.5, 3.0), 'view': another_view, 'stamps': wrong_stamps,
     'parameter storm': parameter_storm, 'model swap': swap_model, 'subscriber': subscriber,
-    'silent controller': partial(command, None, 0.7, 1.5),
-    'command no number': partial(command, math.nan, 2.5, 2.5)}
+    'silent controller': command(None, 0.7, 1.5), 'command no number': command(math.nan, 2.5, 2.5)}
 # Rare in long runs: what grows shows in processes that live long.
-KILLS: dict[str, Fault] = {f'{node} killed': partial(kill, node) for node in (PERCEPTION, GUARD)}
+KILLS: dict[str, Fault] = {}
+for _node in (PERCEPTION, GUARD):
+    KILLS[f'{_node} killed'], FAULTS[f'{_node} hangs'], FAULTS[f'{_node} lifecycle'] = \
+        of_node(_node)
 CLOCK: dict[str, Fault] = {'clock jump': clock_jump, 'clock stands': clock_stands}
 
 

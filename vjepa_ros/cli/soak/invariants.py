@@ -20,57 +20,61 @@ WARM_UP_S, LIFE_S = 20.0, 60.0      # of a process; growth is judged in this tim
 SAMPLES, SAMPLE_NS = 900, 100_000_000
 Check = Callable[[str, float, int], object]     # of what, its value, and when [ns]
 
+# Each invariant: what it is, the greatest value that is right, and the unit of that.
+LIMITS: dict[str, tuple[str, float, str]] = {
+    'sight': ('image to zero, when sight is lost', GuardSettings.source_timeout + WITHIN_S, 's'),
+    'command': ('command to zero, when the controller is silent',
+                GuardSettings.command_timeout + WITHIN_S, 's'),
+    'guard': ('guard dead to zero', 0.4 + WITHIN_S, 's'),
+    'clock jump': ('clock jump to zero', 2 * WITHIN_S, 's'),
+    'clock stands': ('clock stands to zero', 2.0 + WITHIN_S, 's'),
+    'origin': ('assessment of an image that nobody sent', 0, ''),
+    'order': ('assessment repeated or out of order', 0, ''),
+    'age': ('age of an assessment not flagged stale', Settings.max_frame_age + WITHIN_S, 's'),
+    'latency': ('image to assessment, 99th percentile', GuardSettings.source_timeout, 's'),
+    'visible': ('fault that diagnostics do not show', 0, ''),
+    'parameters': ('parameter wrongly taken, lost or unanswered', 0, ''),
+    'recovery': ('end of a fault to motion', 60.0, 's'),
+    'alive': ('process or transition that failed', 0, ''),
+    'memory': ('growth of memory', 64.0, 'MB'), 'descriptors': ('growth of open files', 4, ''),
+    'threads': ('growth of threads', 2, '')}
+
 
 @dataclass
-class Invariant:
-    """The greatest value that is right, and the worst one seen, less what the machine delayed."""
+class Row:
+    """Checks of an invariant: the worst value, less what the machine delayed, and failures."""
 
     text: str
     limit: float
-    unit: str = ''
+    unit: str
     checked: int = 0
     worst: float = 0.0
     failures: list[dict[str, Any]] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        verdict = f'FAILED {len(self.failures)}' if self.failures else 'holds'
+        return '\n'.join((
+            f'{self.text:<50}{self.checked:>7} checked, worst {self.worst:.3g} of {self.limit:g} '
+            f'{self.unit} {verdict if self.checked else ""}',
+            *('    {value:g} at {at_s:.1f} s, after fault {event} {why}'.format_map(each)
+              for each in self.failures)))
+
 
 class Ledger:
-    """Counts checks, worst values and failures of all invariants, which are `rows` by name.
-
-    `events` are the faults that were injected, each with its name and `at_s`.
-    """
+    """Counts checks of all invariants in `rows`; `events` are the faults with their `at_s`."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.rows = {
-            'sight': Invariant('image to zero, when sight is lost',
-                               GuardSettings.source_timeout + WITHIN_S, 's'),
-            'command': Invariant('command to zero, when the controller is silent',
-                                 GuardSettings.command_timeout + WITHIN_S, 's'),
-            'guard': Invariant('guard dead to zero', 0.4 + WITHIN_S, 's'),
-            'clock jump': Invariant('clock jump to zero', 2 * WITHIN_S, 's'),
-            'clock stands': Invariant('clock stands to zero', 2.0 + WITHIN_S, 's'),
-            'origin': Invariant('assessment of an image that nobody sent', 0),
-            'order': Invariant('assessment repeated or out of order', 0),
-            'age': Invariant('age of an assessment not flagged stale',
-                             Settings.max_frame_age + WITHIN_S, 's'),
-            'latency': Invariant('image to assessment, 99th percentile',
-                                 GuardSettings.source_timeout, 's'),
-            'visible': Invariant('fault that diagnostics do not show', 0),
-            'parameters': Invariant('parameter wrongly taken, lost or unanswered', 0),
-            'recovery': Invariant('end of a fault to motion', 60.0, 's'),
-            'alive': Invariant('process or transition that failed', 0),
-            'memory': Invariant('growth of memory', 64.0, 'MB'),
-            'descriptors': Invariant('growth of open files', 4),
-            'threads': Invariant('growth of threads', 2)}
+        self.rows = {name: Row(*limit) for name, limit in LIMITS.items()}
 
     @property
-    def failed(self) -> dict[str, Invariant]:
+    def failed(self) -> dict[str, Row]:
         """The invariants that were broken."""
         return {name: row for name, row in self.rows.items() if row.failures}
 
     def check(self, name: str, value: float, at_s: float, delay_s: float = 0.0,
               why: str = '') -> None:
-        """Judge a value; `delay_s` of it was caused by the machine [s].
+        """Judge a value; the machine caused `delay_s` of it.
 
         Of failures without a reason at most one a second is noted.
         """
@@ -86,12 +90,7 @@ class Ledger:
 class BaseWatch:
     """Whether a base that follows its last command stands in time; calls come in order of time.
 
-    Parameters
-    ----------
-    check
-        Takes how long ago each thing that permits motion was lost, whenever the robot moves.
-    start_ns
-        When it begins [ns].
+    `check` takes how long ago each thing that permits motion was lost, while the robot moves.
     """
 
     def __init__(self, check: Check, start_ns: int) -> None:
@@ -199,8 +198,8 @@ class OutputWatch:
 def growth(samples: Sequence[tuple[float, ...]], column: int) -> float | None:
     """Return how much the least of the last quarter of a life is above that of the first.
 
-    `samples` are ages of the process [s], ascending, and what was measured, of which one column is
-    judged. None where it did not live for `LIFE_S` after `WARM_UP_S`. Passing peaks do not count.
+    `samples` are the age of the process [s], ascending, and what was measured. None where it did
+    not live for `LIFE_S` after `WARM_UP_S`. Passing peaks do not count.
     """
     end_s = samples[-1][0] if samples else 0.0
     if end_s < WARM_UP_S + LIFE_S:

@@ -13,9 +13,10 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -42,9 +43,9 @@ OVER = 0.7               # of the faults are over before the next one
 LOGS = Path('soak_logs')
 
 
-def soak(args: argparse.Namespace, ledger: Ledger, memory: dict[str, list[list[int]]],
-         say: Callable[[str], None], work: Path) -> None:
-    """Inject faults and judge; `memory` takes age [s] and MB of processes, `work` the logs."""
+def soak(args: argparse.Namespace, ledger: Ledger, say: Callable[[str], None],
+         work: Path) -> None:
+    """Inject faults and judge; `work` takes the logs."""
     from vjepa_ros.cli.soak.attack import Attack
     from vjepa_ros.cli.soak.faults import draw
 
@@ -71,28 +72,14 @@ def soak(args: argparse.Namespace, ledger: Ledger, memory: dict[str, list[list[i
                 say(f'{len(ledger.events)}: {name}')
                 rng = Random(f'{args.seed} {len(ledger.events)}')
                 fault(attack, rng)
-                attack.peer.calm()
+                attack.calm()
                 if rng.random() < OVER:
                     attack.recover()
             attack.wait(SETTLE_S)
             attack.recover()
         latencies_s += attack.latencies_s
-        memory |= {process: [[round(age_s), round(mb)] for age_s, mb, *_ in samples[::10]]
-                   for process, samples in attack.samples.items()}
     ledger.check('latency', float(np.percentile(latencies_s, 99)),
                  (time.time_ns() - begin_ns) / 1e9, why='of the whole run')
-
-
-def lines(ledger: Ledger) -> Iterator[str]:
-    """Yield what was checked, a line for each invariant, then each failure."""
-    for row in ledger.rows.values():
-        verdict = f'FAILED {len(row.failures)}' if row.failures else 'holds'
-        yield (f'{row.text:<50}{row.checked:>7} checked, worst {row.worst:.3g} of {row.limit:g} '
-               f'{row.unit} {verdict if row.checked else ""}')
-    for name, row in ledger.failed.items():
-        for failure in row.failures:
-            yield (f'{name}: {failure["value"]:g} at {failure["at_s"]:.1f} s, after fault '
-                   f'{failure["event"]} {failure["why"]}')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,28 +91,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--seed', type=whole(0), default=0, metavar='N',
                         help='what they are drawn from (default: %(default)s)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all that was found there')
-    args, console, ledger = parser.parse_args(argv), Console(), Ledger()
+    args, ledger = parser.parse_args(argv), Ledger()
     if problem := ros_problem():
         return print_error(f'vjepa-ros soak: {problem}')
     end_like_ctrl_c()
-    memory: dict[str, list[list[int]]] = {}
+    console = Console()
+    tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     with TemporaryDirectory(prefix='vjepa_ros_soak_') as folder:
         try:
-            soak(args, ledger, memory, plain_lines(console), Path(folder))
+            soak(args, ledger, plain_lines(console), Path(folder))
         except KeyboardInterrupt:
-            console.print('interrupted')
+            tell('interrupted')
         except ProcessFailed as error:
             return print_error(f'vjepa-ros soak: {error}')
         if ledger.failed:
             keep_logs(Path(folder), LOGS)
     if args.json:
         rows = {name: asdict(row) for name, row in ledger.rows.items()}
-        args.json.write_text(json.dumps({'events': ledger.events, 'memory_mb': memory,
-                                         'invariants': rows}, indent=1) + '\n', encoding='utf-8')
-    console.print(f'{len(ledger.events)} faults, seed {args.seed}')
-    for line in lines(ledger):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        args.json.write_text(json.dumps({'events': ledger.events, 'invariants': rows}, indent=1)
+                             + '\n', encoding='utf-8')
+    tell(f'{len(ledger.events)} faults, seed {args.seed}')
+    for row in ledger.rows.values():
+        tell(str(row))
     if ledger.failed:
-        console.print(f'Logs are in {LOGS}. The same faults again: vjepa-ros soak --minutes '
-                      f'{args.minutes:g} --seed {args.seed}')
+        tell(f'Logs are in {LOGS}. The same faults again: vjepa-ros soak --minutes '
+             f'{args.minutes:g} --seed {args.seed}')
     return int(bool(ledger.failed))

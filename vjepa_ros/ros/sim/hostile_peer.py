@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -24,7 +25,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image, PointCloud2
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.common.message_conversion import Header, image, make_header
 
 TICK_S, COMMAND_S = 0.01, 0.05
 SPEED = 0.3              # that the controller wants [m/s]
@@ -34,58 +35,47 @@ DEPTH = 100
 AT_ONCE = 10             # requests that a service of ROS keeps; the others are lost
 
 
-class HostilePeer:
-    """A ROS node that plays what surrounds perception and guard, from now on until `close`.
+class HostilePeer(ABC):
+    """A ROS node that plays what surrounds perception and guard, from `begin` until `close`.
 
-    Parameters
-    ----------
-    domain, simulated
-        DDS domain, and whether to publish the time on ``/clock``.
-    on_image
-        Called before an image is published, with its stamp, when it was captured, the time [ns],
-        and whether its stamp is right.
-    on_message
-        Called with 'assessment', 'out' or 'command', when it was published [ns], and the message.
-
-    Attributes
-    ----------
-    rate, size, encoding, how, ahead_ns
-        Of images: `how` names a fault, `ahead_ns` is added to their stamps [ns].
-    command
-        What the controller wants [m/s]; None: it is silent.
-    offset_ns, clock_runs
-        Of the simulated clock.
-    told
-        The newest diagnostics by the name of the status.
+    `simulated`: it publishes the time on ``/clock``, with an offset, while that runs. `how` names
+    a fault of images, `ahead_ns` is added to their stamps [ns]. The controller wants `command`
+    [m/s]; None: it is silent. `told` are the newest diagnostics by the name of the status.
     """
 
     rate, size, encoding, how, ahead_ns = 20.0, (320, 240), 'rgb8', 'live', 0
     command: float | None = SPEED
-    offset_ns, clock_runs = 0, True
+    simulated, offset_ns, clock_runs = False, 0, True
 
-    def __init__(self, domain: int, simulated: bool,
-                 on_image: Callable[[int, int, int, bool], None],
-                 on_message: Callable[[str, int, Any], None]) -> None:
+    @abstractmethod
+    def on_image(self, stamp_ns: int, captured_ns: int, sent_ns: int, truthful: bool) -> None:
+        """Take note of an image before it is published, see `Sent`."""
+
+    @abstractmethod
+    def on_message(self, kind: str, at_ns: int, msg: Any) -> None:
+        """Take an 'assessment', 'out' or 'command', and when it was published [ns]."""
+
+    def begin(self, domain: int) -> None:
+        """Take part in a DDS domain."""
         self._context = rclpy.Context()
         rclpy.init(args=['--ros-args', '--disable-stdout-logs'], context=self._context,
                    domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
         self._node = rclpy.create_node('hostile_peer', context=self._context)
-        self._on_image, self._on_message = on_image, on_message
         self.told: dict[str, dict[str, str]] = {}
-        self._simulated, self._now_ns = simulated, 0
+        self._now_ns = self._images = 0
         self._look_s = self._command_s = time.monotonic()        # when the next is due
         self._clients: dict[str, Any] = {}
         self._held: list[tuple[Image, int]] = []
         self._last: tuple[Image, int] | None = None
         self._pictures: dict[object, list[Image]] = {}
-        self._images = 0
         self._camera: Any = self._node.create_publisher(Image, 'camera/image_raw', 1)
         self._controller = self._node.create_publisher(Twist, 'cmd_vel_in', 1)
         self._clock = self._node.create_publisher(Clock, '/clock', 1)
         for kind, topic, name in ((PointCloud2, 'vjepa_node/camera/assessment', 'assessment'),
                                   (Twist, 'cmd_vel_out', 'out')):
-            self._node.create_subscription(kind, topic, lambda msg, info, name=name: on_message(
-                name, info['source_timestamp'], msg), DEPTH)
+            self._node.create_subscription(
+                kind, topic, lambda msg, info, name=name: self.on_message(
+                    name, info['source_timestamp'], msg), DEPTH)
         self._node.create_subscription(DiagnosticArray, '/diagnostics', self._on_told, DEPTH)
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=act, daemon=True)
@@ -112,30 +102,27 @@ class HostilePeer:
             executor.spin_once(timeout_sec=0.1)
 
     def _on_told(self, array: DiagnosticArray) -> None:
-        for status in array.status:
-            self.told[status.name] = {'message': status.message, **{
-                pair.key: pair.value for pair in status.values}}
+        self.told.update({status.name: {'message': status.message, **{
+            pair.key: pair.value for pair in status.values}} for status in array.status})
 
     def _play(self) -> None:
         """Publish time, images and commands."""
         while not self._ended.wait(TICK_S):
             now_s, now_ns = time.monotonic(), time.time_ns()
-            if not self._simulated:
+            if not self.simulated:
                 self._now_ns = now_ns
             elif self.clock_runs:
                 self._now_ns = now_ns + self.offset_ns
-                self._clock.publish(Clock(clock=message_conversion.make_header(
-                    self._now_ns, '').stamp))
+                self._clock.publish(Clock(clock=make_header(self._now_ns, '').stamp))
             if now_s >= self._look_s:
                 self._look_s = max(self._look_s + 1 / self.rate, now_s)
                 self._look(self.how, self.ahead_ns, now_ns)
             speed = self.command
             if now_s >= self._command_s and speed is not None:
-                self._command_s = now_s + COMMAND_S
-                twist = Twist()
+                self._command_s, twist = now_s + COMMAND_S, Twist()
                 twist.linear.x = speed
                 if math.isfinite(speed):
-                    self._on_message('command', now_ns, twist)
+                    self.on_message('command', now_ns, twist)
                 self._controller.publish(twist)
 
     def _look(self, how: str, ahead_ns: int, now_ns: int) -> None:
@@ -150,8 +137,7 @@ class HostilePeer:
                 self._pictures[key] = pictures(*key)
             msg = self._pictures[key][self._images % VARIANTS]
             msg = Image(height=msg.height, width=msg.width, encoding=msg.encoding, step=msg.step,
-                        data=msg.data, header=message_conversion.make_header(
-                            self._now_ns + ahead_ns, 'optical'))
+                        data=msg.data, header=make_header(self._now_ns + ahead_ns, 'optical'))
             if how == 'duplicate' and self._images % 2 and self._last:
                 msg, now_ns = self._last
             self._last = (msg, now_ns)
@@ -164,7 +150,7 @@ class HostilePeer:
         elif how != 'late':
             due, self._held = self._held, []
         for msg, captured_ns in due:
-            self._on_image(read.stamp_ns(msg), captured_ns, time.time_ns(), not ahead_ns)
+            self.on_image(read.stamp_ns(msg), captured_ns, time.time_ns(), not ahead_ns)
             self._camera.publish(msg)
 
     def ask(self, kind: Any, service: str, *requests: Any) -> list[Any]:
@@ -186,7 +172,7 @@ class HostilePeer:
                          for call, request in zip(calls, requests, strict=True)]
         return [call.result() if call.done() else None for call in calls]
 
-    def transition(self, node: str, label: str) -> bool | None:
+    def change_state(self, node: str, label: str) -> bool | None:
         """Request a transition of a lifecycle node; whether it succeeded, None: no answer."""
         request = ChangeState.Request()
         request.transition.label = label
@@ -197,9 +183,9 @@ class HostilePeer:
         """Set parameters, each by a request of its own, ten at once; None: no answer."""
         requests = [SetParameters.Request(parameters=[Parameter(
             name, value=value).to_parameter_msg()]) for name, value in values]
-        answers = [answer for begin in range(0, len(requests), AT_ONCE) for answer in self.ask(
-            SetParameters, f'{node}/set_parameters', *requests[begin:begin + AT_ONCE])]
-        return [answer and answer.results[0].successful for answer in answers]
+        return [answer and answer.results[0].successful
+                for begin in range(0, len(requests), AT_ONCE) for answer in self.ask(
+                    SetParameters, f'{node}/set_parameters', *requests[begin:begin + AT_ONCE])]
 
 
 def pictures(size: tuple[int, int], encoding: str, how: str) -> list[Image]:
@@ -211,8 +197,7 @@ def pictures(size: tuple[int, int], encoding: str, how: str) -> list[Image]:
     for number in range(VARIANTS):
         noisy = scene * (how != 'black') + rng.integers(-2, 3, scene.shape)
         rgb = np.clip(noisy, 0, 255).astype(np.uint8)
-        msg = message_conversion.image(message_conversion.Header(), rgb[..., 0] if
-                                       encoding == 'mono8' else rgb, encoding)
+        msg = image(Header(), rgb[..., 0] if encoding == 'mono8' else rgb, encoding)
         if how == 'damaged':
             msg.encoding, msg.height = (('nonsense', height), (encoding, height + 9),
                                         (encoding, 0))[number % 3]
