@@ -97,8 +97,8 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
                 fleet.processes(config, args.out, jobs), tell)
     speed = f' ({run.new_s / run.wall_s:.1f} times real time)' if run.new_s else ''
-    said = [f'{len(run.chunks)} chunks, {run.skipped} done before; {run.new_s:.0f} s of recordings '
-            f'in {run.wall_s:.0f} s{speed}']
+    said = [f'{len(run.chunks)} chunks, {run.skipped} done before; {run.new_s:.0f} s of '
+            f'recordings in {run.wall_s:.0f} s{speed}']
     try:
         said.append(write_summary(args, run, command))
     except OSError as error:

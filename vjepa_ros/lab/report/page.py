@@ -24,8 +24,8 @@ PLOTS = {
                 'Rare outliers are clipped at the edge of the plot.'),
     'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
                'that changes). Obstacle: share that comes nearer. Collision: probability of a '
-               'contact within the horizon, as things move now. Collision if ahead: the same if the '
-               'robot drove ahead; it can be high where nothing comes nearer.'),
+               'contact within the horizon, as things move now. Collision if ahead: the same if '
+               'the robot drove ahead; it can be high where nothing comes nearer.'),
     'latency': ('Latency', 'Where the time goes, stage by stage. The black line is the age of the '
                 'image when its assessment arrived; the gap is transport and waiting.'),
 }
