@@ -21,7 +21,7 @@ from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
-from vjepa_ros.viewer.topics import Topics, published
+from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 if TYPE_CHECKING:
     from vjepa_ros.viewer.rerun_log import RerunLog
@@ -190,7 +190,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from vjepa_ros.viewer.bag import opened
 
         with opened(args.source) as bag:
-            if bag is not None and published(bag.topics):
+            if bag is not None and holds_outputs(bag.topics):
                 return replay(args, console, bag)
     return perceive(args, console)
 
