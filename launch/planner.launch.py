@@ -29,6 +29,7 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
+    ('rviz', 'false', SWITCH, 'Open RViz with the next pose of an arm; needs the package rviz2'),
     ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
 )
 
@@ -46,7 +47,7 @@ def start(context: LaunchContext) -> list:
         parameters['transport'] = transport
 
     return [launching.model_node(context, 'action_planner', value, parameters, remappings),
-            *launching.viewer(value)]
+            *launching.viewer(value), *launching.rviz(value, [camera])]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -104,6 +104,7 @@ ILLS = {
     'inactive': (lambda g: vars(g.nodes['/vjepa_node']).update(state='inactive'), WARNING,
                  'inactive'),
     'hangs': (lambda g: vars(g.nodes['/vjepa_node']).update(state=''), WARNING, 'answer'),
+    'mute': (lambda g: vars(g).update(nodes={}, mute=('/vjepa_node',)), WARNING, 'not answer'),
     'no stamps': (lambda g: topic(g, unstamped=True), ERROR, 'stamp 0'),
     'other clock': (lambda g: topic(g, age_s=-3.0), ERROR, 'future'),
     'two cameras': (lambda g: topic(g, publishers=('/a', '/b')), WARNING, '2 publishers'),

@@ -91,7 +91,7 @@ def test_the_camera_stays_on_the_floor_wherever_the_robot_is(world, episode):
 
 def test_a_missing_game_and_options_that_do_not_fit_are_named(monkeypatch, capsys):
     monkeypatch.setattr(drive.importlib.util, 'find_spec', lambda name: None)
-    for words, text in ((['--world', 'vizdoom'], "'vjepa_ros[vizdoom]'"),
+    for words, text in ((['--world', 'vizdoom'], 'pip install vizdoom'),
                         (['--world', 'vizdoom', '--set', 'stop'], 'does not go with --set')):
         with pytest.raises(SystemExit):
             drive.main(words)

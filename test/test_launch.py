@@ -265,8 +265,12 @@ def test_every_launch_file_opens_the_viewer_when_asked(recorded, file):
     assert python not in recorded(file.name)
 
 
-def test_rviz_shows_the_first_camera_or_its_absence_is_told(recorded, tmp_path):
-    assert 'rviz2' in recorded('vjepa.launch.py', 'rviz:=true', code=1)['output']
+@pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
+def test_every_launch_file_tells_that_rviz_is_absent(recorded, file):
+    assert 'rviz2' in recorded(file.name, 'rviz:=true', code=1)['output']
+
+
+def test_rviz_shows_the_first_camera(recorded, tmp_path):
     (tmp_path / 'prefix/share/ament_index/resource_index/packages/rviz2').touch()
     (tmp_path / 'prefix/share/rviz2').mkdir()
     got = recorded('vjepa.launch.py', 'rviz:=true')['rviz2']
@@ -294,8 +298,9 @@ def test_what_rviz_displays_is_published_with_that_type():
     kinds = {**{name: kind.__name__ for name, (kind, *_) in TOPICS.items()},
              **{name: kind.__name__ for name, kind in DRAWN.items()},
              'obstacle_points': 'PointCloud2', 'scan': 'LaserScan'}
-    assert rviz_topics() == {f'vjepa_node/camera/{name}': kinds[name] for name in (
-        'overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')}
+    assert rviz_topics() == {'action_planner/target_pose': 'Pose', **{
+        f'vjepa_node/camera/{name}': kinds[name] for name in (
+            'overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')}}
 
 
 def test_the_planner_is_started_as_its_arguments_say(recorded):

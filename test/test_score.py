@@ -378,3 +378,8 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     assert page.count('<figure') == page.count('>clip<') == len(events) and 'broken.mcap' in page
     assert command.main(words[:1] + words[2:]) == 0          # nothing left to do
     assert json.loads((out / 'run.json').read_text())['skipped'] == 2
+    (out / 'index.html').unlink()
+    (out / 'index.html').mkdir()             # as on a full disk, the page cannot be written
+    assert command.main(words) == 1
+    said = capsys.readouterr().err
+    assert 'broken.mcap' in said and 'rows are kept' in said

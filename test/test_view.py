@@ -13,13 +13,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from browser import CHROMIUM, browsing
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.view import link
-from vjepa_ros.viewer.topics import Topics, published
+from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
                            reason="rerun-sdk is not installed (the extra 'view')")
@@ -203,6 +204,34 @@ def test_a_bag_is_shown_as_it_was_recorded(tmp_path):
     found = rows(out)
     assert found['/cameras/camera/image'] == found['/plots/contact/camera'] == 5
     assert found['/states/camera'] == found['/states/g'] == 2       # with their colours
+
+
+@pytest.mark.parametrize(('topics', 'held'), [
+    ({'/diagnostics': ARRAY, '/front/image_raw': IMAGE}, False), ({'/guard/state': ARRAY}, True)])
+def test_diagnostics_of_any_robot_are_no_outputs(topics, held):
+    assert holds_outputs(topics) is held
+
+
+@NEEDS
+@pytest.mark.parametrize('codec', ['h264', 'jpeg'])
+def test_a_recording_for_foxglove_is_shown_too(codec, tmp_path, monkeypatch):
+    pytest.importorskip('rosbags')
+    if codec == 'h264':
+        pytest.importorskip('av')
+    else:
+        monkeypatch.setitem(sys.modules, 'av', None)
+    from test_foxglove import RECORDS
+
+    from vjepa_ros.lab.report.foxglove import Shown, write_mcap
+
+    cv2.imwrite(str(tmp_path / 'overlay.png'), np.full((120, 160, 3), 90, np.uint8))
+    bag = write_mcap(tmp_path / 'run.mcap', Shown(
+        RECORDS, [(each['stamp_ns'], tmp_path / 'overlay.png') for each in RECORDS], []))
+    out = tmp_path / 'out.rrd'
+    assert cli.main(['view', str(bag), '--save', str(out)]) == 0
+    found = rows(out)
+    assert found['/cameras/camera/overlay'] == found['/plots/contact/camera'] == len(RECORDS)
+    assert found['/states/camera'] == 1 + len(RECORDS)       # with their colours
 
 
 @NEEDS

@@ -53,6 +53,17 @@ def _check(value: float, low: float, high: float) -> None:
 CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose a model, and the device that runs it."""
+    from vjepa_ros.model.variants import VARIANTS  # only for commands that run a model
+
+    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS),
+                        help='size of the encoder (default: %(default)s)')
+    parser.add_argument('--weights', default='', metavar='FILE',
+                        help=f'{CHECKPOINT} (default: the bundled one, for tiny)')
+    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
+
+
 # How errors of the core write parameters: in a remedy, as a subject, and what follows on these.
 PARAMETER = re.compile(r'`([a-z_]+)(?:: ([\w.-]+))?`')
 SUBJECT = re.compile(r"(?<![^ ])(?:[a-z]+(?:_[a-z]+)+(?=[ :,;]|$)|[a-z]+(?= is [\d'\[-]))")

@@ -16,11 +16,10 @@ from typing import Any
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import print_error, real
+from vjepa_ros.cli.console import add_model, print_error, real
 from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, ros_problem
 from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
 from vjepa_ros.sources import SUPPORTED, SourceError, open_source
 
@@ -133,10 +132,7 @@ def make_parser() -> argparse.ArgumentParser:
                         f'(default: the whole source, at most {LONGEST_S:.0f})')
     parser.add_argument('--out', type=Path, default=Path('demo_output'), metavar='DIR',
                         help='folder for report, video and summary (default: demo_output)')
-    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
-    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
-    parser.add_argument('--weights', default='', metavar='FILE',
-                        help='checkpoint of the encoder (default: the bundled one, for tiny)')
+    add_model(parser)
     parser.add_argument('--allow-random-weights', action='store_true',
                         help='run untrained when there are no weights')
     return parser

@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vjepa_ros.cli.console import print_error, whole
+from vjepa_ros.cli.console import add_model, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive import doom_map
@@ -46,7 +46,6 @@ from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.twist_files import has_twists
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.runtime.device import DeviceError, choose_device
@@ -171,15 +170,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--page', type=Path, metavar='FILE',
                         help='page and film of the first episode with the planner: camera, '
                         'imagination, view from above; needs --ros, --film and --set get_past')
-    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps, for '
-                        'model and renderer')
+    add_model(parser)
     parser.add_argument('--jobs', type=whole(), metavar='N',
                         help='processes (default: one for each core)')
     parser.add_argument('--batch', type=whole(), metavar='N',
                         help='episodes at once in a process (default: 13 on a GPU, else 1)')
-    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS))
-    parser.add_argument('--weights', default='', metavar='FILE',
-                        help='checkpoint of the encoder (default: the bundled one)')
     parser.add_argument('--guard', nargs='+', default=[], metavar='NAME=NUMBER',
                         help='settings of the guard that differ from its defaults')
     parser.add_argument('--latency', type=whole(), metavar='N',

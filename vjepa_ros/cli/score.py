@@ -89,7 +89,6 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
         lancedb()
     config = replace(read_config(args.params_file, args.words, bool(args.embeddings)),
                      rerun=args.rerun)
-    rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
     tell = plain_lines(Console(force_terminal=False))
     run = fleet.Run(config, args.out)
     (args.out / 'rows').mkdir(parents=True, exist_ok=True)
@@ -97,6 +96,27 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     jobs = args.jobs or usual_jobs(len(run.chunks))
     fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
                 fleet.processes(config, args.out, jobs), tell)
+    speed = f' ({run.new_s / run.wall_s:.1f} times real time)' if run.new_s else ''
+    said = [f'{len(run.chunks)} chunks, {run.skipped} done before; {run.new_s:.0f} s of '
+            f'recordings in {run.wall_s:.0f} s{speed}']
+    try:
+        said.append(write_summary(args, run, command))
+    except OSError as error:
+        run.problems.append(f"'{args.out}': tables and page cannot be written ({error.strerror}); "
+                            'rows are kept: make room, and start again')
+    for text in said:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if not run.problems:
+        return 0
+    for problem in run.problems:
+        print_error(problem)
+    return print_error(f'{len(run.problems)} problem{"s" * (len(run.problems) > 1)}, listed above'
+                       f'{" and on the page" * (len(said) > 1)}; all else is scored')
+
+
+def write_summary(args: argparse.Namespace, run: fleet.Run, command: str) -> str:
+    """Write events, clips, manifest and page; what there is, in words."""
+    rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
     events = fleet.gather_events(run, rule)
     clips, problems = cut_clips(events, args.out / CLIPS) if args.clips else ([], [])
     run.problems += problems
@@ -105,17 +125,4 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
         write_lance(args.out, [args.out / file for file in facts['files']])
     page = events_page(events, facts, [name and f'{CLIPS}/{name}' for name in clips])
     (args.out / 'index.html').write_text(page, encoding='utf-8')
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    speed = f' ({run.new_s / run.wall_s:.1f} times real time)' if run.new_s else ''
-    line(f'{len(run.chunks)} chunks, {run.skipped} done before; {run.new_s:.0f} s of recordings '
-         f'in {run.wall_s:.0f} s{speed}')
-    line(f'{facts["rows"]} rows and {len(events)} events: {args.out / "index.html"}')
-    if not run.problems:
-        return 0
-    for problem in run.problems:
-        print_error(problem)
-    return print_error(f'{len(run.problems)} problem{"s" * (len(run.problems) > 1)}, listed above '
-                       'and on the page; all else is scored')
+    return f'{facts["rows"]} rows and {len(events)} events: {args.out / "index.html"}'

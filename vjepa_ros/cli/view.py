@@ -16,13 +16,12 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import positive, print_error, whole
+from vjepa_ros.cli.console import add_model, positive, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.runtime.device import DeviceError
-from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
-from vjepa_ros.viewer.topics import Topics, published
+from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 if TYPE_CHECKING:
     from vjepa_ros.viewer.rerun_log import RerunLog
@@ -191,7 +190,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from vjepa_ros.viewer.bag import opened
 
         with opened(args.source) as bag:
-            if bag is not None and published(bag.topics):
+            if bag is not None and holds_outputs(bag.topics):
                 return replay(args, console, bag)
     return perceive(args, console)
 
@@ -217,11 +216,7 @@ def make_parser() -> argparse.ArgumentParser:
                         'source')
     parser.add_argument('--clip-fps', type=positive, default=4.0, metavar='HZ',
                         help='rate at which clips are sampled (default: %(default)g)')
-    parser.add_argument('--weights', default='', metavar='FILE',
-                        help='checkpoint of the encoder (default: the bundled weights)')
-    parser.add_argument('--model-size', default=EngineConfig.model_size)
-    parser.add_argument('--device', default=EngineConfig.device,
-                        help='auto, cpu, cuda, cuda:N or mps')
+    add_model(parser)
     return parser
 
 

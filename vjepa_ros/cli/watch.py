@@ -22,12 +22,11 @@ import cv2
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.console import add_model, print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError, bundled_file
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
@@ -339,16 +338,12 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
     parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
-    parser.add_argument('--weights', default='', metavar='FILE',
-                        help='safetensors file of the encoder (default: the bundled weights)')
+    add_model(parser)
     parser.add_argument('--heads', default='', metavar='FILE',
                         help='safetensors file of learned heads for these weights (default: '
                         'those in the file of the weights)')
     parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
                         default=False, help='run untrained when there are no weights')
-    parser.add_argument('--model-size', default=EngineConfig.model_size, choices=tuple(VARIANTS))
-    parser.add_argument('--device', default=EngineConfig.device,
-                        help='auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--num-frames', type=int, default=EngineConfig.num_frames, metavar='N',
                         help='frames in a clip (default: %(default)s)')
     parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX',

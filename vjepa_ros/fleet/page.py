@@ -67,7 +67,7 @@ def _events(shown: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
     for event in shown:
         picture = event['thumbnail']
         image = f'<img loading="lazy" alt="" src="{data_uri(picture, "jpeg")}">' if picture else ''
-        span = f'{event["end_s"] - event["begin_s"]:.1f} s'
+        span = f'{event["end_s"] - event["begin_s"]:.1f} s long'
         clip = clips[int(event['event'])] if clips else ''
         link = f'<br><a href="{escape(clip, quote=True)}/">clip</a>' if clip else ''
         figures.append(

@@ -39,7 +39,7 @@ def arrow(name: str = 'pyarrow') -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ValueError(f'tables of results need PyArrow ({error}): '
-                         "pip install 'vjepa_ros[score]'") from error
+                         'pip install pyarrow rosbags av') from error
 
 
 @cache

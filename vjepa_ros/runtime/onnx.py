@@ -253,8 +253,7 @@ def packages() -> dict[str, ModuleType]:
             missing.append(name)
     if missing:
         raise ExportError(f'{" and ".join(missing)} cannot be imported; install what the export '
-                          f"needs: pip install 'vjepa_ros[export]', or pip install "
-                          f'{" ".join(NEEDED)}')
+                          f'needs: pip install {" ".join(NEEDED)}')
     return found
 
 

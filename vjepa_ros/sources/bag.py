@@ -50,7 +50,8 @@ def parsing(what: str) -> Iterator[None]:
     except Exception as error:  # rosbags and its readers of YAML, SQLite and zstd have their own
         reason = (str(error).splitlines() or [''])[0][:200]
         raise SourceError(f'{what}: {type(error).__name__}: {reason}; copy the bag again, or '
-                          'repair it with `ros2 bag reindex`') from error
+                          'repair it: `mcap recover` (.mcap), `sqlite3 FILE .recover` (.db3), '
+                          '`ros2 bag reindex` (metadata.yaml)') from error
 
 
 def bag_files(bag: Path) -> list[Path]:

@@ -36,8 +36,10 @@ def render(states: States, now_s: float, title: str = 'vjepa-ros top') -> Render
     rows: list[RenderableType] = []
     nodes = sorted({node for node, part in states.told if part == 'model'})
     for node in nodes:
-        rows += [_node(node, states.told[node, 'model'], now_s), _cameras(node, states, now_s),
-                 _stages(node, states), Text()]
+        rows.append(_node(node, states.told[node, 'model'], now_s))
+        if _parts(node, states, 'camera '):      # it has none before it is configured
+            rows += [_cameras(node, states, now_s), _stages(node, states)]
+        rows.append(Text())
     movers = [(node, part) for node, part in sorted(states.told) if part in ('guard', 'planner')]
     if movers:
         rows.append(_movers(movers, states, now_s))

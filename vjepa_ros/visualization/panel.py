@@ -185,8 +185,9 @@ class Panel:
 
     def _system(self) -> str:
         status, parts = self.status, [self.status.camera, self.status.model, self.status.device]
-        rates = [_number(status.rate_in_hz), _number(status.rate_out_hz)]
-        parts.append(f'{rates[0]} Hz in, {rates[1]} out')
+        rates = [status.rate_in_hz, status.rate_out_hz]
+        if not all(map(math.isnan, rates)):      # of a recording that is scored both are unknown
+            parts.append(f'{_number(rates[0])} Hz in, {_number(rates[1])} out')
         if not math.isnan(status.latency_ms):
             parts.append(f'{status.latency_ms:.0f} ms')
         if self.result is not None and status.fill < status.num_frames:

@@ -21,9 +21,10 @@ GB = 2**30
 LOW_DISK_GB, LOW_MEMORY_GB, LOW_SHARED_GB = 2.0, 1.0, 0.25
 SOCKET_BYTES = 4 << 20       # receive buffer that fragments of a large image need
 SOCKETS = Path('/proc/sys/net/core/rmem_max')
-OPTIONAL = {'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': '', 'rosbags': 'bags',
-            'huggingface_hub': 'hub', 'onnxruntime': 'export', 'rerun': 'view',
-            'pyarrow': 'score', 'ray': 'fleet'}
+OPTIONAL = {             # modules, and what pip installs where that has another name
+    'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': 'PyYAML', 'rosbags': '', 'av': '',
+    'huggingface_hub': '', 'onnxruntime': 'onnx onnxscript onnxruntime', 'rerun': 'rerun-sdk',
+    'pyarrow': '', 'ray': "'ray[data]'", 'lancedb': ''}
 
 
 def devices(wanted: str, precision: str) -> Iterator[Finding]:
@@ -78,11 +79,11 @@ def _unused(present: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Yield which optional packages are missing, and the extra that brings them."""
-    for name, extra in OPTIONAL.items():
+    """Yield which optional packages are missing, and what installs them."""
+    for name, wanted in OPTIONAL.items():
         if find_spec(name) is None:
-            yield Finding(NOTE, 'packages', f'{name} is not installed', "pip install 'vjepa_ros["
-                          f"{extra}]'" if extra else f'pip install {name}')
+            yield Finding(NOTE, 'packages', f'{name} is not installed',
+                          f'pip install {wanted or name}')
 
 
 def memory() -> Iterator[Finding]:

@@ -90,7 +90,8 @@ def show(found: dict[str, list[Finding]], console: Console) -> None:
 def summary(findings: Iterable[Finding]) -> str:
     """Return how many problems there are."""
     levels = [finding.level for finding in findings]
-    return f'{levels.count(ERROR)} errors, {levels.count(WARNING)} warnings'
+    return ', '.join(f'{count} {level}{"s" * (count != 1)}' for level in (ERROR, WARNING)
+                     for count in [levels.count(level)])
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-NEEDS = "the world of Doom needs ViZDoom; install it with: pip install 'vjepa_ros[vizdoom]'"
+NEEDS = 'the world of Doom needs ViZDoom: pip install vizdoom'
 UNIT_M = 1 / 32
 CAMERA_M = 10 * 1.2 * UNIT_M         # above the floor, see `_patch`
 _START_TICS = 12                     # the game ignores commands at first

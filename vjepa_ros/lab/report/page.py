@@ -17,15 +17,15 @@ from vjepa_ros.lab.report.plots import LEVELS, TTC_RANGE, Series, all_plots
 
 THUMBNAIL_WIDTH = 720
 PLOTS = {
-    'ttc': ('Time to contact', f'Estimated against true time to contact, logarithmic. A gap in '
+    'ttc': ('Time to contact', f'Estimated and, where it is known, true; logarithmic. A gap in '
             'the estimate means unknown; triangles at the upper edge mean that nothing on course '
             f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
     'looming': ('Looming rate', 'Closing speed over distance; the time to contact is its inverse. '
                 'Rare outliers are clipped at the edge of the plot.'),
     'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
                'that changes). Obstacle: share that comes nearer. Collision: probability of a '
-               'contact within the horizon. With learned heads it includes contacts if the robot '
-               'drove ahead, and can be high where nothing comes nearer.'),
+               'contact within the horizon, as things move now. Collision if ahead: the same if '
+               'the robot drove ahead; it can be high where nothing comes nearer.'),
     'latency': ('Latency', 'Where the time goes, stage by stage. The black line is the age of the '
                 'image when its assessment arrived; the gap is transport and waiting.'),
 }

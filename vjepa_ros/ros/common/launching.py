@@ -203,7 +203,9 @@ def viewer(value: dict[str, str]) -> list:
     """
     if not is_on(value['view']):
         return []
-    return [ExecuteProcess(cmd=[sys.executable, '-m', 'vjepa_ros', 'view'], output='screen')]
+    # The server of the viewer takes seconds to end after Ctrl-C.
+    return [ExecuteProcess(cmd=[sys.executable, '-m', 'vjepa_ros', 'view'], name='vjepa_view',
+                           sigterm_timeout='15', output='screen')]
 
 
 RVIZ_TOPICS = ('overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')

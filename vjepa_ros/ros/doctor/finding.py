@@ -109,6 +109,8 @@ class Graph:
         Nodes in the graph, those of others included.
     topics, nodes, diagnostics
         By their full names.
+    mute
+        Nodes with diagnostics that did not answer what their parameters are.
     middleware
         Implementation that this process uses, such as rmw_fastrtps_cpp.
     """
@@ -118,4 +120,5 @@ class Graph:
     topics: dict[str, Topic] = field(default_factory=dict)
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
     diagnostics: dict[str, Status] = field(default_factory=dict)
+    mute: tuple[str, ...] = ()
     middleware: str = ''

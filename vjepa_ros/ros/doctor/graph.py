@@ -126,6 +126,7 @@ class _Observer:
             self._node.get_publisher_names_and_types_by_node, place)}
         listed = self._ask({full: (ListParameters, f'{full}/list_parameters',
                                    ListParameters.Request()) for full in asked})
+        self._graph.mute = tuple(sorted(set(asked) - set(listed)))
         known = schemas()
         found: dict[str, NodeSeen] = {}
         names: dict[str, list[str]] = {}
@@ -195,7 +196,7 @@ class _Observer:
 
     def _worth_sampling(self) -> list[str]:
         """Return the topics that our nodes read, then images of others."""
-        topics, ours = self._graph.topics, set(self._graph.nodes)
+        topics, ours = self._graph.topics, {*self._graph.nodes, *self._graph.mute}
         read = {topic for node in self._graph.nodes.values() for topic in node.reads}
         images = {name for name, topic in topics.items()
                   if set(topic.types) & set(IMAGES) and not ours & set(topic.publishers)}

@@ -77,7 +77,11 @@ def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
     """
     found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
                      f'looked for {graph.seconds:.1f} s')]
-    if not graph.nodes:
+    found += [Finding(
+        WARNING, name, 'reports diagnostics, but does not answer what its parameters are',
+        'it starts, hangs or has no time: read its log, look at `vjepa-ros top`, and ask again')
+        for name in graph.mute]
+    if not graph.nodes and not graph.mute:
         found.append(Finding(
             NOTE, 'graph', 'no node of this package answers', 'start one (ros2 launch vjepa_ros '
             'vjepa.launch.py); if it runs, compare ROS_DOMAIN_ID, RMW_IMPLEMENTATION and '
