@@ -28,6 +28,7 @@ from vjepa_ros.perception.danger import (
     level_rates,
     level_times,
     time_to_contact,
+    told_unmeasured,
     wanted_level,
 )
 from vjepa_ros.perception.patch_maps import Distribution
@@ -193,7 +194,7 @@ def contradiction(a: Assessment, settings: Settings) -> str:
                                settings.collision_horizon)
     if level == Level.UNKNOWN:
         blind = np.isnan([time, a.looming_rate, a.bearing]).all()
-        return '' if blind and (math.isnan(p) or (p >= 0.5 and Quality.STALE not in a.flags)
+        return '' if blind and (math.isnan(p) or Quality.STALE not in a.flags
                                 ) else f'UNKNOWN, but {time} s, {p}, {a.flags!r}'
     flagged = Quality.DISAGREEMENT in a.flags
     longest = dict(level_times(settings)).get(level, math.inf) * (1 + settings.hysteresis)
@@ -283,11 +284,25 @@ def test_a_single_moment_is_told_with_the_probability_that_was_computed():
         believed = believed_rate(threats, heads, geometry, settings)
         rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
                    default=math.nan)
+        if math.isnan(rate):
+            p = told_unmeasured(p, heads, settings)
         told = Assessor().smooth(replace(raw(random, rate, 1.0), flags=Quality(0)), Judgement(
             'fused', None, UNKNOWN, p, False, believed), settings)
         assert contradiction(told, settings) == ''
-        expected = math.nan if math.isnan(rate) and p < 0.5 else p
-        assert told.collision_probability == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        assert told.collision_probability == pytest.approx(p, abs=1e-9, nan_ok=True)
+
+
+def test_that_nothing_comes_is_not_told_of_a_view_that_cannot_be_measured():
+    told = []
+    for random in situations(23):
+        heads, settings, p = heads_of(random), settings_of(random), score_of(random)
+        soon = heads.contact.below(settings.caution_ttc)
+        found = told_unmeasured(p, heads, settings)
+        assert math.isnan(found) or found == p
+        assert math.isnan(found) or p >= 0.5 or (heads.sees and soon >= 0.2)
+        assert not (p >= 0.5 and math.isnan(found))
+        told.append(found < 0.5)
+    assert any(told)            # and that it comes is, although hardly before the horizon
 
 
 # Every n-th frame: 2 to 4 a second, as the cameras of himax have them.

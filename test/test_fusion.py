@@ -123,9 +123,11 @@ def test_without_geometry_the_cells_cover_the_image(gray):
 SEEN = learned(0.5, contact_s=1.5)
 BLIND = learned(2.0, confidence=0.0, contact_s=0.2, sees=False, saw=False)
 JUDGEMENTS = {
-    'no geometry': (None, SEEN, {'rate': 0.5, 'probability': 1.0, 'disagrees': False}),
+    # A wide robot meets it before its camera does.
+    'no geometry': (None, SEEN, {'rate': 1 / 1.5, 'probability': 1.0, 'disagrees': False}),
     'blind geometry': (geometric(confidence=0.0), SEEN,
-                       {'rate': 0.5, 'probability': 1.0, 'disagrees': False}),
+                       {'rate': 1 / 1.5, 'probability': 1.0, 'disagrees': False}),
+    'a later contact': (None, learned(0.5, contact_s=3.0), {'rate': 0.5}),
     'blind heads': (geometric(0.5), BLIND, {
         'rate': 0.5, 'probability': contact_probability(0.5, 2.0), 'disagrees': False}),
     'an alarm of both': (geometric(1.0), learned(1.0, contact_s=1.0, surely=0.8),
@@ -155,7 +157,8 @@ def test_geometry_and_heads_are_judged_together(geometry, heads, expected):
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 @pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
-    (True, True, 0.9, True), (True, True, 0.2, True),    # no patch is sure, but there is a picture
+    (True, True, 0.9, True), (True, True, 0.25, True),   # no patch is sure, but there is a picture
+    (True, True, 0.1, False),
     (False, True, 0.9, True), (False, True, 0.51, True),
     (False, True, 0.45, False),                  # that nothing comes is never told blindly
     (False, False, 0.9, False)])                 # a covered lens

@@ -46,6 +46,14 @@ def test_a_stream_has_a_frame_of_its_own_for_each_tubelet_at_any_rate(rate):
         assert max(keys) - min(keys) == 4      # each with the frame before it
 
 
+def test_after_a_gap_the_oldest_tubelet_of_a_stream_stands_for_those_before_it():
+    ring = FrameRing(8, clip_fps=4.0, max_frame_gap=2.0)
+    for number, interval in enumerate((10.9, 11.7, 17.6, 18.4, 19.3, 20.1)):
+        ring.push(ns(100 + interval / 4.0), frame(number))
+    picks = ring.gather(ring.sample_stream(()))[:, 0, 0, 0].tolist()
+    assert picks == [1, 2, 1, 2, 2, 3, 4, 5]
+
+
 def test_no_clip_until_the_frames_cover_its_whole_span():
     ring = FrameRing(4, clip_fps=10.0)
     for i in range(3):

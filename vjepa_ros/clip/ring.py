@@ -315,27 +315,26 @@ class FrameRing:
         The newest frame goes with the one nearest to an interval before it. The tubelets before
         it end about 2, 4, 6 and so on intervals earlier: in frames that are remembered where
         those are within an interval of that time, else in the nearest ones. No frame goes with
-        itself, however slow the camera is. None until the frames cover the span of a clip, and
-        there is one more of them than tubelets.
+        itself, however slow the camera is. Where a gap leaves too few frames before it, the
+        oldest tubelet stands for those before it, as in training. None until the frames cover
+        the span of a clip, and there is one more of them than tubelets.
 
         Parameters
         ----------
         remembered
             Keys of the frames in which tubelets end that are encoded already.
         """
-        if not self._covered():
+        if not self._covered() or len(self._stamps) <= self.num_frames // 2:
             return None
         step_ns = NS / self.clip_fps
         newest, picks = len(self._stamps) - 1, list[int]()
         for back in range(self.num_frames // 2):
-            if back:
+            if back and newest > 1:
                 target = self._stamps[-1] - round(2 * back * step_ns)
                 known = [at for at in range(1, newest)
                          if abs(self._stamps[at] - target) <= step_ns
                          and self.store.serials[self._slots[at]] in remembered]
                 newest = _nearest(self._stamps, known or range(1, newest), target)
-            if newest < 1:
-                return None
             target = self._stamps[newest] - round(step_ns)
             picks += [newest, _nearest(self._stamps, range(newest), target)]
         return self._chosen(picks[::-1])

@@ -14,8 +14,9 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    of expansion) and the learned weight, where both know; else that of the one that knows. The
    learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
    hardly on course are no danger together.
-3. The clip head gives the time by which contact is as likely as not. Where that is less than half
-   the time to contact of the learned field, it counts instead. This is the time to contact.
+3. The clip head gives the time by which contact is as likely as not. Where that is less than the
+   time to contact of the learned field, it counts instead: what is in the way is met before the
+   camera is where it stands. This is the time to contact.
 4. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
    three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
    (six cells at least), or when their times to contact differ by more than a factor of two and
@@ -55,6 +56,7 @@ from vjepa_ros.perception.danger import (
     measured_flags,
     time_to_contact,
     times_disagree,
+    told_unmeasured,
     turned_far,
 )
 from vjepa_ros.perception.patch_maps import LearnedField
@@ -165,8 +167,10 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         one = by_geometry if by_geometry.course_rate >= believed else by_heads
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
-    return Judgement(settings.looming_method, field, threat, contact_within(
-        settings.collision_horizon, learned, by_geometry), disagrees, believed)
+    probability = contact_within(settings.collision_horizon, learned, by_geometry)
+    if math.isnan(believed):
+        probability = told_unmeasured(probability, learned, settings)
+    return Judgement(settings.looming_method, field, threat, probability, disagrees, believed)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],

@@ -13,7 +13,8 @@ Level
 
 Unknown
     Where less than ``min_known`` of the region of interest is known and nothing is seen coming,
-    the looming rate on course is unknown, and with it the time to contact.
+    the looming rate on course is unknown, and with it the time to contact. The probability is
+    told only where the heads see something coming, see `told_unmeasured`.
 
 Contact within a time
     The log odds of the calibrated hazard of the heads, plus 0.3 times those of the geometric
@@ -47,7 +48,7 @@ One story
     What is told beside each other does not contradict itself, smoothed or not:
 
     - UNKNOWN: time to contact, looming rate and direction are NaN. So is the probability, unless
-      it is at least 0.5: what fills the view was seen coming. A stale frame says nothing at all.
+      the heads see something coming (`told_unmeasured`). A stale frame says nothing at all.
     - CLEAR: the time is at least ``caution_ttc``, and the probability below 0.5 (unless
       ``collision_horizon`` exceeds ``caution_ttc``: later contacts are not urgent yet).
     - WARNING, DANGER: the time is at most that of the level, with its hysteresis. Where that lies
@@ -92,6 +93,8 @@ MOST_LOG_ODDS = 5.0      # no source is surer than 0.9933
 # Probability from which contact is likelier than not. Such a hazard counts even when the newest
 # frame shows nothing.
 LIKELY = 0.5
+# Probability of a contact within the time of CAUTION from which a view does not pass for free.
+RISKY = 0.2
 STEP = 1.05              # factor between the times that `believed_rate` tries
 # Factor between times to contact that contradict each other: twice the error of either.
 APART_TIME = 2.0
@@ -230,11 +233,9 @@ def time_to_contact(rate: float, settings: Settings) -> float:
 def clip_counts(clip_time_s: float, course_rate: float) -> bool:
     """Return whether the time of the clip head [s] replaces the looming rate on course [1/s].
 
-    It does where it is less than half as long, and never where no patch is known.
+    It does where it is shorter, and never where no patch is known.
     """
-    if math.isnan(course_rate):
-        return False
-    return 1.0 / clip_time_s > APART_TIME * course_rate
+    return 1.0 / clip_time_s > course_rate     # false with NaN
 
 
 def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
@@ -299,6 +300,26 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
         odds += (rule.geometry_weight * min(1.0, by_geometry.known_fraction / rule.known_well)
                  * _log_odds(geometric, rule.most_geometric))
     return 1.0 / (1.0 + math.exp(-odds))
+
+
+def told_unmeasured(probability: float, learned: LearnedField, settings: Settings) -> float:
+    """Return what is told of a probability where nothing on course can be measured; NaN: nothing.
+
+    That something comes is told: what is likelier than not, and where the newest frame shows
+    structure all that the heads say of a contact that they do not rule out within ``caution_ttc``.
+    That nothing comes is not.
+
+    Parameters
+    ----------
+    probability
+        Of contact within ``collision_horizon``, 0..1; NaN stays NaN.
+    learned
+        Heads of the clip.
+    settings
+        Live settings.
+    """
+    risky = learned.sees and learned.contact.below(settings.caution_ttc) >= RISKY
+    return probability if risky or probability >= LIKELY else math.nan
 
 
 def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
@@ -392,8 +413,7 @@ def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contac
     """Return a contact that contradicts neither itself nor the level, which may be held."""
     probability, horizon, least = contact.probability, settings.collision_horizon, -math.inf
     if level == Level.UNKNOWN:
-        # What fills the view was seen coming; that no contact is likely cannot be known.
-        return replace(NOTHING, probability=probability) if probability >= LIKELY else NOTHING
+        return replace(NOTHING, probability=probability)     # see `told_unmeasured`
     if probability >= LIKELY:
         least = 1.0 / (APART_TIME * horizon)
     if level >= Level.WARNING:

@@ -45,6 +45,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.perception.types import Result
+from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.outputs import HeadArrays, Output
 
 START_NS = 1_000_000_000
@@ -53,6 +54,9 @@ GYROSCOPE_NOISE, GYROSCOPE_BIAS = 0.002, 0.01    # their noise and zero-rate off
 HEADS = 'heads'                   # the heads alone, without validity checks
 MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result for maps and times
 ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
+# Tubelets that a stream has encoded before its window is full of the last ones: a robot that runs
+# has them, too. As many as in training, so that both judge the same clips.
+HISTORY = 2
 
 
 @dataclass(frozen=True)
@@ -281,7 +285,7 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
         Numbers of the clips in the whole run to return.
     """
     # Tubelets of frames that are shown twice reach one pair further back.
-    more = TUBELET if streams(setup) else 0
+    more = TUBELET * (1 + HISTORY) if streams(setup) else 0
     world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device)
     clips = world.clips(HELD_OUT_SEED + batch, count)
     truth = truth_of(clips)
@@ -342,20 +346,28 @@ def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
     """Run the heads on the rendered pixels, without resizing."""
     if setup.engine is None:
         return [None] * len(rendered)
+    if streams(setup):
+        return [streamed(film, setup.engine) for film in rendered]
     step = ENCODED.get(setup.engine.choice.device.type, 1)
     out: list[Output | None] = []
     for first in range(0, len(rendered), step):
-        some = rendered[first:first + step]
-        if streams(setup):
-            picks = [film.tubelets(setup.track.num_frames // TUBELET) for film in some]
-            keys = [[(first + number, stamp) for stamp in stamps]
-                    for number, (_, stamps) in enumerate(picks)]
-            out += setup.engine.run([frames for frames, _ in picks], features=False, keys=keys,
-                                    stamps=[stamps for _, stamps in picks])
-            setup.engine.forget()
-        else:
-            out += setup.engine.run([film.frames for film in some], features=False)
+        out += setup.engine.run([film.frames for film in rendered[first:first + step]],
+                                features=False)
     return out
+
+
+def streamed(film: Film, engine: Engine) -> Output:
+    """Run the heads at the newest frame of a clip, encoded tubelet by tubelet as on a robot."""
+    frames, stamps = film.tubelets(len(film.frames) // TUBELET - 1)
+    window = engine.config.num_frames
+    outputs: list[Output] = []
+    engine.forget()
+    for end in range(window, len(frames) + 1, TUBELET):
+        shown = slice(end - window, end)
+        outputs = engine.run([frames[shown]], features=False, keys=[stamps[shown].tolist()],
+                             stamps=[stamps[shown]])
+    engine.forget()
+    return outputs[0]
 
 
 def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Result]]:
