@@ -31,7 +31,14 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
         'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'ranges': ['sonar']}),
     'local_planner': ('vjepa_ros.ros.local_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
+    'action_planner': ('vjepa_ros.ros.action_planner', {
+        'autostart': True, 'model_size': 'tiny', 'image_size': 32, 'allow_random_weights': True,
+        'random_predictor.width': 48, 'random_predictor.depth': 2, 'random_predictor.heads': 2}),
+    'camera_source': ('vjepa_ros.ros.sim.camera_source', {
+        'source': 'synthetic', 'transport': 'both', 'truth': True}),
 }
+# What a node logs once it uses all of them, where that is not that it is active.
+READY = {'command_watchdog': 'watches', 'camera_source': 'playing'}
 # Commands that show people what nodes publish, and the pictures that these read.
 TOOLS = ('vjepa_ros_echo', 'vjepa_ros_top', 'vjepa_ros_view')
 PICTURES = ('camera/image_raw', 'camera/image_raw/compressed')
@@ -44,7 +51,10 @@ ALSO: dict[str, dict[str, list[str]]] = {
                       *_TIME_AND_TF]},
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
     'local_planner': {'subscribe': ['clock', 'odom', 'vjepa_node/camera/features']},
-    'command_watchdog': {'subscribe': ['clock']}}
+    'command_watchdog': {'subscribe': ['clock']},
+    'action_planner': {'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
+                                     'clock', 'joint_states']},
+    'camera_source': {'subscribe': ['clock']}}
 ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('topics', 'publish', 'topic', lambda node: node.get_publisher_names_and_types_by_node),
     ('topics', 'subscribe', 'topic', lambda node: node.get_subscriber_names_and_types_by_node),
@@ -57,7 +67,7 @@ def used_names() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for name, (module, parameters) in NODES.items():
         with ros_session() as ros, ros.compose(module, parameters) as process:
-            process.wait_for_output('watches' if name == 'command_watchdog' else ': active')
+            process.wait_for_output(READY.get(name, ': active'))
             uses = found[name] = {}
             assert ros.spin_until(lambda name=name: name in ros.node.get_node_names())
             for _, use, _, ask in ASKED:

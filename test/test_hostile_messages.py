@@ -26,7 +26,7 @@ from lifecycle_msgs.srv import GetState
 from node_fixtures import SMALL, raw, stamped
 from ros_harness import Running, Session, ros_session
 from rosgraph_msgs.msg import Clock
-from security_policy import NODES
+from security_policy import NODES, READY
 from sensor_msgs.msg import PointCloud2
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 PARAMETERS: dict[str, dict[str, Any]] = {
     'vjepa_node': {**SMALL, 'cameras': ['camera', 'other'], 'other.transport': 'compressed'},
     'collision_guard': {'sources': ['camera', 'other'], 'ranges': ['sonar', 'laser'],
-                        'laser.type': 'scan', 'other.direction': 'left'}}
+                        'laser.type': 'scan', 'other.direction': 'left'},
+    'action_planner': {'device': 'cpu', 'samples': 20, 'elites': 4, 'iterations': 3}}
 REALS = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308, -1e308, 5e-324, 1e30)
 TEXTS = ('', 'optical', 'x' * 300_000, '../../etc', 'line\nbreak', '/', '%s{}', 'base_link')
 COUNTS = (0, 1, 2, 3, 40, 1000)
@@ -121,7 +122,7 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
             for name, (module, given) in NODES.items()}
         ros.node.create_subscription(Twist, 'cmd_vel_out', out.append, 100)
         for name, node in nodes.items():
-            node.wait_for_output('watches' if name == 'command_watchdog' else ': active')
+            node.wait_for_output(READY.get(name, ': active'))
         assert ros.spin_until(lambda: all(name in ros.node.get_node_names() for name in NODES))
         ros.spin_for(1.0)
         senders = [(partial(drawn, rng, topic, kind), ros.node.create_publisher(
@@ -132,7 +133,7 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
                 sender.publish(draw())
             ros.spin_for(0.02)
         for name, node in nodes.items():
-            if name != 'command_watchdog':
+            if name not in READY:
                 assert ros.call(GetState, f'/{name}/get_state').current_state.label == 'active'
             assert node.alive() and 'Traceback' not in node.output, node.output
             assert max(map(len, node.output.splitlines())) < LONGEST_LINE
