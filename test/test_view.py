@@ -102,6 +102,23 @@ def test_arrows_stand_on_their_cells_and_unknown_ones_are_left_out():
                                rtol=1e-6)
 
 
+def origins(part):
+    """What the views below a part of a layout show."""
+    return {part.origin} if hasattr(part, 'origin') else set().union(*map(origins, part.contents))
+
+
+@NEEDS
+def test_a_camera_without_a_picture_of_its_own_has_no_empty_view():
+    from vjepa_ros.viewer.rerun_log import RerunLog
+
+    log = RerunLog(Kept(), live=False)
+    log.picture('front', b'overlay', 'overlay')
+    assert {'cameras/front/overlay'} == {
+        one for one in origins(log.blueprint().root_container) if one.startswith('cameras')}
+    log.picture('front', b'camera')
+    assert 'cameras/front/image' in origins(log.blueprint().root_container)
+
+
 @NEEDS
 @pytest.mark.ros
 def test_messages_become_levels_boxes_plots_and_states():

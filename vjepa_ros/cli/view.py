@@ -18,9 +18,7 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import add_model, positive, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
-from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.runtime.device import DeviceError
-from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
+from vjepa_ros.sources import SUPPORTED, PlayOptions, open_source
 from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 if TYPE_CHECKING:
@@ -230,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name != 'rerun':
             raise
         return print_error(f'vjepa-ros view: {REMEDY}', console)
-    except (SourceError, WeightsError, DeviceError, ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         return print_error(f'vjepa-ros view: {error}', console, args)
     except KeyboardInterrupt:
         return 0

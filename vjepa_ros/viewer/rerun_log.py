@@ -59,7 +59,7 @@ class RerunLog:
 
     def __init__(self, recording: Any, live: bool) -> None:
         self.recording, self._live = recording, live
-        self._cameras: dict[str, set[str]] = {}        # with the names of their maps
+        self._cameras: dict[str, set[str]] = {}        # with their maps, and 'image' if shown
         self._last: dict[str, str] = {}
         self._parts: set[str] = set()
 
@@ -79,7 +79,7 @@ class RerunLog:
             image = cv2.imencode('.jpg', image[..., ::-1],
                                  [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
         kind = 'image/png' if image[:4] == b'\x89PNG' else 'image/jpeg'
-        self._add_camera(camera)
+        self._add_camera(camera, name)
         self._log(f'cameras/{camera}/{name}', rr.EncodedImage(contents=image, media_type=kind))
 
     def map(self, camera: str, name: str, grid: np.ndarray) -> None:
@@ -105,7 +105,7 @@ class RerunLog:
         focal = np.array((optics.fx, optics.fy))
         at = np.stack((cells.across, cells.down), -1)[known] * focal + (optics.cx, optics.cy)
         drift = np.stack((cells.drift_across, cells.drift_down), -1)[known] * focal
-        self._add_camera(camera)
+        self._add_camera(camera, 'image')
         self._log(f'cameras/{camera}/image/looming', rr.Arrows2D(
             origins=at, vectors=drift * ARROW_S, colors=_colors(cells.rate[known]),
             radii=rr.Radius.ui_points(1.0)))
@@ -113,7 +113,7 @@ class RerunLog:
     def regions(self, camera: str, regions: Iterable[Region]) -> None:
         """Log boxes of what comes nearer, with their time to contact."""
         found = list(regions)
-        self._add_camera(camera)
+        self._add_camera(camera, 'image')
         self._log(f'cameras/{camera}/image/regions', rr.Boxes2D(
             array=np.array([(r.x, r.y, r.width, r.height) for r in found]).reshape(-1, 4),
             array_format=rr.Box2DFormat.XYWH,
@@ -200,16 +200,17 @@ class RerunLog:
     def blueprint(self) -> Any:
         """Return the layout: pictures above, then plots, then states."""
         pictures = [rrb.Spatial2DView(origin=f'cameras/{camera}/image', name=camera)
-                    for camera in sorted(self._cameras)]
-        detail = [view for camera, maps in sorted(self._cameras.items()) for view in (
+                    for camera, shown in sorted(self._cameras.items()) if 'image' in shown]
+        detail = [view for camera, shown in sorted(self._cameras.items()) for view in (
             rrb.Spatial2DView(origin=f'cameras/{camera}/overlay', name=f'{camera} overlay'),
             *(rrb.Spatial2DView(origin=f'cameras/{camera}/maps/{name}',
                                 name=f'{camera} {name.replace("_", " ")}')
-              for name in sorted(maps)))]
+              for name in sorted(MAPS.keys() & shown)))]
         alone = len(self._cameras) == 1
-        shown = rrb.Horizontal(*pictures, *detail[:1], rrb.Vertical(*detail[1:]),
-                               column_shares=[4, 4, 2]) if alone and len(detail) > 1 else \
-            rrb.Horizontal(rrb.Grid(*pictures), rrb.Tabs(*detail))
+        above = rrb.Horizontal(
+            *pictures, *detail[:1], rrb.Vertical(*detail[1:]),
+            column_shares=[*[4] * (len(pictures) + 1), 2]) if alone and len(detail) > 1 else \
+            rrb.Horizontal(*[rrb.Grid(*pictures)][:len(pictures)], rrb.Tabs(*detail))
         plots = [rrb.TimeSeriesView(
                      origin='plots/contact', name='time to contact, s',
                      axis_y=rrb.ScalarAxis(range=(0.0, CONTACT_SHOWN_S))),
@@ -222,7 +223,7 @@ class RerunLog:
         if 'log' in self._parts:
             states.append(rrb.TextLogView(origin='log', name='reasons'))
         return rrb.Blueprint(
-            rrb.Vertical(shown, rrb.Horizontal(*plots), rrb.Horizontal(*states),
+            rrb.Vertical(above, rrb.Horizontal(*plots), rrb.Horizontal(*states),
                          row_shares=[5, 3, 2]),
             rrb.TimePanel(timeline=TIME, state='collapsed',
                           play_state='following' if self._live else None),
