@@ -63,7 +63,7 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
         ray = importlib.import_module('ray')
         data = importlib.import_module('ray.data')
     except ImportError as error:
-        raise ValueError(f"--ray needs Ray ({error}): pip install 'ray[data]'") from error
+        raise ValueError(f"--ray needs Ray ({error}): pip install 'ray[data]<2.64'") from error
 
     def run(chunks: Sequence[Chunk], done: Callable[[Chunk, Any, str], object]) -> None:
         try:
