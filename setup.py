@@ -67,7 +67,8 @@ setup(
     extras_require={
         'bags': ['rosbags>=0.10'],
         'vizdoom': ['vizdoom>=1.3'],  # drive --world vizdoom; brings Freedoom
-        'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.40'],  # score --ray
+        # score --ray; Ray 2.64 will refuse the keywords that limit retries.
+        'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10,<2.64'],
         'video': ['av>=12'],         # camera topics with H.264 or H.265
         'score': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
         'lance': ['lancedb>=0.40', 'pyarrow>=14'],  # find among millions of moments, 230 MB

@@ -63,7 +63,7 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
         ray = importlib.import_module('ray')
         data = importlib.import_module('ray.data')
     except ImportError as error:
-        raise ValueError(f"--ray needs Ray ({error}): pip install 'ray[data]'") from error
+        raise ValueError(f"--ray needs Ray ({error}): pip install 'ray[data]<2.64'") from error
 
     def run(chunks: Sequence[Chunk], done: Callable[[Chunk, Any, str], object]) -> None:
         try:
@@ -91,8 +91,8 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
                                          1 if on_gpu else 0 if apart else None), batch_size=1,
             compute=data.ActorPoolStrategy(min_size=1, max_size=min(actors, len(chunks)),
                                            max_tasks_in_flight_per_actor=1),
-            num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0,
-            ray_remote_args_fn=lambda: {'max_restarts': -1, 'max_task_retries': ATTEMPTS - 1})
+            num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0, max_restarts=-1,
+            max_task_retries=ATTEMPTS - 1)      # keywords that Ray 2.64 will refuse
         left = set(range(len(chunks)))
         for row in answers.iter_rows():
             left.remove(row['number'])
