@@ -204,6 +204,43 @@ def test_somebody_who_crosses_goes_on():
         assert (straight_on(planner.choose(Twist(1.0)))['risk'] < 0.3) == passes
 
 
+def test_who_comes_is_placed_where_the_robot_would_meet_it():
+    looming = field(1.0, [(-0.2, 0.2, 1.6)])
+    result = seen(looming)
+    cells = LoomingCells.of(result, OPTICS)
+    comes = np.where((looming.course > 0).ravel(), 1.0, 0.0)
+    planner = driving()
+    planner.see('camera', LoomingCells(**{**vars(cells), 'moving': comes}), result.assessment)
+    look(planner, 1.0, [(-0.2, 0.2, 1.6)])
+    points = planner.memory.points()
+    assert len(points) and not points[:, 2:4].any()
+    assert straight_on(planner.choose(Twist(1.0)))['risk'] > 0.3
+
+
+@pytest.mark.parametrize('looked', [False, True])
+def test_walls_go_on_where_nothing_was_seen(looked):
+    """A wall ends 0.5 m beside the way: beyond its end it was seen free, or was not seen."""
+    planner = driving()
+    if looked:
+        look(planner, 1.0, [])
+    ahead = planner.memory.place.real + 2.0
+    walls(planner, (ahead + 0.5j, ahead + 2j))
+    assert math.isinf(straight_on(planner.choose(Twist(1.0)))['time_to_contact']) == looked
+
+
+def test_on_the_way_to_a_goal_a_base_changes_its_speed_in_time():
+    times = []
+    for speed in (0.0, 1.0):
+        planner = LocalPlanner(LocalConfig(cruise=1.0))
+        drive(planner, speed)
+        ahead = planner.memory.place.real + 1.2
+        walls(planner, (ahead - 2j, ahead + 2j))
+        table = planner.pursue(4 + 0j).candidates
+        straight = (table['vx'] == 1.0) & (table['omega'] == 0.0)
+        times.append(float(table['time_to_contact'][straight][0]))
+    assert times[0] > times[1] + 0.3
+
+
 @pytest.mark.parametrize(('length', 'margin', 'speed'), [
     (0.3, 0.05, 2.0), (0.1, 0.0, 1.0)])
 def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
@@ -254,9 +291,11 @@ def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
 
 def test_it_backs_out_of_a_dead_end_on_its_own_track():
     planner = LocalPlanner(LocalConfig(cruise=1.0))
-    drive(planner, 0.5, 4.0)
+    for _ in range(8):
+        drive(planner, 0.5, 0.5)
+        look(planner, 0.5, [])
     walls(planner, (2.9 - 0.6j, 2.9 + 0.6j), (1.4 - 0.6j, 2.9 - 0.6j), (1.4 + 0.6j, 2.9 + 0.6j))
-    travel(planner, 3 + 0j, 3.0)
+    travel(planner, 3 + 0j, 4.0)      # it has to stop first
     assert planner.memory.place.real < 1.6 and abs(planner.memory.place.imag) < 0.3
 
 

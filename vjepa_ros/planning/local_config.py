@@ -73,6 +73,8 @@ class LocalConfig:
         Candidate turn rates, added to the commanded one [rad/s]; must contain 0.
     max_turn, max_speed
         Greatest turn rate [rad/s] and speed [m/s] of the robot.
+    acceleration
+        How fast the robot changes its speed [m/s^2].
     cruise, backing
         Speed on the way to a goal, and greatest speed back there [m/s].
     tolerance
@@ -111,6 +113,7 @@ class LocalConfig:
     turns: tuple[float, ...] = (-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0)
     max_turn: float = 1.2
     max_speed: float = 2.0
+    acceleration: float = 1.0
     cruise: float = 0.5
     backing: float = 0.3
     tolerance: float = 0.3
@@ -128,7 +131,7 @@ class LocalConfig:
         _check_finite(self)
         for name in ('half_width', 'height', 'length', 'horizon_s', 'reaction_s', 'memory_s',
                      'window_s', 'least_speed', 'reach', 'evidence', 'max_turn', 'max_speed',
-                     'cruise', 'tolerance'):
+                     'acceleration', 'cruise', 'tolerance'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
         if not all(0 <= part <= 1 for part in self.speeds):

@@ -30,7 +30,13 @@ import numpy as np
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount, Twist
-from vjepa_ros.planning.obstacle_memory import CELL_M, STANDSTILL, CameraMemory, ObstacleMemory
+from vjepa_ros.planning.obstacle_memory import (
+    BEEN,
+    CELL_M,
+    STANDSTILL,
+    CameraMemory,
+    ObstacleMemory,
+)
 from vjepa_ros.planning.ways import Grid
 
 if TYPE_CHECKING:      # brings PyTorch, which a planner that imagines nothing does not need
@@ -53,8 +59,8 @@ CLOSER_M = 0.02          # what is less is not closer
 TOUCH = 30.0             # cost of a contact [m]
 NEAR = 3.0               # cost of being as near as the margin allows all the time [m]
 BACK = 0.3               # cost of going back [m per m/s]
-UNSEEN = 6.0             # cost of going back beside its own trail [m per m]
-TRAIL_M = 0.15           # so near it counts as on the trail
+UNSEEN = 4.0             # cost of going back all the time where it has not been [m]
+BESIDE_M = 0.2           # what was not seen so near to an obstacle belongs to it
 PACE_S = 0.2             # a faster robot keeps farther away [m per m/s]
 ROUGH = 0.05             # cost of a turn, and of its changes [m per rad/s]
 EQUAL = 1e-9             # cost of the command itself, up to rounding
@@ -98,17 +104,30 @@ class _Ground:
         # What was measured beside counts: a distance is not known to one cell.
         around = cv2.boxFilter(weight, -1, (3, 3), normalize=False)
         occupied = (weight > 0) & (around >= config.evidence)
-        self.space = np.full(occupied.shape, 2 * config.reach)
-        if occupied.any():
-            self.space = CELL_M * cv2.distanceTransform(
-                (~occupied).astype(np.uint8), cv2.DIST_L2, 5)
+        self.measured = self._distances(occupied)
+        # A view ends somewhere, and walls go on there.
+        reach = 2 * round(BESIDE_M / CELL_M) + 1
+        beside = cv2.dilate(occupied.astype(np.uint8), np.ones((reach, reach), np.uint8))
+        middles = self.grid.middles()
+        unseen = memory.free(middles[..., 0] + 1j * middles[..., 1]) == 0
+        self.supposed = self._distances(occupied | (beside > 0) & unseen)
 
-    def room(self, at: np.ndarray) -> np.ndarray:
-        """Return the distance of places (complex) to the next obstacle [m]."""
+    def _distances(self, occupied: np.ndarray) -> np.ndarray:
+        """Return the distances (R, C) of cells to the next occupied one [m]."""
+        if not occupied.any():
+            return np.full(occupied.shape, 2 * self.grid.cell * max(occupied.shape))
+        return CELL_M * cv2.distanceTransform((~occupied).astype(np.uint8), cv2.DIST_L2, 5)
+
+    def room(self, at: np.ndarray, supposed: bool = True) -> np.ndarray:
+        """Return the distance of places (complex) to the next obstacle [m].
+
+        Measured ones count, and on request what is supposed to go on where nothing was seen.
+        """
+        space = self.supposed if supposed else self.measured
         rows, columns = self.grid.shape
         x = ((np.real(at) - self.grid.low[0]) / CELL_M).astype(int).clip(0, columns - 1)
         y = ((np.imag(at) - self.grid.low[1]) / CELL_M).astype(int).clip(0, rows - 1)
-        return np.maximum(0.0, self.space[y, x] - 0.5 * CELL_M)
+        return np.maximum(0.0, space[y, x] - 0.5 * CELL_M)
 
 
 class _Ways:
@@ -118,7 +137,7 @@ class _Ways:
         low, high = ground.grid.low, ground.grid.high
         self._grid = Grid(low, high, WAY_CELL_M)
         middles = self._grid.middles()
-        space = ground.room(middles[..., 0] + 1j * middles[..., 1])
+        space = ground.room(middles[..., 0] + 1j * middles[..., 1], supposed=False)
         cost = 1 + 4 * np.clip(1 - (space - reach) / (WIDE_M - reach), 0, 1)
         self._lengths = self._grid.lengths(np.where(space < reach, BARRED, cost),
                                            np.array((goal.real, goal.imag)))
@@ -180,6 +199,10 @@ class LocalPlanner:
         self._best: np.ndarray | None = None
         self._ways: _Ways | None = None
         self._goal, self._ways_s = 0j, math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        """Count from now on how long the robot has not come on."""
         self._rested_s = self._held_s = self._frees_s = self._lost_s = 0.0
         self._anchor = self.memory.place     # from where it has to come farther
 
@@ -251,22 +274,24 @@ class LocalPlanner:
         fastest = min(config.cruise, max(0.3 * config.cruise, abs(goal)))
         low = np.array((-min(config.backing, fastest), 0.0, -config.max_turn))
         high = np.array((fastest, 0.0, config.max_turn))
-        tight = TIGHT * (0.4 if self._frees_s else 1.0) * config.margin
-        here = self._least_room(ground)
+        margin = (0.4 if self._frees_s else 1.0) * config.margin
+        tight, here = TIGHT * margin, self._least_room(ground)
 
         def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
-            at, heading = self._rolled(plans)
-            room = self._room(ground, at, heading)
+            at, heading = self._rolled(plans, self._motion)
+            room, new = self._room(ground, at, heading)
             contact = self._contact(room <= min(tight, here), at, heading, points[~still])
             risk = self._with_imagined(self._risk(contact), foreseen)
             # At the end, but also on the way there: the sooner the better.
-            looks = at[:, -1] + AHEAD_M * np.exp(1j * heading[:, -1])
-            ways_left = (ways.left(at).mean(-1) + ways.left(at[:, -1]) + ways.left(looks)) / 2
-            pace = np.repeat(np.abs(plans[..., 0]), at.shape[1] // STEPS, 1)
-            near = np.clip(1 - room / (config.margin + PACE_S * pace + 1e-3), 0, 1).mean(-1)
+            end = ways.left(at[:, -1])
+            looks = ways.left(at[:, -1] + AHEAD_M * np.exp(1j * heading[:, -1]))
+            ways_left = (ways.left(at).mean(-1) + end + np.minimum(looks, end + AHEAD_M)) / 2
+            pace = np.repeat(plans[..., 0], at.shape[1] // STEPS, 1)
+            near = np.clip(1 - room / (margin + PACE_S * np.abs(pace) + 1e-3), 0, 1).mean(-1)
             soon = np.clip(1 - contact / config.horizon_s, 0, 1)
             cost = (ways_left + TOUCH * soon ** 2 + NEAR * near
-                    + self._back(plans, at)
+                    + UNSEEN * (new * (pace < 0)).mean(-1)
+                    + BACK * np.maximum(0, -plans[..., 0]).mean(-1)
                     + ROUGH * np.abs(plans[..., 2]).mean(-1)
                     + ROUGH * np.abs(np.diff(plans[..., 2], axis=-1)).mean(-1)
                     + ROUGH * np.abs(plans[:, 0, 2] - self._sent.omega)
@@ -300,8 +325,7 @@ class LocalPlanner:
             self.memory.block(BLOCKED_M)
             self._held_s, self._ways = 0.0, None
         if self._lost_s > LOST_S:
-            self.memory.doubt()
-            self._frees_s, self._lost_s, self._ways = FREES_S, 0.0, None
+            self._frees_s, self._lost_s = FREES_S, 0.0
         if self._rested_s > STUCK_S and not self._frees_s:
             self._frees_s, self._rested_s = FREES_S, 0.0
 
@@ -328,6 +352,7 @@ class LocalPlanner:
         """
         if not all(map(math.isfinite, command)):
             raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
+        self._begin()                        # who is steered may rest
         config, heading = self.config, math.atan2(command.vy, command.vx)
         cameras = [self.memory.cameras[name] for name in self.covering(command)]
         if not cameras:
@@ -344,7 +369,7 @@ class LocalPlanner:
 
         def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
             at, turned = self._rolled(plans)
-            room = self._room(ground, at, turned)
+            room, _ = self._room(ground, at, turned)
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
             risk = self._with_imagined(self._risk(contact), foreseen)
             parts = plans[..., :2] @ asked[:2] / command.speed ** 2
@@ -408,15 +433,19 @@ class LocalPlanner:
             mean = _later(self._best, shift)
             spread = SPREAD[0] * (high - low)
             spread[2] = SPREAD[1] * self.config.max_turn
+            least = min(self.config.least_speed, max(-low[0], high[0]))
             for _ in range(ROUNDS):
                 drawn = mean + spread * self._random.standard_normal((
                     max(1, self.config.samples // ROUNDS), STEPS, 3))
                 drawn[0] = mean
-                plans.append(np.clip(drawn, low, high))
+                drawn = np.clip(drawn, low, high)
+                drawn[..., 0] = _seeing(drawn[..., 0], least)
+                plans.append(drawn)
                 judged.append(judge(plans[-1], None))
                 every, cost = np.concatenate(plans), np.concatenate([one.cost for one in judged])
                 elites = every[np.argsort(cost)[:ELITES]]
                 mean, spread = elites.mean(0), elites.std(0) + LEAST_SPREAD * (high > low)
+            mean[:, 0] = _seeing(mean[:, 0], least)
             plans.append(mean[None])
             judged.append(judge(plans[-1], None))
         every = np.concatenate(plans)
@@ -442,14 +471,26 @@ class LocalPlanner:
         return LocalPlan(self._sent, float(table['risk'][table['rank'] == 0][0]), table, points,
                          True, self._unmeasured(heading, cameras), self._best)
 
-    def _rolled(self, plans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step."""
+    def _rolled(self, plans: np.ndarray, begin: Twist | None = None
+                ) -> tuple[np.ndarray, np.ndarray]:
+        """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step.
+
+        With the motion at their begin speeds change by the acceleration of the base: a robot that
+        starts or brakes turns in another place than one that is as fast as its command.
+        """
         parts = self._parts(plans)
         step = self.durations[0] / parts
-        twists = np.repeat(plans, parts, 1)
-        turn = twists[..., 2] * step
+        turn = np.repeat(plans[..., 2], parts, 1) * step
+        speed = np.repeat(plans[..., 0] + 1j * plans[..., 1], parts, 1)
+        if begin is not None:
+            now = np.full(len(plans), complex(begin.vx, begin.vy))
+            for moment in range(speed.shape[1]):
+                change = speed[:, moment] - now
+                now = now + change * np.minimum(1, self.config.acceleration * step
+                                                / np.maximum(np.abs(change), 1e-9))
+                speed[:, moment] = now
         heading = self.memory.yaw + np.cumsum(turn, -1)
-        chord = (twists[..., 0] + 1j * twists[..., 1]) * step * np.sinc(0.5 * turn / math.pi)
+        chord = speed * step * np.sinc(0.5 * turn / math.pi)
         at = self.memory.place + np.cumsum(chord * np.exp(1j * (heading - 0.5 * turn)), -1)
         return at, heading
 
@@ -459,23 +500,28 @@ class LocalPlanner:
         half = 0.5 * self.config.length + self.config.margin
         return int(np.clip(math.ceil(fastest * self.durations[0] / half), *PARTS))
 
-    def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray) -> np.ndarray:
-        """Return the distance of the outline of the robot to the next obstacle (N, J) [m]."""
+    def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray
+              ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distance of the outline of the robot to the next obstacle (N, J) [m].
+
+        And the part of the outline where the robot has not been, 0..1.
+        """
         half, side = 0.5 * self.config.length, self.config.half_width
         along, across, axis = (np.linspace(-far, far, math.ceil(2 * far / CELL_M - 1e-6) + 1)
                                for far in (half, side, abs(half - side)))
         outline = np.concatenate((along + 1j * side, along - 1j * side, half + 1j * across,
                                   1j * across - half))
         turn = np.exp(1j * heading)[..., None]
+        edge = at[..., None] + outline * turn
         # What is inside is far from the outline, but near the axis.
         inside = ground.room(at[..., None] + axis * (1 if half > side else 1j) * turn).min(-1)
-        return np.minimum(ground.room(at[..., None] + outline * turn).min(-1),
-                          np.maximum(0, inside - min(half, side)))
+        return (np.minimum(ground.room(edge).min(-1), np.maximum(0, inside - min(half, side))),
+                (self.memory.free(edge) < BEEN).mean(-1))
 
     def _least_room(self, ground: _Ground) -> float:
         """Return the room [m] of a robot that goes no closer to what it is close to already."""
         place, yaw = np.full((1, 1), self.memory.place), np.full((1, 1), self.memory.yaw)
-        return max(LEAST_M, float(self._room(ground, place, yaw)[0, 0]) - CLOSER_M)
+        return max(LEAST_M, float(self._room(ground, place, yaw)[0][0, 0]) - CLOSER_M)
 
     def _contact(self, near: np.ndarray, at: np.ndarray, heading: np.ndarray,
                  movers: np.ndarray) -> np.ndarray:
@@ -502,17 +548,6 @@ class LocalPlanner:
             return risk
         last = min(STEPS, math.ceil(self.config.reaction_s / self.durations[0])) - 1
         return 1 - (1 - risk) * (1 - foreseen[:, last])
-
-    def _back(self, plans: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Return the cost (N,) of going back: behind it, a robot knows only where it has been."""
-        back = np.maximum(0, -plans[..., 0])
-        cost = BACK * back.mean(-1)
-        which = np.flatnonzero(back.any(-1))
-        away = np.abs(at[which, ..., None] - self.memory.trail).min(-1)          # N J
-        beside = np.maximum(0, away - TRAIL_M) * (np.repeat(
-            back[which], at.shape[1] // STEPS, 1) > 0)
-        cost[which] += UNSEEN * beside.mean(-1)
-        return cost
 
     def _hazard(self, plans: np.ndarray) -> np.ndarray:
         """Return how far first twists (N,) are like the motion that the heads report on, 0..1."""
@@ -544,6 +579,12 @@ def _promising(cost: np.ndarray, arcs: int) -> np.ndarray:
     samples = arcs + np.argsort(cost[arcs:], kind='stable')[:IMAGINED // 2]
     others = 1 + np.argsort(cost[1:arcs], kind='stable')[:IMAGINED - len(samples) - 1]
     return np.sort(np.concatenate(([0], others, samples)))
+
+
+def _seeing(speed: np.ndarray, least: float) -> np.ndarray:
+    """Return speeds at which looming gives distances, or rest: who creeps drives blind."""
+    return np.where(np.abs(speed) < least / 2, 0.0,
+                    np.copysign(np.maximum(np.abs(speed), least), speed))
 
 
 def _later(plan: np.ndarray, steps: float) -> np.ndarray:

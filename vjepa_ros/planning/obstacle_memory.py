@@ -10,9 +10,11 @@ picture was taken. Those measured at a steady speed are summed up in cells of th
 for some time, because a camera sees only ahead; a picture that sees farther takes away what was
 there. (While the robot brakes, the speed during the measurement is not known well, and the ground
 would rise in front of the robot: those points count until the next picture.) Where the heads see a
-surface move by itself, its point continues at the speed of its flow. The free distance by the
-heads is a barrier across the path while the robot drives: while it stands they are less reliable.
-Below WARNING neither that nor the probability of contact is used.
+surface move sideways by itself, its point continues at the speed of its flow; what comes or goes
+is placed where the robot would meet it. The free distance by the heads is a barrier across the
+path while the robot drives: while it stands they are less reliable. Below WARNING neither that nor
+the probability of contact is used. A second map notes which places were seen free, and where the
+robot has been.
 
 Points are (P, 6): x, y [m], their own velocity [m/s], weight, age [s].
 """
@@ -38,9 +40,10 @@ MIN_CONFIDENCE = 0.3     # of a cell that becomes a point
 MIN_KNOWN = 0.25         # fraction of valid cells in a picture that measures the path
 HALF_WEIGHT_ERROR = 0.2  # relative error of a rate at which a point has half its weight
 FULL_M = 2.0             # from there on points weigh less: their places are less certain
-TURNS_RAD_S = 0.6        # while the robot turns faster, rates are too uncertain to keep points
+TURN_ERROR = 0.1         # standard error of rates that a turn adds [1/s per rad/s]
 MOVING = 0.6             # probability from which a cell moves by itself
 MAX_OWN_SPEED = 2.5      # of a point [m/s]
+CROSSES_M_S = 0.3        # slower aside, it comes or goes, and is placed where it would be met
 STEADY = 0.4             # least fraction of its speed that a robot drives while points are kept
 TOLERANCE = 1e-6         # of times [s] and speeds [m/s]
 MAX_POINTS = 2000        # in memory, the nearest
@@ -51,7 +54,7 @@ NEAR_M = 0.3             # what the heads see free counts from there on
 UNSEEN_M = 1.0           # nearer, low things are below the picture: nothing is taken away
 CLEARS_M_S = 0.3         # slower, rates are too low for that
 BLOCKS_SEEN = 0.5        # part of the rows of a column that must be known to see through it
-TRAIL_POINTS = 60        # one for each 0.1 m
+SEEN, BEEN = 1, 2         # how it is known that a place is free
 MOTION_S = 5.0           # length of the remembered motion [s]
 STANDSTILL = 0.05        # a slower robot stands [m/s]
 
@@ -140,15 +143,15 @@ class ObstacleMemory:
         What is known of each camera, by name.
     place, yaw
         Pose of the robot: x + 1j y [m], and heading [rad].
-    trail
-        (T,) places where the robot has been, the newest last [m].
     """
 
     def __init__(self, config: LocalConfig, mounts: Mapping[str, Mount]) -> None:
         self.config = config
         self.cameras = {name: CameraMemory(mount) for name, mount in mounts.items()}
         self.place, self.yaw = 0j, 0.0
-        self.trail = np.zeros(1, complex)    # where the robot has been, newest last
+        self._cells = 2 * math.ceil(2 * config.reach / CELL_M)
+        self._free = np.zeros((self._cells, self._cells), np.uint8)  # around `_middle`
+        self._middle = 0j
         self._kept = NO_POINTS           # at rest, one for each cell of the ground
         self._steps: deque[tuple[float, Twist]] = deque()    # motion: durations and twists
         self._known_s = 0.0              # duration of all steps
@@ -179,12 +182,44 @@ class ObstacleMemory:
         while self._known_s - self._steps[0][0] > MOTION_S:
             self._known_s -= self._steps.popleft()[0]
         self.place, self.yaw = _moved(self.place, self.yaw, twist, dt)
-        if abs(self.place - self.trail[-1]) > CELL_M:
-            self.trail = np.append(self.trail, self.place)[-TRAIL_POINTS:]
+        self._stood()
         self._kept = _aged(self._kept, dt)
         self._kept = self._kept[self._kept[:, 5] <= self.config.memory_s]
         for camera in self.cameras.values():
             camera.move(twist, dt)
+
+    def free(self, at: np.ndarray) -> np.ndarray:
+        """Return `BEEN`, `SEEN` or 0 of places (complex): how it is known that they are free."""
+        row, column, inside = self._index(at)
+        return inside * self._free[row, column]
+
+    def _index(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows and columns of places, and whether they are on the map."""
+        away = (at - self._middle) / CELL_M + (0.5 + 0.5j) * self._cells
+        row, column = away.imag.astype(int), away.real.astype(int)
+        last = self._cells - 1
+        inside = (away.imag >= 0) & (away.real >= 0) & (row <= last) & (column <= last)
+        return row.clip(0, last), column.clip(0, last), inside
+
+    def _stood(self) -> None:
+        """Note that the ground below the robot is free, and keep the map around it."""
+        away = self.place - self._middle
+        if max(abs(away.real), abs(away.imag)) > 0.5 * self.config.reach:
+            down, right = (round(part / CELL_M) for part in (away.imag, away.real))
+            old = np.pad(self._free, ((max(0, -down), max(0, down)),
+                                      (max(0, -right), max(0, right))))
+            self._free = old[max(0, down):, max(0, right):][:self._cells, :self._cells].copy()
+            self._middle += CELL_M * complex(right, down)
+        # A cell more: it backs along its own track, but not to the centimetre.
+        along, across = (np.arange(-far, far + 1e-6, CELL_M / 2) for far in (
+            0.5 * self.config.length + CELL_M, self.config.half_width + CELL_M))
+        self._note(self.place + (along + 1j * across[:, None]) * np.exp(1j * self.yaw), BEEN)
+
+    def _note(self, at: np.ndarray, how: int) -> None:
+        """Note how it is known that places (complex) are free."""
+        row, column, inside = self._index(at)
+        row, column = row[inside], column[inside]
+        self._free[row, column] = np.maximum(self._free[row, column], how)
 
     def _motion_at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
         """Return the mean motion in `window_s` before a past time, and the motion since.
@@ -256,16 +291,16 @@ class ObstacleMemory:
             return
         memory.measure(cells, age_s, since)
         place, yaw = self._then(since)
-        if steady and abs(ahead) >= CLEARS_M_S:
-            self._clear(memory.mount, cells, ahead, place, yaw)
-        found = self._points_of(cells, memory.mount, ahead, aside)
+        if steady:
+            self._see_through(memory.mount, cells, ahead, place, yaw)
+        found = self._points_of(cells, memory.mount, ahead, aside, motion.omega)
         barrier = NO_POINTS
         if believed and math.isfinite(seen.clearance) and seen.clearance < config.reach:
             across = np.linspace(-1, 1, 5) * config.half_width
             barrier = placed(memory.mount, np.full(5, seen.clearance), across,
                              np.zeros((5, 2)), np.full(5, config.evidence / 2))
         found, barrier = (_aged(turned(one, place, yaw), age_s) for one in (found, barrier))
-        still = steady & (abs(motion.omega) < TURNS_RAD_S) & ~found[:, 2:4].any(-1)
+        still = steady & ~found[:, 2:4].any(-1)
         memory.points = np.concatenate((found[~still], barrier))
         self.keep(found[still])
 
@@ -276,10 +311,6 @@ class ObstacleMemory:
         wall[:, 0], wall[:, 1] = 0.5 * self.config.length + depth, across
         wall[:, 4] = self.config.evidence
         self.keep(turned(wall, self.place, self.yaw))
-
-    def doubt(self) -> None:
-        """Believe less in all that is kept; what is there will be measured again."""
-        self._kept[:, 4] *= LEFT
 
     def keep(self, points: np.ndarray) -> None:
         """Sum up points (P, 6) at rest in the cells of the ground."""
@@ -310,10 +341,10 @@ class ObstacleMemory:
         yaw = self.yaw - yaw
         return self.place - place * np.exp(1j * yaw), yaw
 
-    def _clear(self, mount: Mount, cells: LoomingCells, speed: float, place: complex,
-               yaw: float) -> None:
-        """Take away what a picture of a camera at a pose sees through."""
-        if not len(self._kept) or not len(cells):
+    def _see_through(self, mount: Mount, cells: LoomingCells, speed: float, place: complex,
+                     yaw: float) -> None:
+        """Note what a picture of a camera at a pose sees free, and take away what was there."""
+        if not len(cells):
             return
         columns, number = np.unique(np.round(cells.across, 3), return_inverse=True)
         config = self.config
@@ -328,28 +359,43 @@ class ObstacleMemory:
         limit = np.full(len(columns), np.inf)
         np.minimum.at(limit, number, np.where(band & known, depth, np.inf))
         limit = np.where(sees, np.minimum(limit, config.reach), 0.0)
-        here = ((self._kept[:, 0] + 1j * self._kept[:, 1]) - place) * np.exp(-1j * yaw)
-        here = (here - (mount.x + 1j * mount.y)) * np.exp(-1j * mount.yaw)
-        with np.errstate(divide='ignore', invalid='ignore'):
-            across = -here.imag / here.real
-        column = np.clip(np.searchsorted(columns, across), 1, len(columns) - 1)
-        column -= across - columns[column - 1] < columns[column] - across
-        gone = ((here.real > UNSEEN_M) & (across >= columns[0]) & (across <= columns[-1])
-                & (limit[column] > BEYOND[0] * here.real + BEYOND[1]))
-        self._kept[gone, 4] *= LEFT
-        self._kept = self._kept[self._kept[:, 4] > 0.1]
+        eye, turn = mount.x + 1j * mount.y, np.exp(-1j * mount.yaw)
+
+        def measured(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return how far ahead places lie, and how far it is free there, 0 unseen."""
+            here = ((at - place) * np.exp(-1j * yaw) - eye) * turn
+            with np.errstate(divide='ignore', invalid='ignore'):
+                across = np.where(here.real > 0, -here.imag / here.real, np.inf)
+            column = np.clip(np.searchsorted(columns, across), 1, len(columns) - 1)
+            column -= across - columns[column - 1] < columns[column] - across
+            inside = (across >= columns[0]) & (across <= columns[-1])
+            return here.real, np.where(inside, limit[column], 0.0)
+
+        side = CELL_M * np.arange(-math.ceil(config.reach / CELL_M), config.reach / CELL_M + 1)
+        around = (place + side + 1j * side[:, None]).ravel()
+        ahead, until = measured(around)
+        self._note(around[(ahead > 0) & (until > ahead + CELL_M)], SEEN)
+        if abs(speed) >= CLEARS_M_S and len(self._kept):
+            ahead, until = measured(self._kept[:, 0] + 1j * self._kept[:, 1])
+            self._kept[(ahead > UNSEEN_M) & (until > BEYOND[0] * ahead + BEYOND[1]), 4] *= LEFT
+            self._kept = self._kept[self._kept[:, 4] > 0.1]
 
     def _clear_ahead(self, mount: Mount, clearance: float) -> None:
         """Take away what stands in a way that the heads see free, also while the robot stands."""
-        here = ((self._kept[:, 0] + 1j * self._kept[:, 1]) - self.place) * np.exp(-1j * self.yaw)
-        here = (here - (mount.x + 1j * mount.y)) * np.exp(-1j * mount.yaw)
+        turn = np.exp(1j * (self.yaw + mount.yaw))
+        eye = self.place + (mount.x + 1j * mount.y) * np.exp(1j * self.yaw)
+        half = self.config.half_width + CELL_M
+        along = np.arange(0, min(clearance, self.config.reach), CELL_M / 2)
+        self._note(eye + (along + 1j * np.arange(-half, half, CELL_M / 2)[:, None]) * turn,
+                   SEEN)
+        here = (self._kept[:, 0] + 1j * self._kept[:, 1] - eye) / turn
         gone = ((here.real > NEAR_M) & (here.real < clearance / BEYOND[0] - BEYOND[1])
-                & (np.abs(here.imag) < self.config.half_width + CELL_M))
+                & (np.abs(here.imag) < half))
         self._kept[gone, 4] *= LEFT
         self._kept = self._kept[self._kept[:, 4] > 0.1]
 
-    def _points_of(self, cells: LoomingCells, mount: Mount, speed: float,
-                   aside: float) -> np.ndarray:
+    def _points_of(self, cells: LoomingCells, mount: Mount, speed: float, aside: float,
+                   turn: float) -> np.ndarray:
         """Return the points (P, 6) of a looming field, around the robot when it was taken.
 
         Parameters
@@ -360,10 +406,12 @@ class ObstacleMemory:
             Pose of the camera.
         speed, aside
             Speed of the camera along its optical axis and to the right of it [m/s].
+        turn
+            Turn rate of the robot [rad/s].
         """
         config, pace = self.config, abs(speed)
         rate = math.copysign(1.0, speed) * cells.rate.astype(float)
-        sigma = cells.sigma.astype(float)
+        sigma = np.hypot(cells.sigma, TURN_ERROR * turn).astype(float)
         known = np.isfinite(rate) & (cells.confidence >= MIN_CONFIDENCE) & np.isfinite(sigma)
         near = known & (np.where(known, rate, 0.0) > np.maximum(
             pace / config.reach, 2 * np.where(known, sigma, 0.0)))
@@ -379,6 +427,7 @@ class ObstacleMemory:
         # Sideways speed is the flow without the parts of expansion and of the camera.
         sideways = depth * (np.nan_to_num(cells.drift_across) - rate * cells.across) + aside
         own = np.zeros((len(cells), 2))
+        moves &= np.abs(sideways) > CROSSES_M_S
         own[:, 1] = np.where(moves, np.clip(sideways, -MAX_OWN_SPEED, MAX_OWN_SPEED), 0.0)
         # A point weighs as much as its share of the view.
         part = CELLS_OF_A_VIEW / max(1, len(cells))

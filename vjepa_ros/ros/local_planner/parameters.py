@@ -77,6 +77,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                 high=50.0, unit='m/s'),
         _choice('max_turn', 'Greatest turn rate of the robot; faster commands are refused',
                 low=0.01, high=10.0, unit='rad/s'),
+        _choice('acceleration', 'How fast the robot changes its speed on the way to a goal',
+                low=0.01, high=60.0, unit='m/s^2'),
     ),
     'Goals and paths': (
         _choice('cruise', 'Speed on the way to a goal', low=0.05, high=50.0, unit='m/s'),
