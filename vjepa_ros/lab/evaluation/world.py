@@ -358,8 +358,8 @@ def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
 
 def streamed(film: Film, engine: Engine) -> Output:
     """Run the heads at the newest frame of a clip, encoded tubelet by tubelet as on a robot."""
-    frames, stamps = film.tubelets(len(film.frames) // TUBELET - 1)
     window = engine.config.num_frames
+    frames, stamps = film.tubelets(max(window, len(film.frames) - TUBELET) // TUBELET)
     outputs: list[Output] = []
     engine.forget()
     for end in range(window, len(frames) + 1, TUBELET):
