@@ -17,7 +17,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import GUARD, QUICK, RELIABLE, Every, Late, Rig, active
+from guard_rig import GUARD, NS, QUICK, RELIABLE, Every, Late, Rig, active
 from node_fixtures import values_of
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
@@ -140,12 +140,16 @@ def test_transports_that_were_chosen_on_purpose_stay(chosen, used):
 def test_a_guard_is_known_to_be_active_before_its_first_command():
     with ros_session() as ros, ros.spawn(GUARD, {**BEATING, 'heartbeat': 60.0}) as process:
         rig = Rig(ros, process)
-        states: list[str] = []
-        ros.node.create_subscription(Header, '/collision_guard/heartbeat', lambda beat: (
-            states.append(f'{beat.frame_id}, {len(rig.out)} commands')), RELIABLE)
+        beats: list[Header] = []
+        ros.node.create_subscription(Header, '/collision_guard/heartbeat', beats.append,
+                                     heartbeat.QOS)
         with Every(0.05, rig.command), Every(0.05, rig.look):
             rig.wait_for_speed(1.0)
-        assert states == ['active, 0 commands']          # the next regular one is in 15 s
+            rig.wait(lambda: beats)
+        # By the times of sending; the next regular one is in 15 s.
+        assert [beat.frame_id for beat in beats] == ['active']
+        stamp = beats[0].stamp
+        assert stamp.sec * NS + stamp.nanosec < rig.out[0][0]
 
 
 def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():

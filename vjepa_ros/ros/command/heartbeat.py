@@ -17,9 +17,12 @@ from typing import Any
 from rclpy.clock import Clock
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Header
 
 BEATS = 4                # in the longest silence
+# Who finds a node late still hears the last beat: reliable, which is the default, and kept.
+QOS = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 HEARD_S = 0.2            # longest wait for the readers of a first or last beat
 FOUND_S, LOOK_S = 0.5, 0.01              # longest wait for a reader that DDS has yet to find
 # As nav2_lifecycle_manager expects it of its nodes (nav2_util, LifecycleNode::createBond).
@@ -46,7 +49,7 @@ class Heartbeat:
     def __init__(self, node: Node, silence_s: float, state: Callable[[], str],
                  lively: Callable[[], Any], clock: Clock) -> None:
         self._node, self._state, self._lively = node, state, lively
-        self._publisher = node.create_publisher(Header, '~/heartbeat', 1)
+        self._publisher = node.create_publisher(Header, '~/heartbeat', QOS)
         self._timer = node.create_timer(silence_s / BEATS, self.beat, clock=clock)
 
     def beat(self) -> None:

@@ -22,6 +22,7 @@ from rclpy.clock import (
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
+from vjepa_ros.ros.command.heartbeat import QOS
 from vjepa_ros.ros.command_watchdog.parameters import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
@@ -50,7 +51,7 @@ class CommandWatchdog(Served):
         self._out = self.create_publisher(TwistStamped if self._stamped else Twist, 'cmd_vel',
                                           reliable)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 1)
-        self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, reliable)
+        self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, QOS)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(self._timeout_s / CHECKS, self._check, clock=steady)
         self._zeros = self.create_timer(1 / values['rate'], self._send_zero, clock=steady)
