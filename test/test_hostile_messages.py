@@ -32,6 +32,7 @@ from sensor_msgs.msg import PointCloud2
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 PARAMETERS: dict[str, dict[str, Any]] = {
+    'camera_source': {'loop': True},
     'vjepa_node': {**SMALL, 'cameras': ['camera', 'other'], 'other.transport': 'compressed'},
     'collision_guard': {'sources': ['camera', 'other'], 'ranges': ['sonar', 'laser'],
                         'laser.type': 'scan', 'other.direction': 'left'},

@@ -342,6 +342,7 @@ def test_speeds_around_the_frame_count(odometry):
 def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
     for _ in range(3):
         odometry._on_message(twist(x=math.nan))
+        odometry._on_message(twist(x=1e308))
         odometry._on_message(twist(x=1.0, frame='odom'))
     assert len(odometry.warnings) == 2
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)

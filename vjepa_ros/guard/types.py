@@ -11,7 +11,7 @@ from vjepa_ros.perception.types import Assessment, Level, Quality
 
 NS = 1e9
 NO_FLAGS = Quality(0)
-MAX_VELOCITY = 1e6      # larger commands are mistakes and would overflow
+MAX_VELOCITY = 1e3      # m/s and rad/s; what is larger is a mistake, and may overflow
 # Half the angle of the middle third of a picture with the assumed field of view of 65 degrees, so
 # that `side` agrees with the regions of the perception: an assessment has an angle but no lens.
 CENTER_ANGLE = math.atan(math.tan(math.radians(65.0 / 2)) / 3)

@@ -52,8 +52,8 @@ class Lens:
             return
         if self.model not in MODELS:
             known = ', '.join(name for name in MODELS if name)
-            raise ValueError(f"distortion_model '{self.model}' of camera_info is unknown; use one "
-                             f'of {known}, or rectified images with a camera_info without '
+            raise ValueError(f"distortion_model '{self.model:.99}' of camera_info is unknown; use "
+                             f'one of {known}, or rectified images with a camera_info without '
                              'distortion')
         if len(self.distortion) not in MODELS[self.model]:
             raise ValueError(f"camera_info has {len(self.distortion)} coefficients for "

@@ -50,8 +50,9 @@ def state_of(config: PlannerConfig, pose: PoseStamped | None, joints: JointState
 
 def _position(joints: JointState, name: str) -> float:
     if name not in joints.name:
-        raise StateError(f"joint_states has no joint '{name}', but "
-                         f'{", ".join(joints.name) or "none"}; set the names in the parameters')
+        there = ', '.join(joints.name) or 'none'
+        raise StateError(f"joint_states has no joint '{name}', but {there:.399}; set the names in "
+                         'the parameters')
     index = list(joints.name).index(name)
     if index >= len(joints.position):
         raise StateError(f"joint_states has no position for the joint '{name}'")

@@ -80,6 +80,6 @@ class Transforms:
         except self._tf2.TransformException as error:
             when = '' if stamp is None else f' at the time {stamp.sec}.{stamp.nanosec:09d}'
             raise ValueError(f"tf gives no pose of '{frame_id:.99}' in '{self.base_frame}'{when} "
-                             f'({error})') from error
+                             f'({error!s:.399})') from error
         at, turn = found.translation, found.rotation
         return (at.x, at.y, at.z), (turn.x, turn.y, turn.z, turn.w)

@@ -16,7 +16,7 @@ import numpy as np
 
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.source import SourceGuard
-from vjepa_ros.guard.types import Motion, SourceReport
+from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
@@ -187,10 +187,11 @@ class LocalDecider:
         Raises
         ------
         ValueError
-            When it is not finite.
+            When no robot moves so.
         """
-        if not all(map(math.isfinite, motion)):
-            raise ValueError(f'the speed is {tuple(motion)}, must be finite')
+        if not Motion(*motion).finite:
+            raise ValueError(f'the speed is {tuple(motion)}, each must be a number below '
+                             f'{MAX_VELOCITY:g} (m/s, rad/s)')
         self.advance(now_s)
         self._motion_s = now_s
         self._set_motion(motion, now_s)

@@ -17,7 +17,7 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import Image, PointCloud2
 
-from vjepa_ros.planning.course import Pose
+from vjepa_ros.planning.course import Pose, on_earth
 from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
@@ -190,8 +190,8 @@ class LocalInputs(CommandInputs):
         pose, base = self._decider.pose, self._config.base_frame
         if not frame_id:
             raise ValueError('it has no frame_id; give it one, such as odom')
-        if pose is None or frame_id == self._odom_frame:
-            return points                             # without a pose it is refused later
+        if pose is None or frame_id == self._odom_frame or not all(map(on_earth, points)):
+            return points                  # without a pose, or not on Earth, it is refused later
         at = Pose(0j, 0.0)
         if frame_id != base:
             if self._transforms is None:

@@ -14,6 +14,7 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
+from vjepa_ros.guard.types import MAX_VELOCITY
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.ros.common.message_conversion import stamp_ns
 from vjepa_ros.ros.common.transforms import Transforms, Vector
@@ -111,9 +112,9 @@ class Odometry:
         twist = msg.twist.twist
         linear = (twist.linear.x, twist.linear.y, twist.linear.z)
         angular = (twist.angular.x, twist.angular.y, twist.angular.z)
-        if not all(map(math.isfinite, (*linear, *angular))):
-            self._warn('nan', f'{self.topic}: a speed is not a number; such messages count as '
-                       'none')
+        if not all(abs(value) < MAX_VELOCITY for value in (*linear, *angular)):
+            self._warn('speed', f'{self.topic}: a speed is not a number below {MAX_VELOCITY:g} '
+                       '(m/s, rad/s); such messages count as none')
             return
         if self._base_frame and msg.child_frame_id not in ('', self._base_frame):
             self._warn('frame', f'{self.topic}: speeds are in the frame '

@@ -326,8 +326,8 @@ def detections(module: ModuleType, header: Header, regions: tuple[Region, ...]) 
 def _lens(info: CameraInfo, optics: Optics) -> Lens:
     """Return optics with the distortion of a camera_info; ValueError for an unknown one."""
     if not all(map(math.isfinite, info.d)):
-        raise ValueError(f'the distortion of camera_info, {list(info.d)}, has what is no number '
-                         '(calibrate the camera)')
+        raise ValueError(f'the distortion of camera_info, {list(info.d)!s:.99}, has what is no '
+                         'number (calibrate the camera)')
     return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
 
 
