@@ -52,9 +52,9 @@ class Attack(HostilePeer):
     """
 
     def __init__(self, ledger: Ledger, begin_ns: int, children: Children, domain: int,
-                 simulated: bool) -> None:
+                 simulated: bool, rate: float) -> None:
         self.ledger, self.children, self._begin_ns = ledger, children, begin_ns
-        self.simulated = simulated
+        self.simulated, self.usual_rate, self.rate = simulated, rate, rate
         self._lives = Counter[str]()             # how often each was started or configured
         self._running: dict[str, Child] = {}
         self._due_s: dict[str, float] = {}       # when a killed node is started again

@@ -45,7 +45,8 @@ def images(how: str, least_s: float, most_s: float, *counted: str) -> Fault:
 def another_view(attack: Attack, rng: Random) -> None:
     """Change rate, encoding and size."""
     attack.expect_counted('resets.size_change')
-    attack.rate, attack.encoding = rng.uniform(10.0, 30.0), rng.choice(('rgb8', 'bgr8', 'mono8'))
+    attack.rate = attack.usual_rate * rng.uniform(0.5, 1.5)
+    attack.encoding = rng.choice(('rgb8', 'bgr8', 'mono8'))
     attack.size = rng.choice([each for each in SIZES if each != attack.size])
     attack.wait(2.5)
 

@@ -59,7 +59,7 @@ def soak(args: argparse.Namespace, ledger: Ledger, say: Callable[[str], None],
             os.environ.clear()
             os.environ.update(env, FASTDDS_BUILTIN_TRANSPORTS=LARGE_IMAGES)
             children = stack.enter_context(Children(os.environ, work))
-            attack = Attack(ledger, begin_ns, children, domain, simulated)
+            attack = Attack(ledger, begin_ns, children, domain, simulated, args.rate)
             stack.callback(attack.close)
             say(f'starting the nodes with a {"simulated" if simulated else "system"} clock')
             if not attack.moves(START_S):
@@ -90,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='how long to inject faults (default: %(default)g)')
     parser.add_argument('--seed', type=whole(0), default=0, metavar='N',
                         help='what they are drawn from (default: %(default)s)')
+    parser.add_argument('--rate', type=positive, default=20.0, metavar='HZ',
+                        help='images a second, between faults (default: %(default)g)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all that was found there')
     args, ledger = parser.parse_args(argv), Ledger()
     if problem := ros_problem():
@@ -115,5 +117,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(str(row))
     if ledger.failed:
         tell(f'Logs are in {LOGS}. The same faults again: vjepa-ros soak --minutes '
-             f'{args.minutes:g} --seed {args.seed}')
+             f'{args.minutes:g} --seed {args.seed} --rate {args.rate:g}')
     return int(bool(ledger.failed))

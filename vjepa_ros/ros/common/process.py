@@ -14,6 +14,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
+from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
 
 WAKE_S = 0.2             # a signal is seen at most this late
 
@@ -107,6 +108,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     if commands:
         leave_shared_memory(os.environ)
+    avoid_abandoned_queues(os.environ)
     with starting(name):
         # What is imported stays: to look through it for what has ended only takes time.
         gc.disable()

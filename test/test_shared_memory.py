@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""A process that replaces a killed one is not kept waiting by what that left in shared memory."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from ros_harness import NodeProcess, ros_env, ros_session
+from sensor_msgs.msg import Image
+
+from vjepa_ros.ros.common import shared_memory
+from vjepa_ros.ros.common.environment import LARGE_IMAGES, NETWORK_ONLY
+from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.mark.parametrize(('environ', 'expected'), [
+    ({}, ['fastdds_port7001', 'fastdds_port7411', 'fastrtps_port7413']),
+    ({'ROS_DOMAIN_ID': '4', 'FASTDDS_BUILTIN_TRANSPORTS': 'SHM'},
+     ['fastdds_port7001', 'fastdds_port8411']),
+    ({'ROS_DOMAIN_ID': 'four'}, []), ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
+def test_queues_that_are_written_to_but_not_read_are_avoided(
+        tmp_path, monkeypatch, environ, expected):
+    monkeypatch.setattr(shared_memory, 'FOLDER', tmp_path)
+    monkeypatch.setattr(shared_memory, '_kept', [])
+    for process, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
+                           ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
+                                   'fastdds_port8411'])):
+        (tmp_path / process).mkdir()
+        (tmp_path / process / 'maps').write_text(''.join(
+            f'7f00-7f01 rw-s 00000000 00:17 9    /dev/shm/{name}\n' for name in names))
+    (tmp_path / '56').mkdir()                             # has ended
+    with open(tmp_path / 'fastdds_port7415_el', 'w') as reader:
+        fcntl.flock(reader, fcntl.LOCK_EX)
+        assert avoid_abandoned_queues(environ, tmp_path) == expected
+    for name in expected:                                 # for as long as this process lives
+        with open(tmp_path / f'{name}_el') as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+READER = """
+import os, rclpy, sensor_msgs.msg
+from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
+avoid_abandoned_queues(os.environ)
+rclpy.init()
+node = rclpy.create_node('reader')
+node.create_subscription(sensor_msgs.msg.Image, 'camera/image_raw', lambda _: print('seen'), 1)
+rclpy.spin(node)
+"""
+
+
+def test_who_replaces_a_killed_reader_reads_other_queues():
+    with ros_session({'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}) as ros:
+        camera = ros.node.create_publisher(Image, 'camera/image_raw', 1)
+        picture = Image(height=240, width=320, encoding='rgb8', step=960,
+                        data=bytes(240 * 320 * 3))
+        used = list[set[str]]()
+        for _ in range(2):
+            reader = NodeProcess([sys.executable, '-c', READER],
+                                 ros_env(ros.domain_id, ros.env))
+            try:
+                assert ros.spin_until(lambda reader=reader: camera.publish(picture) or
+                                      'seen' in reader.output), reader.output
+                maps = Path(f'/proc/{reader.pid}/maps').read_text()
+                mine = Path('/proc/self/maps').read_text()
+                used.append({queue for queue in re.findall(r'/dev/shm/(\w+_port\d+)\n', maps)
+                             if queue in mine})
+            finally:
+                reader.kill()
+        own = used[0] & used[1]                           # of this process, to which both write
+        assert used[0] - own and used[1] - own and not (used[0] - own) & (used[1] - own)
