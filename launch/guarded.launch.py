@@ -10,7 +10,7 @@ from launch_ros.actions import Node
 
 from vjepa_ros.ros.command.launch_sources import cameras_in, sources_for
 from vjepa_ros.ros.common import launching
-from vjepa_ros.ros.common.launching import SWITCH, is_on
+from vjepa_ros.ros.common.launching import RESPAWN, SWITCH, is_on
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description
@@ -42,8 +42,9 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock, all nodes'),
     ('autostart', 'true', SWITCH,
      'Configure and activate all at once; false leaves that to a lifecycle manager'),
-    ('respawn', 'true', SWITCH,
-     'Start a node again when its process ends; until then the robot stands'),
+    ('respawn', 'standby', RESPAWN,
+     'Start a node again when its process ends; until then the robot stands. standby: beside the '
+     'perception node a second process waits to take over'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
@@ -78,7 +79,7 @@ def start(context: LaunchContext) -> list:
                         {**parameters, **({'sources': sources} if sources else {}), **more}],
             remappings=[(own, topic) for own, topic in topics.items() if topic != own],
             arguments=launching.node_arguments(context, name, value),
-            respawn=is_on(value['respawn']), respawn_delay=launching.RESPAWN_DELAY_S,
+            respawn=launching.respawns(value), respawn_delay=launching.RESPAWN_DELAY_S,
             output='screen', emulate_tty=True)
 
     # Controller, planner if wanted, guard, base: nothing goes round the guard.
@@ -98,7 +99,7 @@ def start(context: LaunchContext) -> list:
                 {key: kept for key, kept in parameters.items() if key != 'autostart'}],
             remappings=[('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)],
             arguments=launching.node_arguments(context, 'command_watchdog', value),
-            respawn=is_on(value['respawn']), respawn_delay=launching.RESPAWN_DELAY_S,
+            respawn=launching.respawns(value), respawn_delay=launching.RESPAWN_DELAY_S,
             output='screen', emulate_tty=True))
     perception = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(

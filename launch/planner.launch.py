@@ -6,7 +6,7 @@ from launch import LaunchContext, LaunchDescription
 
 from vjepa_ros.ros.command.launch_sources import parameters_in
 from vjepa_ros.ros.common import launching
-from vjepa_ros.ros.common.launching import SWITCH
+from vjepa_ros.ros.common.launching import RESPAWN, SWITCH
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description
@@ -25,7 +25,8 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
     ('autostart', 'true', SWITCH,
      'Configure and activate at once; false leaves that to a lifecycle manager'),
-    ('respawn', 'false', SWITCH, 'Start the node again when its process ends'),
+    ('respawn', 'false', RESPAWN,
+     'Start the node again when its process ends; standby: a second process waits to take over'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
@@ -46,7 +47,7 @@ def start(context: LaunchContext) -> list:
     if transport := launching.image_topic(value['image'])[1]:
         parameters['transport'] = transport
 
-    return [launching.model_node(context, 'action_planner', value, parameters, remappings),
+    return [*launching.model_nodes(context, 'action_planner', value, parameters, remappings),
             *launching.viewer(value), *launching.rviz(value, [camera])]
 
 

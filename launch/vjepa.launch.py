@@ -6,7 +6,7 @@ from launch import LaunchContext, LaunchDescription
 
 from vjepa_ros.ros.command.launch_sources import cameras_in
 from vjepa_ros.ros.common import launching
-from vjepa_ros.ros.common.launching import SWITCH
+from vjepa_ros.ros.common.launching import RESPAWN, SWITCH
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description
@@ -28,7 +28,8 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
     ('autostart', 'true', SWITCH,
      'Configure and activate at once; false leaves that to a lifecycle manager'),
-    ('respawn', 'false', SWITCH, 'Start the node again when its process ends'),
+    ('respawn', 'false', RESPAWN,
+     'Start the node again when its process ends; standby: a second process waits to take over'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
@@ -65,7 +66,7 @@ def start(context: LaunchContext) -> list:
         if transport := launching.image_topic(topic)[1]:
             parameters[f'{name}.transport'] = transport
 
-    return [launching.model_node(context, 'vjepa_node', value, parameters, remappings(cameras)),
+    return [*launching.model_nodes(context, 'vjepa_node', value, parameters, remappings(cameras)),
             *launching.viewer(value), *launching.rviz(value, cameras or cameras_in(
                 launching.parameter_path('params_file', value['params_file'])))]
 

@@ -107,7 +107,9 @@ def command(node: Entity, folder: Path) -> list[str]:
         return named['cmd']
     program = Path(get_package_prefix(named['package'])) / 'lib' / named['package'] / \
         named['executable']
-    words = [str(program), *named['arguments'], '--ros-args', '-r', f"__node:={named['name']}"]
+    words = [str(program), *named['arguments'], '--ros-args']
+    if 'name' in named:
+        words += ['-r', f"__node:={named['name']}"]
     if named['namespace']:
         words += ['-r', f"__ns:=/{named['namespace'].lstrip('/')}"]
     for source in named['parameters']:

@@ -25,6 +25,7 @@ from ros_harness import NodeProcess, ros_env
 
 from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common.processes import free_domain
+from vjepa_ros.ros.common.standby import VARIABLE
 from vjepa_ros.ros.sim.parameters import SOURCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -62,7 +63,7 @@ def table_of(name: str) -> dict[str, tuple]:
 def test_every_argument_is_described_and_used(file):
     tables = table_of(file.name.partition('.')[0])
     text = file.read_text()
-    shared = SHARED.read_text() if 'launching.model_node(' in text else ''
+    shared = SHARED.read_text() if 'launching.model_nodes(' in text else ''
     for name, description in tables['ARGUMENTS'].items():
         assert len(description) > 15, name
         assert text.count(f"'{name}'") > 1 or f"'{name}'" in shared, name
@@ -151,7 +152,8 @@ def recorded(tmp_path, monkeypatch, caplog):
                 for words, env_of, _ in stand_in_launch.commands(
                         LAUNCH / file, stand_in_launch.given_by(arguments), tmp_path):
                     files = [b for a, b in itertools.pairwise(words) if a == '--params-file']
-                    found[Path(words[0]).name] = {
+                    name = Path(words[0]).name
+                    found[name if name not in found else f'{name}, standby'] = {
                         'argv': words[1:], 'env': env_of,
                         'params': [Path(one).read_text() for one in files]}
             except RuntimeError as error:
@@ -209,6 +211,26 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     # Of the node, and not of the libraries of ROS.
     assert node['argv'][node['argv'].index('--log-level') + 1] == 'robot.vjepa_node:=warn'
     assert node['argv'][node['argv'].index('--enclave') + 1] == '/robot/vjepa_node'
+
+
+@pytest.mark.parametrize(('file', 'name'), [
+    ('vjepa.launch.py', 'vjepa_node'), ('planner.launch.py', 'action_planner')])
+def test_a_node_that_stands_by_is_started_like_the_one_that_runs(recorded, file, name):
+    def started(*arguments):
+        got = recorded(file, *arguments)
+        return [got[key] for key in (name, f'{name}, standby') if key in got]
+
+    one, other = started('respawn:=standby', 'namespace:=a/b', 'log_level:=warn')
+    assert parameters_of(one) == parameters_of(other)
+    assert remappings_of(one) == remappings_of(other)
+    assert one['env'] == other['env']
+    for node in (one, other):
+        assert f'__node:={name}' in node['argv'] and in_namespace(node, 'a/b')
+    elsewhere = started('respawn:=standby', 'namespace:=a/c')[0]
+    assert elsewhere['env'][VARIABLE] != one['env'][VARIABLE]
+    for value in ('true', 'false'):
+        alone, = started(f'respawn:={value}')
+        assert VARIABLE not in alone['env']
 
 
 def test_a_camera_can_be_led_to_any_topic_also_to_a_compressed_one(recorded):

@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """A perception process that is killed is started again by the launch file and soon sees.
 
-``python test/test_recovery.py [KILLS]`` measures how soon, with a camera of 640x480 at 30 Hz and
-the default parameters, and prints the table of docs/performance.md.
+``python test/test_recovery.py [KILLS] [RESPAWN]`` measures how soon, with a camera of 640x480 at
+30 Hz and the default parameters, and prints the table of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.standby import LET_START_S
 
 SIZE = (640, 480)
 ASSESSMENT = '/vjepa_node/camera/assessment'
@@ -43,7 +44,7 @@ LONGEST_S = 120.0
 
 
 @contextmanager
-def launched(folder: Path, *arguments: str) -> Iterator[tuple[Session, NodeProcess, Heard]]:
+def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess, Heard]]:
     """A camera, the launched perception node, and its assessments."""
     with ExitStack() as stack:
         ros = stack.enter_context(ros_session(TRANSPORTS))
@@ -51,16 +52,18 @@ def launched(folder: Path, *arguments: str) -> Iterator[tuple[Session, NodeProce
         heard = Heard()
         ros.node.create_subscription(PointCloud2, ASSESSMENT, heard.take, 10)
         stack.enter_context(Camera(ros, rate=30.0, size=SIZE))
-        launch = NodeProcess(launch_command('vjepa.launch.py', 'respawn:=true', *arguments), env)
+        launch = NodeProcess(launch_command(
+            'vjepa.launch.py', f'respawn:={respawn}', 'device:=cpu'), env)
         stack.callback(launch.close)
         yield ros, launch, heard
 
 
 def pid_of(launch: NodeProcess) -> int | None:
-    """The process that the launch file started and that has not ended, if there is one."""
+    """The process that the launch file started and that takes part in DDS, if there is one."""
     for child in Path(f'/proc/{launch.pid}/task').glob('*/children'):
         for pid in child.read_text().split():
-            if 'vjepa_node' in Path(f'/proc/{pid}/cmdline').read_text():
+            if 'vjepa_node' in Path(f'/proc/{pid}/cmdline').read_text() and (
+                    '/dev/shm/fast' in Path(f'/proc/{pid}/maps').read_text()):
                 return int(pid)
     return None
 
@@ -88,20 +91,32 @@ def kill(ros: Session, launch: NodeProcess, heard: Heard) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.ros
 def test_a_killed_node_sees_again_about_as_soon_as_one_that_was_started(tmp_path):
-    with launched(tmp_path / 'prefix', 'device:=cpu') as (ros, launch, heard):
+    with launched(tmp_path / 'prefix', 'true') as (ros, launch, heard):
         begun = time.time_ns()
         start_s = first_since(ros, launch, heard, begun)[-1]
         assert kill(ros, launch, heard)[-1] < 3.0 * start_s
 
 
-def main(kills: int) -> None:
+@pytest.mark.slow
+@pytest.mark.ros
+def test_a_node_that_stands_by_sees_sooner_than_one_that_was_started(tmp_path):
+    with launched(tmp_path / 'prefix', 'standby') as (ros, launch, heard):
+        begun = time.time_ns()
+        start_s = first_since(ros, launch, heard, begun)[-1]
+        for _ in range(2):                   # the second was started in place of the first
+            ros.spin_for(LET_START_S + 2 * start_s)
+            assert kill(ros, launch, heard)[-1] < start_s
+            assert 'takes over' in launch.output
+
+
+def main(kills: int, respawn: str) -> None:
     """Print how long each recovery took, and when each stage of it was over."""
     with tempfile.TemporaryDirectory() as folder, \
-            launched(Path(folder, 'prefix'), 'device:=cpu') as (ros, launch, heard):
+            launched(Path(folder, 'prefix'), respawn) as (ros, launch, heard):
         first_since(ros, launch, heard, time.time_ns())
         rows = []
         for _ in range(kills):
-            ros.spin_for(2.0)
+            ros.spin_for(2.0 if respawn == 'true' else LET_START_S + 6.0)
             written, killed_s = len(launch.output), time.time()
             moments = kill(ros, launch, heard)
             said = launch.output[written:]
@@ -113,4 +128,5 @@ def main(kills: int) -> None:
 
 
 if __name__ == '__main__':
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    given = dict(enumerate(sys.argv))
+    main(int(given.get(1, 10)), given.get(2, 'true'))

@@ -18,7 +18,7 @@ from sensor_msgs.msg import Image
 
 from vjepa_ros.ros.common import shared_memory
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, NETWORK_ONLY
-from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
+from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
 
 pytestmark = pytest.mark.ros
 
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.ros
 def test_queues_that_are_written_to_but_not_read_are_avoided(
         tmp_path, monkeypatch, environ, expected):
     monkeypatch.setattr(shared_memory, 'FOLDER', tmp_path)
-    monkeypatch.setattr(shared_memory, '_kept', [])
     for process, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
                            ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
                                    'fastdds_port8411'])):
@@ -41,18 +40,22 @@ def test_queues_that_are_written_to_but_not_read_are_avoided(
     (tmp_path / '56').mkdir()                             # has ended
     with open(tmp_path / 'fastdds_port7415_el', 'w') as reader:
         fcntl.flock(reader, fcntl.LOCK_EX)
-        assert avoid_abandoned_queues(environ, tmp_path) == expected
-    for name in expected:                                 # for as long as this process lives
-        with open(tmp_path / f'{name}_el') as other, pytest.raises(BlockingIOError):
+        with avoiding_abandoned_queues(environ, tmp_path) as avoided:
+            assert avoided == expected
+            for name in expected:
+                with open(tmp_path / f'{name}_el') as other, pytest.raises(BlockingIOError):
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for name in expected:                                 # no longer than the block lasts
+        with open(tmp_path / f'{name}_el') as other:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 READER = """
 import os, rclpy, sensor_msgs.msg
-from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
-avoid_abandoned_queues(os.environ)
-rclpy.init()
-node = rclpy.create_node('reader')
+from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
+with avoiding_abandoned_queues(os.environ):
+    rclpy.init()
+    node = rclpy.create_node('reader')
 node.create_subscription(sensor_msgs.msg.Image, 'camera/image_raw', lambda _: print('seen'), 1)
 rclpy.spin(node)
 """

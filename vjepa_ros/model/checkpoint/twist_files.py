@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.files import WeightsError, under
+from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER, WeightsError, under
 from vjepa_ros.model.checkpoint.layouts import TWISTS, parts_of
 from vjepa_ros.model.checkpoint.load import (
     RANDOM,
@@ -68,6 +68,14 @@ def has_twists(model_size: str = 'tiny', weights: str | Path = '') -> bool:
         return False
     return any(one.kind == TWISTS for one in parts_of(open_weights(Path(path), 'weights'),
                                                       'weights'))
+
+
+def bundled_twists(weights: str | Path) -> Path | str:
+    """Return the predictor to judge beside weights: that of the package beside '', which has none.
+
+    It is given as `predictor` to `load_twists`; '' takes the predictor in the weights.
+    """
+    return '' if weights else WEIGHTS_FOLDER / 'tiny_twists.safetensors'
 
 
 def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = ''

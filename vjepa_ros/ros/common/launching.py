@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
 from vjepa_ros.ros.common.parameter import TRANSPORTS
+from vjepa_ros.ros.common.standby import VARIABLE
 
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']
+STANDBY = 'standby'
+RESPAWN = [STANDBY, *SWITCH]
 RESPAWN_DELAY_S = 0.2
 ENVIRONMENT = {**TUNING, 'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 # Name, default, allowed values (None: any), description.
@@ -48,6 +52,11 @@ def values(context: LaunchContext, arguments: Iterable[Argument]) -> dict[str, s
 def is_on(text: str) -> bool:
     """Return whether a value of `SWITCH` means true."""
     return text.lower() == 'true'
+
+
+def respawns(value: dict[str, str]) -> bool:
+    """Return whether the argument `respawn`, one of `RESPAWN`, wants what ends to start again."""
+    return value['respawn'] == STANDBY or is_on(value['respawn'])
 
 
 def read_cameras(text: str) -> dict[str, str]:
@@ -161,10 +170,10 @@ def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, A
     return parameters
 
 
-def model_node(context: LaunchContext, executable: str, value: dict[str, str],
-               parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> Node:
+def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
+                parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> list[Node]:
     """
-    Start a node with a model, called like its executable.
+    Start a node with a model, called like its executable, and one that stands by if wanted.
 
     Parameters
     ----------
@@ -180,16 +189,24 @@ def model_node(context: LaunchContext, executable: str, value: dict[str, str],
     remappings
         Pairs of a topic of the node and the one that it is led to.
     """
-    return Node(
-        package='vjepa_ros', executable=executable, name=executable,
-        namespace=value['namespace'],
-        parameters=[parameter_file('params_file', value['params_file']), parameters],
-        remappings=remappings,
-        arguments=node_arguments(context, executable, value),
-        # What the user has set stays.
-        additional_env={k: v for k, v in ENVIRONMENT.items() if k not in os.environ},
-        respawn=is_on(value['respawn']), respawn_delay=RESPAWN_DELAY_S,
-        output='screen', emulate_tty=True)
+    doubled = value['respawn'] == STANDBY
+    # What the user has set stays.
+    own = {k: v for k, v in ENVIRONMENT.items() if k not in os.environ}
+    if doubled:
+        parts = ('vjepa_ros', os.getuid(), os.getpid(), *value['namespace'].split('/'), executable)
+        own[VARIABLE] = str(Path(tempfile.gettempdir(), '_'.join(map(str, parts)) + '.turn'))
+
+    def node(**name: str) -> Node:
+        return Node(
+            package='vjepa_ros', executable=executable, namespace=value['namespace'],
+            parameters=[parameter_file('params_file', value['params_file']), parameters],
+            remappings=remappings, additional_env=own, respawn=respawns(value),
+            respawn_delay=RESPAWN_DELAY_S, output='screen', emulate_tty=True, **name,
+            arguments=[*node_arguments(context, executable, value), *(
+                () if name else ('--ros-args', '-r', f'__node:={executable}'))])
+
+    # Launch would warn of two actions with one name.
+    return [node(name=executable), *([node()] if doubled else ())]
 
 
 def viewer(value: dict[str, str]) -> list:

@@ -14,7 +14,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
-from vjepa_ros.ros.common.shared_memory import avoid_abandoned_queues
+from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
+from vjepa_ros.ros.common.standby import LET_START_S, VARIABLE, Turn
 
 WAKE_S = 0.2             # a signal is seen at most this late
 
@@ -108,8 +109,11 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     if commands:
         leave_shared_memory(os.environ)
-    avoid_abandoned_queues(os.environ)
     with starting(name):
+        turn = Turn(os.environ.get(VARIABLE, ''))
+        if stands_by := not turn.wait(0.0):
+            sys.stderr.write(f'{name} stands by\n')
+            turn.wait(LET_START_S)
         # What is imported stays: to look through it for what has ended only takes time.
         gc.disable()
         import rclpy
@@ -119,9 +123,14 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         make_node: Callable[[], Any] = resolve_name(make) if isinstance(make, str) else make
         gc.freeze()
         gc.enable()
-        rclpy.init(args=args, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        turn.wait()
+        if stands_by:
+            sys.stderr.write(f'{name} takes over\n')
         try:
-            node = make_node()
+            with avoiding_abandoned_queues(os.environ):
+                rclpy.init(args=args,
+                           signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+                node = make_node()
         except ValueError as error:
             from vjepa_ros.ros.common.logs import tell_error
 
