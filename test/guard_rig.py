@@ -9,9 +9,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -23,6 +22,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 
+from vjepa_ros.cli.soak.invariants import waits
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common import message_conversion
@@ -90,26 +90,17 @@ class Late(Every):
         super().__init__(period_s, self._note)
         self._pids = (os.getpid(), *pids)
         self.worst_s, self._before_s = 0.0, time.monotonic()
-        self._waited = self._waits()
+        self._waited = waits(*self._pids)
 
     def _note(self) -> None:
         now_s = time.monotonic()
         self.worst_s = max(self.worst_s, now_s - self._before_s - self._period_s)
         self._before_s = now_s
 
-    def _waits(self) -> dict[Path, int]:
-        """How long each thread has been ready without a core [ns], where Linux counts it."""
-        waits = {}
-        for pid in self._pids:
-            for file in Path(f'/proc/{pid}/task').glob('*/schedstat'):
-                with suppress(OSError):             # a thread that has just ended
-                    waits[file] = int(file.read_text().split()[1])
-        return waits
-
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
         self.worst_s = max(self.worst_s, *((waited - self._waited.get(file, 0)) / 1e9
-                                           for file, waited in self._waits().items()))
+                                           for file, waited in waits(*self._pids).items()))
 
 
 class CommandRig(Node):

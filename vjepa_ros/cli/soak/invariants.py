@@ -133,22 +133,29 @@ class BaseWatch:
                 self._check(what, (at_ns - since_ns) / 1e9, at_ns)
 
 
-class Delays:
-    """How long the threads of processes were ready to run and this machine let them wait.
+def waits(*pids: int) -> dict[str, int]:
+    """Return how long each thread of processes was ready to run, but had no core [ns].
 
     Linux counts that in ``/proc``; where it does not, nothing is known to be a delay.
     """
+    found = {}
+    for pid in pids:
+        with suppress(OSError):                  # it has just ended, or one of its threads
+            for file in sorted(Path(f'/proc/{pid}/task').glob('*/schedstat')):
+                with suppress(OSError):
+                    found[str(file)] = int(file.read_text().split()[1])
+    return found
+
+
+class Delays:
+    """How long this machine let the threads of processes wait, see `waits`."""
 
     def __init__(self) -> None:
         self._waited: dict[str, deque[tuple[int, dict[str, int]]]] = {}
 
     def sample(self, name: str, pid: int, now_ns: int) -> None:
         """Read the counters of a process, ten times a second."""
-        waited = {}
-        with suppress(OSError):
-            for file in Path(f'/proc/{pid}/task').glob('*/schedstat'):
-                waited[str(file)] = int(file.read_text().split()[1])
-        self._waited.setdefault(name, deque(maxlen=SAMPLES)).append((now_ns, waited))
+        self._waited.setdefault(name, deque(maxlen=SAMPLES)).append((now_ns, waits(pid)))
 
     def between(self, name: str, since_ns: int, until_ns: int) -> float:
         """Return how long the thread that waited longest did, in about that time [s]."""
