@@ -20,7 +20,12 @@ from vjepa_ros.model import twist_predictor
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
-from vjepa_ros.model.checkpoint.twist_files import bundled_twists, has_twists, load_twists, save_twists
+from vjepa_ros.model.checkpoint.twist_files import (
+    bundled_twists,
+    has_twists,
+    load_twists,
+    save_twists,
+)
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_paths import WAY_DIM, View, around, poses, rays
