@@ -44,8 +44,8 @@ LONGEST_S = 120.0
 
 
 @contextmanager
-def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess, Heard]]:
-    """A camera, the launched perception node, and its assessments."""
+def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess, Heard, float]]:
+    """A camera, the launched perception node, its assessments, and how soon the first came [s]."""
     with ExitStack() as stack:
         ros = stack.enter_context(ros_session(TRANSPORTS))
         env = launch_env(make_prefix(folder, EXECUTABLES), ros.domain_id) | TRANSPORTS
@@ -55,7 +55,7 @@ def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess,
         launch = NodeProcess(launch_command(
             'vjepa.launch.py', f'respawn:={respawn}', 'device:=cpu'), env)
         stack.callback(launch.close)
-        yield ros, launch, heard
+        yield ros, launch, heard, first_since(ros, launch, heard, time.time_ns())[-1]
 
 
 def pid_of(launch: NodeProcess) -> int | None:
@@ -91,18 +91,14 @@ def kill(ros: Session, launch: NodeProcess, heard: Heard) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.ros
 def test_a_killed_node_sees_again_about_as_soon_as_one_that_was_started(tmp_path):
-    with launched(tmp_path / 'prefix', 'true') as (ros, launch, heard):
-        begun = time.time_ns()
-        start_s = first_since(ros, launch, heard, begun)[-1]
+    with launched(tmp_path / 'prefix', 'true') as (ros, launch, heard, start_s):
         assert kill(ros, launch, heard)[-1] < 3.0 * start_s
 
 
 @pytest.mark.slow
 @pytest.mark.ros
 def test_a_node_that_stands_by_sees_sooner_than_one_that_was_started(tmp_path):
-    with launched(tmp_path / 'prefix', 'standby') as (ros, launch, heard):
-        begun = time.time_ns()
-        start_s = first_since(ros, launch, heard, begun)[-1]
+    with launched(tmp_path / 'prefix', 'standby') as (ros, launch, heard, start_s):
         for _ in range(2):                   # the second was started in place of the first
             ros.spin_for(LET_START_S + 2 * start_s)
             assert kill(ros, launch, heard)[-1] < start_s
@@ -112,8 +108,7 @@ def test_a_node_that_stands_by_sees_sooner_than_one_that_was_started(tmp_path):
 def main(kills: int, respawn: str) -> None:
     """Print how long each recovery took, and when each stage of it was over."""
     with tempfile.TemporaryDirectory() as folder, \
-            launched(Path(folder, 'prefix'), respawn) as (ros, launch, heard):
-        first_since(ros, launch, heard, time.time_ns())
+            launched(Path(folder, 'prefix'), respawn) as (ros, launch, heard, _):
         rows = []
         for _ in range(kills):
             ros.spin_for(2.0 if respawn == 'true' else LET_START_S + 6.0)

@@ -38,6 +38,7 @@ from vjepa_ros.ros.common.processes import (
 
 SIMULATED_FROM = 2.0     # minutes: shorter runs have the clock of the system alone
 START_S = 180.0
+MOST_RATE = 60.0         # half as much again is drawn, and images are sent every 10 ms at most
 SETTLE_S = 1.0           # in which the robot stands, if the last fault makes it
 OVER = 0.7               # of the faults are over before the next one
 LOGS = Path('soak_logs')
@@ -94,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help='images a second, between faults (default: %(default)g)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all that was found there')
     args, ledger = parser.parse_args(argv), Ledger()
+    if args.rate > MOST_RATE:
+        parser.error(f'--rate is {args.rate:g}, at most {MOST_RATE:g} can be sent')
     if problem := ros_problem():
         return print_error(f'vjepa-ros soak: {problem}')
     end_like_ctrl_c()

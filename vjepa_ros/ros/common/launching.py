@@ -193,8 +193,8 @@ def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
     # What the user has set stays.
     own = {k: v for k, v in ENVIRONMENT.items() if k not in os.environ}
     if doubled:
-        parts = ('vjepa_ros', os.getuid(), os.getpid(), *value['namespace'].split('/'), executable)
-        own[VARIABLE] = str(Path(tempfile.gettempdir(), '_'.join(map(str, parts)) + '.turn'))
+        descriptor, own[VARIABLE] = tempfile.mkstemp('.turn', f'{executable}_')
+        os.close(descriptor)
 
     def node(**name: str) -> Node:
         return Node(

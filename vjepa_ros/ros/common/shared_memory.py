@@ -25,7 +25,7 @@ def avoiding_abandoned_queues(environ: Mapping[str, str], processes: Path = Path
     """Keep what takes part in DDS here from queues that others still write to for killed readers.
 
     A reader of Fast DDS takes the first number that is free for its queue. After a SIGKILL that is
-    the number of the killed reader. Writers notice after one to three seconds, sometimes never
+    the number of the killed reader. Writers notice after one to four seconds, sometimes never
     (https://github.com/eProsima/Fast-DDS/issues/5469), that the new reader has another queue of
     the same name; until then it gets nothing. Inside the block the locks of such queues are held,
     so that Fast DDS takes other numbers.
