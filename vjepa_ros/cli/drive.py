@@ -269,7 +269,7 @@ def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], devic
     on_gpu = device.type == 'cuda'
     batch = args.batch or min(BATCH['cuda' if on_gpu else 'cpu'], args.episodes)
     jobs = args.jobs or usual_jobs(len(modes) * -(-args.episodes // batch),
-                                   MOST_JOBS if on_gpu else None)
+                                   MOST_JOBS * torch.cuda.device_count() if on_gpu else None)
     with _progress(console) as progress:
         bar = progress.add_task('episodes', total=args.episodes * len(modes))
         outcomes = drive_all(recipe, modes, _numbers(args), jobs, batch,

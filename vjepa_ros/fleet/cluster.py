@@ -35,13 +35,19 @@ class _Actor:
         return {'number': batch['number'], 'answer': [pickle.dumps(a) for a in answers]}
 
 
+def _share(gpus: int, actors: int) -> float:
+    """Return the part of a GPU for each of some actors, none of which is split over two."""
+    return 1 / -(-actors // gpus) if 0 < gpus < actors else 1
+
+
 def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
             apart: bool = False) -> Backend:
     """Return what scores chunks on a Ray cluster.
 
     Recordings and results must have the same paths on all its machines. Where the model runs on
-    CUDA each actor has a GPU of its own, and a task on a core of any machine decodes for it. Else
-    it has a core, on which it also decodes.
+    CUDA each actor has a GPU of its own, or its share of one where there are more actors than GPUs
+    when the run begins, and a task on a core of any machine decodes for it. Else it has a core, on
+    which it also decodes.
 
     Parameters
     ----------
@@ -50,7 +56,7 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
     address
         Of the cluster, such as ``ray://host:10001`` or ``auto``; ``local`` starts one here.
     actors
-        Most actors.
+        Most actors; those for which the cluster has no room wait until it has.
     apart
         Whether tasks decode also where the model runs on a CPU; they then share its core.
 
@@ -83,15 +89,17 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
         context.max_errored_blocks = -1
         on_gpu = config.engine.device.startswith('cuda') or (
             config.engine.device == 'auto' and 'GPU' in ray.cluster_resources())
+        most = min(actors, len(chunks))
+        share = _share(int(ray.cluster_resources().get('GPU', 0)), most) if on_gpu else 0
         items = data.from_items([{'number': n, 'chunk': pickle.dumps(chunk)}
                                  for n, chunk in enumerate(chunks)],
                                 override_num_blocks=len(chunks))
         answers = items.map_batches(
             _Actor, fn_constructor_args=(config, folder.resolve() / ROWS,
                                          1 if on_gpu else 0 if apart else None), batch_size=1,
-            compute=data.ActorPoolStrategy(min_size=1, max_size=min(actors, len(chunks)),
-                                           max_tasks_in_flight_per_actor=1),
-            num_cpus=0 if on_gpu else 1, num_gpus=1 if on_gpu else 0, max_restarts=-1,
+            # A pool of variable size does not grow while each actor has one task at most.
+            compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
+            num_cpus=0 if on_gpu else 1, num_gpus=share, max_restarts=-1,
             max_task_retries=ATTEMPTS - 1)      # keywords that Ray 2.64 will refuse
         left = set(range(len(chunks)))
         for row in answers.iter_rows():

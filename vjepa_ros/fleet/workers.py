@@ -51,6 +51,7 @@ class Workers(Generic[Task]):
         self._count, self._make, self._done = count, make, done
         self._waiting: deque[int] = deque()
         self._workers: list[_Worker] = []
+        self._leaving: list[BaseProcess] = []      # those without work; ending takes them a while
         self._deaths: dict[int, int] = {}
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -73,8 +74,11 @@ class Workers(Generic[Task]):
         finally:
             for worker in self._workers:
                 worker.process.terminate()
-                worker.process.join()
+                self._leaving.append(worker.process)
             self._workers.clear()
+            for process in self._leaving:
+                process.join()
+            self._leaving.clear()
 
     def _start(self) -> None:
         here, there = _CONTEXT.Pipe()
@@ -98,8 +102,8 @@ class Workers(Generic[Task]):
             self._done(tasks[worker.at], result, problem)
         if not self._waiting:
             worker.pipe.close()
-            worker.process.join()
             self._workers.remove(worker)
+            self._leaving.append(worker.process)
             return
         worker.at = self._waiting.popleft()
         worker.pipe.send(tasks[worker.at])

@@ -19,6 +19,7 @@ from typing import Any
 import cv2
 import torch
 
+VISIBLE = 'CUDA_VISIBLE_DEVICES'
 _context: Any = None     # of a process that was started here
 
 
@@ -33,17 +34,22 @@ class WorkerPool:
         Makes the context, once in each process; it must be picklable.
     here
         Context for this process, when it exists already.
+    gpus
+        Names of GPUs, as in CUDA_VISIBLE_DEVICES. Each process sees one of them, in turn; without
+        names all see what this process sees.
     """
 
-    def __init__(self, count: int, make: Callable[[], Any], here: Any = None) -> None:
+    def __init__(self, count: int, make: Callable[[], Any], here: Any = None,
+                 gpus: Sequence[str] = ()) -> None:
         self.count = count
         self._make, self._here = make, here
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             threads = max(1, usable_cores() // count)
             # Not forked, because neither CUDA nor the threads of PyTorch survive that.
-            self._pool = ProcessPoolExecutor(count, get_context('spawn'), _prepare,
-                                             (make, threads))
+            start = get_context('spawn')
+            self._pool = ProcessPoolExecutor(count, start, _prepare,
+                                             (make, threads, gpus, start.Value('i')))
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -98,8 +104,20 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _prepare(make: Callable[[], Any], threads: int) -> None:
+def visible_gpus() -> list[str]:
+    """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES."""
+    names = [name for name in os.environ.get(VISIBLE, '').split(',') if name]
+    count = torch.cuda.device_count()
+    return names[:count] or [str(n) for n in range(count)]
+
+
+def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started: Any) -> None:
     global _context
+    with started.get_lock():
+        number = started.value
+        started.value += 1
+    if gpus:      # CUDA reads it when it is first used, which nothing here has done yet
+        os.environ[VISIBLE] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
     cv2.setNumThreads(threads)
     _context = make()

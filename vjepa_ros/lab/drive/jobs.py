@@ -15,7 +15,7 @@ import numpy as np
 
 from vjepa_ros.lab.drive import doom
 from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Moment, Outcome, Recorder
-from vjepa_ros.lab.worker_pool import WorkerPool
+from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
@@ -132,7 +132,8 @@ def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs
     Parameters
     ----------
     recipe
-        What to drive.
+        What to drive. Where its device is a GPU without a number, processes take the GPUs of the
+        machine in turn.
     modes, numbers
         Modes, and numbers of the episodes.
     jobs, batch
@@ -152,7 +153,8 @@ def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs
     """
     parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
     tasks = [(Driver.drive, mode, part) for mode in modes for part in parts]
-    with WorkerPool(jobs, partial(Driver, recipe)) as pool:
+    gpus = [] if ':' in recipe.engine.device else visible_gpus()
+    with WorkerPool(jobs, partial(Driver, recipe), gpus=gpus) as pool:
         driven = pool.run(tasks, lambda outcomes: done(len(outcomes)))
     found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
     for (_, mode, _), outcomes in zip(tasks, driven, strict=True):
