@@ -45,6 +45,7 @@ TESTED := $(VENV)/.with-test
 LINTED := $(VENV)/.with-lint
 FUZZED := $(VENV)/.with-fuzz
 AUDITED := $(VENV)/.with-audit
+AMENT := $(VENV)/.with-ament
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
@@ -64,7 +65,7 @@ RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::neg
 # Images of the drone are stamped so much later than its poses; see docs/notebook/gyroscope.md.
 DRONE := --imu-offset 0.14 --imu-jitter 0.02
 
-.PHONY: help env demo test test-all coverage fuzz lock audit sbom lint docs bench evaluate clean distclean
+.PHONY: help env demo test test-all coverage fuzz lock audit sbom lint ament docs bench evaluate clean distclean
 
 help: ## list the commands
 	@echo 'make COMMAND [VARIABLE=value]'
@@ -86,7 +87,7 @@ env: $(READY) ## create or update .venv; all other commands do it when needed. L
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON)) $(if $(LOCKED),--locked)
 
-$(TESTED) $(LINTED) $(FUZZED) $(AUDITED): $(VENV)/.with-%: $(READY) requirements/%.txt
+$(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
 	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
@@ -157,6 +158,9 @@ lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
 	@$(PY) -m ruff check $(ARGS) .
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/pyright --pythonpath $(PY)
+
+ament: $(READY) $(TESTED) $(AMENT) ## check with the linters of ROS 2
+	@$(PY) -m pytest $(ARGS) test/test_ament.py
 
 docs: $(DOCS)/.ready ## build the documentation into site/; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict $(ARGS)

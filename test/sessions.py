@@ -10,7 +10,7 @@ import torch
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
+from vjepa_ros.runtime.device import DeviceChoice, PRECISIONS
 from vjepa_ros.runtime.session import EncoderSession
 
 SIZE = Variant('test', 48, 2, 1, 96)

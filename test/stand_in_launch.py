@@ -32,7 +32,6 @@ class Entity:
     def __init__(self, *given: Any, **named: Any) -> None:
         self.given, self.named = given, named
 
-
     def perform(self, context: SimpleNamespace) -> str:
         """The value of a LaunchConfiguration."""
         return context.launch_configurations[self.given[0]]

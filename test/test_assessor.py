@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.perception.assessment import SETTLE_RESULTS, Assessor, Judgement, Smoother
+from vjepa_ros.perception.assessment import Assessor, Judgement, SETTLE_RESULTS, Smoother
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality

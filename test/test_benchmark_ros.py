@@ -9,7 +9,7 @@ import json
 import pytest
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark.node import PARTS, OverheadError, split, summarise
+from vjepa_ros.cli.benchmark.node import OverheadError, PARTS, split, summarise
 
 STAGES = {'transport': 3.0, 'wait': 0.5, 'decode': 1.0, 'preprocess': 2.0, 'gather': 0.25,
           'upload': 0.25, 'encode': 20.0, 'heads': 1.5, 'download': 1.0, 'motion': 2.0,

@@ -100,7 +100,7 @@ def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_
     (CollisionGuard, 'sources: [front]\nrear.direction: backward', 'rear.direction',
      "'sources' or 'ranges'"),
     (LocalPlannerNode, 'sources: [front]\nrear.height: 1.0', 'rear.height', "'sources'")])
-def test_a_parameter_of_a_camera_that_is_not_configured_is_said_to_be_one(make, text, name, lists,
-                                                                         tmp_path):
+def test_a_parameter_of_a_camera_that_is_not_configured_is_said_to_be_one(
+        make, text, name, lists, tmp_path):
     ((found, remark),) = remarks(make, tmp_path, text).items()
     assert found == name and lists in remark

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 pytest.importorskip('rclpy')
 
 from geometry_msgs.msg import Twist  # noqa: E402
-from guard_rig import CLEAR, NS, Every, cloud  # noqa: E402
+from guard_rig import CLEAR, Every, NS, cloud  # noqa: E402
 from node_fixtures import now_ns  # noqa: E402
 from ros_harness import NodeProcess, Session, ros_env, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402

@@ -17,7 +17,7 @@ import pytest
 from vjepa_ros.cli.console import with_options
 from vjepa_ros.cli.doctor import machine
 from vjepa_ros.cli.doctor.main import main
-from vjepa_ros.ros.doctor.finding import ERROR, OK, WARNING, Graph, NodeSeen, Status, Topic
+from vjepa_ros.ros.doctor.finding import ERROR, Graph, NodeSeen, OK, Status, Topic, WARNING
 from vjepa_ros.ros.doctor.rules import fit, judge, judge_file, schemas
 
 SCHEMAS = schemas()

@@ -18,7 +18,7 @@ from vjepa_ros.cli import drive, evaluate
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive import jobs
 from vjepa_ros.lab.drive.figures import figures
-from vjepa_ros.lab.drive.loop import MODES, Loop, LoopConfig, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld

@@ -32,9 +32,9 @@ def world(episode):
 
 
 def _monsters(world: doom.DoomWorld) -> np.ndarray:
-    return doom_map.UNIT_M * np.array([(o.position_x, o.position_y)
-                                   for o in world.maps[0].state.objects
-                                   if o.name.startswith('Calm')])
+    return doom_map.UNIT_M * np.array([
+        (o.position_x, o.position_y) for o in world.maps[0].state.objects
+        if o.name.startswith('Calm')])
 
 
 @pytest.mark.slow

@@ -15,13 +15,13 @@ import pytest
 from vjepa_ros.cli import drive
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive.figures import figures_of_goals
-from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Outcome
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, ORACLE, Outcome
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.planning.ways import LONGER, Grid
+from vjepa_ros.planning.ways import Grid, LONGER
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.imagination import Imagination
 

@@ -9,13 +9,13 @@ import io
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 from pictures import GREY, flat_png
 from pictures import RGB as RGB_PNG
-from PIL import Image
 from scenes import texture
 
 from vjepa_ros.sources import SourceError, encodings, open_source
-from vjepa_ros.sources.encodings import MAX_SCANS, ImageError, decode_compressed, picture_size
+from vjepa_ros.sources.encodings import ImageError, MAX_SCANS, decode_compressed, picture_size
 from vjepa_ros.sources.folder import load
 
 RGB = np.random.default_rng(1).integers(0, 255, (6, 8, 3), np.uint8)

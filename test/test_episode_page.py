@@ -13,12 +13,12 @@ from scenes import texture
 
 from vjepa_ros.lab.drive.episode_page import FRAME, film, write_page
 from vjepa_ros.lab.drive.loop import Moment, Outcome
-from vjepa_ros.lab.drive.top_view import GOAL, SIZE, WAY, TopView
+from vjepa_ros.lab.drive.top_view import GOAL, SIZE, TopView, WAY
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.model.twist_predictor import GRID, coarse
-from vjepa_ros.planning.imagined_view import BAND_PX, SIDE_PX, ImaginedView
+from vjepa_ros.planning.imagined_view import BAND_PX, ImaginedView, SIDE_PX
 from vjepa_ros.planning.local_config import CANDIDATE
 
 CONFIG = EpisodeConfig(rate=8.0, settle_s=0.2)
@@ -50,6 +50,7 @@ def test_outlines_are_where_a_robot_touches_something(worlds):
 
 def test_the_way_goal_and_chosen_twist_are_drawn(worlds):
     view = TopView(worlds[0])
+
     def blue(image):
         return int((np.abs(image.astype(int) - WAY).sum(-1) < 30).sum())
     before = view.draw()

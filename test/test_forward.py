@@ -23,10 +23,10 @@ from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import metal, select
-from vjepa_ros.runtime.forward.base import FUSED, PLAIN, Normalise, PlainForward
+from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, PlainForward
 from vjepa_ros.runtime.forward.compilation import (
-    MOST_SHAPES,
     CompileChoice,
+    MOST_SHAPES,
     Toolchain,
     choose_compile,
     compile_blocks,

@@ -13,7 +13,7 @@ from golden.cases import fill, noise
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
-from vjepa_ros.runtime.device import PRECISIONS, DeviceChoice
+from vjepa_ros.runtime.device import DeviceChoice, PRECISIONS
 from vjepa_ros.runtime.forward import fused_rollout
 from vjepa_ros.runtime.forward.base import FUSED, PLAIN
 from vjepa_ros.runtime.forward.fused_rollout import FusedPredictor, prepare_world

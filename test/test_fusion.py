@@ -24,7 +24,7 @@ from vjepa_ros.perception.assessment import (
     judge,
     on_cells,
 )
-from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.collision import Optics, UNKNOWN, find_threats
 from vjepa_ros.perception.danger import collision_if_ahead, contact_probability
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from render_scenes import BOX, SIZE, Camera, Thing, look, plain_bank, scene
+from render_scenes import BOX, Camera, SIZE, Thing, look, plain_bank, scene
 
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.episodes.contact import band_of, touching
@@ -77,8 +77,8 @@ def test_contacts_are_those_of_an_exact_search(pasts):
             moved = pasts.position[b, -1].numpy() + times[:, None, None] \
                 * pasts.velocity[b].numpy() * np.array([1, 0, 1])
             hit = touching(
-                footprint(middle, yaw, ROBOT), np.tile(band_of(ROBOT, np.array([height])),
-                                                      (len(times), 1)),
+                footprint(middle, yaw, ROBOT),
+                np.tile(band_of(ROBOT, np.array([height])), (len(times), 1)),
                 pasts.kinds, np.tile(pasts.alive[b].numpy(), (len(times), 1)), moved,
                 pasts.yaw[b, -1].numpy() + times[:, None] * pasts.yaw_rate[b].numpy(),
                 np.tile(pasts.half[b].numpy(), (len(times), 1, 1))).any(-1)

@@ -14,7 +14,7 @@ from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.source import safe_speed
-from vjepa_ros.guard.types import STILL, Decision, Motion, RangeReading, SourceReport
+from vjepa_ros.guard.types import Decision, Motion, RangeReading, STILL, SourceReport
 from vjepa_ros.perception.types import Level, Quality
 
 STEP = 0.02              # s, of the world

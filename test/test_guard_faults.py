@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from guard_rig import WITHIN_S, Every, Late, Rig, guarding
-from node_fixtures import NODE, NS, SMALL, Camera, Publisher
+from guard_rig import Every, Late, Rig, WITHIN_S, guarding
+from node_fixtures import Camera, NODE, NS, Publisher, SMALL
 from ros_harness import Session, ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture

@@ -17,7 +17,7 @@ pytest.importorskip('rclpy')
 import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
-from guard_rig import CLEAR, GUARD, NS, QUICK, WITHIN_S, Every, Late, Rig, active, guarding
+from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, WITHIN_S, active, guarding
 from node_fixtures import Node, now_ns, stamped
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue

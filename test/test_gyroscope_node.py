@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import NS, Camera, node_running, now_ns, stamped
+from node_fixtures import Camera, NS, node_running, now_ns, stamped
 from ros_harness import ros_session
 from sensor_msgs.msg import Imu
 

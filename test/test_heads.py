@@ -22,12 +22,12 @@ from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (
-    CONTACT_BINS,
-    CONTACT_EDGES,
-    HEADS,
     Binary,
     Binned,
+    CONTACT_BINS,
+    CONTACT_EDGES,
     Calibration,
+    HEADS,
     HeadSpec,
     Laplace,
     LogBins,

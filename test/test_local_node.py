@@ -18,12 +18,12 @@ pytest.importorskip('rclpy')
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Point, PoseStamped, Twist
 from guard_rig import (
+    CommandRig,
+    Every,
     GUARD,
     PLANNER,
     QUICK,
     RELIABLE,
-    CommandRig,
-    Every,
     cloud,
     parameters,
     twist_of,

@@ -274,8 +274,9 @@ def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = Fa
 
 
 @pytest.mark.parametrize(('lines', 'goal'), [
-    ([], 3 + 0j), ([], 1 + 2j), ([(2 - 1j, 2 + 2j)], 4 + 0j), ([(2 - 4j, 2 + 0.4j),
-     (2 + 1.6j, 2 + 4j)], 4 + 0j)], ids=['ahead', 'aside', 'round a wall', 'through a door'])
+    ([], 3 + 0j), ([], 1 + 2j), ([(2 - 1j, 2 + 2j)], 4 + 0j),
+    ([(2 - 4j, 2 + 0.4j), (2 + 1.6j, 2 + 4j)], 4 + 0j)],
+    ids=['ahead', 'aside', 'round a wall', 'through a door'])
 def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
     planner = LocalPlanner(LocalConfig(cruise=1.0))
     walls(planner, *lines)
@@ -440,7 +441,7 @@ class Drive:
                 self.decider.assessed('camera', assessed, self.now, self.now - stamp_s)
             else:
                 self.decider.measured('camera', LoomingCells.of(result, OPTICS), stamp, self.now,
-                                    self.now - stamp_s)
+                                      self.now - stamp_s)
 
     def command(self, vx: float = 1.0, omega: float = 0.0) -> Choice:
         self.decider.command(Twist(vx, 0.0, omega), self.now)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from looming_films import FOCAL, SIZE, K, Wall, cells, film, whole
+from looming_films import FOCAL, K, SIZE, Wall, cells, film, whole
 
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming

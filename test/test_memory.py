@@ -16,7 +16,7 @@ from vjepa_ros.cli.benchmark import memory as benchmark
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.runtime import memory
-from vjepa_ros.runtime.device import MPS, Device, DeviceError, choose_device
+from vjepa_ros.runtime.device import Device, DeviceError, MPS, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 
 MB = 1 << 20

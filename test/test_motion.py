@@ -11,8 +11,8 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.perception.patch_maps import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise_floor import (
-    MIN_STRENGTH,
     Change,
+    MIN_STRENGTH,
     NoiseFloor,
     patch_strength,
     random_scene,

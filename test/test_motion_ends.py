@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from geometry_msgs.msg import Twist
-from guard_rig import CLEAR, GUARD, PLANNER, QUICK, Every, cloud, twist_of
+from guard_rig import CLEAR, Every, GUARD, PLANNER, QUICK, cloud, twist_of
 from lifecycle_msgs.srv import ChangeState
 from node_fixtures import TRANSITIONS, now_ns
 from rclpy.qos import QoSProfile, ReliabilityPolicy

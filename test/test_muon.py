@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vjepa_ros.lab.training.optimizers import RMS, Muon, orthogonal
+from vjepa_ros.lab.training.optimizers import Muon, RMS, orthogonal
 
 
 def random(*shape, seed=0):

@@ -20,7 +20,7 @@ from vjepa_ros.runtime import torch_private
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.forward import float8, int8
 from vjepa_ros.runtime.forward.float8 import norm_gain
-from vjepa_ros.runtime.forward.int8 import LEVELS, Int8Linear, check_products
+from vjepa_ros.runtime.forward.int8 import Int8Linear, LEVELS, check_products
 from vjepa_ros.runtime.forward.kernels import FLOAT8, LARGEST, PlainSteps
 from vjepa_ros.runtime.forward.narrow_formats import choose, max_error, trials
 from vjepa_ros.runtime.noise_floor import random_scene

@@ -15,8 +15,8 @@ pytest.importorskip('rclpy')
 import rclpy
 from node_fixtures import (
     BEST_EFFORT,
-    NS,
     Camera,
+    NS,
     Publisher,
     came,
     exact,

@@ -18,10 +18,10 @@ pytest.importorskip('rclpy')
 
 import rclpy
 from node_fixtures import (
+    Camera,
     NS,
     SMALL,
     START_S,
-    Camera,
     node_process,
     node_running,
     now_ns,

@@ -19,9 +19,9 @@ import yaml
 pytest.importorskip('rclpy')
 
 from nav2_rules import (
-    STOP,
     CollisionMonitor,
     ObstacleLayer,
+    STOP,
     VoxelLayer,
     cloud_xyz,
     rays,

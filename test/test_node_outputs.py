@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import ANSWER_S, KINDS, NS, Camera, Publisher, now_ns, raw, two_camera_node
+from node_fixtures import ANSWER_S, Camera, KINDS, NS, Publisher, now_ns, raw, two_camera_node
 from ros_harness import ros_session
 from scenes import Approach, texture
 from sensor_msgs.msg import CameraInfo, PointField

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import (
-    NS,
     Camera,
+    NS,
     Publisher,
     SlowNode,
     exact,

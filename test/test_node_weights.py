@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from bundles import save_constant_bundle, save_constant_heads
 from checkpoints import encoder_state, hugging_face_names, meta_20, meta_ac, prefixed
-from safetensors.torch import save_file
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import EXACT, NS, START_S, Camera, exact, node_running, now_ns
+from node_fixtures import Camera, EXACT, NS, START_S, exact, node_running, now_ns
 from ros_harness import ros_session
-from test_planner_node import SMALL as SMALL_PLANNER
+from safetensors.torch import save_file
 from test_planner_node import Planner
+from test_planner_node import SMALL as SMALL_PLANNER
 
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.types import Level, Quality

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from nav2_rules import undeclared
-from render_scenes import BOX, WHITE, Camera, Thing, plain_bank, scene
+from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles.config import ObstacleSettings

@@ -30,7 +30,7 @@ WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
 CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
                  # Those of other nodes are tested beside them.
                  if not p.name.startswith(('nav2', 'collision_guard', 'action_planner',
-                                            'local_planner')))
+                                           'local_planner')))
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}

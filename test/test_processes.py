@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from vjepa_ros.ros.common.processes import (
-    SHARED_MEMORY,
     Children,
     ProcessFailed,
+    SHARED_MEMORY,
     ros_arguments,
     ros_environment,
     takes_large_images,

@@ -23,7 +23,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import NS, Camera, Heard
+from node_fixtures import Camera, Heard, NS
 from ros_harness import NodeProcess, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix

@@ -93,6 +93,6 @@ def test_what_lies_above_or_below_the_robot_is_not_touched():
     alive, yaw = np.ones(2, bool), np.zeros(2)
     assert not touching(corners, band, (BOX, BOX), alive, position, yaw, half).any()
     position[0, 1] = -0.5
-    assert touching(corners, band, (BOX, BOX), alive, position, yaw, half).tolist() == [True,
-                                                                                       False]
+    assert touching(corners, band, (BOX, BOX), alive, position, yaw, half).tolist() == [
+        True, False]
     assert not touching(corners, band, (BOX, BOX), ~alive, position, yaw, half).any()

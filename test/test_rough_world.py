@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from render_scenes import BOX, SAMPLE, SIZE, WHITE, Camera, Thing, look, plain_bank, scene, spun
+from render_scenes import BOX, Camera, SAMPLE, SIZE, Thing, WHITE, look, plain_bank, scene, spun
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
 from vjepa_ros.lab.evaluation.world import films
@@ -24,7 +24,7 @@ from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.capture import clip_times
 from vjepa_ros.lab.world.scenes.platforms import NAMES, PLATFORMS
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
-from vjepa_ros.lab.world.scenes.scene import COVERING, GROUND, SKY, Capture, Scenes
+from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, Scenes
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('pyarrow')
 
-from node_fixtures import SMALL, Publisher, exact, node_running, now_ns
+from node_fixtures import Publisher, SMALL, exact, node_running, now_ns
 from recordings import S, write_drive
 from ros_harness import ros_session
 from scenes import synthetic

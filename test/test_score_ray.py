@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 pytest.importorskip('pyarrow')
-pytest.importorskip('ray', reason="Ray is large and not part of the test environment: "
+pytest.importorskip('ray', reason='Ray is large and not part of the test environment: '
                     "pip install 'ray[data]' to run this test")
 
 from recordings import BagMaker, write_drive

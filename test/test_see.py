@@ -20,7 +20,7 @@ pytest.importorskip('rclpy')
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
 from guard_rig import CLEAR, GUARD, QUICK
-from node_fixtures import NODE, SMALL, Camera, raw
+from node_fixtures import Camera, NODE, SMALL, raw
 from rich.console import Console
 from ros_harness import ros_session
 from scenes import texture

@@ -17,7 +17,7 @@ import torch
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.selftest import main as selftest
 from vjepa_ros.cli.selftest import operators, parity
-from vjepa_ros.cli.selftest.cases import LIMITS, ExecutionPath, Model, weights_of
+from vjepa_ros.cli.selftest.cases import ExecutionPath, LIMITS, Model, weights_of
 from vjepa_ros.cli.selftest.page import make_page
 from vjepa_ros.cli.selftest.parity import make_reference, try_path
 from vjepa_ros.perception.types import Assessment, Level, Quality

@@ -20,8 +20,8 @@ from recordings import BagMaker
 
 from vjepa_ros.lab.training.labels import read_flags
 from vjepa_ros.sources import (
-    SUPPORTED,
     PlayOptions,
+    SUPPORTED,
     SourceError,
     SourceLost,
     open_source,

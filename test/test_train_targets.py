@@ -199,6 +199,7 @@ class TestLosses:
         assert losses.masked_mean(torch.tensor([2.0, math.nan]), known) == 2
         assert losses.masked_mean(torch.tensor([math.inf, math.nan]), known & False) == 0
 
+
 class TestAuxiliary:
     """More questions about patches, which teach the network and are then dropped."""
 

@@ -15,10 +15,10 @@ from tiny_world import TINY, TinyWorld
 from vjepa_ros.lab.training import loop
 from vjepa_ros.lab.training.config import TrainConfig, differences, rate_factor
 from vjepa_ros.lab.training.feeds import (
-    REUSE_GAP,
     CachedFeed,
     Draw,
     Order,
+    REUSE_GAP,
     WorldFeed,
     block_places,
     hidden_places,
@@ -276,6 +276,7 @@ class TestLearning:
         with pytest.raises(loop.TrainingError, match=r'contact.*step 1'):
             run(make_config(progress_s=0.0), FixedFeed(), network)
 
+
 class TestJudging:
     def synthetic(self, boldness, count=4000):
         """Answers whose logits are too bold, about clips of 0.1 s per frame."""
@@ -314,6 +315,7 @@ class TestJudging:
         before = figures(answers)['expected_calibration_error']
         after = figures(answers, found)['expected_calibration_error']
         assert after < 0.25 * before and after < 0.02
+
 
 class TestState:
     def test_no_state_and_damaged_state_are_told_apart(self, tmp_path):

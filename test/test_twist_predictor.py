@@ -28,7 +28,7 @@ from vjepa_ros.model.checkpoint.twist_files import (
 )
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.twist_paths import WAY_DIM, View, around, poses, rays
+from vjepa_ros.model.twist_paths import View, WAY_DIM, around, poses, rays
 from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor, coarse, present_of
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.imagination import Imagination

@@ -24,7 +24,7 @@ FRAMES = [PICTURE[2 * n:2 * n + 96, n:n + 128] for n in range(24)]
     ('hevc', {'preset': 'ultrafast'})])
 @pytest.mark.parametrize('lost', [(), (5,), (9, 10, 11), (0, 13)])
 def test_no_wrong_picture_comes_from_a_video_with_losses(codec, options, lost):
-    """FFmpeg conceals a picture that is missing in H.264, and does not say so."""
+    """A picture that is missing in H.264 is concealed by FFmpeg, which does not say so."""
     packets, decoder, got = video_packets(FRAMES, codec, 8, **options), PacketDecoder(codec), []
     for n, packet in enumerate(packets):
         try:

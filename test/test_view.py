@@ -256,7 +256,7 @@ def test_a_recording_for_foxglove_is_shown_too(codec, tmp_path, monkeypatch):
 def test_running_nodes_are_shown_with_the_pictures_of_a_remapped_camera(tmp_path, monkeypatch):
     pytest.importorskip('rclpy')
     from guard_rig import GUARD, QUICK
-    from node_fixtures import NODE, SMALL, Camera
+    from node_fixtures import Camera, NODE, SMALL
     from ros_harness import ros_session
     from scenes import texture
 

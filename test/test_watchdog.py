@@ -17,7 +17,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import GUARD, NS, QUICK, RELIABLE, Every, Late, Rig, active
+from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, active
 from node_fixtures import values_of
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration

@@ -21,6 +21,7 @@ from vjepa_ros.model.variants import Variant
 
 TINY = Variant('test', 48, 2, 3, 96)
 
+
 class TinySample(NamedTuple):
     """What is drawn: noise (B, 3, 12, 12), interval [s] and expansion per interval, (B,)."""
 

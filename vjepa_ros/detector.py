@@ -9,11 +9,11 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from vjepa_ros.looming.gyroscope import JITTER_S, Gyroscope
+from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
@@ -124,7 +124,7 @@ class ObstacleDetector:
 
     @property
     def track(self) -> Track:
-        """The frame memory of the camera."""
+        """Return the frame memory of the camera."""
         return self._perception.tracks[CAMERA]
 
     def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:

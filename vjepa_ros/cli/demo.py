@@ -47,7 +47,7 @@ class Demo:
     ----------
     plan
         What to play.
-    parameters
+    parameters : dict of str to object
         Parameters of the node beside those of the demo.
     out_dir
         Folder for the results.

@@ -38,8 +38,8 @@ from vjepa_ros.lab.drive.figures import (
     write_recordings,
 )
 from vjepa_ros.lab.drive.figures import write as write_film
-from vjepa_ros.lab.drive.jobs import BATCH, DOOM, MOST_JOBS, SETS, Recipe, drive_all
-from vjepa_ros.lab.drive.loop import CAMERA, MODES, ORACLE, LoopConfig, Outcome
+from vjepa_ros.lab.drive.jobs import BATCH, DOOM, MOST_JOBS, Recipe, SETS, drive_all
+from vjepa_ros.lab.drive.loop import CAMERA, LoopConfig, MODES, ORACLE, Outcome
 from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs

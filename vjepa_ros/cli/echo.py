@@ -8,7 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import yaml
 from rich.console import Console
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     problem = ros_problem()
     if problem:
         return print_error(f'vjepa-ros echo: {problem}', Console(stderr=True))
-    from vjepa_ros.ros.listener import Listener, ListenError
+    from vjepa_ros.ros.listener import ListenError, Listener
 
     try:
         with Listener('vjepa_ros_echo') as ros:

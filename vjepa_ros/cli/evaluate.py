@@ -35,9 +35,9 @@ from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
 from vjepa_ros.lab.evaluation.pictures import Picture, pictures_of, world_failures
 from vjepa_ros.lab.evaluation.recording_replay import (
+    Item,
     MARKS,
     METHODS,
-    Item,
     Played,
     Setup,
     open_item,

@@ -20,7 +20,7 @@ from vjepa_ros.model.checkpoint.layouts import AUTO
 from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.runtime.onnx import ClipGraph, Exported, ExportError, StreamGraph, export, packages
+from vjepa_ros.runtime.onnx import ClipGraph, ExportError, Exported, StreamGraph, export, packages
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,8 +23,8 @@ from vjepa_ros.ros.common.parameter import (
     CONFIGURE,
     KINDS,
     LIVE,
-    STARTUP,
     Param,
+    STARTUP,
     Schema,
 )
 from vjepa_ros.ros.local_planner.parameters import SCHEMA as TWIST

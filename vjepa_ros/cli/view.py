@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 from urllib.parse import quote
 
 from rich.console import Console
 
 from vjepa_ros.cli.console import add_model, positive, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
-from vjepa_ros.sources import SUPPORTED, PlayOptions, open_source
+from vjepa_ros.sources import PlayOptions, SUPPORTED, open_source
 from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 if TYPE_CHECKING:

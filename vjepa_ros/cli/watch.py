@@ -31,7 +31,7 @@ from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.sources import SUPPORTED, PlayOptions, Source, SourceError, SourceFrame, open_source
+from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.base import Pacer
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 

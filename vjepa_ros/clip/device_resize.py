@@ -177,7 +177,7 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
 
 
 def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    """PyTorch's antialiased bilinear resize of bytes, with its integer weights."""
+    """Resize bytes as the antialiased bilinear of PyTorch does, with its integer weights."""
     (cols, bits), (rows, more_bits) = (_triangle_weights(n, m)
                                        for n, m in zip(size, wanted, strict=True))
 

@@ -123,7 +123,7 @@ class PlaneStore:
                 return
         self.capacity = self.room(sum(plane.nbytes for plane in planes.values()))
         self.planes = {key: np.empty((self.capacity, *plane.shape), plane.dtype)
-                        for key, plane in planes.items()}
+                       for key, plane in planes.items()}
         self.free = list(range(self.capacity))
 
     def release(self) -> None:

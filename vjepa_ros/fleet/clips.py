@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.fleet.recordings import Recording, is_bag
-from vjepa_ros.lab.report.bag_writer import QUALITY, BagWriter
+from vjepa_ros.lab.report.bag_writer import BagWriter, QUALITY
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.bag import open_bag, parsing
 

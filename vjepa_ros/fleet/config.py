@@ -16,7 +16,7 @@ from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import file_sha256
 from vjepa_ros.model.checkpoint.load import bundled_file
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.ros.perception_node.parameters import SCHEMA, NodeConfig
+from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.runtime.engine import EngineConfig
 
 NODES = ('/**', 'vjepa_node', '/vjepa_node')      # whose parameters a file is read for

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.fleet.similarity import (
-    PLACE,
     Moment,
+    PLACE,
     embeddings_of,
     spread,
     standard_of,

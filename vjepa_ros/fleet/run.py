@@ -16,7 +16,7 @@ from typing import Any
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
 from vjepa_ros.fleet.decoding import Opener, decoded_here
 from vjepa_ros.fleet.events import COLUMNS, EventRule, find_events
-from vjepa_ros.fleet.recordings import RERUN, Chunk, Recording, cameras_of, cut
+from vjepa_ros.fleet.recordings import Chunk, RERUN, Recording, cameras_of, cut
 from vjepa_ros.fleet.scoring import Scored, Scorer
 from vjepa_ros.fleet.tables import ROWS, event_schema, read_facts, read_rows, write_table
 from vjepa_ros.fleet.workers import Workers

@@ -24,8 +24,9 @@ from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 
 MIN_SAMPLES = 3          # of clearance, range or free views before they count
-LIFT_S = 0.6             # least duration of free views that lift a threat: longer than it takes
-                         # to flag a camera that hangs (`FrozenWatch`)
+# Least duration of free views that lift a threat: longer than it takes to flag a camera that hangs
+# (`FrozenWatch`).
+LIFT_S = 0.6
 APPROACHED = 0.5         # fraction of the expected distance below which a threat moved by itself
 MIN_SHORTFALL = 0.1      # and the least difference to the expected distance [m]
 AT_REST = 0.85           # fraction from which it did not

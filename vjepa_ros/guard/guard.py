@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.source import FREE, SourceGuard, safe_speed
-from vjepa_ros.guard.types import STILL, Decision, Limit, Motion, RangeReading, SourceReport
+from vjepa_ros.guard.types import Decision, Limit, Motion, RangeReading, STILL, SourceReport
 
 VIEW_ANGLE = math.radians(60.0)   # a source looks where motion leads within this angle
 SAME_VIEW = math.cos(math.radians(30.0))    # a range sensor within 30 degrees shares a view
@@ -81,7 +81,7 @@ class VelocityGuard:
 
     @property
     def sources(self) -> Mapping[str, SourceGuard]:
-        """The cameras by name."""
+        """Return the cameras by name."""
         return self._sources
 
     def turn_source(self, name: str, yaw: float) -> None:

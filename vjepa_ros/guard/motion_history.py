@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from vjepa_ros.guard.types import STILL, Motion
+from vjepa_ros.guard.types import Motion, STILL
 
 KEPT_S = 5.0
 
@@ -33,7 +33,7 @@ class SpeedHistory:
 
     @property
     def newest(self) -> Motion:
-        """The velocity now."""
+        """Return the velocity now."""
         return self._samples[-1][1] if self._samples else STILL
 
     def travel(self, begin_s: float, end_s: float, yaw: float) -> float:

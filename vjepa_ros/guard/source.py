@@ -223,7 +223,7 @@ class SourceGuard:
 
     @property
     def obstacle(self) -> str:
-        """The object ahead: 'moving' by itself, 'static', 'unknown' (either), or 'none'."""
+        """Return what is ahead: 'moving' by itself, 'static', 'unknown' (either), or 'none'."""
         if self.free_path.moving or self._approaching:
             return 'moving'
         return 'static' if self.free_path.threat else 'unknown' if self._threat else 'none'

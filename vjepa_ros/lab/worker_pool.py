@@ -114,7 +114,7 @@ def visible_gpus() -> list[str]:
 def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started: Any) -> None:
     global _context
     with started.get_lock():
-        number = started.value
+        number: int = started.value
         started.value += 1
     if gpus:      # CUDA reads it when it is first used, which nothing here has done yet
         os.environ[VISIBLE] = gpus[number % len(gpus)]

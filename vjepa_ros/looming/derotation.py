@@ -16,7 +16,7 @@ import numpy as np
 
 from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import Rays
-from vjepa_ros.looming.gyroscope import MOST_BIAS, Gyroscope, Turn
+from vjepa_ros.looming.gyroscope import Gyroscope, MOST_BIAS, Turn
 
 FOCAL_ERROR = 0.2      # standard error of an assumed focal length, as a share of it
 MOST_TURN = 0.15       # of the image that a rotation may move out of it

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 import cv2
 import numpy as np
 
-from vjepa_ros.looming.affine import OWN_PX, AffineFits, WindowFitter
-from vjepa_ros.looming.derotation import FOCAL_ERROR, MOST_TURN, Derotation, KnownTurn
-from vjepa_ros.looming.ego_motion import LEAST_DEPTH, CameraMotion, Rays
-from vjepa_ros.looming.flow import SAMPLE_PX, FlowMeter, evidence
+from vjepa_ros.looming.affine import AffineFits, OWN_PX, WindowFitter
+from vjepa_ros.looming.derotation import Derotation, FOCAL_ERROR, KnownTurn, MOST_TURN
+from vjepa_ros.looming.ego_motion import CameraMotion, LEAST_DEPTH, Rays
+from vjepa_ros.looming.flow import FlowMeter, SAMPLE_PX, evidence
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 
 _DEFAULT_FOV = math.radians(65.0)   # horizontal field of view assumed without a focal length

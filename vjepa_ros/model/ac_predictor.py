@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Attention, Block, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import Attention, Block, EPS, ModuleList, fill_random, set_branches
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.rope import Positions, rotate
 from vjepa_ros.model.variants import TUBELET, Variant

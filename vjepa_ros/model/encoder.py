@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, LayerMemory, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import Block, EPS, LayerMemory, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant
 
@@ -289,7 +289,7 @@ class Encoder(nn.Module):
                     else self.norms_block[self._ends.index(layer)])
         there = (f'0 to {self.variant.depth - 1}' if self.version == '2.0'
                  else ', '.join(map(str, self._ends)))
-        raise ValueError(f"there are no features of layer {layer} in model size "
+        raise ValueError(f'there are no features of layer {layer} in model size '
                          f"'{self.variant.name}' version {self.version}; choose from {there}")
 
     def _is_image(self, shape: torch.Size | tuple[int, ...]) -> bool:

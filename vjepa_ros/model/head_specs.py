@@ -55,7 +55,7 @@ class LogBins:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """The K + 1 borders, smallest first."""
+        """Return the K + 1 borders, smallest first."""
         return tuple(self.first * math.exp(self.step * k) for k in range(self.count + 1))
 
     def index(self, values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, Block, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import Block, EPS, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import VARIANTS, Variant
 

@@ -48,7 +48,7 @@ class Variant:
 
     @property
     def weights(self) -> int:
-        """Number of weights in the matrices of the blocks: nearly all of an encoder."""
+        """Return the number of weights in the matrices of the blocks: nearly all of an encoder."""
         return self.depth * self.dim * (4 * self.dim + 2 * self.mlp)
 
     @property

@@ -56,7 +56,7 @@ class Lens:
                              f'one of {known}, or rectified images with a camera_info without '
                              'distortion')
         if len(self.distortion) not in MODELS[self.model]:
-            raise ValueError(f"camera_info has {len(self.distortion)} coefficients for "
+            raise ValueError(f'camera_info has {len(self.distortion)} coefficients for '
                              f"'{self.model}', must be one of {MODELS[self.model]}")
 
     def rays(self, points: np.ndarray) -> np.ndarray:

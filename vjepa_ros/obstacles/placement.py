@@ -156,7 +156,7 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
         unplaced = True
         for column in np.flatnonzero(inside.any(axis=0)).tolist():
             at, error = _distance_of(cells, inside[:, column], column, mount,
-                                    speed if moving else math.nan, part, how)
+                                     speed if moving else math.nan, part, how)
             unplaced &= math.isnan(at)
             seen[column] |= not math.isnan(at)
             if not at <= how.max_range or at >= np.nan_to_num(reach[column], nan=np.inf):

@@ -15,16 +15,18 @@ import numpy as np
 
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import ROBOT_HALF_WIDTH, Obstacles
+from vjepa_ros.obstacles.placement import Obstacles, ROBOT_HALF_WIDTH
 
 # Parts of the height band, well inside it: a point on its border can fall out by rounding.
 LEVELS = (0.15, 0.5, 0.85)
-LEAST_ACROSS = 2          # points side by side: with the levels at least 6 for each column, and
-                          # polygons of the collision monitor want 4 (`min_points`)
+# Points side by side: with the levels at least 6 for each column, and polygons of the collision
+# monitor want 4 (`min_points`).
+LEAST_ACROSS = 2
 NEAREST_M = 0.1           # nothing is placed nearer: a scan leaves out what is below its range_min
 WAY_PART = 0.3            # relative error of the free way that heads tell, measured: docs/nav2.md
-MEASURED = 0.7            # part of the way to an obstacle that must be measured for a ray to it;
-                          # cells at its foot show ground as well, and are the sooner unknown
+# Part of the way to an obstacle that must be measured for a ray to it; cells at its foot show
+# ground as well, and are the sooner unknown.
+MEASURED = 0.7
 SCAN_STEP = math.radians(1.0)
 
 

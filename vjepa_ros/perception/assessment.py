@@ -38,11 +38,11 @@ import numpy as np
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, Optics, course_weight, find_threats
+from vjepa_ros.perception.collision import Optics, UNKNOWN, course_weight, find_threats
 from vjepa_ros.perception.danger import (
+    Contact,
     NOTHING,
     RULE,
-    Contact,
     Rule,
     age_problem,
     agreed_contact,
@@ -86,7 +86,7 @@ class CourseField(LoomingField):
 
     @cached_property
     def trusted_sigma(self) -> np.ndarray:
-        """Standard errors [1/s], no smaller than `LEAST_SIGMA`."""
+        """Return standard errors [1/s], no smaller than `LEAST_SIGMA`."""
         return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
             np.nan_to_num(self.rate)))
 
@@ -216,8 +216,8 @@ def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> Co
         means.append(np.where(any_known, mixed / np.where(whole > 0, whole, 1.0),
                               np.where(first, one, other)).astype(np.float32))
     with np.errstate(divide='ignore'):
-        sigma = np.where(any_known, 1.0 / np.sqrt(total), np.where(first, geometry.sigma,
-                                                                  heads.sigma))
+        sigma = np.where(any_known, 1.0 / np.sqrt(total),
+                         np.where(first, geometry.sigma, heads.sigma))
     confidence = np.maximum(geometry.confidence, heads.confidence)
     return replace(geometry, rate=means[0], sigma=sigma.astype(np.float32),
                    confidence=confidence.astype(np.float32), course=means[1])

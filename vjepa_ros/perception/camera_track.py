@@ -22,7 +22,7 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
-from vjepa_ros.perception.collision import UNKNOWN, Optics, find_threats
+from vjepa_ros.perception.collision import Optics, UNKNOWN, find_threats
 from vjepa_ros.perception.frame_store import (
     Geometry,
     Prepared,

@@ -224,7 +224,7 @@ class DeviceGeometry:
 
     @property
     def where(self) -> str:
-        """The device, how frames and looming are computed there, and the memory."""
+        """Return the device, how frames and looming are computed there, and the memory."""
         return (f'{self._frames.queue.device} (frames {self._frames.how}, '
                 f'{self._frames.nbytes >> 20} MB, '
                 f'looming {self._estimator.how})')

@@ -336,7 +336,7 @@ class Distribution:
 
     @property
     def median(self) -> float:
-        """The value reached with a probability of one half; inf when none is."""
+        """Return the value reached with a probability of one half; inf when none is."""
         return self.quantile(0.5)
 
 

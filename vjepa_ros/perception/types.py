@@ -252,5 +252,5 @@ class Result:
 
     @property
     def moves(self) -> np.ndarray | None:
-        """What overlays show as moving: the moving map, else the map of change."""
+        """Return what overlays show as moving: the moving map, else the map of change."""
         return self.motion_map if self.learned is None else self.learned.moving

@@ -35,7 +35,7 @@ class ActionSpace(Protocol):
 
     @property
     def spread(self) -> Tensor:
-        """Standard deviation of the first samples (A,) float32."""
+        """Return the standard deviation of the first samples (A,) float32."""
         ...
 
     def clip(self, samples: Tensor) -> Tensor:

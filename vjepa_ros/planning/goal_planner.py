@@ -22,13 +22,13 @@ from torch import Tensor
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.planning.action_space import ActionSpace
-from vjepa_ros.planning.energy_test import USUAL_GAP, Gap, GapConfig, gap_of, noisy
+from vjepa_ros.planning.energy_test import Gap, GapConfig, USUAL_GAP, gap_of, noisy
 from vjepa_ros.planning.search import (
     BUDGET,
     CANCELLED,
-    PUBLISHED_SEARCH,
     Deadline,
     Found,
+    PUBLISHED_SEARCH,
     PlanStopped,
     SearchConfig,
     search,

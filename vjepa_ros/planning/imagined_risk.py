@@ -10,7 +10,7 @@ import numpy as np
 
 from vjepa_ros.model.twist_paths import View
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.planning.local_config import SIDEWAYS, Mount, Twist
+from vjepa_ros.planning.local_config import Mount, SIDEWAYS, Twist
 from vjepa_ros.runtime.imagination import Foreseen, Imagination
 
 LASTS_S = 0.5      # older features say nothing of plans from now on

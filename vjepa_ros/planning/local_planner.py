@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -33,9 +33,9 @@ from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, M
 from vjepa_ros.planning.obstacle_memory import (
     BEEN,
     CELL_M,
-    STANDSTILL,
     CameraMemory,
     ObstacleMemory,
+    STANDSTILL,
 )
 from vjepa_ros.planning.ways import Grid
 
@@ -176,7 +176,7 @@ class LocalPlanner:
 
     @property
     def config(self) -> LocalConfig:
-        """The robot, and how it chooses."""
+        """Return the robot, and how it chooses."""
         return self._config
 
     @config.setter

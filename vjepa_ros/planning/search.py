@@ -175,7 +175,7 @@ class Found:
 
     @property
     def iterations(self) -> int:
-        """Number of completed iterations."""
+        """Return the number of completed iterations."""
         return len(self.energies)
 
 

@@ -41,6 +41,7 @@ ENCODER = 'encoder_'      # and the beginning of the hash of the encoder: a fiel
 ENCODER_DIGITS = 16
 CELL = np.dtype([(field.name, '<f4') for field in fields(LoomingCells)])
 
+
 def stamp_ns(msg: Any) -> int:
     """Return the stamp of any message with a header [ns]."""
     return msg.header.stamp.sec * 1_000_000_000 + msg.header.stamp.nanosec

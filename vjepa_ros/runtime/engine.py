@@ -30,7 +30,7 @@ from vjepa_ros.runtime.forward.compilation import MODES
 from vjepa_ros.runtime.memory import limit_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
-from vjepa_ros.runtime.session import UNCALIBRATED, EncoderSession
+from vjepa_ros.runtime.session import EncoderSession, UNCALIBRATED
 from vjepa_ros.runtime.streaming import STREAMING
 
 log = logging.getLogger(__name__)

@@ -68,7 +68,7 @@ class DeviceMemory:
 
     @property
     def share(self) -> float:
-        """Used part of the limit."""
+        """Return the used part of the limit."""
         return self.used / max(1, self.limit)
 
 

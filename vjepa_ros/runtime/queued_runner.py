@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.cuda.frame_upload import MOST_BYTES, Clip, DeviceClip, Keys
+from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys, MOST_BYTES
 from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.forward.base import Work
 from vjepa_ros.runtime.host_runner import HostRunner

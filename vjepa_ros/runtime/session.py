@@ -22,7 +22,7 @@ from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import PLAIN, Forward, Normalise, Work, closed
+from vjepa_ros.runtime.forward.base import Forward, Normalise, PLAIN, Work, closed
 from vjepa_ros.runtime.forward.compilation import (
     Toolchain,
     allow_shapes,
@@ -32,9 +32,9 @@ from vjepa_ros.runtime.forward.compilation import (
 from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.memory import (
-    SMALLER,
     OutOfMemory,
     Parts,
+    SMALLER,
     is_out_of_memory,
     release_memory,
 )
@@ -405,7 +405,6 @@ def _chosen(values: Sequence[Item] | None, places: Sequence[int]) -> list[Item] 
 def _present(features: np.ndarray | None) -> np.ndarray:
     assert features is not None     # they were asked for
     return features
-
 
 
 def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:

@@ -74,7 +74,7 @@ class TubeletStore:
 
     @property
     def keys(self) -> Set[Hashable]:
-        """The tubelets that have a slot now."""
+        """Return the tubelets that have a slot now."""
         return self._map.keys
 
     def find(self, ends: Sequence[Hashable]) -> list[int]:
@@ -217,7 +217,7 @@ class StreamEncoder:
 
     @property
     def remembered(self) -> Set[Hashable]:
-        """The tubelets that are remembered now, by the key of their newer frame."""
+        """Return the tubelets that are remembered now, by the key of their newer frame."""
         return self._store.keys
 
     def forget(self) -> None:

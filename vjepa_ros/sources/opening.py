@@ -9,8 +9,8 @@ from pathlib import Path
 from vjepa_ros.sources.bag import BAG_SUFFIXES, BagSource, is_bag_folder
 from vjepa_ros.sources.base import PlayOptions, Source, SourceError
 from vjepa_ros.sources.folder import (
-    IMAGE_SUFFIXES,
     FolderSource,
+    IMAGE_SUFFIXES,
     RecordingSource,
     StillSource,
     images_in,

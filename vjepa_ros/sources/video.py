@@ -23,7 +23,7 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     SourceLost,
 )
-from vjepa_ros.sources.encodings import MAX_PIXELS, ImageError, check_size
+from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
 
 _ASSUMED_RATE_HZ = 30.0
 _log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from vjepa_ros.visualization import drawing
 from vjepa_ros.visualization.panel import (
     LEVEL_COLORS,
     MOTION_BGR,
-    SOFT,
     OverlayStatus,
     Panel,
+    SOFT,
     seconds,
 )
 

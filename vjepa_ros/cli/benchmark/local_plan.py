@@ -17,7 +17,7 @@ from rich.table import Table
 
 from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.planning.local_config import LocalConfig, Twist
-from vjepa_ros.planning.local_planner import STEPS, WAYS_EVERY_S, LocalPlanner
+from vjepa_ros.planning.local_planner import LocalPlanner, STEPS, WAYS_EVERY_S
 
 
 def measure(samples: int, runs: int) -> dict[str, Any]:

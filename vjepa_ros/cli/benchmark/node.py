@@ -30,10 +30,10 @@ from rich.table import Table
 from vjepa_ros.cli.benchmark import case, clock
 from vjepa_ros.cli.benchmark.clock import statistics
 from vjepa_ros.cli.console import real
-from vjepa_ros.cli.demo_processes import NODE, DemoProcesses, Plan
+from vjepa_ros.cli.demo_processes import DemoProcesses, NODE, Plan
 from vjepa_ros.lab.report.live_view import View
 from vjepa_ros.ros.common.processes import ProcessFailed
-from vjepa_ros.sources import SUPPORTED, PlayOptions, SourceError, open_source
+from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
 
 WITHOUT = ('cameras', 'engine', 'cpu_threads', 'saved_weights', 'source')   # options of a model
 METHODS = ('fused', 'geometric', 'learned')
@@ -141,9 +141,10 @@ def _measure(args: argparse.Namespace, console: Console, work: Path) -> dict[str
     name = args.scene if args.scene.startswith('synthetic') else Path(args.scene).name
     plan = Plan(str(pictures), f'{name}, {width}x{height}, {args.transport}, {args.rate:g} Hz',
                 seconds, loop=True, max_frame_gap=max(1.0, 2.5 / args.rate))
-    processes = DemoProcesses('vjepa-ros benchmark node', plan, node=parameters(args),
-                camera={'rate': args.rate}, recorder={'all_outputs': False},
-                transport=args.transport, node_words=('--log-level', f'{NODE}:=debug'))
+    processes = DemoProcesses(
+        'vjepa-ros benchmark node', plan, node=parameters(args), camera={'rate': args.rate},
+        recorder={'all_outputs': False}, transport=args.transport,
+        node_words=('--log-level', f'{NODE}:=debug'))
     with View(processes.status, console) as view:
         processes.run(view, work)
     if processes.interrupted:

@@ -27,7 +27,7 @@ from vjepa_ros.cli.benchmark.clock import device_ms, statistics
 from vjepa_ros.cli.console import steps, whole
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ArmSpace
-from vjepa_ros.planning.energy_test import USUAL_GAP, GapConfig
+from vjepa_ros.planning.energy_test import GapConfig, USUAL_GAP
 from vjepa_ros.planning.goal_planner import Plan, Planner
 from vjepa_ros.planning.search import SearchConfig
 from vjepa_ros.planning.world_model import PUBLISHED, WorldConfig, WorldModel

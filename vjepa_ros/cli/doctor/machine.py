@@ -15,7 +15,7 @@ from pathlib import Path
 from vjepa_ros.cli.console import with_options
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
 from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
-from vjepa_ros.ros.doctor.finding import ERROR, NOTE, OK, WARNING, Finding
+from vjepa_ros.ros.doctor.finding import ERROR, Finding, NOTE, OK, WARNING
 
 GB = 2**30
 LOW_DISK_GB, LOW_MEMORY_GB, LOW_SHARED_GB = 2.0, 1.0, 0.25

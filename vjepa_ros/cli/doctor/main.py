@@ -24,7 +24,7 @@ from rich.text import Text
 from vjepa_ros.cli.console import positive
 from vjepa_ros.cli.demo_processes import ros_problem
 from vjepa_ros.cli.doctor import machine
-from vjepa_ros.ros.doctor.finding import ERROR, NOTE, OK, WARNING, Finding, Graph
+from vjepa_ros.ros.doctor.finding import ERROR, Finding, Graph, NOTE, OK, WARNING
 
 MARKS = {OK: ('✓', 'green'), NOTE: ('·', 'cyan'), WARNING: ('!', 'yellow'),
          ERROR: ('✗', 'bold red')}

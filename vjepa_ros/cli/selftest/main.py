@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from vjepa_ros.cli.console import plain_lines, print_error
-from vjepa_ros.cli.selftest.cases import FULL, USUAL, Model, find_paths, weights_of
+from vjepa_ros.cli.selftest.cases import FULL, Model, USUAL, find_paths, weights_of
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
 from vjepa_ros.cli.selftest.page import make_page, not_reached
 from vjepa_ros.cli.selftest.parity import (

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from vjepa_ros.cli.soak.invariants import SAMPLE_NS, BaseWatch, Delays, Ledger, OutputWatch, growth
+from vjepa_ros.cli.soak.invariants import BaseWatch, Delays, Ledger, OutputWatch, SAMPLE_NS, growth
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.processes import Child, Children, ros_arguments

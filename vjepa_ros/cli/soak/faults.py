@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from vjepa_ros.cli.soak.attack import CAMERA, GUARD, MODEL, PERCEPTION, SILENCES, STATE, Attack
+from vjepa_ros.cli.soak.attack import Attack, CAMERA, GUARD, MODEL, PERCEPTION, SILENCES, STATE
 from vjepa_ros.ros.collision_guard.parameters import SECTIONS
 from vjepa_ros.ros.common.parameter import LIVE, Param
 from vjepa_ros.ros.common.processes import ros_arguments

@@ -69,7 +69,7 @@ class Ledger:
 
     @property
     def failed(self) -> dict[str, Row]:
-        """The invariants that were broken."""
+        """Return the invariants that were broken."""
         return {name: row for name, row in self.rows.items() if row.failures}
 
     def check(self, name: str, value: float, at_s: float, delay_s: float = 0.0,

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.doom_map import CAMERA_M, UNIT_M, Map
-from vjepa_ros.lab.world.episodes.episode import GOAL_M, PATIENCE, EpisodeConfig
+from vjepa_ros.lab.drive.doom_map import CAMERA_M, Map, UNIT_M
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, PATIENCE
 from vjepa_ros.lab.world.episodes.robot import Route, Run, Unicycles, free_run
 from vjepa_ros.lab.world.episodes.world import STANDS_M_S, SUBSTEP_S
-from vjepa_ros.planning.ways import LONGER, Grid
+from vjepa_ros.planning.ways import Grid, LONGER
 
 MAPS = tuple(f'MAP{number:02d}' for number in range(1, 25))     # of Freedoom, phase 2
 SCENARIOS = ('around', 'monsters')   # something that stands still blocks the straight line, or not

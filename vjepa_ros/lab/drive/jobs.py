@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.lab.drive import doom
-from vjepa_ros.lab.drive.loop import MODES, ORACLE, Loop, LoopConfig, Moment, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Moment, ORACLE, Outcome, Recorder
 from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
@@ -77,12 +77,12 @@ class Driver:
 
     @cached_property
     def engine(self) -> Engine:
-        """The model; driving without guard does not load it."""
+        """Load the model; driving without guard does not load it."""
         return Engine.load(self.recipe.engine)
 
     @cached_property
     def imagination(self) -> Imagination | None:
-        """The twist predictor of the weights; None without one."""
+        """Load the twist predictor of the weights; None without one."""
         engine = self.recipe.engine
         if not self.recipe.imagine or not has_twists(engine.model_size, engine.weights):
             return None

@@ -16,7 +16,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.lab.drive.doom import DoomEpisode, DoomWorld
 from vjepa_ros.lab.drive.oracle import DEPTH_PX, DepthOracle
-from vjepa_ros.lab.world.episodes.episode import GOAL_M, Episode
+from vjepa_ros.lab.world.episodes.episode import Episode, GOAL_M
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.perception.collision import Optics
@@ -386,7 +386,7 @@ class Loop:
 
     @property
     def _clock_s(self) -> float:
-        """Simulated time for stamps [s], which is positive."""
+        """Return the simulated time for stamps [s], which is positive."""
         return _CLOCK_S + self.world.frame / self.config.rate
 
     def _images(self, which: list[int]) -> dict[int, np.ndarray]:

@@ -127,7 +127,7 @@ class RosRun:
 
     @property
     def episode(self) -> EpisodeConfig:
-        """The robot and how it drives."""
+        """Return the robot and how it drives."""
         return replace(EpisodeConfig(), rate=self.rate, settle_s=SETTLE_S)
 
     @property

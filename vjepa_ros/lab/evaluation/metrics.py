@@ -112,7 +112,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: mean distance of both, weighted by count."""
+        """Return the expected calibration error: mean distance of both, weighted by count."""
         filled = self.count > 0
         if not filled.any():
             return math.nan

@@ -17,7 +17,7 @@ import numpy as np
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion, PictureScores
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
-from vjepa_ros.looming.gyroscope import JITTER_S, Gyroscope
+from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
@@ -110,7 +110,7 @@ class Setup:
 
     Attributes
     ----------
-    methods
+    methods : tuple of str
         Methods of `METHODS` to run; the last one is reported as the result of the package.
     settings
         Live settings.

@@ -22,9 +22,9 @@ import torch
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.lab.evaluation.clips import (
-    HORIZONS_S,
     ClipOutcome,
     ClipTruth,
+    HORIZONS_S,
     chosen,
     clip_figures,
     joined,

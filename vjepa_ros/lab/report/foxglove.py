@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.report.bag_writer import FLOAT, BagWriter, PictureWriter
+from vjepa_ros.lab.report.bag_writer import BagWriter, FLOAT, PictureWriter
 from vjepa_ros.lab.report.video import frame_rate
 from vjepa_ros.perception.types import Level
 

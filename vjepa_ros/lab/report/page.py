@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.report.plots import LEVELS, TTC_RANGE, Series, all_plots
+from vjepa_ros.lab.report.plots import LEVELS, Series, TTC_RANGE, all_plots
 
 THUMBNAIL_WIDTH = 720
 PLOTS = {

@@ -74,7 +74,7 @@ class Recording:
 
     @property
     def results(self) -> int:
-        """Number of assessments so far."""
+        """Return the number of assessments so far."""
         return len(self._results)
 
     def records(self) -> list[dict[str, Any]]:

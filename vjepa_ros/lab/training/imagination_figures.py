@@ -186,10 +186,10 @@ def met(points: np.ndarray, way: np.ndarray, robot: Robot) -> np.ndarray:
 def gathered(parts: Sequence[FuturePart]) -> dict[str, Any]:
     """Join all parts of a world and compute the figures of every judge."""
     when = np.concatenate([part.contact_s for part in parts])
-    return {'pasts': len(when), 'plans': when.shape[1], 'judges': {
-        name: figures(np.concatenate([part.risks[name] for part in parts]), when,
-                      name in PROBABILITIES) for name in parts[0].risks},
-        'features': features_figures([part.features for part in parts])}
+    judges = {name: figures(np.concatenate([part.risks[name] for part in parts]), when,
+                            name in PROBABILITIES) for name in parts[0].risks}
+    return {'pasts': len(when), 'plans': when.shape[1], 'judges': judges,
+            'features': features_figures([part.features for part in parts])}
 
 
 def figures(risk: np.ndarray, contact_s: np.ndarray, probability: bool = True) -> dict[str, Any]:

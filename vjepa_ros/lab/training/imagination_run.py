@@ -22,7 +22,7 @@ from vjepa_ros.lab.report.measurement import accelerator, hardware, versions
 from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.export_run import Note, Outcome, noted
-from vjepa_ros.lab.training.feeds import MEMORY_SHARE, Draw, Order, free_bytes
+from vjepa_ros.lab.training.feeds import Draw, MEMORY_SHARE, Order, free_bytes
 from vjepa_ros.lab.training.imagination import Imaginer, Lesson, Pasts, make_futures, make_pasts
 from vjepa_ros.lab.training.imagination_figures import PLANS, features_figures, figures, imagined
 from vjepa_ros.lab.training.model_card import model_card

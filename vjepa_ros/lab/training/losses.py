@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, constant
 from vjepa_ros.model.head_specs import (
-    EXPANSION_UNIT,
     Binary,
     Binned,
+    EXPANSION_UNIT,
     HeadOutputs,
     HeadSpec,
     Laplace,

@@ -68,8 +68,6 @@ class Auxiliary(nn.Module):
                 'flow': FLOW_WEIGHT * masked_mean(flow, known_here)}
 
 
-
-
 @dataclass(frozen=True)
 class Batch:
     """Clips with what is known about them.

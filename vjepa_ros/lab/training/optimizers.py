@@ -69,7 +69,8 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     # No closure is evaluated, so none is accepted.
-    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, closure: None = None) -> None:
         """Change all parameters that have a gradient."""
         for group in self.param_groups:
             alike: dict[tuple[int, ...], list[nn.Parameter]] = {}
@@ -119,7 +120,7 @@ class Together:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Groups of all of them."""
+        """Return the groups of all of them."""
         return [group for part in self._parts for group in part.param_groups]
 
     def step(self) -> None:

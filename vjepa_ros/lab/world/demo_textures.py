@@ -179,8 +179,8 @@ def crate(rng: Rng, size: int) -> np.ndarray:
     for part, wide, tone in ((np.abs(x - y) * 0.7, 0.062, 1.0), (edge, 0.105, 1.14)):
         image *= (1 - 0.55 * ramp(-part, -wide - 0.035, -wide))[..., None]
         grain = noise(rng, size, 1.7, stretch=20)
-        image = mix(image, shaded(wood, tone + 0.08 * grain), ramp(-part, -wide - 0.003,
-                                                                  -wide + 0.003))
+        image = mix(image, shaded(wood, tone + 0.08 * grain),
+                    ramp(-part, -wide - 0.003, -wide + 0.003))
         image *= (1 - 0.35 * (np.abs(part - wide) < 0.004))[..., None]
     image = np.ascontiguousarray(image)
     for nx in (0.052, 0.5, 0.948):

@@ -22,10 +22,10 @@ from torch import Tensor
 from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import CameraMotion, Rays
 from vjepa_ros.looming.estimator import (
-    PROBE_S,
     CellGrid,
     LoomingField,
     LoomingSettings,
+    PROBE_S,
     check_history,
     pair_looming,
     window_fitters,
@@ -35,10 +35,10 @@ from vjepa_ros.looming.gpu.comparison import choose_kernels
 from vjepa_ros.looming.gpu.evidence import Aligner, noise_energy, signal
 from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back, widened
 from vjepa_ros.looming.gpu.flow import (
-    HEAD,
-    MOST_FRAMES,
     DenseFlow,
     GlobalMotion,
+    HEAD,
+    MOST_FRAMES,
     Pace,
     Trust,
     choose,
@@ -154,7 +154,7 @@ class DeviceLooming:
         given = np.zeros(HEAD + 2 * MOST_FRAMES, np.float32)
         goal = s.target_px * steps.grid.inner[0] / 384
         given[:HEAD] = (recent[-1][1], rows[near], ages[near], len(rows) == 1, goal,
-                         s.max_baseline_s)
+                        s.max_baseline_s)
         given[HEAD:HEAD + len(rows)] = rows
         given[HEAD + MOST_FRAMES:] = np.inf
         given[HEAD + MOST_FRAMES:][:len(rows)] = ages

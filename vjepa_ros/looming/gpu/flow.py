@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from vjepa_ros.looming.estimator import MOST_EXPANSION
 from vjepa_ros.looming.flow import COARSE, SAMPLE_PX, SCALES
-from vjepa_ros.looming.gpu.kernels import STEPS, STIFFNESS, LoomingKernels
+from vjepa_ros.looming.gpu.kernels import LoomingKernels, STEPS, STIFFNESS
 
 PATCH_PX = 8           # side of a patch at its level
 STRIDE = 4             # distance of neighbouring patches

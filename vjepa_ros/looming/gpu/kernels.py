@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.looming import affine, ego_motion, estimator
-from vjepa_ros.looming.ego_motion import SINGULAR, CameraMotion
+from vjepa_ros.looming.ego_motion import CameraMotion, SINGULAR
 from vjepa_ros.looming.estimator import PairLooming
 from vjepa_ros.looming.flow import SAMPLE_PX
 from vjepa_ros.runtime.cuda.compiler import (

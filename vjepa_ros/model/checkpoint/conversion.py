@@ -23,8 +23,8 @@ from vjepa_ros.model.checkpoint.layouts import (
     ENCODER,
     PREDICTOR,
     PREDICTORS,
-    SECTIONS,
     Part,
+    SECTIONS,
     choose_encoder,
     to_hugging_face,
 )

@@ -20,13 +20,13 @@ from vjepa_ros.model.checkpoint.layouts import (
     HEADS,
     PREDICTORS,
     PROBE,
-    TWISTS,
     Part,
+    TWISTS,
     choose_encoder,
     parts_of,
 )
 from vjepa_ros.model.checkpoint.load import WeightsReport, readers_sha256, report_of
-from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, Profile, profile_of
+from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY, Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
 

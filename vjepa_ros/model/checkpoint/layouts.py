@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.checkpoint.files import WeightsError, foreign
-from vjepa_ros.model.checkpoint.readers import FLAT, PROBES, Opened, unmap
+from vjepa_ros.model.checkpoint.readers import FLAT, Opened, PROBES, unmap
 
 WRAPPERS = ('module.', 'backbone.', 'model.', 'vjepa2.', '_orig_mod.')  # left by training code
 UNUSED = ('pos_embed', 'predictor_pos_embed')  # learned positions, which RoPE replaced
@@ -129,7 +129,7 @@ class Part:
 
     @property
     def dtype(self) -> str:
-        """Number formats, such as 'float16'; several are joined by '+'."""
+        """Return the number formats, such as 'float16'; several are joined by '+'."""
         return '+'.join(sorted({str(one.dtype).removeprefix('torch.')
                                 for one in self.stored.values()}))
 

@@ -38,7 +38,7 @@ from vjepa_ros.model.checkpoint.layouts import (
     choose_encoder,
     parts_of,
 )
-from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta, HeadsReport, Profile, profile_of
+from vjepa_ros.model.checkpoint.metadata import BundleMeta, HeadsReport, KEY, Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import fill, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.encoder import Encoder

@@ -14,7 +14,7 @@ from typing import Any
 from vjepa_ros.model.checkpoint.files import ANEW, WeightsError
 from vjepa_ros.model.checkpoint.layouts import ACTIONS, COLLISION, HUGGING_FACE, Part
 from vjepa_ros.model.checkpoint.readers import Opened
-from vjepa_ros.model.head_specs import HEADS, Binned, Calibration
+from vjepa_ros.model.head_specs import Binned, Calibration, HEADS
 
 FORMAT = 1
 KEY = 'vjepa_ros'  # of the safetensors metadata

@@ -16,8 +16,8 @@ from vjepa_ros.model.checkpoint.layouts import (
     DENSE,
     ENCODER,
     PREDICTOR,
-    TWISTS,
     Part,
+    TWISTS,
 )
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor

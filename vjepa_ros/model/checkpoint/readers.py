@@ -25,10 +25,10 @@ from torch import Tensor
 
 from vjepa_ros.model.checkpoint.files import ANEW, WeightsError, foreign
 from vjepa_ros.model.checkpoint.pickles import (
-    MIB,
-    MOST_BYTES,
     CostlyPickle,
     ForeignCall,
+    MIB,
+    MOST_BYTES,
     check_pickle,
 )
 
@@ -122,7 +122,7 @@ def _check_tensors(opened: Opened, name: str) -> None:
     for tensors in opened.groups.values():
         longest = max(tensors, key=len, default='')
         if len(longest) > LONGEST_NAME:
-            raise WeightsError(f"{name} has a tensor with a name of {len(longest)} characters "
+            raise WeightsError(f'{name} has a tensor with a name of {len(longest)} characters '
                                f"('{longest[:40]}…'), at most {LONGEST_NAME} are read; {ANEW}")
         claimed = sum(one.numel() * one.element_size() for one in tensors.values())
         if claimed > SHARED * there:
@@ -181,7 +181,7 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
         has = reader.has_record('byteorder')  # pyright: ignore[reportAttributeAccessIssue]
         order = reader.get_record('byteorder') if has else b'little'
         if order.decode() != sys.byteorder:
-            raise WeightsError(f"{name} was written with the byte order {order[:9]!r}, and this "
+            raise WeightsError(f'{name} was written with the byte order {order[:9]!r}, and this '
                                f"machine has '{sys.byteorder}'; {anew}")
         check_pickle(reader.get_record('data.pkl'))
     except CostlyPickle as error:

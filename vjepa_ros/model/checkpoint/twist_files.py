@@ -25,7 +25,7 @@ from vjepa_ros.model.checkpoint.load import (
     readers_sha256,
     save_bundle,
 )
-from vjepa_ros.model.checkpoint.metadata import KEY, BundleMeta
+from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY
 from vjepa_ros.model.checkpoint.networks import build, fill
 from vjepa_ros.model.checkpoint.readers import FLAT, open_weights
 from vjepa_ros.model.heads import Heads

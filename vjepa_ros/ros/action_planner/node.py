@@ -25,11 +25,11 @@ from vjepa_ros.planning.world_model import WorldModel
 from vjepa_ros.ros.action_planner.diagnostics import Situation, report
 from vjepa_ros.ros.action_planner.inputs import PlannerInputs
 from vjepa_ros.ros.action_planner.outputs import PlannerOutputs
-from vjepa_ros.ros.action_planner.parameters import SCHEMA, PlannerConfig
+from vjepa_ros.ros.action_planner.parameters import PlannerConfig, SCHEMA
 from vjepa_ros.ros.action_planner.worker import Job, PlannerWorker
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 
 WATCH_S = 0.25           # period of the check for a silent camera
 NO_FRAMES_S = 2.0        # silence of the camera after which the node warns
@@ -61,8 +61,9 @@ class PlannerNode(ManagedNode):
         self.create_timer(WATCH_S, self._on_watch, clock=steady)
         self.create_timer(1.0, self._on_report, clock=steady)
         # A group of its own: everything else continues while a caller waits for its plan.
+        # Coroutines are fine.
         self.create_service(Trigger, '~/plan',
-                            self._on_plan,  # pyright: ignore[reportArgumentType] # coroutines are fine
+                            self._on_plan,  # pyright: ignore[reportArgumentType]
                             callback_group=ReentrantCallbackGroup())
         self.create_service(Trigger, '~/cancel', self._on_cancel)
         self.create_service(Trigger, '~/clear_goal', self._on_clear_goal)

@@ -82,9 +82,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('state_source', str, POSE, 'Source of the state; pose: PoseStamped on state; '
               'joints: JointState on joint_states with the numbers of state_joints', CONFIGURE,
               choices=(POSE, JOINTS)),
-        Param('state_joints', tuple[str, ...], STATE_JOINTS, "With joints: names of the seven "
+        Param('state_joints', tuple[str, ...], STATE_JOINTS, 'With joints: names of the seven '
               "positions x, y, z [m], roll, pitch, yaw [rad] and closedness of the gripper; '' "
-              "counts as 0", CONFIGURE),
+              'counts as 0', CONFIGURE),
         Param('gripper_joint', str, '', 'With pose: joint of the gripper in joint_states; empty: '
               'counts as open', CONFIGURE),
         MAX_IMAGE_PIXELS,

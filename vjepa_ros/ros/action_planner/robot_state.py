@@ -61,7 +61,7 @@ def _position(joints: JointState, name: str) -> float:
 
 def _closedness(config: PlannerConfig, joints: JointState | None) -> float:
     if joints is None:
-        raise StateError("there is no state of the gripper: no JointState came on joint_states; "
+        raise StateError('there is no state of the gripper: no JointState came on joint_states; '
                          "set 'gripper_joint' to '' without a gripper")
     opened, closed = config.gripper_range
     share = (_position(joints, config.gripper_joint) - opened) / (closed - opened)

@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray

@@ -16,7 +16,7 @@ from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.ros.collision_guard.camera_directions import Frames
 from vjepa_ros.ros.collision_guard.inputs import GuardInputs, odometry
-from vjepa_ros.ros.collision_guard.parameters import SCHEMA, GuardConfig
+from vjepa_ros.ros.collision_guard.parameters import GuardConfig, SCHEMA
 from vjepa_ros.ros.collision_guard.state_publisher import GuardStatePublisher
 from vjepa_ros.ros.command.heartbeat import Bond, Heartbeat, bond_message
 from vjepa_ros.ros.command.node import CommandNode

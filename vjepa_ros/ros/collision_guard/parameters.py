@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from vjepa_ros.guard.settings import UNCOVERED, GuardSettings
+from vjepa_ros.guard.settings import GuardSettings, UNCOVERED
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.command.parameters import (
     CLOCK_TOLERANCE,
     COMMAND_TIMEOUT,
     FROZEN_TRAVEL,
-    SOURCE_TIMEOUT,
     SOURCES,
+    SOURCE_TIMEOUT,
 )
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,

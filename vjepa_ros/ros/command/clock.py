@@ -48,7 +48,8 @@ class CommandClock:
     @property
     def simulated(self) -> bool:
         """Whether time is simulated."""
-        return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue] # of ROSClock
+        # Of ROSClock.
+        return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue]
 
     def ros_s(self) -> float:
         """Return the time of stamps [s]."""

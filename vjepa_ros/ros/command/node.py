@@ -18,14 +18,14 @@ from rclpy.clock import (
 )
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
-from vjepa_ros.guard.types import STILL, Motion
+from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.command.clock import CommandClock
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.command.topic_checks import CLOUD, topic_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero, subscribe
-from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
 
 

@@ -23,12 +23,12 @@ class Decided(Protocol):
 
     @property
     def state(self) -> str:
-        """The state in one word."""
+        """Return the state in one word."""
         ...
 
     @property
     def reason(self) -> str:
-        """The reason as text, '' for none."""
+        """Return the reason as text, '' for none."""
         ...
 
 

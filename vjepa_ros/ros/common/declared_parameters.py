@@ -22,8 +22,8 @@ from vjepa_ros.ros.common.parameter import (
     BACKGROUND,
     CONFIGURE,
     KINDS,
-    STARTUP,
     Param,
+    STARTUP,
     Schema,
 )
 

@@ -172,8 +172,7 @@ def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, A
 
 def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
                 parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> list[Node]:
-    """
-    Start a node with a model, called like its executable, and one that stands by if wanted.
+    """Start a node with a model, called like its executable, and one that stands by if wanted.
 
     Parameters
     ----------
@@ -184,7 +183,7 @@ def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
     value
         Values of all arguments by name: `namespace`, `params_file`, `log_level` and `respawn`
         are read.
-    parameters
+    parameters : dict of str to object
         Parameters that stand above those of the parameter file.
     remappings
         Pairs of a topic of the node and the one that it is led to.

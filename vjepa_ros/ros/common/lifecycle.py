@@ -25,8 +25,8 @@ FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
 
 
-def transition(undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition],
-                                                                          Transition]:
+def transition(
+        undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition], Transition]:
     """Wrap a transition callback of a node.
 
     An exception is logged (rclpy would turn it into an error state without a word; see
@@ -96,7 +96,7 @@ class ManagedNode(Served, LifecycleNode, ABC):
 
     @property
     def may_interrupt(self) -> bool:
-        """Loading a model can take longer than anybody wants to wait after Ctrl-C."""
+        """Return whether Ctrl-C ends it at once: nobody waits as long as loading can take."""
         return self.state == 'configuring'
 
     @abstractmethod
@@ -109,7 +109,7 @@ class ManagedNode(Served, LifecycleNode, ABC):
 
     @property
     def failure(self) -> str:
-        """What is wrong with the node itself, for diagnostics; '' for nothing."""
+        """Return what is wrong with the node itself, for diagnostics; '' for nothing."""
         return '; '.join(text for text in (self.last_failure, self.callback_failure) if text)
 
     @transition(undo='halt', on_failure=ERROR)

@@ -68,7 +68,7 @@ def decode(msg: Image | CompressedImage | VideoPicture,
     except ImageError as error:
         if error.kind != 'too large':
             raise
-        raise ImageError(error.kind, f"{error}; send a smaller one, or raise the parameter "
+        raise ImageError(error.kind, f'{error}; send a smaller one, or raise the parameter '
                          "'max_image_pixels'") from error
     except cv2.error as error:
         raise ImageError('corrupt', f'image can not be decoded: {error}'.strip()) from error

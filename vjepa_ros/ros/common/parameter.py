@@ -62,7 +62,7 @@ class Param:
 
     @property
     def range_text(self) -> str:
-        """Allowed values in words, '' when everything is."""
+        """Return the allowed values in words, '' when everything is."""
         if self.choices:
             return ', '.join(self.choices)
         if self.allowed:
@@ -207,7 +207,7 @@ class Schema:
 
     @property
     def rows(self) -> tuple[Param, ...]:
-        """The rows of all sections."""
+        """Return the rows of all sections."""
         return tuple(row for rows in self.sections.values() for row in rows)
 
     def rows_of(self, name: str) -> tuple[Param, ...]:

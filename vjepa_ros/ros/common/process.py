@@ -15,7 +15,7 @@ from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
-from vjepa_ros.ros.common.standby import LET_START_S, VARIABLE, Turn
+from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
 
 WAKE_S = 0.2             # a signal is seen at most this late
 

@@ -12,7 +12,7 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
-from vjepa_ros.ros.common.process import WAKE_S, Signals
+from vjepa_ros.ros.common.process import Signals, WAKE_S
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time

@@ -12,7 +12,7 @@ import numpy as np
 from std_msgs.msg import Header
 
 from vjepa_ros.sources.base import SourceError
-from vjepa_ros.sources.encodings import MAX_PIXELS, ImageError, check_size
+from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
 from vjepa_ros.sources.video_packets import PacketDecoder
 
 # Some drivers send H.264 as CompressedImage.

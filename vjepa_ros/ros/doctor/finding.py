@@ -74,7 +74,7 @@ class NodeSeen:
     ----------
     schema
         Which of its nodes it is, such as 'perception_node'.
-    parameters
+    parameters : dict of str to object
         Values by name.
     reads
         Topics that it subscribes to.

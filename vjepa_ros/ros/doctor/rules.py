@@ -17,14 +17,14 @@ from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, unread
 from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import (
     ERROR,
-    NOTE,
-    OK,
-    WARNING,
     Finding,
     Graph,
+    NOTE,
     NodeSeen,
+    OK,
     Status,
     Topic,
+    WARNING,
 )
 
 PERCEPTION = 'perception_node'

@@ -20,14 +20,14 @@ from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
-from vjepa_ros.planning.local_config import SIDEWAYS, LocalConfig, LocalPlan, Twist
+from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, SIDEWAYS, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.parameters import (
+    LocalNodeConfig,
     ODOMETRY,
     PASS,
     SENT,
     SILENT,
-    LocalNodeConfig,
 )
 
 if TYPE_CHECKING:      # brings PyTorch
@@ -139,9 +139,9 @@ class LocalDecider:
         self.planner = LocalPlanner(config.twist, config.mounts)
         self._view: ImaginedView | None = None
         if imagination is not None:
-            from vjepa_ros.planning.imagined_risk import ImaginedRisk
-            from vjepa_ros.planning.imagined_view import ImaginedView
-            self.planner.imagined, self._view = ImaginedRisk(imagination), ImaginedView()
+            from vjepa_ros.planning import imagined_risk, imagined_view
+            self.planner.imagined = imagined_risk.ImaginedRisk(imagination)
+            self._view = imagined_view.ImaginedView()
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)

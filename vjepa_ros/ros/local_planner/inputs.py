@@ -26,12 +26,12 @@ from vjepa_ros.ros.common.message_conversion import decode
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.parameters import (
+    LocalNodeConfig,
     ODOMETRY,
     OFF,
     OWN,
-    SENT,
-    LocalNodeConfig,
     PlannerSource,
+    SENT,
 )
 from vjepa_ros.sources.encodings import ImageError
 
@@ -130,11 +130,11 @@ class LocalInputs(CommandInputs):
             cells = read.looming_field(msg)
         except ValueError as error:                   # of another version
             self._decider.malformed(source.name,
-                                  self.refuse(f'{source.topic}/looming_field', error))
+                                    self.refuse(f'{source.topic}/looming_field', error))
             self._decide()
         else:
             if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
-                                    self.age_s(msg)):
+                                      self.age_s(msg)):
                 self._decide()
 
     def _on_features(self, source: PlannerSource, msg: PointCloud2) -> None:
@@ -205,7 +205,7 @@ class LocalInputs(CommandInputs):
     def _moves(self, topic: str, twist: TwistMessage) -> None:
         try:
             self._decider.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
-                              self._now_s())
+                                self._now_s())
         except ValueError as error:                   # not finite: ignored
             self.refuse(topic, error)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from sensor_msgs.msg import Image, PointCloud2
 from std_msgs.msg import Header
@@ -20,7 +20,7 @@ from vjepa_ros.ros.common.message_conversion import cloud, image
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.inputs import LocalInputs
-from vjepa_ros.ros.local_planner.parameters import ODOMETRY, OFF, OWN, SCHEMA, LocalNodeConfig
+from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig, ODOMETRY, OFF, OWN, SCHEMA
 from vjepa_ros.ros.local_planner.state_publisher import LocalStatePublisher
 
 if TYPE_CHECKING:      # brings PyTorch

@@ -16,8 +16,8 @@ from vjepa_ros.ros.command.parameters import (
     CLOCK_TOLERANCE,
     COMMAND_TIMEOUT,
     FROZEN_TRAVEL,
-    SOURCE_TIMEOUT,
     SOURCES,
+    SOURCE_TIMEOUT,
 )
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,

@@ -258,7 +258,7 @@ class CameraInput:
 
     @property
     def _named(self) -> str:
-        """The resolved topic, after remapping."""
+        """Return the resolved topic, after remapping."""
         return self._node.resolve_topic_name(f'{self.name}/image_raw')
 
     def _fitting(self, transport: str) -> str:
@@ -275,7 +275,7 @@ class CameraInput:
 
     @property
     def topics(self) -> dict[str, str]:
-        """Resolved image topic of each transport."""
+        """Return the resolved image topic of each transport."""
         raw = self._named.removesuffix(COMPRESSED).removesuffix(FFMPEG)
         return {'raw': raw, 'compressed': raw + COMPRESSED, 'ffmpeg': raw + FFMPEG}
 

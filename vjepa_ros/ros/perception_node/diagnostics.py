@@ -16,7 +16,7 @@ from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.ros.perception_node.statistics import CameraStats
-from vjepa_ros.runtime.memory import SMALLER, DeviceMemory, device_memory
+from vjepa_ros.runtime.memory import DeviceMemory, SMALLER, device_memory
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.perception_node.node import Configured

@@ -58,12 +58,12 @@ class ImuInput:
 
     @property
     def topic(self) -> str:
-        """Resolved name of the topic."""
+        """Return the resolved name of the topic."""
         return self._node.resolve_topic_name(self._config.topic)
 
     @property
     def gyroscope(self) -> Gyroscope | None:
-        """The gyroscope; None until a message has come, unless its rotation is a parameter."""
+        """Return the gyroscope; None before a message, unless its rotation is a parameter."""
         return self._gyroscope if self._came or self._config.rotation is not None else None
 
     def open(self) -> None:

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, ManagedNode, transition
+from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
@@ -31,7 +31,7 @@ from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
-from vjepa_ros.ros.perception_node.parameters import SCHEMA, NodeConfig
+from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.ros.perception_node.shortage import Shortage
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.engine import Engine

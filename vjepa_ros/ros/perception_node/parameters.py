@@ -74,7 +74,7 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
     _obstacle('obstacles.at_rest', 'Whether to publish moving objects while the camera stands and '
               'no heads know the free path; objects at rest are invisible then', choices=AT_REST),
     _obstacle('obstacles.pitch_error', 'Standard error of the pitch of a camera while driving',
-             low=0.0, high=10.0, unit='deg'),
+              low=0.0, high=10.0, unit='deg'),
     _obstacle('obstacles.caution', 'Standard errors by which points are placed nearer than '
               'estimated', low=0.0, high=3.0),
     _obstacle('obstacles.spacing', 'Largest distance between neighbouring points', low=0.01,

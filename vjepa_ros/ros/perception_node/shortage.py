@@ -13,7 +13,7 @@ from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.engine import MIN_FRAMES, EngineConfig
+from vjepa_ros.runtime.engine import EngineConfig, MIN_FRAMES
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 960.0     # before what was asked for is tried again
 LEAST_SIDE = 64          # images are not made smaller [px]

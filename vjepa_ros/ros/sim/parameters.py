@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vjepa_ros.ros.common.parameter import MOST_SEED, NAME, ONE_NAME, STARTUP, Param, Schema
+from vjepa_ros.ros.common.parameter import MOST_SEED, NAME, ONE_NAME, Param, STARTUP, Schema
 
 
 def _row(name: str, default: Any, text: str, **more: Any) -> Param:

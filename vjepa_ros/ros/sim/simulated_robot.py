@@ -57,7 +57,7 @@ from vjepa_ros.lab.drive.top_view import TopView
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.clock import WorldClock
-from vjepa_ros.lab.world.episodes.episode import GOAL_M, EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, draw
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank

@@ -51,7 +51,7 @@ class SlotMap:
 
     @property
     def keys(self) -> Set[Hashable]:
-        """The frames that have a slot now; changes with them."""
+        """Return the frames that have a slot now; changes with them."""
         return self._slots.keys()
 
     def wants(self, keys: Sequence[Hashable]) -> int:

@@ -121,7 +121,7 @@ class CudaRunner:
 
     @property
     def stream(self) -> StreamEncoder | None:
-        """Encodes clips with keys and stamps instead of `forward`, where set."""
+        """Return what encodes clips with keys and stamps instead of `forward`, where set."""
         return self._stream
 
     @stream.setter

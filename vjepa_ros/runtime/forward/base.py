@@ -51,7 +51,7 @@ class Forward(Protocol):
 
     @property
     def note(self) -> str:
-        """What else users should know."""
+        """Return what else users should know."""
         ...
 
     @property

@@ -31,7 +31,7 @@ from vjepa_ros.model.blocks import EPS
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import CLOSE, STEPS, Normalise, PlainForward, on_device
+from vjepa_ros.runtime.forward.base import CLOSE, Normalise, PlainForward, STEPS, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder, Layer, token_grid_of
 from vjepa_ros.runtime.forward.kernels import FLOAT8, LARGEST, PlainSteps, Steps, build, eight
 from vjepa_ros.runtime.forward.narrow_formats import (

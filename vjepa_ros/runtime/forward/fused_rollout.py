@@ -222,5 +222,5 @@ def _trial(world: World, predictor: ActionPredictor, grid: tuple[int, int], step
     dim = predictor.predictor_embed.in_features
     rollout = world.rollout(random(*grid, dim), steps)
     given = [(random(3, predictor.action_dim), random(3, predictor.action_dim))
-            for _ in range(steps)]
+             for _ in range(steps)]
     return torch.stack([rollout.step(*each).cpu() for each in given])

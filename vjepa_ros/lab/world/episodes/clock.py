@@ -57,7 +57,7 @@ class WorldClock:
 
     @property
     def factor(self) -> float:
-        """Simulated time over real time since `begin`; NaN before."""
+        """Return simulated time over real time since `begin`; NaN before."""
         return (self.now_s - self._begun[0]) / max(1e-9, self._last_s - self._begun[1])
 
     def begin(self) -> None:

@@ -22,11 +22,11 @@ from torch import Tensor
 from vjepa_ros.lab.world.episodes.contact import band_of, touching
 from vjepa_ros.lab.world.episodes.robot import Drive, Route, Run, footprint, free_run
 from vjepa_ros.lab.world.episodes.surroundings import (
+    Body,
+    Extent,
     KITS,
     PLACES,
     SHARES,
-    Body,
-    Extent,
     Setting,
     beside,
     build,

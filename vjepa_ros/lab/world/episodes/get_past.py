@@ -19,19 +19,19 @@ import torch
 from vjepa_ros.lab.world.episodes.contact import band_of, touching
 from vjepa_ros.lab.world.episodes.episode import (
     AFTER_S,
-    GOAL_M,
-    PATIENCE,
     Episode,
     EpisodeConfig,
+    GOAL_M,
+    PATIENCE,
     furnish,
 )
 from vjepa_ros.lab.world.episodes.robot import Route, footprint, free_run
 from vjepa_ros.lab.world.episodes.surroundings import (
+    Body,
+    Extent,
     KITS,
     PLACES,
     SHARES,
-    Body,
-    Extent,
     Setting,
     build,
     in_the_way,
@@ -42,7 +42,7 @@ from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
-from vjepa_ros.planning.ways import LONGER, Grid
+from vjepa_ros.planning.ways import Grid, LONGER
 
 # What is in the way; an episode's number chooses, so that all are equally frequent.
 SCENARIOS = ('beside', 'doorway', 'slalom', 'dead_end', 'cross', 'approach', 'leader')

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.episodes.robot import Route, Run
 from vjepa_ros.lab.world.scenes.appearance import brightness, light, sensor
-from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, SIZES, THIN, Bodies, Kit, assemble
-from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, STRUCTURE_KINDS, Place, ground
+from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, Kit, SIDE, SIZES, THIN, assemble
+from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, Place, STRUCTURE_KINDS, ground
 from vjepa_ros.lab.world.scenes.scene import Shapes
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_spec

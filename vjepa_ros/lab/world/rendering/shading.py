@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.lens import Rays
-from vjepa_ros.lab.world.rendering.shapes import FULL, Body, Directions, slab
+from vjepa_ros.lab.world.rendering.shapes import Body, Directions, FULL, slab
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER
 
 _GRAZING = 0.02  # a surface seen edge-on shrinks without end; levels need not

@@ -14,7 +14,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.rendering.lens import rotation_of
 from vjepa_ros.lab.world.rendering.shading import Light, Table
 from vjepa_ros.lab.world.rendering.shapes import Body
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Capture, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Capture, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 
 _WIDE_M = 1e6       # half side of the ground's box

@@ -27,10 +27,10 @@ from vjepa_ros.lab.world.rendering.shading import (
     sky_place,
 )
 from vjepa_ros.lab.world.rendering.shapes import (
-    FULL,
-    NEAREST_M,
     Body,
     Directions,
+    FULL,
+    NEAREST_M,
     card,
     directions,
     hit,

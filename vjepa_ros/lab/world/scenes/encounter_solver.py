@@ -240,4 +240,4 @@ def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
     yaw = torch.where(kind == KIND['walker'],
                       _yaw(draws, spec, spot, velocity, outward), yaw)
     return Encounter(spec, spot, velocity, base, rise, yaw, reach, contact, robot_braking,
-                   body_braking, body_range)
+                     body_braking, body_range)

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.bodies import SIDE, THIN, Bodies
+from vjepa_ros.lab.world.scenes.bodies import Bodies, SIDE, THIN
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place

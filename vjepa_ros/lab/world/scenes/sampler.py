@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
-from vjepa_ros.lab.world.scenes.bodies import HERO, SIDE, THIN, Bodies, assemble
+from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
 from vjepa_ros.lab.world.scenes.capture import (
     bent_lens,
     capture,
@@ -18,7 +18,7 @@ from vjepa_ros.lab.world.scenes.capture import (
     glaring,
     rough_sensor,
 )
-from vjepa_ros.lab.world.scenes.encounter_solver import FAR_M, Encounter, solve
+from vjepa_ros.lab.world.scenes.encounter_solver import Encounter, FAR_M, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
     Path,

@@ -270,8 +270,8 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     wish = torch.where(is_any(kind, KIND, ('car', 'truck')) & ~at('street', 'motorway'),
                        0.3 * wish + 0.3, wish)
     return SceneSpec(place, outcome, interval, hold, hfov, aspect, carrier, height, pitch, roll,
-                _heading(draws, at, happens, driving), speed, drift, turn, hand, steps, motor,
-                present, kind, HERO.size(draws, kind), moves, wish)
+                     _heading(draws, at, happens, driving), speed, drift, turn, hand, steps,
+                     motor, present, kind, HERO.size(draws, kind), moves, wish)
 
 
 def _heading(draws: SceneRng, at: Callable[..., Tensor], happens: Callable[..., Tensor],

@@ -176,6 +176,8 @@ def walk(rng: Rng, size: int) -> list[np.ndarray]:
         side_limbs(1, 1.0)
         pictures.append(f.finish(rng, look.light))
     return pictures
+
+
 _DARK: Rgb = (26, 27, 29)
 
 
@@ -254,8 +256,8 @@ def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
     bumper = pick(rng, (48, 49, 52), (48, 49, 52), (150, 150, 150))
     _lay(image, 0.85 * cover * ramp(grid(size)[0], 0.745, 0.755), bumper)
     plate_y = 0.66 if not front else 0.755
-    plate = rect(image, 0.39, plate_y, 0.61, plate_y + 0.065, pick(rng, (236, 234, 226),
-                                                                     (232, 212, 120)))
+    plate = rect(image, 0.39, plate_y, 0.61, plate_y + 0.065,
+                 pick(rng, (236, 234, 226), (232, 212, 120)))
     write(plate, f'{chr(65 + int(rng.integers(26)))}{int(rng.integers(100, 999))}', 0.15, 0.85,
           0.75, (30, 30, 34))
     edge = cv2.GaussianBlur(cover, (0, 0), size / 60)
