@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Measure the memory of each model on the CPU, and write the table of ``docs/performance.md``.
 
-``python -m vjepa_ros.cli.benchmark.memory`` runs each model in a process of its own. Larger ones
-than `LARGEST` are computed.
+``python -m vjepa_ros.cli.benchmark.memory`` runs each model in a process of its own; the largest
+needs 16 GB and minutes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, Variant
+from vjepa_ros.model.variants import VARIANTS, Variant
 
 DOCUMENT = Path(__file__).resolve().parents[3] / 'docs/performance.md'
-LARGEST = 'large'
 SIDE = 256               # of all models [px]
 FRAMES = (8, 16)
-BYTES = {'bf16': 2, 'fp32': 4}
+PRECISIONS = ('bf16', 'fp32')
 MIB = 1 << 20
-LIBRARIES = 80 * MIB     # that a first pass loads, whatever the model: what tiny takes beyond it
-
-
-def computed_bytes(variant: Variant, frames: int, precision: str) -> int:
-    """Return about what `measured_bytes` does: weights and the widest activations of a layer."""
-    tokens = frames // TUBELET * (SIDE // PATCH) ** 2
-    activations = tokens * (4 * variant.dim + variant.mlp)   # tokens, qkv, inside of the MLP
-    return LIBRARIES + BYTES[precision] * (variant.weights + activations)
 
 
 def measured_bytes(variant: Variant, frames: int, precision: str) -> int:
@@ -64,23 +55,17 @@ def _kept(name: str) -> int:
 
 
 def table() -> str:
-    """Make the table; measured cells are bold."""
-    cells = [(frames, precision) for precision in BYTES for frames in FRAMES]
+    """Measure all models and make the table."""
+    cells = [(frames, precision) for precision in PRECISIONS for frames in FRAMES]
     lines = ['| model | weights, half precision | '
              + ' | '.join(f'{precision}, {frames} frames' for frames, precision in cells) + ' |',
              '|---|' + (1 + len(cells)) * '---:|']
-    measuring = True
     for variant in VARIANTS.values():
         row = [f'{2 * variant.weights / MIB:.0f}']
         for frames, precision in cells:
-            cell = f'{computed_bytes(variant, frames, precision) / MIB:.0f}'
-            if measuring:
-                about, found = cell, measured_bytes(variant, frames, precision) / MIB
-                cell = f'**{found:.0f}**'
-                print(variant.name, frames, precision, cell, 'computed', about, file=sys.stderr)
-            row.append(cell)
+            row.append(f'{measured_bytes(variant, frames, precision) / MIB:.0f}')
+            print(variant.name, frames, precision, row[-1], file=sys.stderr)
         lines.append(f'| {variant.name} | ' + ' | '.join(row) + ' |')
-        measuring &= variant.name != LARGEST
     return '\n'.join(lines) + '\n'
 
 
