@@ -35,7 +35,7 @@ class _Actor:
         return {'number': batch['number'], 'answer': [pickle.dumps(a) for a in answers]}
 
 
-def _share(gpus: int, actors: int) -> float:
+def share_of_gpu(gpus: int, actors: int) -> float:
     """Return the part of a GPU for each of some actors, none of which is split over two."""
     return 1 / -(-actors // gpus) if 0 < gpus < actors else 1
 
@@ -90,7 +90,7 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
         on_gpu = config.engine.device.startswith('cuda') or (
             config.engine.device == 'auto' and 'GPU' in ray.cluster_resources())
         most = min(actors, len(chunks))
-        share = _share(int(ray.cluster_resources().get('GPU', 0)), most) if on_gpu else 0
+        share = share_of_gpu(int(ray.cluster_resources().get('GPU', 0)), most) if on_gpu else 0
         items = data.from_items([{'number': n, 'chunk': pickle.dumps(chunk)}
                                  for n, chunk in enumerate(chunks)],
                                 override_num_blocks=len(chunks))
