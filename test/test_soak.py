@@ -39,6 +39,8 @@ def broken(ledger):
     ({'deaf': 1000}, {'command': 1.5}),
     ({'guard': 1000, 'zero': 1400}, {}),
     ({'guard': 1000, 'zero': 1600}, {'guard': 1.5}),
+    ({'blind': 1000, 'guard': 1300, 'zero': 1700}, {}),             # died before it was too late
+    ({'blind': 1000, 'guard': 1300, 'zero': 1900}, {'guard': 1.8}),
     ({'clock jump': 1000, 'blind': 1000, 'zero': 1100}, {}),
     ({'clock jump': 1000, 'blind': 1000, 'zero': 1400}, {'clock jump': 1.2}),
     ({'clock stands': 1000, 'blind': 1000, 'zero': 2900}, {}),

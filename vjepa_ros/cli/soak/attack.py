@@ -39,6 +39,7 @@ LAG_S = 3.0              # in which all that was published before has arrived he
 SHOWN_S = 12.0           # in which diagnostics must show a fault
 AFTER_HANG_NS = 500_000_000              # in which a node ends the pass it hung in
 SEES_S = 1.0             # since the last assessment, while perception sees
+HEARD_S = 1.0            # in which a guard that goes on is heard again
 POLL_S = 0.02
 RECOVERY_S = 65.0
 
@@ -63,6 +64,7 @@ class Attack(HostilePeer):
         self._order = itertools.count()
         self._moved_ns = self._resumed_ns = 0
         self._seen_s = self._hung_s = 0.0        # the latter of perception, before it went on
+        self._awake_s = 0.0                      # when the guard went on
         self._delays = Delays()
         self.latencies_s: list[float] = []
         self.samples: dict[str, list[tuple[float, ...]]] = defaultdict(list)
@@ -149,7 +151,8 @@ class Attack(HostilePeer):
         if name in self._due_s:
             return
         if name == GUARD:
-            if self.runs(GUARD):
+            # A guard that is stopped again before it was heard is one silence.
+            if self.runs(GUARD) and time.monotonic() - self._awake_s > HEARD_S:
                 self.expect_counted('stops', part=f'{WATCHDOG}: guard')
             self.lose('guard')
         if not hang_s:
@@ -161,6 +164,8 @@ class Attack(HostilePeer):
         if name == PERCEPTION:
             self._resumed_ns, self._hung_s = time.time_ns(), hang_s
         self._running[name].resume()
+        if name == GUARD:
+            self._awake_s = time.monotonic()
 
     def transition(self, node: str, *labels: str) -> None:
         """Request transitions, each of which must succeed."""

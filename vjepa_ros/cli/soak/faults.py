@@ -56,6 +56,8 @@ def wrong_stamps(attack: Attack, rng: Random) -> None:
     attack.expect_counted('resets.time_backwards')
     attack.ahead_ns = round(rng.choice((-1, 1)) * rng.uniform(2.0, 100.0) * NS)
     attack.wait(rng.uniform(0.5, 2.5))
+    attack.ahead_ns = 0
+    attack.wait(0.3)      # before a next fault can hide it: another size resets the ring as well
 
 
 def of_node(node: str) -> tuple[Fault, Fault, Fault]:

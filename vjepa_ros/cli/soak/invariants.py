@@ -127,10 +127,11 @@ class BaseWatch:
             self._since.pop('guard', None)
 
     def judge(self, at_ns: int) -> None:
-        """Judge the time until now."""
+        """Judge the time until now. Where the guard is dead nobody else keeps its promises."""
         if self._moving:
             for what, since_ns in self._since.items():
-                self._check(what, (at_ns - since_ns) / 1e9, at_ns)
+                if what == 'guard' or 'guard' not in self._since:
+                    self._check(what, (at_ns - since_ns) / 1e9, at_ns)
 
 
 def waits(*pids: int) -> dict[str, int]:
