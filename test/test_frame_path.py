@@ -50,6 +50,11 @@ NS = 1_000_000_000
 PERIOD_NS = NS // 10     # of the camera
 FULL_FRAMES, WARM_FRAMES = 19, 25    # when the clip is full, and all that is made once is made
 TIMERS = ('_on_watch', '_on_report')
+# The whole way of a frame, with heads and geometry.
+WAY = {f'vjepa_ros.{name}' for name in (
+    'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring', 'model.heads',
+    'looming.estimator', 'perception.assessment', 'perception.danger',
+    'ros.perception_node.outputs')}
 
 
 def _count(seen: list[str], frame: FrameType, event: str) -> None:
@@ -126,7 +131,8 @@ class _Camera:
 def frame_path() -> tuple[Counter[str], Any]:
     """Return the calls of a frame in the steady state, the least of five, and its assessment.
 
-    A busy computer adds some: whoever waits for another thread looks again.
+    A busy computer adds some: whoever waits for another thread looks again. A frame whose threads
+    were still at work when the next one came lacks some; it does not count.
     """
     seen, counts = [], []
     threading.setprofile(lambda frame, event, argument: _count(seen, frame, event))
@@ -141,7 +147,9 @@ def frame_path() -> tuple[Counter[str], Any]:
                 counts.append(Counter(seen))
     finally:
         threading.setprofile(None)
-    return min(counts, key=Counter.total), assessment
+    whole = [calls for calls in counts if set(calls) >= WAY]
+    assert whole, counts
+    return min(whole, key=Counter.total), assessment
 
 
 def test_a_frame_takes_few_calls_through_few_modules():
@@ -151,10 +159,6 @@ def test_a_frame_takes_few_calls_through_few_modules():
     # The whole way was taken, with heads and geometry.
     assert assessment.level is not Level.UNKNOWN
     assert Quality.HEADS_OUT_OF_RANGE not in assessment.flags
-    assert {f'vjepa_ros.{name}' for name in (
-        'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
-        'model.heads', 'looming.estimator', 'perception.assessment', 'perception.danger',
-        'ros.perception_node.outputs')} <= set(calls)
 
 
 if __name__ == '__main__':
