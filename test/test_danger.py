@@ -186,6 +186,20 @@ def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact(
     assert alarms > SITUATIONS // 20
 
 
+def test_a_slow_approach_in_one_source_alone_does_not_count_beside_a_combination():
+    for random in situations(15):
+        heads, settings = heads_of(random), settings_of(random)
+        combined, geometry, learned = (threat_of(random) for _ in range(3))
+        least = 1.0 / (settings.caution_ttc * (1.0 + settings.hysteresis))
+        slow = replace(geometry, course_rate=random.uniform(0.0, least))
+        believed = believed_rate((combined, slow, learned), heads, slow, settings)
+        unknown = replace(slow, course_rate=math.nan)
+        if math.isnan(combined.course_rate):
+            assert believed >= slow.course_rate
+        elif combined.course_rate >= 0:
+            assert believed == believed_rate((combined, unknown, learned), heads, slow, settings)
+
+
 # -- one story ------------------------------------------------------------------------------------
 
 def contradiction(a: Assessment, settings: Settings) -> str:

@@ -25,7 +25,8 @@ Contact within a time
     not gone away, but no blind frame says that nothing comes.
 
 Belief
-    The level follows the most urgent of geometry, heads and their combination as far as contact
+    The level follows the most urgent of geometry, heads and their combination (geometry or heads
+    alone from the rate on that keeps a CAUTION, or where both together know none) as far as contact
     is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
     time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone raise
     an alarm that the other surely contradicts, and neither is dropped in silence.
@@ -339,7 +340,7 @@ def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry:
     Parameters
     ----------
     threats
-        By every source and by their combination; the most urgent counts.
+        By the combination of both sources, then by each; the most urgent counts.
     learned, by_geometry
         Heads and geometry of the clip.
     settings
@@ -347,10 +348,12 @@ def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry:
     rule
         Numbers of the rule.
     """
-    rate = math.nan
-    for threat in threats:
-        if not threat.course_rate <= rate and not math.isnan(threat.course_rate):
-            rate = threat.course_rate
+    combined, *alone = [threat.course_rate for threat in threats]
+    # What is slower than a CAUTION that lasts is measured better by both than by one.
+    least = 0.0 if math.isnan(combined) else 1.0 / (settings.caution_ttc
+                                                    * (1.0 + settings.hysteresis))
+    rate = max([combined, *(other for other in alone if other >= least)],
+               key=lambda rate: -math.inf if math.isnan(rate) else rate)
     # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
     least = 1.0 / (settings.caution_ttc ** rule.cautious
                    * settings.warning_ttc ** (1.0 - rule.cautious))

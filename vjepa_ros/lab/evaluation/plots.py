@@ -54,7 +54,7 @@ def timeline(played: Played, reported: str, kind: str = 'svg') -> bytes:
         handles += axes.plot(time, near / near.max(), color=DARK, linewidth=1.3, dashes=(4, 1.6),
                              label='size of the dark object (largest = 1)')
     axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel('probability of collision')
+    axes.set_ylabel('collision score, 0 to 1')
     _plain(axes)
     _levels(strip, played, reported, ends)
     axes.legend(handles=handles, loc='lower left', bbox_to_anchor=(0, 1.0), ncol=5,
