@@ -13,13 +13,17 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('namespace', '', None, 'Namespace of the node and of its topics'),
     ('params_file', 'action_planner.yaml', None,
      'Parameter file: a path, or the name of a file in the config folder of the package'),
-    ('image', '', None, 'Image topic that is read instead of CAMERA/image_raw; one that ends '
-     'with /compressed or /ffmpeg is read as such'),
+    ('image', '', None, 'Image topic that is read instead of CAMERA/image_raw (camera_info is '
+     'expected beside it); one that ends with /compressed or /ffmpeg is read as such'),
     ('goal', '', None, 'Image topic with the goal, instead of goal/image_raw'),
     ('state', '', None, 'PoseStamped topic with the state, instead of state'),
     ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
-    ('weights', '', None, 'Checkpoint of V-JEPA 2-AC, with encoder and predictor'),
-    ('action_space', '', ['', 'arm', 'twist'], 'What is searched: steps of an arm, or velocities'),
+    ('odom', '', None, 'Odometry topic with the speed of a base, instead of odom'),
+    ('weights', '', None, 'Checkpoint of V-JEPA 2-AC, with encoder and predictor; empty: the '
+     'bundled model, for a base'),
+    ('action_space', '', ['', 'auto', 'arm', 'twist'],
+     'What is searched: steps of an arm, or velocities'),
+    ('plan_rate', '', None, 'Plans per second while there is a goal; 0: only when asked for'),
     ('allow_random_weights', '', ['', *SWITCH],
      'Run untrained where there are no weights; every output then says so'),
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
@@ -39,11 +43,17 @@ def start(context: LaunchContext) -> list:
     """Turn the values of the arguments into the node."""
     value = launching.values(context, ARGUMENTS)
     parameters = launching.model_parameters(value, ('device', 'weights', 'action_space'))
+    if value['plan_rate']:
+        parameters['plan_rate'] = float(value['plan_rate'])
     file = launching.parameter_path('params_file', value['params_file'])
     camera = parameters_in(file, 'action_planner').get('camera', 'camera')
-    topics = {'image': f'{camera}/image_raw', 'goal': 'goal/image_raw', 'state': 'state'}
+    topics = {'image': f'{camera}/image_raw', 'goal': 'goal/image_raw', 'state': 'state',
+              'odom': 'odom'}
     remappings = [(topic, launching.image_topic(value[name])[0])
                   for name, topic in topics.items() if value[name]]
+    if value['image']:
+        folder, slash, _ = launching.image_topic(value['image'])[0].rpartition('/')
+        remappings.append((f'{camera}/camera_info', f'{folder}{slash}camera_info'))
     if transport := launching.image_topic(value['image'])[1]:
         parameters['transport'] = transport
 

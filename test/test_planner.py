@@ -213,14 +213,10 @@ def test_a_model_that_does_not_listen_to_actions_is_refused():
     deaf.close()
 
 
-def test_the_result_says_the_gap_the_cost_and_the_times(world):
+def test_the_result_says_the_gap_and_the_times(world):
     gap = GapConfig(repetitions=2, plans=3, least=0.0)
     plan = planner_of(world, gap=gap).plan(picture(), np.zeros(7))
     assert set(plan.seconds) == {'encode', 'search', 'gap', 'total'}
-    rollouts = 3 * 16 + 2 * 4
-    pictures = 2 + 2 * 2
-    assert plan.flops == (rollouts * world.shapes.rollout_flops(2)
-                          + pictures * world.shapes.encode_flops())
     assert 'UNTRAINED' in str(plan)
 
 

@@ -90,7 +90,7 @@ def plan(**more):
         'actions': rng.random((2, 3), np.float32), 'pose_changes': np.zeros((2, 7), np.float32),
         'samples': rng.random((5, 2, 3), np.float32), 'energies': rng.random(5, np.float32),
         'history': rng.random((1, 5), np.float32), 'iterations': 1, 'wanted': 1, 'stopped': '',
-        'gap': Gap(0.2, 0.01, 0.4, 3.0), 'flops': 7, 'energy_now': 0.9, **more})
+        'gap': Gap(0.2, 0.01, 0.4, 3.0), 'energy_now': 0.9, **more})
 
 
 def test_candidates_and_the_best_action_survive_their_clouds():

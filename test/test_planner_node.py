@@ -14,17 +14,21 @@ pytest.importorskip('rclpy')
 from checkpoints import meta_ac
 from geometry_msgs.msg import PoseStamped, TwistStamped
 from guard_rig import parameters
+from nav_msgs.msg import Odometry
 from node_fixtures import Node, now_ns, raw, stamped
 from ros_harness import ros_session
-from sensor_msgs.msg import Image, JointState, PointCloud2
+from sensor_msgs.msg import CameraInfo, Image, JointState, PointCloud2
 from std_srvs.srv import Trigger
+from test_base_world import Room
 
+from vjepa_ros.planning.base_world import FRAMES
+from vjepa_ros.ros.action_planner.parameters import SCHEMA
 from vjepa_ros.ros.planner_read import records
 
 pytestmark = pytest.mark.ros
 
 NAME = '/action_planner'
-SMALL = {'model_size': 'tiny', 'image_size': 32, 'random_predictor.width': 48,
+SMALL = {'weights': 'random', 'model_size': 'tiny', 'image_size': 32, 'random_predictor.width': 48,
          'random_predictor.depth': 2, 'random_predictor.heads': 2, 'allow_random_weights': True,
          'device': 'cpu', 'precision': 'fp32', 'samples': 20, 'elites': 4, 'iterations': 3,
          'gap.repetitions': 3, 'gap.plans': 4, 'max_age': 3600.0, 'time_budget': 600.0}
@@ -231,6 +235,89 @@ def test_twists_and_joints(node):
 
 
 @pytest.mark.any_distro
+class Base(Planner):
+    """The node with its defaults, and a base that stands in a rendered room."""
+
+    def __init__(self, ros, process, name=NAME):
+        super().__init__(ros, process, name)
+        self.room, self.next_ns = Room(0), now_ns() - 60 * 10**9
+        make = ros.node.create_publisher
+        self.odom = make(Odometry, 'odom', 1)
+        self.info = make(CameraInfo, 'camera/camera_info', 1)
+
+    def look(self, count=FRAMES, **where):
+        """Show what the camera sees from a place, four times a second by its stamps."""
+        shown = raw(self.room.picture(**where))
+        width, height = shown.width, shown.height
+        view = self.room.view
+        info = CameraInfo(width=width, height=height)
+        info.k[0], info.k[4], info.k[8] = width / 2 / view.across, height / 2 / view.down, 1.0
+        info.k[2], info.k[5] = (width - 1) / 2, (height - 1) / 2
+        self.send(self.info, info)
+        for _ in range(count):
+            self.send(self.image, stamped(shown, self.next_ns))
+            self.next_ns += 250_000_000
+
+    def stand(self):
+        self.send(self.odom, stamped(Odometry(), now_ns(), 'odom'))
+
+    def aim(self, **where):
+        self.send_goal(raw(self.room.picture(**where)))
+
+    def turn(self):
+        """The turn rate of the newest twist."""
+        return self.heard['twist'][-1].twist.angular.z if self.heard['twist'] else 0.0
+
+
+@pytest.mark.any_distro
+def test_the_bundled_model_turns_a_base_to_a_goal_picture_by_default_and_stops_there(monkeypatch):
+    monkeypatch.setitem(globals(), 'SMALL', {'device': 'cpu', 'max_age': 3600.0, 'samples': 48,
+                                             'gap.repetitions': 2})
+    monkeypatch.setitem(globals(), 'Planner', Base)
+    with planner_running() as base:
+        base.do('configure', 'activate')
+        base.aim(left=0.35)
+        base.look(count=1)
+        assert 'Odometry' in base.plan().message
+        base.stand()
+        assert '8 pictures' in base.plan().message       # refused, and not an error
+        assert base.values('planner')['errors'] == '0'
+        base.look()
+        answer = base.plan()
+        assert answer.success and 'UNTRAINED' not in answer.message, answer.message
+        (cloud,) = base.some(base.heard['best_action'])
+        assert records(cloud)['trained'].all() and (records(cloud)['omega'] > 0).any()
+        assert base.ros.spin_until(lambda: base.turn() > 0)
+        base.look(left=0.35)
+        assert 'the goal is reached' in base.plan().message
+        assert base.ros.spin_until(lambda: base.turn() == 0)
+        values = base.values('planner')
+        assert values['trained'] == 'True' and values['model'] == 'tiny, for a base'
+
+
+def test_a_base_plans_by_itself_at_a_rate_and_stops_when_it_cannot(monkeypatch):
+    monkeypatch.setitem(globals(), 'SMALL', {
+        'device': 'cpu', 'max_age': 3600.0, 'samples': 48, 'gap.repetitions': 0, 'plan_rate': 2.0})
+    monkeypatch.setitem(globals(), 'Planner', Base)
+    with planner_running() as base:
+        base.do('configure', 'activate')
+        base.stand()
+        base.look()
+        base.aim(left=0.35)
+        assert base.ros.spin_until(lambda: base.turn() > 0, 30.0)
+        base.set(max_age=0.01)
+        assert base.ros.spin_until(lambda: base.turn() == 0, 30.0)
+        base.wait_for('planner', lambda values: 'max_age' in values['last_refusal'])
+
+
+@pytest.mark.parametrize(('values', 'reason'), [
+    ({'action_space': 'arm'}, 'action_space'), ({'steps': 6}, 'steps')])
+def test_what_does_not_fit_a_base_is_refused_with_the_name(values, reason):
+    rows = {row.name: row.default for row in SCHEMA.rows}
+    with pytest.raises(ValueError, match=reason):
+        SCHEMA.read({**rows, **values})
+
+
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:
         assert not planner.change('configure')

@@ -58,7 +58,7 @@ With a second camera, sources: [camera, rear], there are also rear.yaw: 3.1415 a
 """),
     'action_planner.yaml': (ACTION, """\
 All parameters of the action planner with their defaults; docs/planning.md explains it.
-  ros2 launch vjepa_ros planner.launch.py weights:=/path/to/vjepa2-ac-vitg.pt
+  ros2 launch vjepa_ros planner.launch.py image:=/camera/image_raw plan_rate:=2.0
 """),
 }
 FOOT = """\

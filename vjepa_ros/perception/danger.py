@@ -26,8 +26,8 @@ Contact within a time
 
 Belief
     The level follows the most urgent of geometry, heads and their combination (geometry or heads
-    alone from the rate on that keeps a CAUTION, or where both together know none) as far as contact
-    is probable: WARNING and DANGER need a probability of 0.6 that contact comes within their
+    alone from the rate on that keeps a CAUTION, or where both together know none) as far as
+    contact is probable: WARNING and DANGER need a probability of 0.6 that it comes within their
     time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone raise
     an alarm that the other surely contradicts, and neither is dropped in silence.
 

@@ -34,6 +34,11 @@ class ActionSpace(Protocol):
         ...
 
     @property
+    def numbers(self) -> int:
+        """Numbers of a state, 7 of a pose with a gripper."""
+        ...
+
+    @property
     def spread(self) -> Tensor:
         """Return the standard deviation of the first samples (A,) float32."""
         ...
@@ -57,6 +62,8 @@ class ActionSpace(Protocol):
 
 class Poses:
     """Base of the spaces here: states are poses with a gripper, actions their changes."""
+
+    numbers = 7
 
     def advance(self, states: Tensor, changes: Tensor) -> Tensor:
         """See `ActionSpace.advance`."""

@@ -12,9 +12,12 @@ do not matter, gaps scatter around 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+Change = Callable[[np.ndarray], np.ndarray]      # of the pixels of a picture
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ def gap_of(energies: np.ndarray, least: float) -> Gap:
 
 
 def noisy(picture: np.ndarray, sigma: float, random: np.random.Generator) -> np.ndarray:
-    """Return a picture (S, S, 3) uint8 with normal noise of `sigma` grey levels."""
+    """Return pixels (..., 3) uint8 with normal noise of `sigma` grey levels."""
     changed = picture + random.normal(0.0, sigma, picture.shape)
     return np.clip(np.rint(changed), 0, 255).astype(np.uint8)
+
+
+def unchanged(picture: np.ndarray) -> np.ndarray:
+    """Return a picture as it is."""
+    return picture

@@ -4,7 +4,8 @@
 
 The planner of V-JEPA 2-AC (arXiv 2506.09985): encode the newest picture and the goal, predict the
 outcome of many plans, and search for the plan whose outcome is most like the goal. It refuses a
-plan when the energies do not separate plans.
+plan when the energies do not separate plans. The model is that of the paper, for an arm
+(`world_model`), or the bundled one for a base (`base_world`).
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.clip.resize import View
 from vjepa_ros.planning.action_space import ActionSpace
-from vjepa_ros.planning.energy_test import Gap, GapConfig, USUAL_GAP, gap_of, noisy
+from vjepa_ros.planning.base_world import Clip
+from vjepa_ros.planning.energy_test import (
+    Change,
+    Gap,
+    GapConfig,
+    USUAL_GAP,
+    gap_of,
+    noisy,
+    unchanged,
+)
 from vjepa_ros.planning.search import (
     BUDGET,
     CANCELLED,
@@ -34,10 +44,7 @@ from vjepa_ros.planning.search import (
     search,
     unroll,
 )
-from vjepa_ros.planning.world_model import WorldModel
-from vjepa_ros.runtime.device import SessionError
-
-STATE = 7                 # numbers of a state, see `action_space`
+from vjepa_ros.runtime.device import DeviceChoice
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,12 @@ class Plan:
         Why they differ: 'cancelled', 'budget' or ''.
     gap : Gap, optional
         How much better the plan is than random ones; None when not measured.
-    flops : int
-        Floating-point operations of the completed work, see `world_model.Shapes`.
     energy_now : float
         Energy of the newest picture itself, which falls towards the goal; NaN when not encoded.
     seconds : dict of str to float
         Durations of encode, search, gap and total [s].
+    arrived : bool
+        Whether the goal is reached; the actions are zero then.
     """
 
     refusal: str
@@ -87,9 +94,9 @@ class Plan:
     wanted: int
     stopped: str
     gap: Gap | None
-    flops: int
     energy_now: float = math.nan
     seconds: dict[str, float] = field(default_factory=dict)
+    arrived: bool = False
 
     @property
     def ranks(self) -> np.ndarray:
@@ -101,6 +108,10 @@ class Plan:
     def __str__(self) -> str:
         text = '' if self.trained else 'UNTRAINED (random weights): '
         text += f'refused: {self.refusal}' if self.refusal else 'plan found'
+        if self.refusal and not self.iterations:
+            return text
+        if self.arrived:
+            return f'{text} that stays: the goal is reached'
         if self.actions is not None:
             first = ', '.join(f'{name} {value:.4g}' for name, value in
                               zip(self.names, self.actions[0], strict=True))
@@ -109,8 +120,57 @@ class Plan:
         if self.gap is not None:
             text += f'; {self.gap}'
         stop = f' (stopped: {self.stopped})' if self.stopped else ''
-        return (f'{text}; {self.iterations} of {self.wanted} iterations{stop}, '
-                f'{self.flops / 1e12:.3g} TFLOP in {self.seconds.get("total", math.nan):.3g} s')
+        return (f'{text}; {self.iterations} of {self.wanted} iterations{stop} in '
+                f'{self.seconds.get("total", math.nan):.3g} s')
+
+
+class World(Protocol):
+    """What `Planner` asks of a world model: `WorldModel`, `BaseWorld`."""
+
+    choice: DeviceChoice
+    trained: bool
+
+    @property
+    def steps(self) -> int:
+        """Greatest number of steps of a plan."""
+        ...
+
+    def fit(self, picture: Any) -> Any:
+        """Return the input of the encoder, for the newest picture or clip, or for a goal."""
+        ...
+
+    def encode(self, views: Sequence[Any], change: Change = unchanged) -> Sequence[Any]:
+        """Return features of such inputs, whose pixels are changed before."""
+        ...
+
+    def difference(self, context: Any, goal: Any) -> float:
+        """Return how different the features of the newest picture and of the goal are."""
+        ...
+
+    def arrived(self, seen: Any, goal: Any) -> bool:
+        """Return whether the newest picture was taken where the goal was."""
+        ...
+
+    def energies(self, context: Any, goal: Any, actions: Tensor, states: Tensor,
+                 begin: Callable[[], None] = ...) -> Tensor:
+        """Return the energies (S,) of plans; `begin` is called before each part and may raise."""
+        ...
+
+    def warm(self, plans: Sequence[int], steps: int) -> None:
+        """Prepare passes of so many plans each."""
+        ...
+
+    def about(self) -> dict[str, object]:
+        """Return what diagnostics say of the model: execution, model, image_size, weights."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Return the bytes that the model holds."""
+        ...
+
+    def close(self) -> None:
+        """Release the networks."""
+        ...
 
 
 class Planner:
@@ -118,7 +178,7 @@ class Planner:
 
     Parameters
     ----------
-    world : WorldModel
+    world : World
         Owned by the caller.
     space : ActionSpace
         The space of actions.
@@ -126,9 +186,6 @@ class Planner:
         Settings of the search.
     gap : GapConfig
         Settings of the test against noise.
-    resize_mode : str
-        How a picture is fitted to the encoder, see `vjepa_ros.clip.resize`. V-JEPA 2-AC was
-        trained with 'crop', the centre.
     clock : callable
         Steady time [s].
 
@@ -138,17 +195,16 @@ class Planner:
         When a plan has more steps than the world model was made for.
     """
 
-    def __init__(self, world: WorldModel, space: ActionSpace,
+    def __init__(self, world: World, space: ActionSpace,
                  config: SearchConfig = PUBLISHED_SEARCH, gap: GapConfig = USUAL_GAP,
-                 resize_mode: str = 'crop', clock: Callable[[], float] = time.monotonic) -> None:
-        if config.steps > world.config.steps:
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        if config.steps > world.steps:
             raise ValueError(f'steps is {config.steps}, but the world model was made for '
-                             f'{world.config.steps}')
+                             f'{world.steps}')
         self.world, self.space, self.config, self.gap = world, space, config, gap
-        self.resize_mode = resize_mode
         self._clock = clock
-        self._goal: np.ndarray | None = None
-        self._goal_features: Tensor | None = None
+        self._goal: Any = None
+        self._goal_features: Any = None
 
     def warm(self) -> None:
         """On CUDA, run passes of the size of a plan, so that the first plan is not slow.
@@ -161,16 +217,7 @@ class Planner:
         SessionError
             When energies are not finite.
         """
-        if self.world.choice.device.type != 'cuda':
-            return
-        side = self.world.config.image_size
-        (grey,) = self.world.encode([np.full((side, side, 3), 128, np.uint8)])
-        for plans in (self.config.samples, 1 + self.gap.plans):
-            still = torch.zeros(plans, self.config.steps, STATE)
-            if not torch.isfinite(self.world.energies(grey, grey, still, still)).all():
-                raise SessionError(f'the world model gives values that are not finite on '
-                                   f'{self.world.choice.device} in '
-                                   f'{self.world.choice.precision}; set `precision: fp32`')
+        self.world.warm((self.config.samples, 1 + self.gap.plans), self.config.steps)
 
     @property
     def has_goal(self) -> bool:
@@ -179,10 +226,10 @@ class Planner:
 
     def set_goal(self, rgb: np.ndarray | None) -> None:
         """Set the goal, a picture (H, W, 3) uint8 RGB; None removes it."""
-        self._goal = None if rgb is None else self._view(rgb)
+        self._goal = None if rgb is None else self.world.fit(_picture(rgb))
         self._goal_features = None
 
-    def encode_goal(self) -> Tensor:
+    def encode_goal(self) -> Any:
         """Encode the goal once, before the next plan needs it.
 
         Raises
@@ -196,17 +243,18 @@ class Planner:
             (self._goal_features,) = self.world.encode([self._goal])
         return self._goal_features
 
-    def plan(self, rgb: np.ndarray, state: np.ndarray, *, budget_s: float = math.inf,
+    def plan(self, seen: np.ndarray | Clip, state: np.ndarray, *, budget_s: float = math.inf,
              cancel: threading.Event | None = None, seed: int = 0,
              noise: Tensor | None = None) -> Plan:
         """Search for the best plan from the newest picture.
 
         Parameters
         ----------
-        rgb : ndarray
-            The newest picture (H, W, 3) uint8 RGB.
+        seen : ndarray or Clip
+            The newest picture (H, W, 3) uint8 RGB; for a `BaseWorld` the clip that ends in it.
         state : ndarray
-            Pose and gripper (7,), see `action_space`.
+            What plans start from: pose and gripper (7,) of an arm, see `action_space`; for a
+            `BaseWorld` the `View` of its camera.
         budget_s : float
             Time for everything [s]. No work starts that would not end in time, judged by the
             longest of its kind so far. The result is then that of the completed iterations;
@@ -231,14 +279,14 @@ class Planner:
         """
         deadline = Deadline(budget_s, cancel, self._clock)
         start = np.asarray(state, np.float64)
-        if start.shape != (STATE,) or not np.isfinite(start).all():
-            raise ValueError(f'the state is {start.tolist()}, but must be {STATE} finite numbers')
+        if start.shape != (self.space.numbers,) or not np.isfinite(start).all():
+            raise ValueError(f'the state is {start.tolist()}, but must be {self.space.numbers} '
+                             'finite numbers')
         goal_view = self._goal
         if goal_view is None:
-            return self._refused('there is no goal; give a picture of it first')
-        view, seconds = self._view(rgb), {}
+            return self.refused('there is no goal; give a picture of it first')
+        view, seconds = self.world.fit(_picture(seen)), {}
         given = torch.from_numpy(start)
-        encoded = 1 if self._goal_features is not None else 2
         try:
             deadline.start('encode')
             (context,) = self.world.encode([view])
@@ -247,9 +295,13 @@ class Planner:
             goal = self.encode_goal()
             deadline.end('encode')
         except PlanStopped as stop:
-            return self._refused(_incomplete(stop.reason), stop.reason)
-        now = float((context - goal).abs().mean())
+            return self.refused(_incomplete(stop.reason), stop.reason)
+        now = self.world.difference(context, goal)
         seconds['encode'] = deadline.spent_s
+        if self.world.arrived(view, goal_view):
+            still = np.zeros((self.config.steps, len(self.space.names)), np.float32)
+            return replace(self.refused(''), actions=still, pose_changes=still, energy_now=now,
+                           seconds={**seconds, 'total': deadline.spent_s}, arrived=True)
         if noise is None:
             noise = self.config.noise(len(self.space.names), seed)
         energies = partial(self.world.energies, context, goal,
@@ -258,26 +310,15 @@ class Planner:
                        lambda: self._start_iteration(deadline))
         deadline.end('iteration')
         seconds['search'] = deadline.spent_s - sum(seconds.values())
-        gap, refusal, judged = None, '', 0
+        gap, refusal = None, ''
         if found.actions is None or found.stopped == CANCELLED:
             refusal = _incomplete(found.stopped)
         elif self.gap.repetitions:
             plans = torch.cat((found.actions[None], found.first[:self.gap.plans]))
-            try:
-                gap = self._measure_gap((view, goal_view), plans, given, seed, deadline)
-                judged = self.gap.repetitions * len(plans)
-                if not gap.clear:
-                    refusal = f'the energies do not separate plans: {gap}'
-            except PlanStopped as stop:
-                refusal = ('no time was left for the test against noise; raise the time budget'
-                           if stop.reason == BUDGET else _incomplete(stop.reason))
+            gap, refusal = self._tested((view, goal_view), plans, given, seed, deadline)
             seconds['gap'] = deadline.spent_s - sum(seconds.values())
         seconds['total'] = deadline.spent_s
-        pictures = encoded + (2 * self.gap.repetitions if judged else 0)
-        rollouts = found.iterations * self.config.samples + judged
-        flops = (pictures * self.world.shapes.encode_flops()
-                 + rollouts * self.world.shapes.rollout_flops(self.config.steps))
-        return self._result(refusal, found, given, gap, flops, now, seconds)
+        return self._result(refusal, found, given, gap, now, seconds)
 
     def _start_iteration(self, deadline: Deadline) -> None:
         """Start an iteration if it and the measurement of the gap fit into the time."""
@@ -289,7 +330,17 @@ class Planner:
                              + last * plans / self.config.samples)
         deadline.start('iteration')
 
-    def _measure_gap(self, pictures: tuple[np.ndarray, np.ndarray], plans: Tensor, state: Tensor,
+    def _tested(self, pictures: tuple[Any, Any], plans: Tensor, state: Tensor, seed: int,
+                deadline: Deadline) -> tuple[Gap | None, str]:
+        """Return the gap, see `_measure_gap`, and why a plan is refused for it, or ''."""
+        try:
+            gap = self._measure_gap(pictures, plans, state, seed, deadline)
+        except PlanStopped as stop:
+            return None, ('no time was left for the test against noise; raise the time budget'
+                          if stop.reason == BUDGET else _incomplete(stop.reason))
+        return gap, '' if gap.clear else f'the energies do not separate plans: {gap}'
+
+    def _measure_gap(self, pictures: tuple[Any, Any], plans: Tensor, state: Tensor,
                      seed: int, deadline: Deadline) -> Gap:
         """Measure the gap between a plan and random ones.
 
@@ -313,26 +364,19 @@ class Planner:
         for _ in range(self.gap.repetitions):
             deadline.start('repetition')
             context, goal = self.world.encode(
-                [noisy(view, self.gap.pixel_noise, random) for view in pictures])
+                pictures, lambda pixels: noisy(pixels, self.gap.pixel_noise, random))
             rows.append(self.world.energies(context, goal, changes, before).numpy())
         deadline.end('repetition')
         return gap_of(np.stack(rows), self.gap.least)
 
-    def _view(self, rgb: np.ndarray) -> np.ndarray:
-        """Return the input of the encoder (S, S, 3) of a picture."""
-        if rgb.ndim != 3 or rgb.shape[2] != 3:
-            raise ValueError(f'a picture is {rgb.shape}, but must be (H, W, 3)')
-        size = (rgb.shape[1], rgb.shape[0])
-        side = self.world.config.image_size
-        return View(mode=self.resize_mode, source_size=size, image_size=side).apply(rgb)
-
-    def _refused(self, refusal: str, stopped: str = '') -> Plan:
+    def refused(self, refusal: str, stopped: str = '') -> Plan:
+        """Return a plan that is refused for a reason before it was searched."""
         empty = np.empty((0, self.config.steps, len(self.space.names)), np.float32)
         return Plan(refusal, self.world.trained, self.space.names, None, None, empty,
                     np.empty(0, np.float32), np.empty((0, self.config.samples), np.float32), 0,
-                    self.config.iterations, stopped, None, 0)
+                    self.config.iterations, stopped, None)
 
-    def _result(self, refusal: str, found: Found, state: Tensor, gap: Gap | None, flops: int,
+    def _result(self, refusal: str, found: Found, state: Tensor, gap: Gap | None,
                 now: float, seconds: dict[str, float]) -> Plan:
         actions = changes = None
         if found.actions is not None:
@@ -342,7 +386,13 @@ class Planner:
         last = history[-1] if len(history) else np.empty(0, np.float32)
         return Plan(refusal, self.world.trained, self.space.names, actions, changes,
                     found.samples.numpy(), last, history, found.iterations,
-                    self.config.iterations, found.stopped, gap, flops, now, seconds)
+                    self.config.iterations, found.stopped, gap, now, seconds)
+
+
+def _picture(seen: np.ndarray | Clip) -> np.ndarray | Clip:
+    if not isinstance(seen, Clip) and (seen.ndim != 3 or seen.shape[2] != 3):
+        raise ValueError(f'a picture is {seen.shape}, but must be (H, W, 3)')
+    return seen
 
 
 def _incomplete(reason: str) -> str:

@@ -18,13 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
+from vjepa_ros.clip.resize import View
+from vjepa_ros.model.ac_predictor import ACTION_DIM, ActionPredictor, normalised
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import load_network
 from vjepa_ros.model.checkpoint.load import RANDOM, WeightsReport, load_encoder
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET, Variant, find_variant
+from vjepa_ros.planning.energy_test import Change, unchanged
 from vjepa_ros.runtime.device import (
     DeviceChoice,
     SessionError,
@@ -67,6 +69,9 @@ class WorldConfig:
         Whether it may run untrained.
     image_size : int
         Side of the input [px], a multiple of 16; 256 as published.
+    resize_mode : str
+        How a picture is fitted to it, see `vjepa_ros.clip.resize`; as published 'crop', the
+        centre.
     steps : int
         Maximum number of steps of a plan.
     device, require_device, precision : str, bool, str
@@ -88,6 +93,7 @@ class WorldConfig:
     random_predictor: tuple[int, int, int] = PUBLISHED
     allow_random_weights: bool = False
     image_size: int = 256
+    resize_mode: str = 'crop'
     steps: int = 2
     device: str = 'auto'
     require_device: bool = False
@@ -245,12 +251,55 @@ class WorldModel:
                  world.kind, config.image_size, world.batch)
         return world
 
-    def encode(self, pictures: Sequence[np.ndarray]) -> list[Tensor]:
-        """Encode pictures (S, S, 3) uint8 to normalised features (Hp, Wp, D) on the device."""
+    @property
+    def steps(self) -> int:
+        """Greatest number of steps of a plan."""
+        return self.config.steps
+
+    def fit(self, picture: np.ndarray) -> np.ndarray:
+        """Return the input of the encoder (S, S, 3) of a picture (H, W, 3)."""
+        size = (picture.shape[1], picture.shape[0])
+        return View(self.config.resize_mode, size, self.config.image_size).apply(picture)
+
+    def difference(self, context: Tensor, goal: Tensor) -> float:
+        """Return how different newest picture and goal are, as the energy of a plan."""
+        return float((context - goal).abs().mean())
+
+    def arrived(self, seen: np.ndarray, goal: np.ndarray) -> bool:
+        """Return False: when an arm is there is not told by the published model."""
+        return False
+
+    def warm(self, plans: Sequence[int], steps: int) -> None:
+        """On CUDA, run passes of so many plans each.
+
+        Libraries select and build kernels for each shape, and the memory may not suffice for so
+        many plans at once.
+
+        Raises
+        ------
+        SessionError
+            When energies are not finite.
+        """
+        if self.choice.device.type != 'cuda':
+            return
+        side = self.config.image_size
+        (grey,) = self.encode([np.full((side, side, 3), 128, np.uint8)])
+        for count in plans:
+            still = torch.zeros(count, steps, ACTION_DIM)
+            if not torch.isfinite(self.energies(grey, grey, still, still)).all():
+                raise SessionError(f'the world model gives values that are not finite on '
+                                   f'{self.choice.device} in {self.choice.precision}; set '
+                                   '`precision: fp32`')
+
+    def encode(self, views: Sequence[np.ndarray], change: Change = unchanged) -> list[Tensor]:
+        """Encode pictures (S, S, 3) uint8 to normalised features (Hp, Wp, D) on the device.
+
+        `change` is applied to the pixels before.
+        """
         self._set_threads()
         found = []
-        for picture in pictures:
-            still = np.stack([picture] * TUBELET)  # a tubelet without motion
+        for picture in views:
+            still = np.stack([change(picture)] * TUBELET)  # a tubelet without motion
             features = torch.from_numpy(self._session.encode([still])[0][0])
             found.append(normalised(features.to(self.choice.device)))
         return found
@@ -348,6 +397,13 @@ class WorldModel:
         self.batch = failed // 2
         log.warning('%s has no memory for %d plans in one pass (%s); at most %d from now on',
                     self.choice.device, failed, problem, self.batch)
+
+    def about(self) -> dict[str, object]:
+        """Return what diagnostics say of the model."""
+        return {'execution': self.kind, 'model': self.config.model_size,
+                'image_size': self.config.image_size, 'plans_in_one_pass': self.batch,
+                'weights': ', '.join('random' if one is None or not one.trained else one.path
+                                     for one in self.reports)}
 
     def memory_bytes(self) -> int:
         """Return the bytes of weights and, on CUDA, of the encoder's buffers; 0 when closed."""

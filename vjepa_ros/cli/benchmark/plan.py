@@ -69,7 +69,11 @@ class Bench:
             plans = [self.plan(NO_GAP) for _ in range(runs + 1)][1:]
             judged = [self.plan(USUAL_GAP)[1] for _ in range(2)][1]
         least = statistics([took for took, _ in plans])
-        flops = plans[0][1].flops
+        shapes, search = self.world.shapes, self.search
+        rollouts = shapes.rollout_flops(search.steps)
+        flops = shapes.encode_flops() + search.samples * search.iterations * rollouts
+        gap_flops = USUAL_GAP.repetitions * (
+            2 * shapes.encode_flops() + (1 + USUAL_GAP.plans) * rollouts)
         peak = torch.cuda.max_memory_allocated(device) if device.type == 'cuda' else None
         return {
             'batch': self.world.batch, 'attention': kind, 'plan_ms': least,
@@ -77,7 +81,7 @@ class Bench:
             'search_ms': statistics([1e3 * plan.seconds['search'] for _, plan in plans]),
             'gap_ms': round(1e3 * judged.seconds['gap'], 2),
             'plan_flops': flops, 'tflop_per_s': round(flops / least['median'] / 1e9, 1),
-            'gap_flops': judged.flops - flops, 'peak_memory_bytes': peak}
+            'gap_flops': gap_flops, 'peak_memory_bytes': peak}
 
     def floor(self) -> dict[str, Any]:
         """Measure the floor of the search at the current number of plans in a pass."""

@@ -34,7 +34,7 @@ from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, derive, generator
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.model.checkpoint.twist_files import save_twists
+from vjepa_ros.model.checkpoint.twist_files import has_twists, load_twists, save_twists
 from vjepa_ros.model.twist_predictor import TwistPredictor
 
 AT_ONCE = 64        # pasts that are judged together
@@ -42,7 +42,9 @@ BACK = 100          # batches of pasts that a continued run films again, one in 
 
 
 def build(config: TrainConfig) -> tuple[Imaginer, Network]:
-    """Build a new predictor, and the frozen encoder and heads that it reads, on the CPU.
+    """Build a predictor, and the frozen encoder and heads that it reads, on the CPU.
+
+    The predictor is that of the weights, where they bring one, or a new one.
 
     Raises
     ------
@@ -58,8 +60,11 @@ def build(config: TrainConfig) -> tuple[Imaginer, Network]:
         raise WeightsError(
             f"num_frames {config.num_frames} and image_sizes '{config.image_sizes}' are not those "
             f"of '{config.weights}': give {meta.num_frames} and {meta.image_size}")
-    predictor = TwistPredictor(encoder.variant.dim, heads.hidden)
-    predictor.init_random(derive(config.seed, 'predictor'))
+    if has_twists(config.model_size, config.weights):
+        predictor = load_twists(config.model_size, config.weights).predictor.requires_grad_()
+    else:
+        predictor = TwistPredictor(encoder.variant.dim, heads.hidden)
+        predictor.init_random(derive(config.seed, 'predictor'))
     network = Network(encoder, heads).eval().requires_grad_(False)
     return Imaginer(predictor), network
 

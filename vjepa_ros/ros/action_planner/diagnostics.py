@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from vjepa_ros.planning.search import SearchConfig
-from vjepa_ros.planning.world_model import Shapes
 from vjepa_ros.ros.action_planner.inputs import NS, PlannerInputs
 from vjepa_ros.ros.action_planner.worker import PlannerWorker
 from vjepa_ros.ros.common.diagnostics import OK, WARN, status
@@ -36,17 +34,10 @@ def report(now: Situation) -> DiagnosticStatus:
     if now.worker is not None:
         worker, world = now.worker, now.worker.planner.world
         hardware = str(world.choice.device)
-        shapes, search = world.shapes, worker.planner.config
         values |= {
             'device': world.choice.device, 'device_reason': world.choice.reason,
-            'precision': world.choice.precision, 'execution': world.kind,
-            'model': world.config.model_size, 'image_size': world.config.image_size,
-            'trained': world.trained,
-            'weights': ', '.join('random' if one is None or not one.trained else one.path
-                                 for one in world.reports),
-            'model_memory_mb': f'{world.memory_bytes() / 2**20:.0f}',
-            'plans_in_one_pass': world.batch, 'busy': worker.busy,
-            'plan_tflop': f'{_tflop(shapes, search):.4g}',
+            'precision': world.choice.precision, **world.about(), 'trained': world.trained,
+            'model_memory_mb': f'{world.memory_bytes() / 2**20:.0f}', 'busy': worker.busy,
             'plans': worker.plans, 'errors': worker.errors,
             'last_error': worker.last_error or 'none',
             'last_refusal': now.last_refusal or 'none'}
@@ -64,18 +55,11 @@ def report(now: Situation) -> DiagnosticStatus:
                   '; '.join(problems) or now.state, values, hardware)
 
 
-def _tflop(shapes: Shapes, search: SearchConfig) -> float:
-    """Return the arithmetic of a whole plan [TFLOP], without the test against noise."""
-    rollouts = search.samples * search.iterations * shapes.rollout_flops(search.steps)
-    return (shapes.encode_flops() + rollouts) / 1e12
-
-
 def _last(worker: PlannerWorker) -> dict[str, object]:
     plan = worker.last
     if plan is None:
         return {}
     values: dict[str, object] = {
-        'last_plan_tflop': f'{plan.flops / 1e12:.4g}',
         'last_plan_iterations': f'{plan.iterations} of {plan.wanted}',
         'last_plan_stopped': plan.stopped or 'no',
         'last_plan_energy_now': f'{plan.energy_now:.6g}'}

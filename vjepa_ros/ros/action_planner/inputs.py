@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.pipeline import known_age
+from vjepa_ros.planning.base_world import CLIP_FPS, FRAMES
 from vjepa_ros.ros.action_planner.parameters import JOINTS, PlannerConfig
 from vjepa_ros.ros.action_planner.robot_state import state_of
+from vjepa_ros.ros.command.inputs import odometry_message
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 
 NS = 1_000_000_000
+# Of the images that are kept for a clip: the least time between them, and how long ago they came.
+KEPT_NS, CLIP_NS = round(NS / CLIP_FPS / 2), round(NS * (FRAMES + 1) / CLIP_FPS)
 
 
 class PlannerInputs:
@@ -44,10 +49,14 @@ class PlannerInputs:
         self._image_ns = self._pose_ns = self._joints_ns = 0
         self._pose: PoseStamped | None = None
         self._joints: JointState | None = None
+        self._twist: np.ndarray | None = None
+        self._twist_ns = 0
+        self._recent: deque[tuple[int, Any]] = deque()
 
     def open(self) -> None:
         """Subscribe (on activate); an earlier goal stays."""
-        self.image = self._pose = self._joints = None
+        self.image = self._pose = self._joints = self._twist = None
+        self._recent.clear()
         self.camera.open()
         config = self._config
         # A goal is sent once, so it is reliable; of states only the newest counts.
@@ -55,6 +64,11 @@ class PlannerInputs:
         # The compressed topic follows a remapped raw topic, as in image_transport.
         raw = self._node.resolve_topic_name('goal/image_raw')
         self._subscribe(CompressedImage, f'{raw}/compressed', self._on_goal, reliable=True)
+        if config.mount is not None:
+            self._subscribe(odometry_message('weights, which is that of a base,', 'weights to '
+                                             'a checkpoint of V-JEPA 2-AC'), 'odom',
+                            self._on_odometry)
+            return
         if config.state_source != JOINTS:
             self._subscribe(PoseStamped, 'state', self._on_pose)
         if config.state_source == JOINTS or config.gripper_joint:
@@ -76,7 +90,12 @@ class PlannerInputs:
         if self.image is None:
             return f'there is no image; none came on {topics}'
         names = [('image', self._image_ns, topics)]
-        if self._config.state_source != JOINTS and self._pose is not None:
+        if self._config.mount is not None:
+            names.append(('speed', self._twist_ns, 'odom'))
+            if self._twist is None:
+                return ('there is no speed: no Odometry with finite numbers came on '
+                        f'{self._node.resolve_topic_name("odom")}')
+        elif self._config.state_source != JOINTS and self._pose is not None:
             names.append(('state', self._pose_ns, 'state'))
         if self._joints is not None:
             names.append(('state', self._joints_ns, 'joint_states'))
@@ -89,12 +108,30 @@ class PlannerInputs:
         return ''
 
     def state(self) -> np.ndarray:
-        """Return the state (7,) of the newest messages; StateError without one."""
+        """Return the state (7,) of the newest messages, of a base its twist (3,).
+
+        Raises
+        ------
+        StateError
+            Without a state.
+        """
+        if self._twist is not None:
+            return self._twist
         return state_of(self._config, self._pose, self._joints)
 
     @property
+    def recent(self) -> list[tuple[int, Any]]:
+        """Stamps [ns] and messages of the newest clip of a base."""
+        return list(self._recent)
+
+    def focal(self, size: tuple[int, int]) -> tuple[float, float] | None:
+        """Return fx and fy [px] of pictures of a size; None where they are not known."""
+        found = self.camera.intrinsics_for(size)
+        return None if found is None else found[:2]
+
+    @property
     def frame_id(self) -> str:
-        """Frame of the state and of actions."""
+        """Frame of the state and of actions; that of a base is not known."""
         source = self._joints if self._config.state_source == JOINTS else self._pose
         return '' if source is None else source.header.frame_id
 
@@ -112,10 +149,29 @@ class PlannerInputs:
         if waiting:
             newest = waiting[-1]
             self.image, self._image_ns = newest.message, newest.stamp_ns or newest.arrival_ns
+            if self._config.mount is not None:
+                self._keep()
+
+    def _keep(self) -> None:
+        """Keep the newest image, and of the ones before as many as a clip needs."""
+        recent, now = self._recent, self._image_ns
+        if recent and now < recent[-1][0]:       # the clock went back
+            recent.clear()
+        if len(recent) > 1 and recent[-1][0] - recent[-2][0] < KEPT_NS:
+            recent.pop()
+        recent.append((now, self.image))
+        while now - recent[0][0] > CLIP_NS:
+            recent.popleft()
 
     def _on_goal(self, msg: Image | CompressedImage) -> None:
         self.goal, self.goal_ns = msg, self._now_ns()
         self._node.get_logger().info('there is a new goal')
+
+    def _on_odometry(self, msg: Any) -> None:
+        twist = msg.twist.twist
+        found = np.array((twist.linear.x, twist.linear.y, twist.angular.z))
+        if np.isfinite(found).all():
+            self._twist, self._twist_ns = found, _stamp(msg) or self._now_ns()
 
     def _on_pose(self, msg: PoseStamped) -> None:
         self._pose, self._pose_ns = msg, _stamp(msg) or self._now_ns()

@@ -20,8 +20,9 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
+from vjepa_ros.planning.base_world import BaseWorld
 from vjepa_ros.planning.goal_planner import Planner
-from vjepa_ros.planning.world_model import WorldModel
+from vjepa_ros.planning.world_model import WorldConfig, WorldModel
 from vjepa_ros.ros.action_planner.diagnostics import Situation, report
 from vjepa_ros.ros.action_planner.inputs import PlannerInputs
 from vjepa_ros.ros.action_planner.outputs import PlannerOutputs
@@ -54,6 +55,7 @@ class PlannerNode(ManagedNode):
         self.worker: PlannerWorker | None = None
         self.inputs: PlannerInputs | None = None
         self.outputs: PlannerOutputs | None = None
+        self._timer: Any = None                      # of plans without a request
         self.params = Declared(self, SCHEMA, lambda structural: None,
                                lambda: self.worker is not None, busy='configured')
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -76,9 +78,10 @@ class PlannerNode(ManagedNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, load and warm the world model, create the publishers."""
         config = self.params.read()
-        world = WorldModel.load(config.world)
+        world = (WorldModel.load(config.world) if isinstance(config.world, WorldConfig)
+                 else BaseWorld.load(config.world))
         try:
-            planner = Planner(world, config.space, config.search, config.gap, config.resize_mode)
+            planner = Planner(world, config.space, config.search, config.gap)
             planner.warm()
             self.outputs = PlannerOutputs(self, config.action_space)
             self.inputs = PlannerInputs(self, config)
@@ -101,12 +104,17 @@ class PlannerNode(ManagedNode):
         if answer == SUCCESS and self.worker is not None and self.inputs is not None:
             self.worker.resume()
             self.inputs.open()
+            if self.config is not None and self.config.plan_rate:
+                self._timer = self.create_timer(1.0 / self.config.plan_rate, self._on_rate)
             self.get_logger().info('active')
         return answer
 
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
         with ExitStack() as parts:   # all of them, even when one raises
+            if self._timer is not None:
+                parts.callback(self.destroy_timer, self._timer)
+                self._timer = None
             if self.inputs is not None:
                 parts.callback(self.inputs.close)
             if self.outputs is not None:
@@ -152,14 +160,32 @@ class PlannerNode(ManagedNode):
         try:
             job = self._submit()
         except ValueError as error:
-            self.last_refusal = str(error)
-            self.get_logger().warning(f'plan refused: {error}')
+            self._refuse(error)
             return _answer(response, False, f'refused: {error}')
         await _Until(job.done)
         assert job.answer is not None, 'set before done'
         success, message = job.answer
         self.last_refusal = '' if success else message
         return _answer(response, success, message)
+
+    def _refuse(self, error: ValueError) -> None:
+        """Report a plan that cannot start, and take the last twist back."""
+        if str(error) != self.last_refusal:
+            self.get_logger().warning(f'plan refused: {error}')
+        self.last_refusal = str(error)
+        if self.outputs is not None and not (self.worker is not None and self.worker.busy):
+            self.outputs.stop()
+
+    def _on_rate(self) -> None:
+        """Plan again while there is a goal."""
+        worker, inputs = self.worker, self.inputs
+        if (self.state != 'active' or worker is None or inputs is None or inputs.goal is None
+                or worker.busy):
+            return
+        try:
+            self._submit()
+        except ValueError as error:
+            self._refuse(error)
 
     def _submit(self) -> Job:
         """Submit a job with the newest inputs; ValueError with the reason when it is refused."""
@@ -177,7 +203,8 @@ class PlannerNode(ManagedNode):
         state = inputs.state()
         header = Header(stamp=inputs.image.header.stamp, frame_id=inputs.frame_id)
         job = Job(inputs.image, inputs.goal, state, config,
-                  lambda plan: outputs.publish(plan, header, state))
+                  lambda plan: outputs.publish(plan, header, state), outputs.stop, inputs.recent,
+                  inputs.focal)
         worker.submit(job)
         return job
 

@@ -28,7 +28,7 @@ class PlannerOutputs:
     - ``~/best_action``: the best plan, one point for each step, unless it is refused.
     - ``~/target_pose`` (arm): the pose after the first action, ``~/twist`` (twist): the first
       action; unless it is refused or the weights are untrained, which these messages cannot
-      express. When the node stops, a zero follows the last twist.
+      express. A zero follows the last twist when a plan is refused, or the node stops.
 
     Parameters
     ----------
@@ -57,19 +57,25 @@ class PlannerOutputs:
             self._node.destroy_lifecycle_publisher(pub)
         self._pubs.clear()
 
+    def stop(self) -> bool:
+        """Publish a zero after a twist that moves; return whether there was one."""
+        if moves := self._moves:
+            self._moves = False
+            self._pubs['twist'].publish(TwistStamped(
+                header=Header(stamp=self._node.get_clock().now().to_msg())))
+        return moves
+
     def end_motion(self) -> None:
         """Publish a zero after the last twist, and wait until its subscribers have it."""
-        if self._moves:
-            self._moves = False
-            twist = self._pubs['twist']
-            twist.publish(TwistStamped(header=Header(stamp=self._node.get_clock().now().to_msg())))
-            deliver_last_zero(self._node, twist)
+        if self.stop():
+            deliver_last_zero(self._node, self._pubs['twist'])
 
     def publish(self, plan: Plan, header: Header, state: np.ndarray) -> None:
         """Publish a plan that starts at `state` (7,)."""
         if len(plan.samples):
             self._pubs['candidates'].publish(cloud(header, pack_candidates(plan)))
         if plan.refusal or plan.actions is None or plan.pose_changes is None:
+            self.stop()
             return
         self._pubs['best_action'].publish(cloud(header, pack_best(plan)))
         if not plan.trained:
@@ -117,7 +123,8 @@ def pack_best(plan: Plan) -> np.ndarray:
         ('step', '<u2'), ('trained', 'u1'), ('reserved', 'u1')]))
     for name, column in zip(plan.names, actions.T, strict=True):
         out[name] = column
-    out['energy'] = plan.energies.min() if gap is None else gap.energy
+    found = plan.energies.min() if len(plan.energies) else plan.energy_now    # it has arrived
+    out['energy'] = found if gap is None else gap.energy
     out['energy_now'] = plan.energy_now
     out['gap'], out['gap_sigma'] = (np.nan, np.nan) if gap is None else (gap.mean, gap.sigma)
     out['step'], out['trained'] = np.arange(len(out)), plan.trained

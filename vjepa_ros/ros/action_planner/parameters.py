@@ -12,8 +12,15 @@ from typing import Any
 from vjepa_ros.clip.resize import MODES as RESIZE_MODES
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.planning.action_space import ActionSpace, ArmSpace, TwistSpace
+from vjepa_ros.planning.base_world import (
+    BASE_SEARCH,
+    BaseCamera,
+    BaseSpace,
+    MOST_LEGS,
+    is_base,
+)
 from vjepa_ros.planning.energy_test import GapConfig
-from vjepa_ros.planning.search import SearchConfig
+from vjepa_ros.planning.search import PUBLISHED_SEARCH, SearchConfig
 from vjepa_ros.planning.world_model import PUBLISHED, WorldConfig
 from vjepa_ros.ros.common.parameter import (
     ALLOW_DOWNLOAD,
@@ -30,8 +37,9 @@ from vjepa_ros.ros.common.parameter import (
     setting,
     transport_row,
 )
+from vjepa_ros.runtime.engine import EngineConfig
 
-ARM, TWIST = 'arm', 'twist'
+AUTO, ARM, TWIST = 'auto', 'arm', 'twist'
 POSE, JOINTS = 'pose', 'joints'
 STATE_JOINTS = ('x', 'y', 'z', 'roll', 'pitch', 'yaw', 'gripper')
 MOST_SAMPLES = 65535   # a rank has 16 bits
@@ -43,6 +51,14 @@ _search = partial(setting, SearchConfig)
 _gap = partial(setting, GapConfig)
 _arm = partial(setting, ArmSpace)
 _twist = partial(setting, TwistSpace)
+_mount = partial(setting, BaseCamera)
+
+def _by_model(name: str, text: str, high: int) -> Param:
+    """Return the row of a number that depends on the model unless it is set."""
+    base, published = (getattr(one, name) for one in (BASE_SEARCH, PUBLISHED_SEARCH))
+    return Param(name, int, 0, f'{text}; 0: {base} with a model for a base, else {published}, as '
+                 'published', low=0, high=high)
+
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'World model': (
@@ -50,13 +66,15 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _shared['require_device'],
         _world('precision', 'Number format of the model',
                choices=('auto', 'fp32', 'fp16', 'bf16')),
-        _world('model_size', 'Size of the encoder, a row of the table of variants, version 2.0',
-               choices=tuple(VARIANTS)),
-        _world('weights', 'Checkpoint of V-JEPA 2-AC with encoder and predictor, such as '
-               'vjepa2-ac-vitg.pt; random: none, run untrained'),
-        _shared['weights_part'],
-        _world('predictor', 'Checkpoint of the predictor, if in another file; random: none, run '
+        _world('weights', 'Empty: the bundled model, for a base. Otherwise a file of this '
+               'package with a predictor of twists, for a base, or a checkpoint of V-JEPA 2-AC '
+               'with encoder and predictor, such as vjepa2-ac-vitg.pt; random: V-JEPA 2-AC, run '
                'untrained'),
+        _world('model_size', 'V-JEPA 2-AC: size of the encoder, a row of the table of variants, '
+               'version 2.0', choices=tuple(VARIANTS)),
+        _shared['weights_part'],
+        _world('predictor', 'V-JEPA 2-AC: checkpoint of the predictor, if in another file; '
+               'random: none, run untrained'),
         _shared['allow_random_weights'],
         ALLOW_DOWNLOAD,
         Param('random_predictor.width', int, PUBLISHED[0], 'Width of a predictor with random '
@@ -66,12 +84,11 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('random_predictor.heads', int, PUBLISHED[2], 'Number of attention heads of a '
               'predictor with random weights', CONFIGURE, low=1, high=256),
         _shared['seed'],
-        _world('image_size', 'Side of the encoder input', low=16, high=1024, multiple=16,
-               unit='px'),
-        Param('resize_mode', str, 'crop', 'How a picture is fitted to the encoder input; the '
-              'published weights were trained with crop, the centre', CONFIGURE,
-              choices=RESIZE_MODES),
-        _world('batch', 'Largest number of plans in one pass; 0: by memory', low=0,
+        _world('image_size', 'V-JEPA 2-AC: side of the encoder input', low=16, high=1024,
+               multiple=16, unit='px'),
+        _world('resize_mode', 'V-JEPA 2-AC: how a picture is fitted to the encoder input; the '
+               'published weights were trained with crop, the centre', choices=RESIZE_MODES),
+        _world('batch', 'V-JEPA 2-AC: largest number of plans in one pass; 0: by memory', low=0,
                high=MOST_SAMPLES),
         _shared['cpu_threads'],
     ),
@@ -79,8 +96,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('camera', str, 'camera', 'Name of the camera; reads NAME/image_raw (or '
               'NAME/image_raw/compressed)', CONFIGURE, pattern=NAME, allowed=ONE_NAME),
         transport_row('transport'),
-        Param('state_source', str, POSE, 'Source of the state; pose: PoseStamped on state; '
-              'joints: JointState on joint_states with the numbers of state_joints', CONFIGURE,
+        Param('state_source', str, POSE, 'V-JEPA 2-AC: source of the state; pose: PoseStamped on '
+              'state; joints: JointState on joint_states with the numbers of state_joints',
+              CONFIGURE,
               choices=(POSE, JOINTS)),
         Param('state_joints', tuple[str, ...], STATE_JOINTS, 'With joints: names of the seven '
               "positions x, y, z [m], roll, pitch, yaw [rad] and closedness of the gripper; '' "
@@ -94,11 +112,24 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               high=1e6),
         Param('max_age', float, 1.0, 'Largest age of image and state; a plan from older ones is '
               'refused', low=0.01, high=3600.0, unit='s'),
+        Param('plan_rate', float, 0.0, 'Plans per second while there is a goal; 0: only when '
+              'asked for', CONFIGURE, low=0.0, high=20.0, unit='Hz'),
         AUTOSTART,
     ),
+    'Camera of a base': (
+        _mount('mount.height', 'Height of the camera above the ground', low=0.02, high=10.0,
+               unit='m'),
+        _mount('mount.pitch', 'Pitch of its optical axis, up positive', low=-80.0, high=80.0,
+               unit='deg'),
+        _mount('mount.x', 'How far it is ahead of the point about which the base turns',
+               low=-10.0, high=10.0, unit='m'),
+        _mount('mount.fov', 'Its horizontal field of view where it has no camera_info; 0: plans '
+               'without camera_info are refused', low=0.0, high=150.0, unit='deg'),
+    ),
     'Actions': (
-        Param('action_space', str, ARM, 'Space of actions; arm: changes of pose and gripper; '
-              'twist: velocities of a base', CONFIGURE, choices=(ARM, TWIST)),
+        Param('action_space', str, AUTO, 'Space of actions; arm: changes of pose and gripper; '
+              'twist: velocities of a base; auto: twist with a model for a base, else arm',
+              CONFIGURE, choices=(AUTO, ARM, TWIST)),
         _arm('arm.max_step', 'Largest change of x, y and z in a step', low=1e-4, high=10.0,
              unit='m'),
         _arm('arm.max_turn', 'Largest change of each angle in a step; 0: no rotation, as '
@@ -108,15 +139,15 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _twist('twist.max_vy', 'Largest speed sideways', low=0.0, high=50.0, unit='m/s'),
         _twist('twist.max_omega', 'Largest turn rate', low=0.0, high=50.0, unit='rad/s'),
         _twist('twist.reverse', 'Largest speed backward', low=0.0, high=50.0, unit='m/s'),
-        _twist('twist.step', 'Duration of each action', low=0.01, high=10.0, unit='s',
+        _twist('twist.step', 'V-JEPA 2-AC: duration of each action', low=0.01, high=10.0, unit='s',
                sets='step_s'),
     ),
     'Search': (
-        _world('steps', 'Number of actions in a plan', low=1, high=8),
-        _search('samples', 'Number of plans in an iteration', low=2, high=MOST_SAMPLES),
-        _search('elites', 'Number of best plans that give the next mean and spread', low=2,
-                high=MOST_SAMPLES),
-        _search('iterations', 'Number of iterations', low=1, high=1000),
+        _world('steps', 'Number of actions in a plan; of a base at most 5', low=1, high=8),
+        _by_model('samples', 'Number of plans in an iteration', MOST_SAMPLES),
+        _by_model('elites', 'Number of best plans that give the next mean and spread',
+                  MOST_SAMPLES),
+        _by_model('iterations', 'Number of iterations', 1000),
         _search('momentum.mean', 'Fraction of the old mean in the new one', low=0.0, high=0.99),
         _search('momentum.std', 'Fraction of the old spread in the new one', low=0.0, high=0.99),
         Param('search_seed', int, 0, 'Seed of the noise of the search', low=0, high=MOST_SEED),
@@ -136,14 +167,15 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 @dataclass(frozen=True)
 class PlannerConfig:
-    """Configuration of the node."""
+    """Configuration of the node; `mount` is None unless the model is one for a base."""
 
-    world: WorldConfig
+    world: WorldConfig | EngineConfig
+    mount: BaseCamera | None
     search: SearchConfig
     gap: GapConfig
     space: ActionSpace
     action_space: str
-    resize_mode: str
+    plan_rate: float
     camera: str
     transport: str
     state_source: str
@@ -173,15 +205,36 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
         raise ValueError(f"parameter 'random_predictor.width' is {size[0]}, must be a multiple of "
                          f'the {size[2]} heads, with at least 6 channels each')
     rows = SCHEMA.rows
-    space: type[ActionSpace] = ArmSpace if value['action_space'] == ARM else TwistSpace
+    base = is_base(value['weights'], value['predictor'])
+    kind = value['action_space']
+    if base and kind == ARM:
+        raise ValueError("parameter 'action_space' is 'arm', but the model is one for a base; "
+                         "set it to 'auto', or 'weights' to a checkpoint of V-JEPA 2-AC")
+    if base and value['steps'] > MOST_LEGS:
+        raise ValueError(f"parameter 'steps' is {value['steps']}, must be at most {MOST_LEGS} "
+                         'with a model for a base')
+    usual = BASE_SEARCH if base else PUBLISHED_SEARCH
+    world: WorldConfig | EngineConfig
+    space: ActionSpace
+    if base:
+        world = EngineConfig(fetched=fetched, **{name: value[name] for name in (
+            'weights', 'device', 'require_device', 'precision', 'cpu_threads')})
+        space = BaseSpace(*(value[f'twist.{name}'] for name in (
+            'max_vx', 'max_vy', 'max_omega', 'reverse')))
+    else:
+        world = make(WorldConfig, rows, value, random_predictor=size, fetched=fetched)
+        space = make(TwistSpace if kind == TWIST else ArmSpace, rows, value)
     return PlannerConfig(
-        world=make(WorldConfig, rows, value, random_predictor=size, fetched=fetched),
-        search=make(SearchConfig, rows, value, steps=value['steps']),
-        gap=make(GapConfig, rows, value), space=make(space, rows, value),
+        world=world, mount=make(BaseCamera, rows, value) if base else None,
+        search=make(SearchConfig, rows, value, steps=value['steps'], **{
+            name: value[name] or getattr(usual, name)
+            for name in ('samples', 'elites', 'iterations')}),
+        gap=make(GapConfig, rows, value), space=space,
+        action_space=TWIST if base else kind if kind != AUTO else ARM,
         gripper_range=(value['gripper.open'], value['gripper.closed']),
         **{name: value[name] for name in (
-            'action_space', 'resize_mode', 'camera', 'transport', 'state_source', 'state_joints',
-            'gripper_joint', 'max_age', 'search_seed', 'time_budget', 'max_image_pixels')})
+            'camera', 'transport', 'state_source', 'state_joints', 'gripper_joint', 'max_age',
+            'plan_rate', 'search_seed', 'time_budget', 'max_image_pixels')})
 
 
 SCHEMA = Schema(SECTIONS, make_config, make_config, hub=('weights', 'predictor'))

@@ -8,15 +8,17 @@ Nothing is published after `PlannerWorker.pause` has returned.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import cv2
 import numpy as np
 
+from vjepa_ros.planning.base_world import Clip
 from vjepa_ros.planning.goal_planner import Plan, Planner
 from vjepa_ros.planning.search import CANCELLED
+from vjepa_ros.ros.action_planner.clip_memory import ClipMemory, TooFew
 from vjepa_ros.ros.action_planner.parameters import PlannerConfig
 from vjepa_ros.ros.common.logs import tell_error
 from vjepa_ros.ros.common.message_conversion import ImageError, decode
@@ -31,11 +33,17 @@ class Job:
     image, goal
         Newest message of the camera and of the goal.
     state
-        State (7,) float64.
+        State (7,) float64; of a base its twist (3,).
     config
         Configuration at the request.
     publish
         Publishes the plan; called on the thread of an active worker.
+    stop
+        Takes the last twist back; called after an error.
+    recent
+        Of a base: stamps [ns] and messages of a clip, the newest last.
+    focal
+        Of a base: returns fx and fy [px] of pictures of a size, None where they are not known.
     cancel
         Set to end the plan.
     done
@@ -49,6 +57,9 @@ class Job:
     state: np.ndarray
     config: PlannerConfig
     publish: Callable[[Plan], None]
+    stop: Callable[[], object] = lambda: None
+    recent: Sequence[tuple[int, Any]] = ()
+    focal: Callable[[tuple[int, int]], tuple[float, float] | None] = lambda size: None
     cancel: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
     answer: tuple[bool, str] | None = None
@@ -86,6 +97,7 @@ class PlannerWorker:
         self.last_error = ''
         self._log = log
         self._goal: Any = None        # message of the current goal
+        self._memory = ClipMemory()
         self._wake = threading.Condition()
         self._running = True
         self._job: Job | None = None
@@ -179,7 +191,7 @@ class PlannerWorker:
         # Failures of a device, a picture or memory cost one plan; anything else is a bug and ends
         # the thread.
         except (RuntimeError, ValueError, MemoryError, FloatingPointError, cv2.error) as error:
-            return self._failed('planning', error)
+            return self._failed(job, 'planning', error)
         answer = (not plan.refusal, str(plan))
         with self._gate:
             if self._active and job.answer is None and plan.stopped != CANCELLED:
@@ -187,15 +199,17 @@ class PlannerWorker:
                     job.publish(plan)
                 # Errors of messages or the middleware cost one plan, too.
                 except Exception as error:
-                    return self._failed('publishing', error)
+                    return self._failed(job, 'publishing', error)
                 job.settle(*answer)      # from here on it cannot be cancelled
         self.last = plan
         self.plans += 1
         self._log.info(str(plan))
         return answer
 
-    def _failed(self, what: str, error: Exception) -> tuple[bool, str]:
-        """Count and log an error; return the answer."""
+    def _failed(self, job: Job, what: str, error: Exception) -> tuple[bool, str]:
+        """Count and log an error, and take the last twist back; return the answer."""
+        if self._active:
+            job.stop()
         self.errors += 1
         self.last_error = f'{type(error).__name__}: {error}'
         tell_error(self._log, f'{what} failed: {error}', error)
@@ -207,9 +221,26 @@ class PlannerWorker:
         if job.goal is not self._goal:
             planner.set_goal(_picture('goal', job.goal, config))
             self._goal = job.goal
-        return planner.plan(_picture('image', job.image, config), job.state,
-                            budget_s=config.time_budget, cancel=job.cancel,
+        try:
+            seen, state = self._start(job)
+        except TooFew as error:
+            return planner.refused(str(error))
+        return planner.plan(seen, state, budget_s=config.time_budget, cancel=job.cancel,
                             seed=config.search_seed)
+
+    def _start(self, job: Job) -> tuple[np.ndarray | Clip, np.ndarray]:
+        """Return what plans start from: picture or clip, and state."""
+        config = job.config
+        if config.mount is None:
+            return _picture('image', job.image, config), job.state
+
+        def read(message: Any) -> tuple[np.ndarray, tuple[int, int]]:
+            picture = _picture('image', message, config)
+            return self.planner.world.fit(picture), (picture.shape[1], picture.shape[0])
+
+        self._memory.add(job.recent, read)
+        clip, size, interval_s = self._memory.clip()
+        return clip, config.mount.view(size, job.focal(size), interval_s, job.state)
 
 
 def _picture(what: str, msg: Any, config: PlannerConfig) -> np.ndarray:
