@@ -19,6 +19,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level
 from vjepa_ros.planning import local_config
 from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
+from vjepa_ros.planning.base_world import BASE_SEARCH, BaseCamera, BaseSpace
 from vjepa_ros.planning.energy_test import USUAL_GAP
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.planning.search import PUBLISHED_SEARCH
@@ -72,10 +73,14 @@ def test_the_defaults_are_those_of_the_modules_that_use_them():
     assert twist.twist == LocalConfig()
     assert twist.watch == replace(GuardSettings(), slow_on=())
     assert twist.mounts == {'camera': local_config.Mount()}
-    planner = ACTION.read(defaults(ACTION))
-    assert (planner.search, planner.gap, planner.world) == (
-        PUBLISHED_SEARCH, USUAL_GAP, WorldConfig())
-    assert planner.space.spread.tolist() == ArmSpace().spread.tolist()
+    base = ACTION.read(defaults(ACTION))
+    assert (base.search, base.gap, base.world, base.mount) == (
+        BASE_SEARCH, USUAL_GAP, EngineConfig(), BaseCamera())
+    assert base.space.spread.tolist() == BaseSpace().spread.tolist()
+    arm = ACTION.read({**defaults(ACTION), 'weights': 'random'})
+    assert (arm.search, arm.gap, arm.world, arm.mount) == (
+        PUBLISHED_SEARCH, USUAL_GAP, WorldConfig(weights='random'), None)
+    assert arm.space.spread.tolist() == ArmSpace().spread.tolist()
 
 
 @pytest.mark.parametrize(('schema', 'config', 'part'), [
@@ -114,9 +119,10 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
 
 
 def test_values_reach_the_action_planner():
-    config = ACTION.read({**defaults(ACTION), 'action_space': 'twist', 'twist.max_vx': 0.7,
-                          'twist.step': 0.5, 'samples': 33, 'gap.least': 1.5, 'steps': 3,
-                          'random_predictor.width': 96, 'random_predictor.heads': 2})
+    config = ACTION.read({**defaults(ACTION), 'weights': 'random', 'action_space': 'twist',
+                          'twist.max_vx': 0.7, 'twist.step': 0.5, 'samples': 33,
+                          'gap.least': 1.5, 'steps': 3, 'random_predictor.width': 96,
+                          'random_predictor.heads': 2})
     assert isinstance(config.space, TwistSpace)
     assert (config.space.spread[0].item(), config.space.step_s) == pytest.approx((0.7, 0.5))
     assert (config.search.samples, config.search.steps, config.world.steps) == (33, 3, 3)

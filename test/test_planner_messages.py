@@ -36,7 +36,7 @@ from vjepa_ros.ros.planner_read import records
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
-DEFAULTS = make_config({row.name: row.default for row in SCHEMA.rows})
+DEFAULTS = make_config({**{row.name: row.default for row in SCHEMA.rows}, 'weights': 'random'})
 
 
 def pose(state):

@@ -321,7 +321,7 @@ def test_what_does_not_fit_a_base_is_refused_with_the_name(values, reason):
 def test_without_trained_weights_configure_fails_with_the_reason():
     with planner_running(allow_random_weights=False) as planner:
         assert not planner.change('configure')
-        planner.wait_for_log('no weights are set.*allow_random_weights: true')
+        planner.wait_for_log("`weights` is 'random'.*allow_random_weights: true")
         assert planner.state == 'unconfigured'
         assert 'allow_random_weights' in planner.report('planner').message
         planner.set(allow_random_weights=True)
