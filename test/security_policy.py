@@ -31,9 +31,7 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
         'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'ranges': ['sonar']}),
     'local_planner': ('vjepa_ros.ros.local_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
-    'action_planner': ('vjepa_ros.ros.action_planner', {
-        'autostart': True, 'model_size': 'tiny', 'image_size': 32, 'allow_random_weights': True,
-        'random_predictor.width': 48, 'random_predictor.depth': 2, 'random_predictor.heads': 2}),
+    'action_planner': ('vjepa_ros.ros.action_planner', {'autostart': True}),
     'camera_source': ('vjepa_ros.ros.sim.camera_source', {
         'source': 'synthetic', 'transport': 'both', 'truth': True}),
 }
@@ -52,8 +50,10 @@ ALSO: dict[str, dict[str, list[str]]] = {
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
     'local_planner': {'subscribe': ['clock', 'odom', 'vjepa_node/camera/features']},
     'command_watchdog': {'subscribe': ['clock']},
-    'action_planner': {'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
-                                     'clock', 'joint_states']},
+    'action_planner': {
+        'publish': ['~/target_pose'],
+        'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg', 'clock',
+                      'joint_states', 'state']},
     'camera_source': {'subscribe': ['clock']}}
 ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('topics', 'publish', 'topic', lambda node: node.get_publisher_names_and_types_by_node),

@@ -36,10 +36,11 @@ STEPS_S = (0.25, 0.55, 0.55, 0.55, 0.55, 0.55)
 MOST_LEGS = len(STEPS_S) - 1
 FRAMES, CLIP_FPS = 8, 4.0     # of a clip, and the rate at which it is sampled [Hz]
 LAYERS = (2, 5)     # of the encoder that are compared: deeper ones tell less about the place
-# There: the picture need not expand by more, with so much of it found there and back, after it had
-# to expand by more, or if nearly all is found: far off flow is wrong, and may be for nearly half.
-THERE, SURE = 0.02, 0.5
-EXPANDED, LIKELY, ALL = 0.04, 0.3, 0.75
+# There: the picture need not expand by more. Far off flow is wrong, and may be for nearly half of
+# the picture; so either nearly all must be found there and back, or the picture had to expand by
+# EXPANDED before and SURE is found now, or LIKELY in two looks in succession: it has been passed.
+THERE, EXPANDED = 0.02, 0.04
+ALL, SURE, LIKELY = 0.75, 0.5, 0.3
 CONTACT = 1.0       # energy of a certain contact: that of a picture that fits nowhere
 BASE_SEARCH = SearchConfig(samples=128, elites=12, iterations=4)
 
@@ -139,7 +140,7 @@ class Encoded(NamedTuple):
     patches : Tensor
         (Hp, Wp, D') of `LAYERS`, of the picture as one in which nothing moves.
     features : ndarray, optional
-        (T', Hp, Wp, D) of the clip; None of a goal, which is one picture.
+        (T', Hp, Wp, D) of the clip, which tell what is in the way; None of a single picture.
     """
 
     patches: Tensor
@@ -211,7 +212,8 @@ class BaseWorld:
         self.trained = engine.report.trained and imagination.meta is not None
         self._engine, self._imagination = engine, imagination
         self._goal: object = None       # that `arrived` was asked for, and whether
-        self._expanded = False          # the picture had to expand to become it
+        self._expanded = False          # the picture had to expand to become it,
+        self._behind = 0                # and since how many looks it need not
         heads = engine.report.heads
         self._mode = 'squash' if heads is None else heads.meta.resize_mode
 
@@ -253,19 +255,18 @@ class BaseWorld:
         Parameters
         ----------
         change : callable
-            Applied to the pixels before.
+            Applied to the newest picture before. Then clips are not encoded as a whole: noise is
+            to show what the picture tells, not what is in the way.
         """
+        newest = [change(view.pixels[-1] if isinstance(view, Clip) else view) for view in views]
+        deep = self._engine.features([np.repeat(one[None], FRAMES, 0) for one in newest], LAYERS)
         found = []
-        for view in views:
+        for view, layers in zip(views, deep, strict=True):
             features = None
-            if isinstance(view, Clip):
-                pixels = change(view.pixels)
-                (out,) = self._engine.run([pixels], stamps=[view.stamps_s * CLIP_FPS])
-                features, newest = np.array(out.features), pixels[-1]
-            else:
-                newest = change(view)
-            (deep,) = self._engine.features([np.repeat(newest[None], FRAMES, 0)], LAYERS)
-            found.append(Encoded(_newest(deep), features))
+            if isinstance(view, Clip) and change is unchanged:
+                (out,) = self._engine.run([view.pixels], stamps=[view.stamps_s * CLIP_FPS])
+                features = np.array(out.features)
+            found.append(Encoded(_newest(layers), features))
         return found
 
     def difference(self, context: Encoded, goal: Encoded) -> float:
@@ -276,11 +277,13 @@ class BaseWorld:
     def arrived(self, seen: np.ndarray | Clip, goal: np.ndarray | Clip) -> bool:
         """Return whether the goal, as `fit` gives it, was taken here or behind."""
         if goal is not self._goal:
-            self._goal, self._expanded = goal, False
+            self._goal, self._expanded, self._behind = goal, False, 0
         newest, there = (one.pixels[-1] if isinstance(one, Clip) else one for one in (seen, goal))
         scale, share = expansion(newest, there)
         self._expanded |= share >= LIKELY and scale >= EXPANDED
-        return scale <= THERE and share >= (SURE if self._expanded else ALL)
+        self._behind = self._behind + 1 if scale <= THERE and share >= LIKELY else 0
+        return self._behind > 0 and (share >= ALL or (self._expanded
+                                     and (share >= SURE or self._behind > 1)))
 
     @torch.inference_mode()
     def energies(self, context: Encoded, goal: Encoded, actions: Tensor, states: Tensor,
@@ -290,7 +293,7 @@ class BaseWorld:
         Parameters
         ----------
         context, goal : Encoded
-            Of the clip and of the goal.
+            Of the clip and of the goal. Without features of a clip no contact counts.
         actions, states : Tensor
             (S, T, 3) twists, and (S, T, VIEW_DIM) of which the first is used.
         begin : callable
@@ -302,14 +305,14 @@ class BaseWorld:
             (S,) float32 on the CPU.
         """
         begin()
-        if context.features is None:
-            raise ValueError('a base plans from a clip, not from a single picture')
         view = View(*states[0, 0].tolist())
-        self._imagination.see(context.features, view)
         twists = torch.zeros(1, len(actions), len(STEPS_S), 3)
         for leg, steps in enumerate(np.array_split(np.arange(MOST_LEGS), actions.shape[1])):
             twists[0, :, steps] = actions[:, leg, None]
-        touched = self._imagination.imagine(twists[0].numpy(), STEPS_S).contact[:, -1]
+        touched = np.zeros(len(actions), np.float32)
+        if context.features is not None:
+            self._imagination.see(context.features, view)
+            touched = self._imagination.imagine(twists[0].numpy(), STEPS_S).contact[:, -1]
         lasts, told = torch.tensor(STEPS_S), view.tensor()
         ends = poses(twists, lasts, told[None, 2], lasts.sum()[None])[0, :, 0]
         return (mismatch(goal.patches, context.patches, told, ends)
