@@ -28,7 +28,7 @@ from vjepa_ros.lab.training.imagination import (
     view_of,
 )
 from vjepa_ros.lab.training.imagination_figures import config_of, figures, met, placed
-from vjepa_ros.lab.training.imagination_run import PastFeed
+from vjepa_ros.lab.training.imagination_run import PastFeed, build
 from vjepa_ros.lab.training.network import Network
 from vjepa_ros.lab.training.state import read_state
 from vjepa_ros.lab.world.clips import ClipWorld
@@ -212,6 +212,12 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
     assert found is not None
     average = read_state(out).average['predictor.norm.weight']
     assert torch.allclose(found.predictor.norm.weight, average, atol=1e-3)
+    # A run with weights that bring a predictor begins with that.
+    again, _ = build(TrainConfig(
+        out='', clips=2, objective='twists', weights=str(out / 'tiny.safetensors'),
+        num_frames=2 * WINDOW, image_sizes=str(SIDE)))
+    assert torch.equal(again.predictor.norm.weight, found.predictor.norm.weight)
+    assert all(one.requires_grad for one in again.parameters())
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',
              '--futures', '2', '--jobs', '1', '--baseline-size', 'none', '--json', str(report)]
     assert evaluate.main(['--weights', str(out / 'tiny.safetensors'), *given]) == 0

@@ -120,8 +120,8 @@ def _model(group: argparse._ArgumentGroup) -> None:
          'and motion; dropped after training')
     _add(group, '--seed', 'of start weights and data; the same seed repeats a run on the same '
          'machine', metavar='N')
-    _add(group, '--weights', 'safetensors file to start from, with its heads if it has any '
-         '(default: random weights)', metavar='FILE')
+    _add(group, '--weights', 'safetensors file to start from, with heads and predictor if it '
+         'has any (default: random weights)', metavar='FILE')
 
 
 def _clips(group: argparse._ArgumentGroup) -> None:
