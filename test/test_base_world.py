@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 import torch
 
+from vjepa_ros.lab.drive import to_picture
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
@@ -149,3 +150,15 @@ def test_without_a_field_of_view_the_state_is_refused():
 def test_only_the_bundled_weights_and_files_with_a_predictor_of_twists_are_for_a_base(tmp_path):
     assert is_base('')
     assert not is_base('random') and not is_base('', 'other.pt') and not is_base('ac.pt')
+
+
+def test_a_short_drive_to_a_picture_is_measured(base, monkeypatch):
+    monkeypatch.setattr(to_picture, 'LONGEST_S', 1.0)
+    bank = TextureBank.procedural(BANK_SEED)
+    world, goal, yaw, picture = to_picture.draw(8000, 6, bank, Materials(bank.groups, bank.walks))
+    driven = to_picture.attempt(base, world, goal, yaw, picture)
+    assert driven.end < driven.distance and not driven.arrived and not driven.collided
+    assert driven.seconds == pytest.approx(1.0)
+    found = to_picture.figures([driven, replace(driven, end=0.2, arrived=True)])
+    assert (found['attempts'], found['within_goal_m'], found['said_arrived']) == (2, 0.5, 0.5)
+    assert found['arrived_within_goal_m'] == 1.0

@@ -308,6 +308,13 @@ def test_a_base_plans_by_itself_at_a_rate_and_stops_when_it_cannot(monkeypatch):
         base.set(max_age=0.01)
         assert base.ros.spin_until(lambda: base.turn() == 0, 30.0)
         base.wait_for('planner', lambda values: 'max_age' in values['last_refusal'])
+        base.set(max_age=3600.0)
+        assert base.ros.spin_until(lambda: base.turn() > 0, 30.0)
+        base.wait_for('planner', lambda values: values['last_refusal'] == 'none')
+        assert base.ros.call(Trigger, f'{base.name}/clear_goal').success
+        assert base.ros.spin_until(lambda: base.turn() == 0, 30.0)
+        base.ros.spin_for(1.0)
+        assert base.turn() == 0
 
 
 @pytest.mark.parametrize(('values', 'reason'), [

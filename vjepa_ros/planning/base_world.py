@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +44,6 @@ CONTACT = 1.0       # energy of a certain contact: that of a picture that fits n
 BASE_SEARCH = SearchConfig(samples=128, elites=12, iterations=4)
 
 
-@lru_cache(8)
 def is_base(weights: str, predictor: str = '') -> bool:
     """Return whether weights are for a base, '' the bundled ones, and not V-JEPA 2-AC.
 
@@ -147,34 +145,14 @@ class Encoded(NamedTuple):
     features: np.ndarray | None
 
 
-class BaseSpace:
-    """Legs of a plan of a base: vx ahead, vy left [m/s] and omega [rad/s].
+class BaseSpace(TwistSpace):
+    """Legs of a plan of a base: twists, for as long as `BaseWorld` says.
 
     A state is what plans start from, the `View` of the camera in the order of its fields. It does
     not change within a plan.
-
-    Parameters
-    ----------
-    max_vx, max_vy : float
-        Largest speed ahead and sideways [m/s].
-    max_omega : float
-        Largest turn rate [rad/s].
-    reverse : float
-        Largest speed backward [m/s].
-
-    Raises
-    ------
-    ValueError
-        With name and value of a limit that is out of range.
     """
 
-    names = TwistSpace.names
     numbers = VIEW_DIM
-
-    def __init__(self, max_vx: float = 0.5, max_vy: float = 0.0, max_omega: float = 1.0,
-                 reverse: float = 0.0) -> None:
-        limits = TwistSpace(max_vx, max_vy, max_omega, reverse=reverse)
-        self.clip, self.spread, self.finish = limits.clip, limits.spread, limits.finish
 
     def to_model(self, actions: Tensor, states: Tensor) -> Tensor:
         """Return the twists (B, 3), which the model takes as they are."""
@@ -283,7 +261,7 @@ class BaseWorld:
         self._expanded |= share >= LIKELY and scale >= EXPANDED
         self._behind = self._behind + 1 if scale <= THERE and share >= LIKELY else 0
         return self._behind > 0 and (share >= ALL or (self._expanded
-                                     and (share >= SURE or self._behind > 1)))
+                                                       and (share >= SURE or self._behind > 1)))
 
     @torch.inference_mode()
     def energies(self, context: Encoded, goal: Encoded, actions: Tensor, states: Tensor,

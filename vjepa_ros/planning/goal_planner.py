@@ -207,16 +207,7 @@ class Planner:
         self._goal_features: Any = None
 
     def warm(self) -> None:
-        """On CUDA, run passes of the size of a plan, so that the first plan is not slow.
-
-        Libraries select and build kernels for each shape, and the memory may not suffice for so
-        many plans at once.
-
-        Raises
-        ------
-        SessionError
-            When energies are not finite.
-        """
+        """Prepare passes of the size of a plan, so that the first plan is not slow."""
         self.world.warm((self.config.samples, 1 + self.gap.plans), self.config.steps)
 
     @property

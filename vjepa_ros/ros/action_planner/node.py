@@ -55,7 +55,8 @@ class PlannerNode(ManagedNode):
         self.worker: PlannerWorker | None = None
         self.inputs: PlannerInputs | None = None
         self.outputs: PlannerOutputs | None = None
-        self._timer: Any = None                      # of plans without a request
+        self._timer: Any = None                      # of plans without a request,
+        self._planned: Job | None = None             # and the last of these
         self.params = Declared(self, SCHEMA, lambda structural: None,
                                lambda: self.worker is not None, busy='configured')
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -173,8 +174,8 @@ class PlannerNode(ManagedNode):
         if str(error) != self.last_refusal:
             self.get_logger().warning(f'plan refused: {error}')
         self.last_refusal = str(error)
-        if self.outputs is not None and not (self.worker is not None and self.worker.busy):
-            self.outputs.stop()
+        if not (self.worker is not None and self.worker.busy):
+            self._take_back()
 
     def _on_rate(self) -> None:
         """Plan again while there is a goal."""
@@ -182,8 +183,12 @@ class PlannerNode(ManagedNode):
         if (self.state != 'active' or worker is None or inputs is None or inputs.goal is None
                 or worker.busy):
             return
+        if self._planned is not None and self._planned.answer is not None:
+            success, message = self._planned.answer
+            self.last_refusal = '' if success else message
+            self._planned = None
         try:
-            self._submit()
+            self._planned = self._submit()
         except ValueError as error:
             self._refuse(error)
 
@@ -211,6 +216,7 @@ class PlannerNode(ManagedNode):
     def _on_cancel(self, request: Trigger.Request, response: Trigger.Response
                    ) -> Trigger.Response:
         if self.worker is not None and self.worker.cancel('it was cancelled'):
+            self._take_back()
             return _answer(response, True, 'the plan under way is cancelled')
         return _answer(response, False, 'no plan is under way')
 
@@ -219,7 +225,15 @@ class PlannerNode(ManagedNode):
         if self.inputs is None or self.inputs.goal is None:
             return _answer(response, False, 'there is no goal')
         self.inputs.goal = None
+        if self.worker is not None:
+            self.worker.cancel('the goal was cleared')
+        self._take_back()
         return _answer(response, True, 'there is no goal any more')
+
+    def _take_back(self) -> None:
+        """Take the last twist back: what it led to is no longer wanted."""
+        if self.outputs is not None:
+            self.outputs.stop()
 
     def _on_watch(self) -> None:
         """Check for a silent camera."""

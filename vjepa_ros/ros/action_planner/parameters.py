@@ -98,8 +98,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         transport_row('transport'),
         Param('state_source', str, POSE, 'V-JEPA 2-AC: source of the state; pose: PoseStamped on '
               'state; joints: JointState on joint_states with the numbers of state_joints',
-              CONFIGURE,
-              choices=(POSE, JOINTS)),
+              CONFIGURE, choices=(POSE, JOINTS)),
         Param('state_joints', tuple[str, ...], STATE_JOINTS, 'With joints: names of the seven '
               "positions x, y, z [m], roll, pitch, yaw [rad] and closedness of the gripper; '' "
               'counts as 0', CONFIGURE),
@@ -219,8 +218,8 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
     if base:
         world = EngineConfig(fetched=fetched, **{name: value[name] for name in (
             'weights', 'device', 'require_device', 'precision', 'cpu_threads')})
-        space = BaseSpace(*(value[f'twist.{name}'] for name in (
-            'max_vx', 'max_vy', 'max_omega', 'reverse')))
+        space = BaseSpace(**{name: value[f'twist.{name}'] for name in (
+            'max_vx', 'max_vy', 'max_omega', 'reverse')})
     else:
         world = make(WorldConfig, rows, value, random_predictor=size, fetched=fetched)
         space = make(TwistSpace if kind == TWIST else ArmSpace, rows, value)

@@ -203,7 +203,8 @@ class PlannerWorker:
                 job.settle(*answer)      # from here on it cannot be cancelled
         self.last = plan
         self.plans += 1
-        self._log.info(str(plan))
+        # Plans that nobody asked for one by one would fill the log.
+        (self._log.debug if job.config.plan_rate else self._log.info)(str(plan))
         return answer
 
     def _failed(self, job: Job, what: str, error: Exception) -> tuple[bool, str]:
