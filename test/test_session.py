@@ -74,6 +74,15 @@ def test_features_come_from_the_layers_that_are_asked_for_and_are_pooled(deep):
         assert close(made.features(clips, per=per), encoder(pixels).mean(axes))
 
 
+def test_features_of_the_newest_tubelet_know_no_other(deep):
+    made, encoder, clips, pixels = deep
+    found = made.features(clips, layers=(5,), newest=1)
+    assert close(found, torch.stack(encoder.layers(pixels[:, :, -2:], (5,)), dim=1))
+    for newest in (-1, made.clip_shape[0] // 2 + 1):
+        with pytest.raises(ValueError, match=f'newest {newest} tubelets'):
+            made.features(clips, newest=newest)
+
+
 @pytest.mark.parametrize(('wanted', 'problem'), [
     ({'layers': (3,)}, 'layer 3.*choose from 2, 5, 8, 11'),
     ({'layers': ()}, 'choose some layers or levels'),

@@ -92,8 +92,9 @@ def _of_event(number: int, results: Path, files: Sequence[Path]) -> np.ndarray:
 
 
 def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
-    """Embed a picture as the model of the results sees a camera that stands still."""
+    """Embed a picture with the model of the results."""
     from vjepa_ros.clip.resize import View
+    from vjepa_ros.fleet.embedding import embed
     from vjepa_ros.runtime.engine import Engine
     from vjepa_ros.sources.folder import load
 
@@ -103,7 +104,6 @@ def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
     try:
         view = View(config.track.resize_mode, (rgb.shape[1], rgb.shape[0]),
                     config.track.image_size)
-        features, = engine.encode([[view.apply(rgb)] * config.track.num_frames])
-        return features.mean(axis=(0, 1, 2)).astype(np.float32)
+        return embed(engine, [view.apply(rgb)])[0]
     finally:
         engine.close()

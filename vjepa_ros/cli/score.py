@@ -59,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('--after', type=real(0, 3600), default=EventRule.after_s, metavar='S',
         help='time added after an event (default: %(default)g s)')
     add('--embeddings', nargs='?', const='parquet', choices=('parquet', 'lance'),
-        help='also write the mean feature of each clip, which `vjepa-ros find` searches: as a '
+        help='also write what `vjepa-ros find` searches, features of each picture: as a '
         'column of the rows (parquet, the default), and with lance also as an indexed table for '
         'millions of rows')
     add('--clips', action='store_true', help='also cut each event out of its recording, as MCAP')

@@ -23,6 +23,7 @@ NODES = ('/**', 'vjepa_node', '/vjepa_node')      # whose parameters a file is r
 # Of the engine: what changes how fast a row is made, and where, but not what it says.
 BESIDE = ('require_device', 'cpu_threads', 'fetched', 'allow_random_weights')
 SETTLED = 17         # time constants after which a float32 has forgotten the past: ln 2**24
+EMBEDDING = 'middle layer, 2 x 2 cells'      # what `embedding.embed` computes
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ScoreConfig:
     max_rate
         Largest rate of results of a camera [Hz].
     embeddings
-        Whether the mean feature of each clip is kept.
+        Whether each row gets the embedding of its picture (`embedding.embed`).
     rerun
         Whether each chunk is also written for the Rerun viewer, which changes no row.
     """
@@ -69,7 +70,7 @@ class ScoreConfig:
                   if name not in BESIDE}
         return json.dumps({'engine': engine, 'track': asdict(self.track),
                            'settings': asdict(self.settings), 'max_rate': self.max_rate,
-                           'embeddings': self.embeddings}, sort_keys=True)
+                           'embeddings': self.embeddings and EMBEDDING}, sort_keys=True)
 
 
 def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool = False
@@ -122,7 +123,7 @@ def config_of(facts: Mapping[str, Any]) -> ScoreConfig:
     engine = EngineConfig(**facts['engine'],
                           allow_random_weights=facts['engine']['weights'] == 'random')
     return ScoreConfig(engine, TrackConfig(**facts['track']), Settings(**facts['settings']),
-                       facts['max_rate'], facts['embeddings'])
+                       facts['max_rate'], bool(facts['embeddings']))
 
 
 def weights_sha256(config: EngineConfig) -> str:

@@ -4,7 +4,8 @@
 
 Robots drive through rendered places twice: the second time in other light, at another speed and a
 little aside. Each moment of the second drive looks for its place in the first drives through all
-places. In a recording with poses (``--recording``) moments of the second half look in the first.
+places. In a recording with poses (``--recording``) moments of the second half look in the first;
+in one without, such as a walk, every second picture looks among the others for one beside it.
 
 ``python -m vjepa_ros.fleet.place_evaluation --recording DIR ...``
 """
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 
 from vjepa_ros.clip.resize import View
+from vjepa_ros.fleet.embedding import embed
 from vjepa_ros.fleet.similarity import cosine
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig, draw
@@ -43,7 +45,7 @@ OTHER_COLOUR = (1.15, 1.0, 0.8)
 
 
 class Drive(NamedTuple):
-    """Moments of a drive: (N,) number of the place, (N, 2) position [m], and vectors (N, D)."""
+    """Moments of a drive: (N,) number of the place, (N, 1 to 3) position, and vectors (N, D)."""
 
     place: np.ndarray
     position: np.ndarray
@@ -71,20 +73,16 @@ def drive(engine: Engine, world: EpisodeWorld, place: int, frames: int,
         positions.append(world.robots.place[0].copy())
         world.step(command['speed'] * one, command['turn'] * one, length_s=1 / RATE_HZ)
     embedded, raw = vectors(engine, pictures)
-    count = len(embedded)
-    return Drive(np.full(count, place), np.array(positions[-count:]), embedded, raw)
+    return Drive(np.full(frames, place), np.array(positions), embedded, raw)
 
 
 def vectors(engine: Engine, pictures: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return embeddings (N, D) of all clips of pictures, and pixels (N, P) of their last ones."""
-    length = engine.config.num_frames
+    """Return embeddings (N, D) of pictures, and pixels (N, P)."""
     height, width = pictures[0].shape[:2]
     view = View('squash', (width, height), engine.config.image_size)
-    seen = [view.apply(picture).copy() for picture in pictures]
-    embedded = [engine.encode([seen[n:n + length]])[0].mean(axis=(0, 1, 2))
-                for n in range(len(seen) - length + 1)]
+    embedded = [embed(engine, [view.apply(picture)])[0] for picture in pictures]
     raw = [cv2.resize(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), PIXELS,
-                      interpolation=cv2.INTER_AREA).ravel() for picture in pictures[length - 1:]]
+                      interpolation=cv2.INTER_AREA).ravel() for picture in pictures]
     return np.array(embedded), np.array(raw, np.float32)
 
 
@@ -121,12 +119,19 @@ def rendered(engine: Engine, places: int, frames: int) -> dict[str, dict[str, fl
 
 
 def recorded(engine: Engine, folder: Path) -> dict[str, dict[str, float]]:
-    """Return what `compared` does for both halves of a recording with poses (motion.csv).
+    """Return how well places of a recording are found again, see the top.
 
-    Only moments of the second half that have a place in the first are asked for.
+    With poses (motion.csv) only moments of the second half that have a place in the first are
+    asked for. A picture without a pose stands at its number, in place of a position.
     """
     with open_source(folder, PlayOptions(rate=RATE_HZ)) as source:
         frames = list(source)
+    embedded, raw = vectors(engine, [frame.rgb for frame in frames])
+    if not (folder / 'motion.csv').exists():
+        number = np.arange(len(frames))
+        every = Drive(0 * number, number[:, None], embedded, raw)
+        first, second = (Drive(*(part[n::2] for part in every)) for n in range(2))
+        return compared(first, second, 1.0, 'beside')
     labels = np.genfromtxt(folder / 'labels.csv', delimiter=',', names=True)
     poses = np.genfromtxt(folder / 'motion.csv', delimiter=',', names=True)
     # The clock of the frames is that of the labels, moved.
@@ -135,15 +140,15 @@ def recorded(engine: Engine, folder: Path) -> dict[str, dict[str, float]]:
     order = np.argsort(poses['stamp_s'], kind='stable')
     where = np.stack([np.interp(stamps, poses['stamp_s'][order], poses[axis][order])
                       for axis in ('x_m', 'y_m', 'z_m')], axis=1)
-    embedded, raw = vectors(engine, [frame.rgb for frame in frames])
-    where, half = where[-len(embedded):], len(embedded) // 2
+    half = len(frames) // 2
     first, second = (Drive(np.zeros(len(where[part])), where[part], embedded[part], raw[part])
                      for part in (slice(0, half), slice(half, None)))
     nearest = np.linalg.norm(second.position[:, None] - first.position[None], axis=-1).min(axis=1)
     return compared(first, Drive(*(part[nearest <= NEAR_M] for part in second)))
 
 
-def compared(first: Drive, second: Drive) -> dict[str, dict[str, float]]:
+def compared(first: Drive, second: Drive, near: float = NEAR_M, name: str = f'within {NEAR_M} m'
+             ) -> dict[str, dict[str, float]]:
     """Return by way how often the best moment is of the right place, and how far away."""
     result: dict[str, dict[str, float]] = {
         'moments': {'known': len(first.place), 'asked': len(second.place)}}
@@ -152,8 +157,8 @@ def compared(first: Drive, second: Drive) -> dict[str, dict[str, float]]:
         right = first.place[best] == second.place
         away = np.linalg.norm(first.position[best] - second.position, axis=1)
         result[way] = {'right place': float(right.mean()),
-                       f'within {NEAR_M} m': float((right & (away <= NEAR_M)).mean()),
-                       'median error [m]': float(np.median(np.where(right, away, np.inf)))}
+                       name: float((right & (away <= near)).mean()),
+                       'median error': float(np.median(np.where(right, away, np.inf)))}
     return result
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import cv2
-import numpy as np
 
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.fleet.config import ScoreConfig
 from vjepa_ros.fleet.decoding import Opener, Part, decoded_here
+from vjepa_ros.fleet.embedding import embed
 from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.tables import row_of, row_schema, write_table
 from vjepa_ros.perception.collision import Optics
@@ -71,7 +71,7 @@ class Scorer:
         self._config, self._folder, self._open = config, folder, opener
         self._engine = Engine.load(config.engine)
         self._text = config.text()
-        self._wants = Wants(change=config.embeddings or config.rerun, moving=config.rerun)
+        self._wants = Wants(change=config.rerun, moving=config.rerun)
 
     def score(self, chunk: Chunk) -> Scored:
         """Score a chunk and write its file.
@@ -147,8 +147,9 @@ class Scorer:
 
     def _row(self, chunk: Chunk, at_s: float, result: Result) -> dict[str, Any]:
         embedding = None
-        if self._config.embeddings and result.features is not None:
-            embedding = result.features.mean(axis=(0, 1, 2)).astype(np.float32)
+        if self._config.embeddings:
+            assert result.image is not None     # it is wanted
+            embedding = embed(self._engine, [result.view.apply(result.image)])[0]
         return {'bag': chunk.recording.path, 'topic': chunk.recording.topic, 'at_s': at_s,
                 **row_of(result.assessment), 'model_sha256': self._engine.report.sha256,
                 'configuration': self._text, 'thumbnail': None, 'embedding': embedding}

@@ -281,9 +281,9 @@ class Engine:
             torch.set_num_threads(threads)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
-                 levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
+                 levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
-        return self._session.features(clips, layers, levels, per)
+        return self._session.features(clips, layers, levels, per, newest)
 
     def _here(self) -> None:
         """Set the number of threads, which PyTorch keeps for each thread that has computed."""

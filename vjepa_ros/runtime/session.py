@@ -17,7 +17,7 @@ from torch import Tensor
 from vjepa_ros.model.encoder import Encoder, pooled
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import PATCH
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -256,7 +256,7 @@ class EncoderSession:
         return frozenset() if self._stream is None else self._stream.remembered
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
-                 levels: int = 0, per: str = 'grid') -> list[np.ndarray]:
+                 levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:
         """Compute features of clips from any depth, as grids or pooled.
 
         Parameters
@@ -271,6 +271,8 @@ class EncoderSession:
         per : str
             'grid': one vector for each tubelet and patch; 'tubelet': their mean over the
             patches; 'clip': over tubelets too.
+        newest : int
+            Encode only so many tubelets, the newest, as if there were none before; 0: all.
 
         Returns
         -------
@@ -282,16 +284,19 @@ class EncoderSession:
         Raises
         ------
         ValueError
-            For a clip of another shape or type, for layers or levels that this model does not
-            have, and when both are asked for.
+            For a clip of another shape or type, for layers, levels or a number of tubelets that
+            this model does not have, and when layers and levels are asked for.
         SessionError
             See `run`.
 
         """
         check_wanted(layers, levels, per)
+        if not 0 <= newest <= self.clip_shape[0] // TUBELET:
+            raise ValueError(f'features of the newest {newest} tubelets are asked for; a clip has '
+                             f'{self.clip_shape[0] // TUBELET}')
         with self._lock:
             encoder = self._ready(clips, None)
-            look = deep_features(encoder, self._normalise, layers, levels, per)
+            look = deep_features(encoder, self._normalise, layers, levels, per, newest)
             parts = self._parts.run(len(clips),
                                     lambda part: self._runner.apply(clips[part], look))
         return [array for part in parts for array in part]
@@ -417,12 +422,12 @@ def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
 
 
 def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
-                  layers: Sequence[int] | None, levels: int, per: str
+                  layers: Sequence[int] | None, levels: int, per: str, newest: int = 0
                   ) -> Callable[[Tensor], Tensor]:
     """Make the function from uint8 pixels (B, T, S, S, 3) to `EncoderSession.features`."""
 
     def look(pixels: Tensor) -> Tensor:
-        clip = normalise(pixels)
+        clip = normalise(pixels[:, -TUBELET * newest:])
         if layers is not None:
             found = encoder.layers(clip, layers)
         else:
