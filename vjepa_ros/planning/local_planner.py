@@ -64,6 +64,8 @@ BESIDE_M = 0.2           # what was not seen so near to an obstacle belongs to i
 PACE_S = 0.2             # a faster robot keeps farther away [m per m/s]
 ROUGH = 0.05             # cost of a turn, and of its changes [m per rad/s]
 EQUAL = 1e-9             # cost of the command itself, up to rounding
+SUSPECTED = 0.3          # probability of contact from which points count for all twists
+ALIKE = 0.4              # from the turn rate now: twists that are like it [rad/s]
 HAZARD = 2.0             # cost of what the heads expect [m]
 IMAGINED = 64            # candidates whose contacts are imagined: half of the arcs' best
 STUCK_S = 1.0            # at rest; then the robot must move
@@ -364,6 +366,9 @@ class LocalPlanner:
         points = points[points[:, 5] <= MEASURED_S]
         still = ~points[:, 2:4].any(-1)
         ground = _Ground(self.memory, points[still])
+        # The place of a point errs, and beside a narrow way one lies in it again and again. Heads
+        # judge what comes of going on as now as a whole; where they suspect nothing, it is free.
+        unsuspected = max(camera.suspected for camera in cameras) < SUSPECTED
         asked = np.array(command)
         tight, here = TIGHT * config.margin, self._least_room(ground)
 
@@ -371,12 +376,14 @@ class LocalPlanner:
             at, turned = self._rolled(plans)
             room, _ = self._room(ground, at, turned)
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
+            if unsuspected:
+                contact[np.abs(plans[..., 2] - self._motion.omega).max(-1) <= ALIKE] = np.inf
             risk = self._with_imagined(self._risk(contact), foreseen)
             parts = plans[..., :2] @ asked[:2] / command.speed ** 2
             # The heads report on motion ahead: it counts for similar twists.
-            alike = parts[:, 0] * np.exp(-((plans[:, 0, 2] - command.omega) / 0.4) ** 2)
+            similar = parts[:, 0] * np.exp(-((plans[:, 0, 2] - command.omega) / ALIKE) ** 2)
             for camera in cameras:
-                risk = 1 - (1 - risk) * (1 - camera.hazard * np.clip(alike, 0, 1)
+                risk = 1 - (1 - risk) * (1 - camera.hazard * np.clip(similar, 0, 1)
                                          * math.cos(heading - camera.mount.yaw))
             # A turn costs less than a loss of speed, and a change of side a little.
             cost = ((2 * (1 - parts)) ** 2 + (0.6 * (plans[..., 2] - command.omega)) ** 2).mean(-1)
@@ -553,7 +560,7 @@ class LocalPlanner:
         """Return how far first twists (N,) are like the motion that the heads report on, 0..1."""
         most = max((camera.hazard for camera in self.memory.cameras.values()), default=0.0)
         ahead = np.clip(plans[:, 0, 0] / max(self.config.cruise, 1e-3), 0, 1)
-        return most * ahead * np.exp(-((plans[:, 0, 2] - self._motion.omega) / 0.4) ** 2)
+        return most * ahead * np.exp(-((plans[:, 0, 2] - self._motion.omega) / ALIKE) ** 2)
 
     def _weighed(self) -> np.ndarray:
         """Return the points with the weights of their age."""

@@ -55,6 +55,8 @@ UNSEEN_M = 1.0           # nearer, low things are below the picture: nothing is 
 CLEARS_M_S = 0.3         # slower, rates are too low for that
 BLOCKS_SEEN = 0.5        # part of the rows of a column that must be known to see through it
 SEEN, BEEN = 1, 2         # how it is known that a place is free
+SUSPECTS_M, SUSPECTS_S = 3.0, 4.0     # so far and so long what was probable counts: it may be
+# beside the robot by then, where no camera looks
 MOTION_S = 5.0           # length of the remembered motion [s]
 STANDSTILL = 0.05        # a slower robot stands [m/s]
 
@@ -74,6 +76,9 @@ class CameraMemory:
     hazard
         Probability of contact as things move now, or if a robot that stands went ahead; 0 below
         level WARNING.
+    suspected
+        Greatest probability of contact, as things move now or if the robot went ahead, since
+        `SUSPECTS_M` or `SUSPECTS_S`; 1 where it is not known.
     unmeasured_flags
         Those of `UNMEASURED_FLAGS` that the newest picture has.
     measured_s
@@ -86,6 +91,8 @@ class CameraMemory:
         self.hazard = 0.0
         self.unmeasured_flags = Quality(0)
         self.measured_s = math.inf
+        # What was probable: way [m] and time [s] since, and the probability.
+        self._suspicions: deque[tuple[float, float, float]] = deque()
         self._view = (0.0, 0.0)          # measured: right and left limit from the axis [rad]
         self._turned = 0.0               # heading change of the robot since then [rad]
 
@@ -94,6 +101,20 @@ class CameraMemory:
         self.measured_s += dt
         self._turned += twist.omega * dt
         self.points = _aged(self.points, dt)
+        way = twist.speed * dt
+        self._suspicions = deque((gone + way, age + dt, one) for gone, age, one
+                                 in self._suspicions
+                                 if gone + way <= SUSPECTS_M and age + dt <= SUSPECTS_S)
+
+    @property
+    def suspected(self) -> float:
+        """Return what was most probable, see above."""
+        return max((probable for *_, probable in self._suspicions), default=1.0)
+
+    def suspect(self, seen: Assessment, age_s: float) -> None:
+        """Take the probabilities of a picture of an age [s]."""
+        probable = np.nan_to_num((seen.collision_probability, seen.collision_if_ahead), nan=1.0)
+        self._suspicions.append((0.0, age_s, float(probable.max())))
 
     def covers(self, heading: float) -> bool:
         """Return whether the camera looks towards a heading [rad]."""
@@ -286,6 +307,7 @@ class ObstacleMemory:
         hazard = seen.collision_probability
         if ahead < STANDSTILL:      # what comes is known, but not what going ahead would meet
             hazard = np.fmax(hazard, seen.collision_if_ahead)
+        memory.suspect(seen, age_s)
         memory.hazard = float(hazard) if believed and math.isfinite(hazard) else 0.0
         memory.points = NO_POINTS
         if not believed and seen.clearance > 0:
