@@ -162,6 +162,32 @@ def test_what_the_heads_say_counts_from_warning_on(level, counts):
         assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
 
 
+def judged(planner: LocalPlanner, probability: float, turn: float = 0.0) -> float:
+    """The risk of a command past a box, after a picture in which contact is so probable."""
+    result = seen(field(1.0, [(-0.25, 1.5, 1.4)]), Level.CLEAR)
+    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
+        result.assessment, collision_probability=probability, collision_if_ahead=0.01))
+    return float(straight_on(planner.choose(Twist(1.0, 0.0, turn)))['risk'])
+
+
+def test_points_stop_nobody_where_the_heads_suspect_nothing():
+    assert judged(driving(), 0.4) > 0.4
+    assert judged(driving(), 0.2) < 0.01
+    assert judged(driving(), math.nan) > 0.4
+    # The heads say nothing of another turn.
+    assert judged(driving(), 0.2, -0.5) > 0.4
+
+
+@pytest.mark.parametrize(('speed', 'seconds', 'counts'), [
+    (1.0, 2.5, True), (1.0, 3.5, False), (0.3, 3.5, True), (0.3, 4.5, False)])
+def test_a_suspicion_holds_for_some_way_and_time(speed, seconds, counts):
+    planner = driving()
+    judged(planner, 0.4)
+    drive(planner, speed, seconds)
+    drive(planner, 1.0, 0.3 if speed < 1 else 0.0)
+    assert (judged(planner, 0.2) > 0.4) == counts
+
+
 @pytest.mark.parametrize(('speed', 'counts'), [(0.0, True), (1.0, False)])
 def test_what_going_ahead_would_meet_counts_for_a_robot_that_stands(speed, counts):
     planner = driving()
