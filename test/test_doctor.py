@@ -17,7 +17,16 @@ import pytest
 from vjepa_ros.cli.console import with_options
 from vjepa_ros.cli.doctor import machine
 from vjepa_ros.cli.doctor.main import main
-from vjepa_ros.ros.doctor.finding import ERROR, Graph, NodeSeen, OK, Status, Topic, WARNING
+from vjepa_ros.ros.doctor.finding import (
+    ERROR,
+    Graph,
+    NOTE,
+    NodeSeen,
+    OK,
+    Status,
+    Topic,
+    WARNING,
+)
 from vjepa_ros.ros.doctor.rules import fit, judge, judge_file, schemas
 
 SCHEMAS = schemas()
@@ -65,6 +74,10 @@ def test_a_parameter_file_is_judged_by_its_own_node(tmp_path):
     assert len(problems) == 2 and 'stop_distance' in problems[0] and 'braking' in problems[1]
     file.write_text('[1, 2]')
     assert judge_file(file, SCHEMAS)[0].level == ERROR
+    # Those of other packages are not ours to judge, in namespaces neither.
+    file.write_text('local_costmap:\n  local_costmap:\n    ros__parameters:\n      width: 3\n'
+                    '      robot_radius: 0.2\n      base_frame: base_link\n')
+    assert [each.level for each in judge_file(file, SCHEMAS)] == [NOTE]
 
 
 # -- the graph --------------------------------------------------------------------------------

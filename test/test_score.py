@@ -26,6 +26,7 @@ from scenes import synthetic
 
 from vjepa_ros.cli import score as command
 from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.fleet import recordings
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.config import read_config
@@ -276,6 +277,16 @@ def test_a_topic_that_one_bag_lacks_is_listed(tmp_path, bag):
     assert len(absent) == 1 and "'/rear'" in absent[0] and str(bag) in absent[0]
 
 
+def test_depth_and_what_nodes_have_drawn_are_no_cameras(tmp_path, bag, monkeypatch):
+    drawn = ['/vjepa_node/eye/overlay/compressed', '/eye/depth/image_raw']
+    monkeypatch.setattr(recordings, 'image_topics', lambda path: ['/eye/image_raw', *drawn])
+    assert [camera.topic for camera in cameras_of(bag)[0]] == ['/eye/image_raw']
+    assert [camera.topic for camera in cameras_of(bag, drawn)[0]] == drawn
+    monkeypatch.setattr(recordings, 'image_topics', lambda path: drawn)
+    found, absent = cameras_of(bag)
+    assert not found and drawn[0] in absent[0] and '--topic' in absent[0]
+
+
 @pytest.mark.parametrize(('words', 'named'), [
     (['max_rat:=3.0'], 'max_rat'), (['max_rate=3.0'], 'max_rate=3.0'),
     (['max_rate:=-3.0'], '0.1'), (['num_frames:=5'], 'multiple of 2')])
@@ -356,6 +367,12 @@ def test_a_clip_of_a_film_has_its_pictures(tmp_path, drive):
         cut = list(clip)
     assert [f.stamp_ns for f in cut] == [f.stamp_ns for f in frames]
     assert np.abs(cut[0].rgb.astype(int) - frames[0].rgb).mean() < 5
+    # Another recording of the same name and times has a clip of its own.
+    other = tmp_path / 'other' / 'film.avi'
+    other.parent.mkdir()
+    other.write_bytes(film.read_bytes())
+    both, _ = cut_clips([event, {**event, 'bag': str(other)}], tmp_path / 'clips')
+    assert both[0] == names[0] != both[1] and (tmp_path / 'clips' / both[1]).is_dir()
 
 
 def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):

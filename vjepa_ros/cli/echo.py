@@ -48,7 +48,8 @@ def missing(topic: str, topics: dict[str, str], domain: int, waited_s: float) ->
     near = sorted(one for one in topics if one.endswith(ends))
     there = f'published are, among others: {", ".join(near)}' if near else (
         'no topic of this package is published: start a node, for example with `ros2 launch '
-        'vjepa_ros vjepa.launch.py`, and compare ROS_DOMAIN_ID')
+        'vjepa_ros vjepa.launch.py`, or activate the one that runs (`vjepa-ros top` shows its '
+        'state), and compare ROS_DOMAIN_ID')
     return (f"nobody publishes '{topic}' in ROS domain {domain} (waited {waited_s:g} s); {there}")
 
 

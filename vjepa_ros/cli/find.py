@@ -78,7 +78,8 @@ def _of_event(number: int, results: Path, files: Sequence[Path]) -> np.ndarray:
     events = read_rows([results / 'events.parquet']).to_pylist()
     event = next((e for e in events if e['event'] == number), None)
     if event is None:
-        raise ValueError(f'there is no event {number}; there are {len(events)}, from 0 on')
+        raise ValueError(f'there is no event {number}; the results have {len(events)}'
+                         + (', from 0 on' if events else ': give a picture instead'))
     for file in files:
         table = read_rows([file], ['bag', 'topic', 'stamp_ns', 'embedding'])
         for n, row in enumerate(table.select(['bag', 'topic', 'stamp_ns']).to_pylist()):

@@ -55,7 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # PyTorch reads it when loaded: by default a waiting thread spins for milliseconds and keeps
     # the core from the thread that it waits for.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
-    tool = import_module(f'vjepa_ros.cli.{COMMANDS[command][0]}')
+    try:
+        tool = import_module(f'vjepa_ros.cli.{COMMANDS[command][0]}')
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.startswith('vjepa_ros'):
+            raise
+        print(f"vjepa-ros {command} needs the Python package '{error.name}', which is not "
+              f'installed (pip install {error.name})', file=sys.stderr)
+        return 1
     return tool.main(words[1:])
 
 

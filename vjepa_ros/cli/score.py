@@ -50,8 +50,9 @@ def make_parser() -> argparse.ArgumentParser:
         'core)')
     add('--ray', metavar='ADDRESS', help='score on a Ray cluster with --jobs actors; local starts '
         'one here. Recordings and results must have the same paths on its machines')
-    add('--chunk', type=positive, default=CHUNK_S, metavar='S', help='longest part that is scored '
-        'as one task and written as one file (default: %(default)g s)')
+    add('--chunk', type=positive, default=CHUNK_S, metavar='S', help='length of the parts that '
+        'are scored as one task and written as one file; the last of a recording is up to twice '
+        'as long (default: %(default)g s)')
     add('--event-level', choices=LEVELS, default='warning', help='level at which an event begins '
         '(default: %(default)s)')
     add('--before', type=real(0, 3600), default=EventRule.before_s, metavar='S',

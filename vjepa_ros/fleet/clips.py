@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.fleet.recordings import Recording, is_bag
+from vjepa_ros.fleet.recordings import Recording, is_bag, state_of
 from vjepa_ros.lab.report.bag_writer import BagWriter, QUALITY
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.bag import open_bag, parsing
@@ -41,17 +43,31 @@ def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[s
     """
     names, problems = [], []
     for event in events:
-        stem = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(event["bag"]).stem}-{event["camera"]}')
-        name = f'{stem[:80]}-{event["begin_s"]:.3f}-{event["end_s"]:.3f}'.replace('.', '_')
         try:
+            name = _name(event)
             if not (folder / name).exists():
                 _write(event, folder, name)
             names.append(name)
         except (SourceError, OSError) as error:
             names.append('')
-            problems.append(f'{event["bag"]}: clip {name}: {error}')
+            problems.append(f'{event["bag"]}: no clip of {event["begin_s"]:.1f} to '
+                            f'{event["end_s"]:.1f} s: {error}')
     shutil.rmtree(folder / DRAFTS, ignore_errors=True)
     return names, problems
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    """Return the name of a clip.
+
+    Bags of a fleet have the same names, and one may be replaced by another: a digest tells them
+    apart.
+    """
+    path = Path(event['bag'])
+    facts = json.dumps([str(path), event['topic'], *state_of(path)])
+    parts = (re.sub(r'[^A-Za-z0-9_-]+', '_', f'{path.stem}-{event["camera"]}')[:80],
+             hashlib.sha256(facts.encode()).hexdigest()[:8],
+             f'{event["begin_s"]:.3f}', f'{event["end_s"]:.3f}')
+    return '-'.join(parts).replace('.', '_')
 
 
 def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:

@@ -54,7 +54,7 @@ def _header(facts: Mapping[str, Any]) -> str:
 def _tiles(facts: Mapping[str, Any]) -> str:
     tiles = [(_length(facts['seconds']), 'of recordings scored'),
              (f'{facts["rows"]:,}', 'assessments'), (f'{facts["events"]:,}', 'events'),
-             (f'{len(facts["problems"]):,}', 'problems')]
+             (f'{len(facts["problems"]):,}', 'problems found')]
     return '<div class="tiles">' + ''.join(
         f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
         for value, name in tiles) + '</div>'
@@ -73,8 +73,8 @@ def _events(shown: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
         figures.append(
             f'<figure id="event-{event["event"]}">{image}<figcaption>'
             f'{chip(int(event["level"]))}<b>#{event["event"]}</b> '
-            f'{contact(event["time_to_contact"])} &middot; {span} &middot; at '
-            f'{clock(event["peak_s"])}<br><code>{escape(event["bag"])} '
+            f'{contact(event["time_to_contact"])} at the least &middot; {span} &middot; picture '
+            f'at&nbsp;{clock(event["peak_s"])}<br><code>{escape(event["bag"])} '
             f'{escape(event["topic"])}</code>{link}</figcaption></figure>')
     hidden = f' The {len(shown)} most urgent of {count} are shown.' if count > len(shown) else ''
     text = (f'Times at {level} or above, the most urgent first: highest level, then least time to '
@@ -90,7 +90,7 @@ def _per_recording(events: Sequence[Mapping[str, Any]]) -> str:
     rows = [(f'{bag} {camera}', str(len(those)), _length(sum(
         event['end_s'] - event['begin_s'] for event in those)))
         for (bag, camera), those in sorted(counts.items(), key=lambda item: -len(item[1]))]
-    return '<section><h2>By camera</h2>' + html_table(
+    return '<section><h2>Cameras with events</h2>' + html_table(
         ('recording and camera', 'events', 'their length'), rows) + '</section>' if rows else ''
 
 

@@ -21,6 +21,8 @@ from vjepa_ros.sources.folder import images_in
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'
 RERUN = 'rerun'          # folder of the results
+# Images that nodes publish.
+DRAWN = ('overlay', 'motion_map', 'moving_map', 'looming_map', 'imagined')
 log = logging.getLogger(__name__)
 
 
@@ -123,16 +125,24 @@ def is_bag(path: Path) -> bool:
 def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording], list[str]]:
     """Return the cameras of a recording, and what was asked for and is not there.
 
-    Without `topics` a bag gives all its image topics; of a camera that was recorded raw and
-    compressed the raw one, as in the node.
+    Without `topics` a bag gives all its image topics, but for depth and what nodes have drawn; of
+    a camera that was recorded raw and compressed the raw one, as in the node. The log names what
+    is left out.
     """
     if not is_bag(path):
         return [Recording(str(path), '', 'camera')], []
     present = image_topics(path)
     if not present:
         return [], [f"bag '{path}' has no image topic"]
-    wanted = ['/' + topic.lstrip('/') for topic in topics] or [
-        topic for topic in present if topic.rpartition('/')[0] not in present]
+    pictures = [topic for topic in present if topic.rpartition('/')[0] not in present]
+    cameras = [topic for topic in pictures if 'depth' not in topic
+               and not set(DRAWN) & set(topic.split('/'))]
+    if not topics and len(cameras) < len(pictures):
+        others = ', '.join(topic for topic in pictures if topic not in cameras)
+        if not cameras:
+            return [], [f"bag '{path}' has no camera, only {others}; --topic scores one of these"]
+        log.warning("bag '%s': left out is %s, no camera; --topic scores one", path, others)
+    wanted = ['/' + topic.lstrip('/') for topic in topics] or cameras
     absent = [f"bag '{path}' has no image topic '{topic}'; it has: {', '.join(present)}"
               for topic in wanted if topic not in present]
     return [Recording(str(path), topic, _camera(topic)) for topic in wanted
@@ -158,14 +168,14 @@ def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
     # The last chunk goes on to the end: lengths of videos are estimates.
     count = max(1, math.floor(recording.duration_s / chunk_s)) \
         if math.isfinite(recording.duration_s) else 1
-    facts = [identity, recording.path, recording.topic, *_state(Path(recording.path))]
+    facts = [identity, recording.path, recording.topic, *state_of(Path(recording.path))]
     digest = hashlib.sha256(json.dumps([*facts, chunk_s]).encode()).hexdigest()[:16]
     name = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(recording.path).stem}-{recording.camera}')
     return [Chunk(recording, n * chunk_s, math.inf if n == count - 1 else (n + 1) * chunk_s,
                   f'{name[:80]}-{digest}-{n:05d}.parquet') for n in range(count)]
 
 
-def _state(path: Path) -> list[str]:
+def state_of(path: Path) -> list[str]:
     """Return what changes when the content of a recording changes."""
     files = [Path(at, name) for at, _, names in os.walk(path) for name in sorted(names)] \
         if path.is_dir() else [path]

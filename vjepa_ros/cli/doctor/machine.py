@@ -24,7 +24,7 @@ SOCKETS = Path('/proc/sys/net/core/rmem_max')
 OPTIONAL = {             # modules, and what pip installs where that has another name
     'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': 'PyYAML', 'rosbags': '', 'av': '',
     'huggingface_hub': '', 'onnxruntime': 'onnx onnxscript onnxruntime', 'rerun': 'rerun-sdk',
-    'pyarrow': '', 'ray': "'ray[data]'", 'lancedb': ''}
+    'pyarrow': '', 'ray': "'ray[data]<2.64'", 'lancedb': ''}
 
 
 def devices(wanted: str, precision: str) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def _failed(about: str, error: Exception) -> Finding:
     """Return the finding of an error of the core, which ends with its remedy."""
     text, _, remedy = str(error).rpartition('; ')
     return Finding(ERROR, about, text or remedy, with_options(
-        remedy, ('device', 'precision', 'weights')) if text else 'give another file')
+        remedy, ('device', 'precision', 'weights')) if text else 'choose another value')
 
 
 def _unused(present: Mapping[str, object]) -> Iterator[Finding]:

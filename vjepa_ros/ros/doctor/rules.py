@@ -347,15 +347,26 @@ def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
     about = path.name
     try:
         content = yaml.safe_load(path.read_text(encoding='utf-8'))
-        blocks = {node: _flat(each['ros__parameters']) for node, each in content.items()}
+        blocks = dict(_blocks(content))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         return [Finding(ERROR, about, f'cannot be read: {error}', 'give a YAML file')]
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, TypeError):
+        blocks = {}
+    if not blocks:
         return [Finding(ERROR, about, 'is no parameter file of ROS', 'write NODE: or /**:, below '
                         'it ros__parameters:, below that the parameters')]
     found = [finding for node, values in blocks.items()
              for finding in _block(f'{about}: {node}', values, schemas)]
     return found or [Finding(OK, about, 'nothing is wrong with it')]
+
+
+def _blocks(content: Mapping[str, Any], within: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the nodes of a parameter file, perhaps in namespaces, with their parameters."""
+    for name, each in content.items():
+        if 'ros__parameters' in each:
+            yield within + name, _flat(each['ros__parameters'])
+        else:
+            yield from _blocks(each, f'{within}{name}/')
 
 
 def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
@@ -364,6 +375,9 @@ def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
         return len(set(values) & {row.name for row in schema.rows})
 
     schema = max(schemas.values(), key=score)
+    if 2 * score(schema) < len(values) and about.rpartition(': ')[2] not in (*schemas, '/**'):
+        yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
+        return
     names = {row.name for row in schema.rows} | {
         row.name for listing, rows in schema.lists.items()
         for each in values.get(listing) or next(
