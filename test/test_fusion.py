@@ -94,8 +94,8 @@ def cells(rate: float, sigma: float = 0.05, confidence: float = 1.0,
     (cells(math.nan, course=1.0), 0.2, 0.5, 0.2)])
 def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(heads, rate, sigma,
                                                                          course):
-    geometry = cells(0.2, 0.1, course=0.2)      # errs by five times its sigma
-    both = fuse(geometry, heads, 0.2)
+    geometry = cells(0.2, 0.1, course=0.2)
+    both = fuse(geometry, heads, 0.2, 5.0)
     assert both.rate == pytest.approx(rate)
     assert both.sigma == pytest.approx(sigma)
     assert both.course == pytest.approx(course)

@@ -9,8 +9,10 @@ itself follows from `vjepa_ros.perception.danger`.
 The rule (`looming.method: fused`), cell by cell and then for the whole view:
 
 1. Looming: where both know, their mean weighted by 1 / sigma^2; where one knows, that one; else
-   unknown. No sigma counts as less than 0.01 /s + 5 %, and that of geometry counts five times,
-   because its error does (docs/notebook/fusion.md).
+   unknown. No sigma counts as less than 0.01 /s + 5 %. For what threatens, that of geometry
+   counts five times, because its error does. Not so in the field that is published: heads
+   see patches, geometry sees where they end, and robots drive between things
+   (docs/notebook/fusion.md).
 2. On course: the mean of the geometric weight (by how the surface moves away from its own focus
    of expansion) and the learned weight, where both know; else that of the one that knows. The
    learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
@@ -158,7 +160,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             g.cell_px, g.gray_size, course_weight(g, np.nan_to_num(g.rate), focal, settings))
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
-        threat = find_threats(field, size, optics, settings, field.course)
+        urgent = fuse(geometry, heads, settings.min_confidence, GEOMETRIC_ERROR)
+        threat = find_threats(urgent, size, optics, settings, urgent.course)
         if not math.isnan(by_heads.course_rate):
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
@@ -201,10 +204,17 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         math.nan, cell, gray_size, np.where(inside, course[y, x], f32(0)))
 
 
-def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
-    """Combine both on their cells: points 1 and 2 of the rule."""
+def fuse(geometry: CourseField, heads: CourseField, min_confidence: float,
+         geometric_error: float = 1.0) -> CourseField:
+    """Combine both on their cells: points 1 and 2 of the rule.
+
+    Parameters
+    ----------
+    geometric_error
+        Of the geometric rate, in standard errors of its fit.
+    """
     known = _known(geometry, min_confidence), _known(heads, min_confidence)
-    error = GEOMETRIC_ERROR * geometry.trusted_sigma
+    error = geometric_error * geometry.trusted_sigma
     weights = (np.where(known[0], 1.0 / error ** 2, 0.0),
                np.where(known[1], 1.0 / heads.trusted_sigma ** 2, 0.0))
     any_known, total = known[0] | known[1], weights[0] + weights[1]
