@@ -114,8 +114,9 @@ def rendered(engine: Engine, places: int, frames: int) -> dict[str, dict[str, fl
                                       (seconds, other_light(episode), SECOND)):
             world = EpisodeWorld([seen], config, bank, 192)
             drives.append(drive(engine, world, number, frames, command))
-    return compared(*(Drive(*map(np.concatenate, zip(*drives, strict=True)))
-                      for drives in (firsts, seconds)))
+    first, second = (Drive(*map(np.concatenate, zip(*drives, strict=True)))
+                     for drives in (firsts, seconds))
+    return compared(first, second)
 
 
 def recorded(engine: Engine, folder: Path) -> dict[str, dict[str, float]]:
