@@ -162,8 +162,8 @@ def test_the_layout_of_foxglove_shows_what_is_published(robot, capsys):
             assert found and found[-1] in ('clear', 'idle'), (topic, name, key)
 
 
-def drawn(states, now_s):
-    console = Console(width=160, file=io.StringIO())
+def drawn(states, now_s, width=160):
+    console = Console(width=width, file=io.StringIO())
     console.print(render(states, now_s))
     return console.file.getvalue()
 
@@ -181,10 +181,11 @@ def test_the_table_keeps_cameras_apart_and_tells_who_is_silent():
         states.take('/r/node/front/assessment', sent(replace(SEEN, bearing=0.1)), at)
     states.take('/scan/assessment', cloud(Header(), pack_regions(REGIONS)), 10.0)
     text = drawn(states, 10.5)
-    assert re.search(r'front +WARNING +2.0 s \+6° +0.75 +15.0 +10.0 +– +– +3 \+ 4 +running', text)
+    assert re.search(r'front +WARNING +2.0 s \+6° +0.75 +15.0 +10.0 +– +– +3\+4 +running', text)
     assert re.search(r'rear +unknown +– +– +– .*no frames', text)
     assert re.search(r'planner +\+0.50 m/s \+0.00 rad/s .*avoiding', text)
     assert 'foreign' not in text and '512 MB' in text
+    assert re.search(r'3\+4 +running', drawn(states, 10.5, 80))
     assert drawn(states, 20.0).count('silent for 10 s') == 4
     assert re.search(r'front +CLEAR +unknown', drawn(states, 20.0))
     assert 'no node' in drawn(States(), 0.0)

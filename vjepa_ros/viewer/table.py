@@ -76,11 +76,12 @@ def _condition(told: Told, now_s: float) -> Text:
 
 
 def _cameras(node: str, states: States, now_s: float) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style='grey70')
-    for name in ('camera', 'level', 'contact', 'collision', 'in Hz', 'out Hz', 'ms',
-                 'p95 ms', 'drops', 'state'):
-        table.add_column(name, justify='left' if name in ('camera', 'level', 'contact', 'state')
-                         else 'right', no_wrap=name != 'state')
+    # The state, which tells why, must be seen on 80 columns, too.
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style='grey70')
+    for name in ('camera', 'level', 'contact', 'collides', 'Hz in', 'out', 'ms', 'p95', 'drops'):
+        table.add_column(name, justify='left' if name in ('camera', 'level', 'contact')
+                         else 'right', no_wrap=True)
+    table.add_column('state', min_width=12)
     for part, told in _parts(node, states, 'camera '):
         seen = states.seen.get((node, part))
         fresh = seen is not None and now_s - seen.times_s[-1] < LATE_S
@@ -116,7 +117,7 @@ def _contact(a: Assessment | None) -> str:
 
 def _dropped(told: Told) -> str:
     """Return what was dropped: frames that waited, and clips that were passed over."""
-    return ' + '.join(f'{told.number(name):.0f}' for name in ('dropped.inbox', 'dropped.skipped')
+    return '+'.join(f'{told.number(name):.0f}' for name in ('dropped.inbox', 'dropped.skipped')
                       if told.number(name) >= 0)
 
 
