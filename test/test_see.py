@@ -126,7 +126,7 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     code, out = printed(capsys, 'top', '--once', '--wait', '60')
     assert code == 0
     ((rate_in, rate_out, latency, high),) = re.findall(
-        r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+ \+ \d+ +untrained', out.out)
+        r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+\+\d+ +untrained', out.out)
     assert 5 < float(rate_in) < 16 and float(rate_out) > 0 and 0 < int(latency) <= int(high)
     assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
     assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out
