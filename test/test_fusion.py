@@ -88,22 +88,17 @@ def cells(rate: float, sigma: float = 0.05, confidence: float = 1.0,
                        16.0, (16, 16), np.full((1, 1), course, np.float32))
 
 
-@pytest.mark.parametrize(('heads', 'rate', 'sigma', 'course'), [
-    (cells(0.8, 0.2, course=0.6), (4 * 0.2 + 25 * 0.8) / 29, 29 ** -0.5, 0.4),
-    (cells(0.9, 0.001, confidence=0.1, course=1.0), 0.2, 0.5, 0.2),
-    (cells(math.nan, course=1.0), 0.2, 0.5, 0.2)])
-def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(heads, rate, sigma,
+@pytest.mark.parametrize(('other', 'rate', 'sigma', 'course'), [
+    (cells(0.8, 0.2, course=0.6), 0.32, 1 / math.hypot(10, 5), 0.4),
+    (cells(0.9, 0.001, confidence=0.1, course=1.0), 0.2, 0.1, 0.2),
+    (cells(math.nan, course=1.0), 0.2, 0.1, 0.2)])
+def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(other, rate, sigma,
                                                                          course):
-    geometry = cells(0.2, 0.1, course=0.2)
-    both = fuse(geometry, heads, 0.2, 5.0)
-    assert both.rate == pytest.approx(rate)
-    assert both.sigma == pytest.approx(sigma)
-    assert both.course == pytest.approx(course)
-
-
-def test_heads_that_know_count_alone_with_their_own_error():
-    both = fuse(cells(math.nan, course=1.0), cells(0.2, 0.1, course=0.2), 0.2)
-    assert (both.rate, both.sigma, both.course) == pytest.approx((0.2, 0.1, 0.2))
+    known = cells(0.2, 0.1, course=0.2)
+    for both in (fuse(known, other, 0.2), fuse(other, known, 0.2)):
+        assert both.rate == pytest.approx(rate)
+        assert both.sigma == pytest.approx(sigma)
+        assert both.course == pytest.approx(course)
 
 
 def test_each_cell_takes_the_patch_it_lies_in():

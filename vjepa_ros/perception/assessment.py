@@ -8,11 +8,8 @@ itself follows from `vjepa_ros.perception.danger`.
 
 The rule (`looming.method: fused`), cell by cell and then for the whole view:
 
-1. Looming: where both know, their mean weighted by 1 / sigma^2; where one knows, that one; else
-   unknown. No sigma counts as less than 0.01 /s + 5 %. For what threatens, that of geometry
-   counts five times, because its error does. Not so in the field that is published: heads
-   see patches, geometry sees where they end, and robots drive between things
-   (docs/notebook/fusion.md).
+1. Looming: where both know, their mean weighted by 1 / sigma^2 (no sigma counts as less than
+   0.01 /s + 5 %); where one knows, that one; else unknown.
 2. On course: the mean of the geometric weight (by how the surface moves away from its own focus
    of expansion) and the learned weight, where both know; else that of the one that knows. The
    learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
@@ -70,7 +67,6 @@ NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
-GEOMETRIC_ERROR = 5.0         # error of the geometric rate in standard errors of its fit
 SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
@@ -160,8 +156,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             g.cell_px, g.gray_size, course_weight(g, np.nan_to_num(g.rate), focal, settings))
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
-        urgent = fuse(geometry, heads, settings.min_confidence, GEOMETRIC_ERROR)
-        threat = find_threats(urgent, size, optics, settings, urgent.course)
+        threat = find_threats(field, size, optics, settings, field.course)
         if not math.isnan(by_heads.course_rate):
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
@@ -204,18 +199,10 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         math.nan, cell, gray_size, np.where(inside, course[y, x], f32(0)))
 
 
-def fuse(geometry: CourseField, heads: CourseField, min_confidence: float,
-         geometric_error: float = 1.0) -> CourseField:
-    """Combine both on their cells: points 1 and 2 of the rule.
-
-    Parameters
-    ----------
-    geometric_error
-        Of the geometric rate, in standard errors of its fit.
-    """
+def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
+    """Combine both on their cells: points 1 and 2 of the rule."""
     known = _known(geometry, min_confidence), _known(heads, min_confidence)
-    error = geometric_error * geometry.trusted_sigma
-    weights = (np.where(known[0], 1.0 / error ** 2, 0.0),
+    weights = (np.where(known[0], 1.0 / geometry.trusted_sigma ** 2, 0.0),
                np.where(known[1], 1.0 / heads.trusted_sigma ** 2, 0.0))
     any_known, total = known[0] | known[1], weights[0] + weights[1]
     # Where neither knows, keep the less uncertain one with its low confidence.
