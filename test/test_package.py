@@ -107,7 +107,7 @@ def test_each_part_of_an_installation_is_an_extra_and_a_robot_needs_none(setup_a
     # What the doctor tells to install is what the package asks for.
     asked = {re.match(r'[\w-]+', line).group() for lines in extras.values() for line in lines}
     told = {name for module, remedy in OPTIONAL.items()
-            for name in re.findall(r'[\w-]+', remedy.replace('[data]', '') or module)}
+            for name in re.findall(r'[\w-]+', re.sub(r'\[data\]|<[\d.]+', '', remedy) or module)}
     assert told <= base | asked
 
 
