@@ -124,7 +124,10 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
         ros.node.create_subscription(Twist, 'cmd_vel_out', out.append, 100)
         for name, node in nodes.items():
             node.wait_for_output(READY.get(name, ': active'))
-        assert ros.spin_until(lambda: all(name in ros.node.get_node_names() for name in NODES))
+        def unseen() -> set[str]:
+            return NODES.keys() - set(ros.node.get_node_names())
+
+        assert ros.spin_until(lambda: not unseen()), unseen()
         ros.spin_for(1.0)
         senders = [(partial(drawn, rng, topic, kind), ros.node.create_publisher(
             kind, topic, RELIABLE)) for topic, kind in topics_of(ros)]
