@@ -124,6 +124,7 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
         ros.node.create_subscription(Twist, 'cmd_vel_out', out.append, 100)
         for name, node in nodes.items():
             node.wait_for_output(READY.get(name, ': active'))
+
         def unseen() -> set[str]:
             return NODES.keys() - set(ros.node.get_node_names())
 
