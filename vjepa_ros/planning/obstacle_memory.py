@@ -55,8 +55,8 @@ UNSEEN_M = 1.0           # nearer, low things are below the picture: nothing is 
 CLEARS_M_S = 0.3         # slower, rates are too low for that
 BLOCKS_SEEN = 0.5        # part of the rows of a column that must be known to see through it
 SEEN, BEEN = 1, 2         # how it is known that a place is free
-SUSPECTS_M, SUSPECTS_S = 3.0, 4.0     # so far and so long what was probable counts: it may be
-# beside the robot by then, where no camera looks
+# So far and so long what was probable counts: it may be beside the robot by then, unseen.
+SUSPECTS_M, SUSPECTS_S = 3.0, 4.0
 MOTION_S = 5.0           # length of the remembered motion [s]
 STANDSTILL = 0.05        # a slower robot stands [m/s]
 
