@@ -43,6 +43,7 @@ VALUES = {row.name: row.default for row in SCHEMAS['perception_node'].rows}
      'set --model-size to these, or --weights to another file.'),
     ('set `compile` to off, or `device: cpu`', 'set --device cpu'),
     ('num_frames is 5, device is slow', '--num-frames is 5, device is slow'),
+    ('x is none; set `checkpoint` to one', 'x is none; set it to one'),
 ])
 def test_an_error_names_options_that_the_command_has(text, said):
     known = {'weights', 'model_size', 'device', 'num_frames'}

@@ -287,6 +287,16 @@ def test_depth_and_what_nodes_have_drawn_are_no_cameras(tmp_path, bag, monkeypat
     assert not found and drawn[0] in absent[0] and '--topic' in absent[0]
 
 
+@pytest.mark.parametrize('name', ['weights', 'heads'])
+def test_weights_that_are_not_there_are_named_with_the_option(name, tmp_path, capsys):
+    (film := tmp_path / 'film.mp4').touch()
+    assert command.main([str(film), '--out', str(tmp_path / 'out'), '-p',
+                         f'{name}:={tmp_path}/none.safetensors']) == 1
+    said = capsys.readouterr().err
+    assert f"'{tmp_path}/none.safetensors' does not exist" in said and f'{name}:=FILE' in said
+    assert len(said.splitlines()) == 1
+
+
 @pytest.mark.parametrize(('words', 'named'), [
     (['max_rat:=3.0'], 'max_rat'), (['max_rate=3.0'], 'max_rate=3.0'),
     (['max_rate:=-3.0'], '0.1'), (['num_frames:=5'], 'multiple of 2')])

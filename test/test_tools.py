@@ -90,6 +90,19 @@ def test_watch_says_what_is_wrong_and_writes_nothing(source, words, said, drive,
     assert not out.exists()
 
 
+@pytest.mark.parametrize('words', [
+    ['watch', 'synthetic'], ['demo'], ['score', 'film.mp4'], ['train'],
+    ['benchmark', '--suite', 'cpu']])
+@pytest.mark.parametrize('inside', ['', 'deep/er'])
+def test_a_file_as_folder_of_the_results_is_refused_before_the_work(words, inside, tmp_path,
+                                                                    capsys):
+    (tmp_path / 'file').write_text('mine')
+    with pytest.raises(SystemExit):
+        cli.main([*words, '--out', str(tmp_path / 'file' / inside)])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert '--out' in said and f"'{tmp_path / 'file'}' is a file" in said
+
+
 @pytest.mark.parametrize('environ, platform, build, said', [
     ({'DISPLAY': ':0'}, 'linux', '  GUI:    NONE\n', 'headless'),
     ({}, 'linux', '  GUI:    GTK3\n', 'DISPLAY'),

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
@@ -42,6 +44,17 @@ def positive(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f'{value:g} is out of range: more than 0')
     return value
+
+
+def folder(text: str) -> Path:
+    """Read the path of a folder to write into, there or not, for argparse."""
+    path = Path(text)
+    there = next(one for one in (path, *path.absolute().parents) if os.path.exists(one))
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"'{there}' is a file, no folder; choose another name")
+    if not os.access(there, os.W_OK):
+        raise argparse.ArgumentTypeError(f"'{there}' is read-only for you; choose another")
+    return path
 
 
 def _check(value: float, low: float, high: float) -> None:
@@ -98,6 +111,8 @@ def with_options(text: str, known: Collection[str]) -> str:
 
     def option(match: re.Match[str]) -> str:
         name, value = match[1].replace('_', '-'), match[2]
+        if match[1] == 'checkpoint':     # a file to look at, which no node has
+            return 'it'
         if match[1] not in known:
             return f'{match[1]} of the node (this command has no such option)'
         if value in ('true', 'false'):

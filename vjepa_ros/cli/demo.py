@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, print_error, real
+from vjepa_ros.cli.console import add_model, folder, print_error, real
 from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, ros_problem
 from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
@@ -130,7 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help=f'what the camera sees: {SUPPORTED} (default: synthetic)')
     parser.add_argument('--seconds', type=real(1, 3600), metavar='S', help='how long to play it '
                         f'(default: the whole source, at most {LONGEST_S:.0f})')
-    parser.add_argument('--out', type=Path, default=Path('demo_output'), metavar='DIR',
+    parser.add_argument('--out', type=folder, default=Path('demo_output'), metavar='DIR',
                         help='folder for report, video and summary (default: demo_output)')
     add_model(parser)
     parser.add_argument('--allow-random-weights', action='store_true',

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import plain_lines, positive, print_error, real, whole
+from vjepa_ros.cli.console import folder, plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.cluster import cluster
@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('recordings', nargs='+', type=Path, metavar='BAG_OR_FOLDER',
         help='rosbag2 (folder, .mcap or .db3 file), video, recording folder, folder of pictures, '
         'or a folder that contains such, at any depth')
-    add('--out', type=Path, required=True, metavar='RESULTS', help='folder of the results; what '
+    add('--out', type=folder, required=True, metavar='RESULTS', help='folder of the results; what '
         'is done there already is skipped')
     add('--topic', action='append', default=[], metavar='TOPIC', help='image topic of bags, may '
         'be given several times (default: all)')
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return score(args, shlex.join(['vjepa-ros', 'score', *(argv or [])]), console)
     except (ValueError, OSError) as error:
-        return print_error(f'vjepa-ros score: {error}', args=args)
+        return print_error(f'vjepa-ros score: {error}')      # parameters are options, behind -p
     except KeyboardInterrupt:
         return print_error('stopped; started again, it goes on with what is left')
 

@@ -43,7 +43,7 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.console import folder, print_error
 from vjepa_ros.clip.resize import MODES
 from vjepa_ros.lab.training.config import (
     BOTH,
@@ -93,9 +93,9 @@ def _add(group: argparse._ArgumentGroup, flag: str, text: str, **kind: Any) -> N
 
 
 def _length(group: argparse._ArgumentGroup) -> None:
-    group.add_argument('--out', required=True, metavar='FOLDER', help='folder for everything '
-                       'that is written: weights file, model card, metrics.json, curves.png, '
-                       'and state.pt to resume from')
+    group.add_argument('--out', type=lambda text: str(folder(text)), required=True,
+                       metavar='FOLDER', help='folder for everything that is written: weights '
+                       'file, model card, metrics.json, curves.png, and state.pt to resume from')
     _add(group, '--clips', 'length of the run in clips; the learning rate decays over it '
          f'(without --clips and --seconds: {DEFAULT_CLIPS:,})', metavar='N')
     _add(group, '--seconds', 'length of the run in seconds of training, over all calls; start-up, '

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, print_error
+from vjepa_ros.cli.console import add_model, folder, print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
@@ -359,7 +359,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--max-seconds', type=float, metavar='S', help='stop after this much time '
                         'of the source')
     parser.add_argument('--no-window', action='store_true', help='show the terminal view only')
-    parser.add_argument('--out', type=Path, default=Path('watch_output'), metavar='DIR',
+    parser.add_argument('--out', type=folder, default=Path('watch_output'), metavar='DIR',
                         help='folder for report, video and summary (default: watch_output)')
     return parser
 

@@ -127,7 +127,13 @@ def config_of(facts: Mapping[str, Any]) -> ScoreConfig:
 
 
 def weights_sha256(config: EngineConfig) -> str:
-    """Return what identifies the weights: the hash of their file, or the seed of random ones."""
+    """Return what identifies the weights: the hash of their file, or the seed of random ones.
+
+    Raises
+    ------
+    ValueError
+        When there is no such file.
+    """
     path = None
     if config.weights != 'random':
         path = (located(config.weights, 'weights', config.fetched) if config.weights
@@ -137,6 +143,10 @@ def weights_sha256(config: EngineConfig) -> str:
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     if config.heads:
         files.append(located(config.heads, 'heads', config.fetched))
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"weights file '{file}' does not exist; give a checkpoint by "
+                             "-p weights:=FILE (heads:=FILE), or none for the bundled one")
     return '+'.join(file_sha256(file) for file in files)
 
 

@@ -32,7 +32,7 @@ from vjepa_ros.cli.benchmark.clock import Contender, statistics
 from vjepa_ros.cli.benchmark.clock import measure as take_turns
 from vjepa_ros.cli.benchmark.compare import devices_of
 from vjepa_ros.cli.benchmark.suite import SUITES, suite_rows, sweep_rows
-from vjepa_ros.cli.console import positive, steps, whole
+from vjepa_ros.cli.console import folder, positive, steps, whole
 from vjepa_ros.lab.report.measurement import process_age
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.runtime.device import DeviceError, device_name
@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                       'prints ms, FPS and the factor, and writes a file into --out')
     parser.add_argument('--rows', default='', metavar='A,B',
                         help='suite: only these rows')
-    parser.add_argument('--out', type=Path, default=Path('benchmark_output'), metavar='FOLDER',
+    parser.add_argument('--out', type=folder, default=Path('benchmark_output'), metavar='FOLDER',
                         help='sweep, suite and compare: folder of the JSON files (default: '
                         'benchmark_output)')
 
