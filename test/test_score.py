@@ -72,7 +72,8 @@ def here(config, folder: Path) -> fleet.Backend:
 
 def scored(out: Path, *paths: Path, words=QUICK, chunk_s: float = 300.0, topics=()) -> fleet.Run:
     run = fleet.Run(read_config(None, words), out)
-    fleet.plan(run, find_recordings(paths), topics, chunk_s)
+    found, run.problems = find_recordings(paths)
+    fleet.plan(run, found, topics, chunk_s)
     fleet.score(run, here(run.config, out), lambda text: None)
     return run
 
@@ -392,8 +393,12 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3', '--clips']
     for word in WORDS:
         words += ['-p', word]
-    assert command.main(words) == 1
-    assert 'broken.mcap' in capsys.readouterr().err
+    misspelt = str(tmp_path / 'misspelt')
+    assert command.main([misspelt, '--out', str(out)]) == 1
+    assert 'does not exist' in capsys.readouterr().err and not out.exists()
+    assert command.main([misspelt, *words]) == 1
+    said = capsys.readouterr().err
+    assert 'broken.mcap' in said and "misspelt' does not exist" in said and '2 problems' in said
     facts = json.loads((out / 'run.json').read_text())
     events = read_rows([out / 'events.parquet']).to_pylist()
     assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 2

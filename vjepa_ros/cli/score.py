@@ -92,8 +92,11 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
                      rerun=args.rerun)
     tell = plain_lines(Console(force_terminal=False))
     run = fleet.Run(config, args.out)
+    found, run.problems = find_recordings(args.recordings)
+    if not found:
+        raise ValueError('; '.join(run.problems))
     (args.out / 'rows').mkdir(parents=True, exist_ok=True)
-    fleet.plan(run, find_recordings(args.recordings), args.topic, args.chunk)
+    fleet.plan(run, found, args.topic, args.chunk)
     jobs = args.jobs or usual_jobs(len(run.chunks))
     fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
                 fleet.processes(config, args.out, jobs), tell)

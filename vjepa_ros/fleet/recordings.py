@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
+from vjepa_ros.sources import PlayOptions, Source, open_source
 from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics
 from vjepa_ros.sources.folder import images_in
 
@@ -80,29 +80,26 @@ class Chunk:
         return f'{RERUN}/{self.file.removesuffix(".parquet")}.rrd'
 
 
-def find_recordings(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the recordings that paths name or contain, in order, each once.
+def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]:
+    """Return the recordings that paths name or contain, in order, each once; and what is none.
 
     A folder is a rosbag2 with metadata, a recording with labels, a folder of pictures, or else
     searched for these, for videos, and for single .mcap and .db3 files.
-
-    Raises
-    ------
-    SourceError
-        When there is nothing at a path, or no recording in it.
     """
     found: dict[Path, None] = {}
+    absent: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
-            raise SourceError(f"'{path}' does not exist; give bags, videos, recording folders, or "
-                              'folders that contain them')
+            absent.append(f"'{path}' does not exist; give bags, videos, recording folders, or "
+                          'folders that contain them')
+            continue
         inside = list(_below(path)) if path.is_dir() else [path]
         if not inside:
-            raise SourceError(f"folder '{path}' contains no rosbag2 (metadata.yaml, "
-                              f'{", ".join(BAG_SUFFIXES)}), video ({", ".join(VIDEO_SUFFIXES)}) '
-                              'or recording (frames/ and labels.csv)')
+            absent.append(f"folder '{path}' contains no rosbag2 (metadata.yaml, "
+                          f'{", ".join(BAG_SUFFIXES)}), video ({", ".join(VIDEO_SUFFIXES)}) '
+                          'or recording (frames/ and labels.csv)')
         found.update(dict.fromkeys(inside))
-    return list(found)
+    return list(found), absent
 
 
 def _below(folder: Path) -> Iterator[Path]:
