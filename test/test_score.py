@@ -386,11 +386,14 @@ def test_a_clip_of_a_film_has_its_pictures(tmp_path, drive):
     assert both[0] == names[0] != both[1] and (tmp_path / 'clips' / both[1]).is_dir()
 
 
-def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
+def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, drive, capsys):
     broken = tmp_path / 'broken.mcap'
     broken.write_bytes(b'no bag')
+    still = write_drive(tmp_path / 'still', [dataclasses.replace(frame, rgb=drive[0].rgb)
+                                             for frame in drive[:20]])
     out = tmp_path / 'out'
-    words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3', '--clips']
+    words = [str(bag), str(still), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3',
+             '--clips']
     for word in WORDS:
         words += ['-p', word]
     misspelt = str(tmp_path / 'misspelt')
@@ -401,7 +404,7 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     assert 'broken.mcap' in said and "misspelt' does not exist" in said and '2 problems' in said
     facts = json.loads((out / 'run.json').read_text())
     events = read_rows([out / 'events.parquet']).to_pylist()
-    assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 2
+    assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 3
     for event in events:
         picture = cv2.imdecode(np.frombuffer(event['thumbnail'], np.uint8), cv2.IMREAD_COLOR)
         assert picture.shape[1] == 480
@@ -412,8 +415,11 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     assert span_s == pytest.approx(min(events[0]['end_s'], 6.9) - events[0]['begin_s'], abs=0.2)
     page = (out / 'index.html').read_text()
     assert page.count('<figure') == page.count('>clip<') == len(events) and 'broken.mcap' in page
-    assert command.main(words[:1] + words[2:]) == 0          # nothing left to do
-    assert json.loads((out / 'run.json').read_text())['skipped'] == 2
+    cameras = re.findall(r'<tr><td>(\S+) /eye/image_raw</td>(.*?)</tr>', page)
+    assert [name for name, _ in cameras] == [str(bag), str(still)]
+    assert [cells.count('no event') for _, cells in cameras] == [0, 1]
+    assert command.main(words[:2] + words[3:]) == 0          # nothing left to do
+    assert json.loads((out / 'run.json').read_text())['skipped'] == 3
     (out / 'index.html').unlink()
     (out / 'index.html').mkdir()             # as on a full disk, the page cannot be written
     assert command.main(words) == 1

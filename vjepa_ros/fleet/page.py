@@ -36,7 +36,7 @@ def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
         body.append(f'<section class="notes"><h2>What could not be scored</h2><ul>{items}</ul>'
                     '</section>')
     body.append(_events(shown, facts, clips))
-    body.append(_per_recording(events))
+    body.append(_cameras(events, facts['cameras']))
     return html_page('Events in recordings', [part for part in body if part])
 
 
@@ -83,15 +83,20 @@ def _events(shown: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
             f'<div class="frames">{"".join(figures) or "None."}</div></section>')
 
 
-def _per_recording(events: Sequence[Mapping[str, Any]]) -> str:
-    counts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+def _cameras(events: Sequence[Mapping[str, Any]], cameras: Sequence[Mapping[str, Any]]) -> str:
+    """List all cameras that were scored, those with most events first."""
+    lengths: dict[tuple[str, str], list[float]] = {
+        (camera['bag'], camera['topic']): [] for camera in cameras}
     for event in events:
-        counts.setdefault((event['bag'], event['camera']), []).append(event)
-    rows = [(f'{bag} {camera}', str(len(those)), _length(sum(
-        event['end_s'] - event['begin_s'] for event in those)))
-        for (bag, camera), those in sorted(counts.items(), key=lambda item: -len(item[1]))]
-    return '<section><h2>Cameras with events</h2>' + html_table(
-        ('recording and camera', 'events', 'their length'), rows) + '</section>' if rows else ''
+        lengths[event['bag'], event['topic']].append(event['end_s'] - event['begin_s'])
+    rows = []
+    for camera in sorted(cameras, key=lambda c: -len(lengths[c['bag'], c['topic']])):
+        those = lengths[camera['bag'], camera['topic']]
+        rows.append((f"{camera['bag']} {camera['topic']}".rstrip(), _length(camera['seconds']),
+                     *((str(len(those)), _length(sum(those))) if those else ('no event', ''))))
+    return '<section><h2>Cameras</h2>' + html_table(
+        ('recording and camera', 'scored', 'events', 'their length'), rows
+    ) + '</section>' if rows else ''
 
 
 def contact(ttc: float) -> str:

@@ -179,10 +179,17 @@ def gather_events(run: Run, rule: EventRule) -> list[dict[str, Any]]:
 
 def write_manifest(run: Run, events: int, rule: EventRule, command: str) -> dict[str, Any]:
     """Write run.json, which says what belongs together, and return it."""
+    seconds: dict[Recording, float] = {}
+    for chunk in run.chunks:
+        if chunk.file in run.scored:
+            seconds[chunk.recording] = (seconds.get(chunk.recording, 0.0)
+                                        + run.scored[chunk.file].seconds)
     facts = {
         'command': command, 'configuration': json.loads(run.config.text()),
         'weights_sha256': weights_sha256(run.config.engine),
         'files': [f'{ROWS}/{chunk.file}' for chunk in run.chunks if chunk.file in run.scored],
+        'cameras': [{'bag': camera.path, 'topic': camera.topic, 'camera': camera.camera,
+                     'seconds': length} for camera, length in seconds.items()],
         'chunks': len(run.chunks), 'skipped': run.skipped,
         'rows': sum(scored.rows for scored in run.scored.values()), 'events': events,
         'event_rule': {**vars(rule), 'level': rule.level.name},
