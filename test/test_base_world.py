@@ -121,7 +121,7 @@ def test_the_picture_expands_before_the_goal_and_shrinks_behind_it(base, room):
 
 
 def test_a_contact_on_the_way_costs_as_much_as_a_picture_that_fits_nowhere(base, room,
-                                                                          monkeypatch):
+                                                                           monkeypatch):
     goal, here = base.encode([base.fit(room.picture(ahead=1.0)), clip_of(base, room.picture())])
     actions = torch.tensor([[[0.4, 0.0, 0.0]] * 2, [[0.0, 0.0, 0.0]] * 2])
     states = torch.tensor(astuple(room.view)).expand(2, 2, VIEW_DIM)

@@ -118,7 +118,7 @@ def _contact(a: Assessment | None) -> str:
 def _dropped(told: Told) -> str:
     """Return what was dropped: frames that waited, and clips that were passed over."""
     return '+'.join(f'{told.number(name):.0f}' for name in ('dropped.inbox', 'dropped.skipped')
-                      if told.number(name) >= 0)
+                    if told.number(name) >= 0)
 
 
 def _stages(node: str, states: States) -> RenderableType:

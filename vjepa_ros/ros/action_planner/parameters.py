@@ -53,6 +53,7 @@ _arm = partial(setting, ArmSpace)
 _twist = partial(setting, TwistSpace)
 _mount = partial(setting, BaseCamera)
 
+
 def _by_model(name: str, text: str, high: int) -> Param:
     """Return the row of a number that depends on the model unless it is set."""
     base, published = (getattr(one, name) for one in (BASE_SEARCH, PUBLISHED_SEARCH))
