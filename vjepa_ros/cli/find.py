@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from vjepa_ros.cli.console import print_error, real, whole
 from vjepa_ros.fleet.config import config_of
 from vjepa_ros.fleet.lance_table import search_lance
 from vjepa_ros.fleet.page import clock
-from vjepa_ros.fleet.similarity import search
+from vjepa_ros.fleet.similarity import NOWHERE, Span, search
 from vjepa_ros.fleet.tables import read_rows
 
 EXACT_ROWS = 1_000_000       # above this LanceDB searches
@@ -29,7 +29,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros find', description=__doc__)
     add = parser.add_argument
-    add('example', metavar='PICTURE_OR_EVENT', help='picture file, or number of an event')
+    add('example', metavar='PICTURE_OR_EVENT', help='picture file, or number of an '
+        'event, which is not shown itself')
     add('results', type=Path, metavar='RESULTS', help='folder that vjepa-ros score has written, '
         'with --embeddings')
     add('--top', type=whole(), default=10, metavar='N', help='moments to show (default: '
@@ -46,11 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         facts = _facts(args.results)
         files = [args.results / file for file in facts['files']]
-        example = (_of_event(int(args.example), args.results, files) if args.example.isdigit()
-                   else _of_picture(Path(args.example), facts))
-        moments = (search_lance(args.results, files, example, args.top, args.apart)
+        example, besides = (
+            _of_event(int(args.example), args.results, files, facts) if args.example.isdigit()
+            else (_of_picture(Path(args.example), facts), NOWHERE))
+        moments = (search_lance(args.results, files, example, args.top, args.apart, besides)
                    if facts.get('rows', 0) > EXACT_ROWS else
-                   search(files, example, args.top, args.apart))
+                   search(files, example, args.top, args.apart, besides))
     except (ValueError, OSError) as error:
         return print_error(f'vjepa-ros find: {error}')
     if args.json:
@@ -74,7 +76,9 @@ def _facts(results: Path) -> dict[str, Any]:
                          'vjepa-ros score --embeddings') from error
 
 
-def _of_event(number: int, results: Path, files: Sequence[Path]) -> np.ndarray:
+def _of_event(number: int, results: Path, files: Sequence[Path], facts: Mapping[str, Any]
+              ) -> tuple[np.ndarray, Span]:
+    """Return the embedding of an event's picture, and the clips around that would find it."""
     events = read_rows([results / 'events.parquet']).to_pylist()
     event = next((e for e in events if e['event'] == number), None)
     if event is None:
@@ -88,7 +92,11 @@ def _of_event(number: int, results: Path, files: Sequence[Path]) -> np.ndarray:
                 found = table['embedding'][n].as_py()
                 if found is None:
                     raise ValueError('the results have no embeddings; score with --embeddings')
-                return np.array(found, np.float32)
+                track = facts['configuration']['track']
+                clip_s = (track['num_frames'] - 1) / track['clip_fps']
+                return np.array(found, np.float32), Span(
+                    event['bag'], event['topic'], event['peak_s'] - clip_s,
+                    event['peak_s'] + clip_s)
     raise ValueError(f'the rows of event {number} are not there')
 
 

@@ -18,7 +18,9 @@ import numpy as np
 
 from vjepa_ros.fleet.similarity import (
     Moment,
+    NOWHERE,
     PLACE,
+    Span,
     embeddings_of,
     spread,
     standard_of,
@@ -79,7 +81,7 @@ def write_lance(results: Path, files: Sequence[Path]) -> int:
 
 
 def search_lance(results: Path, files: Sequence[Path], example: np.ndarray, count: int,
-                 apart_s: float) -> list[Moment]:
+                 apart_s: float, besides: Span = NOWHERE) -> list[Moment]:
     """Return the moments most like an example, as `vjepa_ros.fleet.similarity.search` does.
 
     From `INDEXED` rows on the index chooses candidates, so that one may be missed.
@@ -103,7 +105,8 @@ def search_lance(results: Path, files: Sequence[Path], example: np.ndarray, coun
     while True:
         found = table.search(one).distance_type('cosine').nprobes(PROBES).refine_factor(
             REFINED).limit(limit).select([*PLACE, '_distance']).to_arrow().to_pylist()
-        moments = spread((Moment(likeness=1.0 - row.pop('_distance'), **row) for row in found),
+        moments = spread((Moment(likeness=1.0 - row.pop('_distance'), **row) for row in found
+                          if not besides.holds(row['bag'], row['topic'], row['at_s'])),
                          count, apart_s)
         if len(moments) == count or len(found) < limit:
             return moments

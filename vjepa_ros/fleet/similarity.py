@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,22 @@ class Moment:
     at_s: float
     stamp_ns: int
     likeness: float
+
+
+class Span(NamedTuple):
+    """A time of a camera, of a recording [s]."""
+
+    bag: str
+    topic: str
+    begin_s: float
+    end_s: float
+
+    def holds(self, bag: str, topic: str, at_s: Any) -> Any:
+        """Return whether a moment, or each of several of one camera, lies in it."""
+        return ((bag, topic) == self[:2]) & (self.begin_s <= at_s) & (at_s <= self.end_s)
+
+
+NOWHERE = Span('', '', 0.0, 0.0)
 
 
 def cosine(embeddings: np.ndarray, example: np.ndarray, centre: np.ndarray,
@@ -72,8 +89,8 @@ def standard_of(files: Sequence[Path], size: int) -> tuple[np.ndarray, np.ndarra
     return centre, np.sqrt(np.maximum(squares / rows - centre ** 2, 0.0))
 
 
-def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: float
-           ) -> list[Moment]:
+def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: float,
+           besides: Span = NOWHERE) -> list[Moment]:
     """Return the moments most like an example, the best first.
 
     The files are read one after the other, twice: of all rows only the likeness stays in memory.
@@ -88,6 +105,8 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
         How many to return at most.
     apart_s
         Of moments of a camera closer than this only the best counts [s].
+    besides
+        Where nothing is looked for: the example is from there.
 
     Raises
     ------
@@ -102,8 +121,11 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
             continue
         likeness = cosine(embeddings, example, centre, scale)
         table = read_rows([file], PLACE)
+        at_s = table['at_s'].to_numpy()
+        bag, topic = (table[name][0].as_py() for name in ('bag', 'topic'))     # of all rows
+        rows = np.flatnonzero(~besides.holds(bag, topic, at_s))
         # Enough of each file, whatever of the others is better.
-        for n in _peaks(likeness, table['at_s'].to_numpy(), count, apart_s):
+        for n in rows[_peaks(likeness[rows], at_s[rows], count, apart_s)]:
             place = {name: table[name][int(n)].as_py() for name in PLACE}
             moments.append(Moment(**place, likeness=float(likeness[n])))
     return spread(sorted(moments, key=lambda m: -m.likeness), count, apart_s)
