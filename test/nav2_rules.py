@@ -111,6 +111,7 @@ class CollisionMonitor:
     """One source and one polygon.
 
     Its data is in the base frame already, where all versions compare the same z with the band.
+    Those of Jazzy and later: Humble leaves a stale source out instead of stopping.
     """
 
     source_timeout: float = 2.0      # s

@@ -110,8 +110,8 @@ class ObstacleConfig:
     def in_base(self) -> bool:
         """Whether points are published in the base frame.
 
-        New versions of Nav2 compare the height band with z as it was published, older ones with
-        z in their base frame (`pointcloud.cpp`): only a cloud in the base frame suits both.
+        Nav2 compares the height band with z in its base frame, but some sources of late 2025 did
+        with z as it was published (`pointcloud.cpp`): a cloud in the base frame suits all.
         """
         return self.points_frame == 'base' or (self.points_frame == 'auto'
                                                and bool(self.base_frame))
