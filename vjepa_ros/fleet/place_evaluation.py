@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -164,7 +165,7 @@ def compared(first: Drive, second: Drive, near: float = NEAR_M, name: str = f'wi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and print JSON."""
+    """Measure, and print JSON; 1 where a recording or the weights cannot be read."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--places', type=int, default=12)
@@ -172,16 +173,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--recording', type=Path, nargs='*', default=[], metavar='DIR')
     parser.add_argument('--weights', default='')
     args = parser.parse_args(argv)
-    engine = Engine.load(EngineConfig(weights=args.weights, streaming='off'))
     try:
-        found = {'rendered': rendered(engine, args.places, args.frames)} if args.places else {}
-        for folder in args.recording:
-            found[folder.name] = recorded(engine, folder)
-        print(json.dumps(found, indent=1))
-    finally:
-        engine.close()
+        engine = Engine.load(EngineConfig(weights=args.weights, streaming='off'))
+        try:
+            # First, because rendering takes minutes.
+            found = {folder.name: recorded(engine, folder) for folder in args.recording}
+            if args.places:
+                found['rendered'] = rendered(engine, args.places, args.frames)
+        finally:
+            engine.close()
+    except (ValueError, OSError) as error:
+        print(f'place_evaluation: {error}', file=sys.stderr)
+        return 1
+    print(json.dumps(found, indent=1))
     return 0
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())
