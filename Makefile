@@ -148,16 +148,17 @@ lock: $(READY) ## write requirements/locked.txt anew (Python 3.11 on Linux x86_6
 
 audit: $(READY) $(AUDITED) ## look for unsafe code, and for known weaknesses of what is installed (asks a server)
 	@$(PY) -m bandit -q -c pyproject.toml -r vjepa_ros
-	@$(PY) -m pip_audit --skip-editable $(ARGS)
+	@$(PY) requirements/audit.py $(ARGS)
 
 sbom: $(READY) $(AUDITED) ## write what is installed as a bill of materials, sbom.json (CycloneDX)
 	@$(PY) -m cyclonedx_py environment $(VENV) --output-format JSON --output-file sbom.json
 	@echo 'wrote sbom.json'
 
-lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code
+lint: $(READY) $(TESTED) $(LINTED) ## check style, imports and types of the code, and the Dockerfiles
 	@$(PY) -m ruff check $(ARGS) .
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/pyright --pythonpath $(PY)
+	@$(VENV)/bin/hadolint docker/Dockerfile*
 
 ament: $(READY) $(TESTED) $(AMENT) ## check with the linters of ROS 2
 	@$(PY) -m pytest $(ARGS) test/test_ament.py
