@@ -146,7 +146,7 @@ def weights_sha256(config: EngineConfig) -> str:
     for file in files:
         if not file.is_file():
             raise ValueError(f"weights file '{file}' does not exist; give a checkpoint by "
-                             "-p weights:=FILE (heads:=FILE), or none for the bundled one")
+                             '-p weights:=FILE (heads:=FILE), or none for the bundled one')
     return '+'.join(file_sha256(file) for file in files)
 
 

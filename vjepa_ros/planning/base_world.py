@@ -260,8 +260,8 @@ class BaseWorld:
         scale, share = expansion(newest, there)
         self._expanded |= share >= LIKELY and scale >= EXPANDED
         self._behind = self._behind + 1 if scale <= THERE and share >= LIKELY else 0
-        return self._behind > 0 and (share >= ALL or (self._expanded
-                                                       and (share >= SURE or self._behind > 1)))
+        surely = share >= SURE or self._behind > 1
+        return self._behind > 0 and (share >= ALL or (self._expanded and surely))
 
     @torch.inference_mode()
     def energies(self, context: Encoded, goal: Encoded, actions: Tensor, states: Tensor,
