@@ -28,11 +28,13 @@ rrb: Any = import_module('rerun.blueprint')
 
 TIME = 'time'
 EPOCH_NS = 10**17        # earlier stamps (before 1973) count from the start of a source
-ARROW_S = 0.5            # an arrow shows where a cell will be after this time
+ARROW_S = 0.5            # an arrow shows where a cell will be after this time,
+LONGEST = 1.5            # but is at most so many cells long
 MIN_CONFIDENCE = 0.2     # of a cell that gets an arrow
 STILL = (150, 150, 150)  # of what does not come nearer
 REGION_COLORS = {True: (229, 48, 48), False: (255, 180, 60)}   # on course, and passing by
 CONTACT_SHOWN_S = 10.0
+MARGIN = 0.05            # of the axis of a plot, beyond both ends: else the last number is cut off
 MAPS = {'motion_map': 1.0, 'moving_map': 1.0, 'looming_map': 1.0}   # name: end of the colours
 QUALITY = 85
 _LEVELS = {level.name.lower(): color[::-1] for level, color in LEVEL_COLORS.items()}
@@ -91,6 +93,8 @@ class RerunLog:
     def cells(self, camera: str, cells: LoomingCells, optics: Optics) -> None:
         """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer.
 
+        Cells that keep their distance, or of which it is unknown, have none.
+
         Parameters
         ----------
         camera
@@ -100,14 +104,18 @@ class RerunLog:
         optics
             Of the source image.
         """
-        known = (np.isfinite(cells.rate) & np.isfinite(cells.drift_across)
-                 & (cells.confidence >= MIN_CONFIDENCE))
+        # Flow of a plain wall is noise, although the heads know well that the wall stays away.
+        known = (np.isfinite(cells.drift_across) & (cells.confidence >= MIN_CONFIDENCE)
+                 & (np.abs(cells.rate) > cells.sigma))
         focal = np.array((optics.fx, optics.fy))
         at = np.stack((cells.across, cells.down), -1)[known] * focal + (optics.cx, optics.cy)
-        drift = np.stack((cells.drift_across, cells.drift_down), -1)[known] * focal
+        way = np.stack((cells.drift_across, cells.drift_down), -1)[known] * focal * ARROW_S
+        # The optical axis lies in the middle of the picture, or nearly.
+        longest = LONGEST * 2.0 * math.sqrt(abs(optics.cx * optics.cy) / max(1, len(cells)))
+        way *= np.minimum(1.0, longest / np.maximum(np.hypot(*way.T), 1e-9))[:, None]
         self._add_camera(camera, 'image')
         self._log(f'cameras/{camera}/image/looming', rr.Arrows2D(
-            origins=at, vectors=drift * ARROW_S, colors=_colors(cells.rate[known]),
+            origins=at, vectors=way, colors=_colors(cells.rate[known]),
             radii=rr.Radius.ui_points(1.0)))
 
     def regions(self, camera: str, regions: Iterable[Region]) -> None:
@@ -213,9 +221,9 @@ class RerunLog:
             rrb.Horizontal(*[rrb.Grid(*pictures)][:len(pictures)], rrb.Tabs(*detail))
         plots = [rrb.TimeSeriesView(
                      origin='plots/contact', name='time to contact, s',
-                     axis_y=rrb.ScalarAxis(range=(0.0, CONTACT_SHOWN_S))),
+                     axis_y=_axis(CONTACT_SHOWN_S)),
                  rrb.TimeSeriesView(origin='plots/scores', name='scores, 0 to 1',
-                                    axis_y=rrb.ScalarAxis(range=(0.0, 1.0))),
+                                    axis_y=_axis(1.0)),
                  rrb.TimeSeriesView(origin='plots/timings', name='timings, ms')]
         if 'speeds' in self._parts:
             plots.append(rrb.TimeSeriesView(origin='plots/speeds', name='speeds ahead, m/s'))
@@ -228,6 +236,11 @@ class RerunLog:
             rrb.TimePanel(timeline=TIME, state='collapsed',
                           play_state='following' if self._live else None),
             rrb.BlueprintPanel(state='collapsed'), rrb.SelectionPanel(state='collapsed'))
+
+
+def _axis(end: float) -> Any:
+    """Return an axis from 0 to a number; both are written on it."""
+    return rrb.ScalarAxis(range=(-MARGIN * end, (1.0 + MARGIN) * end))
 
 
 def _colors(rate: np.ndarray) -> np.ndarray:
