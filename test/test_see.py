@@ -21,6 +21,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
 from guard_rig import CLEAR, GUARD, QUICK
 from node_fixtures import Camera, NODE, SMALL, raw
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rich.console import Console
 from ros_harness import ros_session
 from scenes import texture
@@ -31,6 +32,7 @@ from test_read import REGIONS, SEEN, over_the_wire, sent
 from vjepa_ros.cli import main as cli
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
+from vjepa_ros.ros.listener import Listener
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 from vjepa_ros.viewer.messages import json_line, readable
 from vjepa_ros.viewer.states import States
@@ -110,15 +112,30 @@ def test_echo_says_who_does_not_publish_and_who_is_silent(robot, capsys, monkeyp
     assert code == 1 and '/vjepa_node/camera/assessment' in out.err and not out.out
     quiet = robot.node.create_publisher(PointCloud2, 'quiet', 1)
     monkeypatch.setattr('vjepa_ros.cli.echo.SILENT_S', 0.2)
-    monkeypatch.setattr('vjepa_ros.cli.echo.print_error', stop)
-    with pytest.raises(KeyError, match='no message has come'):
-        cli.main(['echo', 'quiet', '--once'])
+    code, out = printed(capsys, 'echo', 'quiet', '--once', '--timeout', '0.7')
+    assert code == 1 and not out.out
+    assert out.err.count('no message has come') == 1 and '--timeout 0.7' in out.err
+    assert f'/{robot.node.get_name()}' in out.err
     robot.node.destroy_publisher(quiet)
 
 
-def stop(text, *_):
-    """End what would wait for ever."""
-    raise KeyError(text)
+@pytest.mark.parametrize(('qos', 'said'), [
+    (None, 'nobody publishes'), (ReliabilityPolicy.BEST_EFFORT, 'QoS'),
+    (ReliabilityPolicy.RELIABLE, 'no message has come')])
+def test_a_publisher_that_goes_or_changes_is_told(robot, qos, said):
+    first = robot.node.create_publisher(PointCloud2, 'changing', 1)      # reliable
+    with Listener('listener') as ros:
+        ros.spin(20.0, lambda: '/changing' in ros.topics())
+        ros.subscribe('/changing', ros.topics()['/changing'], lambda *_: None)
+        robot.node.destroy_publisher(first)
+        ros.spin(20.0, lambda: 'nobody publishes' in ros.silence('/changing'))
+        if qos is not None:
+            second = robot.node.create_publisher(PointCloud2, 'changing', QoSProfile(
+                depth=1, reliability=qos))
+            ros.spin(20.0, lambda: '/changing' in ros.topics())
+        assert said in ros.silence('/changing')
+        if qos is not None:
+            robot.node.destroy_publisher(second)
 
 
 def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch):

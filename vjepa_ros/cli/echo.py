@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from vjepa_ros.viewer.messages import json_line, readable
 if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
 
-SILENT_S = 3.0           # after which it says that nothing comes
+SILENT_S = 3.0           # after which it says why nothing comes
 PUBLISHED = ('assessment', 'obstacles', 'state')      # named where the wanted topic is not there
 
 
@@ -72,14 +74,19 @@ def echo(args: argparse.Namespace, ros: Listener) -> int:
                 flush=True)
 
     ros.subscribe(topic, topics[topic], take)
-    before = left[0]
-    ros.spin(SILENT_S, lambda: left[0] != before)
-    if left[0] == before:
-        print_error(f"vjepa-ros echo: '{topic}' has a publisher, but no message has come for "
-                    f'{SILENT_S:g} s; waiting. Is its node active, and does its camera send? '
-                    '`vjepa-ros top` tells')
+    said, heard = '', time.monotonic()
     while left[0] != 0:
-        ros.spin(1.0, lambda: left[0] == 0)
+        before = left[0]
+        ros.spin(min(SILENT_S, args.timeout), lambda before=before: left[0] != before)
+        if left[0] != before:
+            heard = time.monotonic()
+            continue
+        silence = ros.silence(topic)
+        if silence != said:
+            said = silence
+            print_error(f'vjepa-ros echo: {silence}')
+        if time.monotonic() - heard >= args.timeout:
+            return print_error(f'vjepa-ros echo: no message within --timeout {args.timeout:g}')
     return 0
 
 
@@ -95,6 +102,9 @@ def make_parser() -> argparse.ArgumentParser:
                         help='end after N messages')
     parser.add_argument('--wait', type=positive, default=5.0, metavar='S',
                         help='how long to wait for a publisher (default: %(default)g)')
+    parser.add_argument('--timeout', type=positive, default=math.inf, metavar='S',
+                        help='end with exit code 1 where no message comes for so long (default: '
+                        'say why, and wait on)')
     return parser
 
 

@@ -12,7 +12,13 @@ from typing import Any
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import NodeNameNonExistentError
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import (
+    DurabilityPolicy,
+    QoSCompatibility,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_check_compatible,
+)
 from rclpy.signals import SignalHandlerOptions
 
 WAKE_S = 0.1             # longest wait, for Ctrl-C
@@ -103,6 +109,21 @@ class Listener:
             depth=DEPTH,
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
             durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE)
+
+    def silence(self, topic: str) -> str:
+        """Return why nothing comes on a topic that was subscribed to, and what is waited for."""
+        senders = self._node.get_publishers_info_by_topic(topic)
+        if not senders:
+            return f"nobody publishes '{topic}' any more; waiting for a publisher"
+        wanted = self._subscriptions[topic].qos_profile
+        checked = [qos_check_compatible(one.qos_profile, wanted) for one in senders]
+        if all(verdict == QoSCompatibility.ERROR for verdict, _ in checked):
+            return (f"the QoS of all publishers of '{topic}' has changed since this began "
+                    f'({checked[0][1].strip(" ;")}); start it again')
+        names = ', '.join(sorted({f'{one.node_namespace.rstrip("/")}/{one.node_name}'
+                                  for one in senders}))
+        return (f"'{topic}' is published by {names}, but no message has come; waiting. Is its "
+                'node active, and does its camera send? `vjepa-ros top` tells')
 
     def spin(self, seconds: float, until: Callable[[], object] = lambda: False) -> None:
         """Take messages for a while [s], or until a condition is true."""
