@@ -30,7 +30,7 @@ from vjepa_ros.ros.doctor.finding import (
 from vjepa_ros.ros.doctor.rules import fit, judge, judge_file, schemas
 
 SCHEMAS = schemas()
-IMAGE = 'sensor_msgs/msg/Image'
+IMAGE, ASSESSMENT = 'sensor_msgs/msg/Image', '/vjepa_node/front/assessment'
 VALUES = {row.name: row.default for row in SCHEMAS['perception_node'].rows}
 
 
@@ -90,7 +90,8 @@ def healthy() -> Graph:
                     'active')
     status = Status(0, 'running', {'rate_in_hz': '10.0', 'rate_out_hz': '10.0', 'flags': 'none',
                                    'latency_ms_median': '60.0', 'stage_ms.encode': '40.0'})
-    return Graph(4.0, 2, {'/front/image_raw': topic}, {'/vjepa_node': node},
+    heard = Topic(('sensor_msgs/msg/PointCloud2',), ('/vjepa_node',), ('/guard',))
+    return Graph(4.0, 2, {'/front/image_raw': topic, ASSESSMENT: heard}, {'/vjepa_node': node},
                  {'vjepa_node: camera front': status})
 
 
@@ -122,6 +123,10 @@ ILLS = {
     'no stamps': (lambda g: topic(g, unstamped=True), ERROR, 'stamp 0'),
     'other clock': (lambda g: topic(g, age_s=-3.0), ERROR, 'future'),
     'two cameras': (lambda g: topic(g, publishers=('/a', '/b')), WARNING, '2 publishers'),
+    'unheard': (lambda g: vars(g.topics[ASSESSMENT]).update(subscribers=()), NOTE,
+                f'nobody subscribes to {ASSESSMENT}'),
+    'uncalibrated': (lambda g: values(g, flags='warming_up assumed_intrinsics'), WARNING,
+                     'camera_info'),
     'two types': (lambda g: topic(g, types=(IMAGE, 'x/msg/Y')), ERROR, 'several types'),
 }
 

@@ -38,7 +38,7 @@ REMEDIES = {             # by the quality flag that a camera shows
     'stale': 'synchronise the clocks of camera and node; with a bag play it with --clock and set '
              'use_sim_time; on a slow machine raise max_frame_age or choose a smaller model',
     'slow_camera': 'raise the rate of the camera, or lower clip_fps',
-    'assumed_intrinsics': 'publish camera_info beside the image, or set assumed_fov',
+    'assumed_intrinsics': 'publish a calibrated camera_info beside the image, or set assumed_fov',
     'looming_unknown': 'until the camera moves or sees texture nothing can be measured; look for '
                        'the other flags of this camera',
     'device_fallback': 'install a PyTorch for the device, or set device to cpu; where memory ran '
@@ -276,6 +276,9 @@ def _status(name: str, status: Status) -> Iterator[Finding]:
     if fault != 'none':
         yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
                       'driver, or NAME.transport')
+    if 'assumed_intrinsics' in status.values.get('flags', '').split():
+        yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
+                      'from assumed_fov', REMEDIES['assumed_intrinsics'])
     chosen = {key: status.values[key] for key in SHOWN if key in status.values}
     if status.message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
@@ -303,6 +306,11 @@ def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
         about = f'{name}: camera {camera}'
         came, sent, age_ms = (_number(status.values, key) for key in (
             'rate_in_hz', 'rate_out_hz', 'latency_ms_median'))
+        assessments = graph.topics.get(f'{name}/{camera}/assessment')
+        if assessments and not assessments.subscribers and status.message != 'nobody listens':
+            yield Finding(NOTE, about, f'nobody subscribes to {name}/{camera}/assessment: nothing '
+                          'acts on it', 'start a guard or planner, or look at its topic names; '
+                          f'vjepa-ros echo {camera}/assessment shows it')
         if 0 < came < SLACK * value['clip_fps']:
             yield Finding(WARNING, about, f'{came:.1f} Hz come in, clip_fps is '
                           f'{value["clip_fps"]:g}: frames repeat in clips',
