@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -197,8 +198,12 @@ def ros_problem() -> str:
     """Return why this Python cannot start ROS programs; '' when it can."""
     if importlib.util.find_spec('rclpy') is not None:
         return ''
-    return ('rclpy is missing: run `make demo` in a checkout (it installs wheels), or source your '
-            'ROS 2')
+    if distro := os.environ.get('ROS_DISTRO'):
+        return (f'rclpy is missing: ROS 2 {distro} is sourced, but {sys.executable} (Python '
+                f'{sys.version_info.major}.{sys.version_info.minor}) does not find it; use the '
+                'Python that it was built for, such as /usr/bin/python3, or an environment of it')
+    return ('rclpy is missing: source your ROS 2 (/opt/ros/DISTRO/setup.bash); else it comes '
+            "from wheels (x86-64 Linux): `make env`, or pip install '.[ros]', in a checkout")
 
 
 def end_like_ctrl_c() -> None:
