@@ -26,7 +26,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize('apart', [False, True], ids=['decodes itself', 'tasks decode'])
-def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path):
+def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path, capfd,
+                                                                recwarn):
     frames = list(synthetic(size=(160, 120), start_s=4.2, count=70))
     bag, holes = write_drive(tmp_path / 'bag', frames), tmp_path / 'holes'
     with BagMaker(holes) as broken:
@@ -59,6 +60,10 @@ def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path):
 
     fleet.score(alone, here(config, alone.folder), lambda text: None)
     fleet.score(together, cluster(config, together.folder, 'local', 2, apart), kill)
+    said = capfd.readouterr().err
+    assert not [word for word in ('Execution plan', 'Progress bars', 'core_worker.cc')
+                if word in said]
+    assert not [one for one in recwarn if 'ray_remote_args' in str(one.message)]
     assert killed and len(together.chunks) == 7
     assert together.problems == alone.problems      # of the bag that is not there, and the picture
     assert len(alone.problems) == 2 and '1 image' in alone.problems[1]

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.run import Backend, scorer_of
 from vjepa_ros.fleet.tables import ROWS
 from vjepa_ros.fleet.workers import ATTEMPTS
+
+# Ray's remarks on its own plans; what fails comes as an exception. It reads these when it starts.
+QUIET = {'RAY_DATA_LOG_LEVEL': 'ERROR', 'RAY_BACKEND_LOG_LEVEL': 'fatal'}
 
 
 class _Actor:
@@ -65,6 +70,8 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
     ValueError
         When Ray is missing or there is no cluster at the address.
     """
+    for name, level in QUIET.items():
+        os.environ.setdefault(name, level)
     try:
         ray = importlib.import_module('ray')
         data = importlib.import_module('ray.data')
@@ -94,13 +101,15 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
         items = data.from_items([{'number': n, 'chunk': pickle.dumps(chunk)}
                                  for n, chunk in enumerate(chunks)],
                                 override_num_blocks=len(chunks))
-        answers = items.map_batches(
-            _Actor, fn_constructor_args=(config, folder.resolve() / ROWS,
-                                         1 if on_gpu else 0 if apart else None), batch_size=1,
-            # A pool of variable size does not grow while each actor has one task at most.
-            compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
-            num_cpus=0 if on_gpu else 1, num_gpus=share, max_restarts=-1,
-            max_task_retries=ATTEMPTS - 1)      # keywords that Ray 2.64 will refuse
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)     # of the last three keywords
+            answers = items.map_batches(
+                _Actor, fn_constructor_args=(config, folder.resolve() / ROWS,
+                                             1 if on_gpu else 0 if apart else None), batch_size=1,
+                # A pool of variable size does not grow while each actor has one task at most.
+                compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
+                num_cpus=0 if on_gpu else 1, num_gpus=share, max_restarts=-1,
+                max_task_retries=ATTEMPTS - 1)      # that Ray 2.64 will refuse
         left = set(range(len(chunks)))
         for row in answers.iter_rows():
             left.remove(row['number'])
