@@ -26,8 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize('apart', [False, True], ids=['decodes itself', 'tasks decode'])
-def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path, capfd,
-                                                                recwarn):
+def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path, capfd, recwarn):
     frames = list(synthetic(size=(160, 120), start_s=4.2, count=70))
     bag, holes = write_drive(tmp_path / 'bag', frames), tmp_path / 'holes'
     with BagMaker(holes) as broken:
