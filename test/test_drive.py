@@ -18,6 +18,7 @@ from vjepa_ros.cli import drive, evaluate
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive import jobs
 from vjepa_ros.lab.drive.figures import figures
+from vjepa_ros.lab.drive.jobs import Driver
 from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
@@ -116,6 +117,23 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     assert file.with_suffix('.png').stat().st_size > 10_000
     assert {f.name for f in (tmp_path / 'mcap').iterdir()} == {f'{m}-0000.mcap' for m in MODES}
     assert 'collisions per episode' in capsys.readouterr().out
+
+
+def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypatch, capsys):
+    def drive_one(self, mode: str, numbers: list[int]) -> list[Outcome]:
+        if numbers[0] == 2:
+            raise OSError('the power went')
+        return [outcome(numbers[0], numbers[0] == 0, 1.0)]
+
+    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
+    monkeypatch.setattr(Driver, 'drive', drive_one)
+    file = tmp_path / 'figures.json'
+    assert cli.main(['drive', '--episodes', '3', '--batch', '1', '--jobs', '1', '--device', 'cpu',
+                     '--set', 'get_past', '--modes', 'without_guard', '--json', str(file)]) == 1
+    result = json.loads(file.read_text())
+    assert result['configuration']['unfinished']
+    assert result['configuration']['details']['episodes'] == 2
+    assert 'the power went' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(('words', 'text'), [

@@ -152,7 +152,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--modes', nargs='+', choices=(*MODES, ORACLE),
                         help='modes to drive (default: all; the oracle, which plans by true '
                         'depth, where the goal counts); the set stop always runs without_guard')
-    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures, also while '
+                        'it drives: then of what has ended, marked as unfinished')
     parser.add_argument('--plot', type=Path, metavar='FILE',
                         help='plot of the figures and of one episode (default: beside the JSON '
                         'file)')
@@ -270,10 +271,21 @@ def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], devic
     batch = args.batch or min(BATCH['cuda' if on_gpu else 'cpu'], args.episodes)
     jobs = args.jobs or usual_jobs(len(modes) * -(-args.episodes // batch),
                                    MOST_JOBS * torch.cuda.device_count() if on_gpu else None)
+    ended: Outcomes = {mode: [] for mode in modes}
     with _progress(console) as progress:
         bar = progress.add_task('episodes', total=args.episodes * len(modes))
-        outcomes = drive_all(recipe, modes, _numbers(args), jobs, batch,
-                             lambda count: progress.advance(bar, count))
+
+        def done(mode: str, outcomes: list[Outcome]) -> None:
+            progress.advance(bar, len(outcomes))
+            ended[mode] += outcomes
+            numbers = set.intersection(*({o.number for o in rows} for rows in ended.values()))
+            if args.json and numbers:      # what ends a drive of hours loses the last batches only
+                write_json(args.json, report(
+                    {mode: sorted((o for o in rows if o.number in numbers),
+                                  key=lambda o: o.number) for mode, rows in ended.items()},
+                    recipe, {'unfinished': True}))
+
+        outcomes = drive_all(recipe, modes, _numbers(args), jobs, batch, done)
     return recipe, outcomes, {'processes': jobs, 'batch': batch}, ''
 
 

@@ -109,6 +109,10 @@ class Driver:
                     for number in numbers]
         return EpisodeWorld(episodes, recipe.episode, self.bank, recipe.loop.width)
 
+    def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
+        """Return the mode and what `drive` returns."""
+        return mode, self.drive(mode, numbers)
+
 
 def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment) -> None:
     """Write the next image of an episode as PNG, with the moment as text."""
@@ -126,7 +130,8 @@ def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment)
 
 
 def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs: int,
-              batch: int, done: Callable[[int], object]) -> dict[str, list[Outcome]]:
+              batch: int, done: Callable[[str, list[Outcome]], object]
+              ) -> dict[str, list[Outcome]]:
     """Drive all episodes in all modes.
 
     Parameters
@@ -139,7 +144,7 @@ def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs
     jobs, batch
         Processes, and episodes that each drives at once.
     done
-        Called with the number of episodes that have ended.
+        Called with the mode and the outcomes of each batch that has ended.
 
     Returns
     -------
@@ -152,11 +157,11 @@ def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs
         When a process ends before its work is done.
     """
     parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
-    tasks = [(Driver.drive, mode, part) for mode in modes for part in parts]
+    tasks = [(Driver.part, mode, part) for mode in modes for part in parts]
     gpus = [] if ':' in recipe.engine.device else visible_gpus()
     with WorkerPool(jobs, partial(Driver, recipe), gpus=gpus) as pool:
-        driven = pool.run(tasks, lambda outcomes: done(len(outcomes)))
+        driven = pool.run(tasks, lambda ended: done(*ended))
     found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
-    for (_, mode, _), outcomes in zip(tasks, driven, strict=True):
+    for mode, outcomes in driven:
         found[mode] += outcomes
     return found
