@@ -33,7 +33,7 @@ the frames that were used. A patch is known when
   needs no more than structure somewhere in the clip: what has come so near that nothing of it can
   be made out has not gone away, but that nothing comes is never told blindly,
 - its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
-  doubt = 0.0625 /s + 0.3 |rate|, so that at the usual least confidence of 0.2 two standard errors
+  doubt = 0.0625 /s + 0.45 |rate|, so that at the usual least confidence of 0.2 two standard errors
   of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
 """
 
@@ -66,7 +66,7 @@ R_SCALE = 3.0  # noise floors above r0 at which motion reaches 63 %
 WEAK = 0.4     # strength assumed when the pixels are unknown
 UNEVEN = 0.5             # part of the mean spacing by which a spacing of frames may differ
 TOLERANCE = 0.05         # part by which an interval may leave the trained range
-DOUBT_S = (0.0625, 0.3)  # standard error 1/s, absolute and relative, at which confidence is half
+DOUBT_S = (0.0625, 0.45)  # standard error 1/s, absolute and relative, at which confidence is half
 SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
 CLOSING_PER_S = 0.25     # and faster than this, 1/s
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
