@@ -146,7 +146,7 @@ def test_rates_are_in_seconds_whatever_the_interval(interval):
 
 @pytest.mark.parametrize(('rate', 'sigma', 'known'), [
     (0.0, 0.12, True), (0.0, 0.13, False),     # two sigma below 1/4 s: surely no caution
-    (1.0, 0.7, True), (1.0, 0.75, False), (-1.0, 0.7, True)])
+    (1.0, 1.0, True), (1.0, 1.05, False), (-1.0, 1.0, True)])
 def test_a_patch_is_known_when_its_error_leaves_no_doubt(rate, sigma, known):
     made = field(heads(rate, sigma))
     assert (made.confidence >= Settings().min_confidence).all() == known
