@@ -402,6 +402,7 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device):
     b.send(4, 'first')
     device.await_entry()
     b.send(4, *outputs)                  # so both clips are in the next pass
+    b.until(lambda: all(len(b.track(name).ring) == 4 for name in outputs))
     device.open()
     gate.await_entry()
     told = {name: out.stamps for name, out in outputs.items()}
