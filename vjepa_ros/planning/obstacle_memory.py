@@ -375,7 +375,8 @@ class ObstacleMemory:
             return
         columns, number = np.unique(np.round(cells.across, 3), return_inverse=True)
         config = self.config
-        depth = speed / np.where(cells.rate * speed > 0, cells.rate, math.copysign(1e-9, speed))
+        depth = abs(speed) / np.maximum(np.where(cells.rate * speed > 0, np.abs(cells.rate), 0.0),
+                                        1e-9)
         height = mount.height - np.minimum(depth, config.reach) * cells.down
         # Rows that see the band of the robot before whatever ends the view there.
         band = (height > config.clearance) & (height < max(config.height, mount.height + 0.1))
