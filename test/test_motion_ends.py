@@ -29,6 +29,11 @@ BUSY = 4                 # processes that keep the cores from the nodes
 LONG = {'source_timeout': 10.0, 'command_timeout': 10.0}       # none of these may stop the base
 WAYS = ('SIGTERM', 'active_shutdown', 'SIGINT twice', 'deactivate', 'SIGINT')
 UDP = 'UDPv4?max_msg_size=64KB&sockets_size=4MB'     # the setting of docs/robot.md
+# Transports of Fast DDS. With shared memory alone a node may stay unknown to the others for good
+# when several start on busy cores: each checks the port on which all are found, and makes a new
+# one where the others do not answer within a second (healthy_check_timeout_ms).
+BOTH = {'FASTDDS_BUILTIN_TRANSPORTS': None, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+NETWORK = {'FASTDDS_BUILTIN_TRANSPORTS': UDP}
 
 
 @contextmanager
@@ -76,13 +81,13 @@ def end(ros: Session, process: NodeProcess, number: int, way: str) -> None:
 
 
 @pytest.mark.parametrize(('transport', 'reliability', 'at_once', 'rounds'), [
-    ('SHM', 'reliable', 4, 1),
-    pytest.param('SHM', 'reliable', 8, 3, marks=pytest.mark.slow),
-    pytest.param(UDP, 'best_effort', 8, 2, marks=pytest.mark.slow)])
+    (BOTH, 'reliable', 4, 1),
+    pytest.param(BOTH, 'reliable', 8, 3, marks=pytest.mark.slow),
+    pytest.param(NETWORK, 'best_effort', 8, 2, marks=pytest.mark.slow)])
 def test_the_base_receives_the_last_zero_of_many_shutdowns_under_load(transport, reliability,
                                                                       at_once, rounds):
     left = []
-    with ros_session(env={'FASTDDS_BUILTIN_TRANSPORTS': transport}) as ros, ExitStack() as stack:
+    with ros_session(env=transport) as ros, ExitStack() as stack:
         stack.enter_context(driving(ros))
         # The bases go on with the last command that they received, as the driver of a base does.
         speeds: list[list[float]] = [[] for _ in range(at_once)]
