@@ -131,7 +131,7 @@ def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypa
     assert cli.main(['drive', '--episodes', '3', '--batch', '1', '--jobs', '1', '--device', 'cpu',
                      '--set', 'get_past', '--modes', 'without_guard', '--json', str(file)]) == 1
     result = json.loads(file.read_text())
-    assert result['configuration']['unfinished']
+    assert result['configuration']['unfinished'] and result['configuration']['command']
     assert result['configuration']['details']['episodes'] == 2
     assert 'the power went' in capsys.readouterr().out
 

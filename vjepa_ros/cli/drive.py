@@ -15,7 +15,7 @@ import argparse
 import importlib.util
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
@@ -247,16 +247,17 @@ def main(argv: Sequence[str] | None = None) -> int:
              or (m == MODES[0] and args.set == 'stop')]
     try:
         device = choose_device(args.device).device
-        drive = _drive_over_dds if args.ros else _drive
-        driven, outcomes, about, hint = drive(args, recipe, modes, device, console)
+        where = {'date': date.today().isoformat(),
+                 'command': shlex.join(['vjepa-ros', 'drive', *(argv or [])]),
+                 'hardware': {**hardware(), **accelerator(device)}, 'versions': versions(),
+                 'episodes': args.episodes, 'first': args.first}
+        driven, outcomes, about, hint = (
+            _drive_over_dds(args, recipe, modes, console) if args.ros
+            else _drive(args, recipe, modes, device, console, where))
     except (ProcessFailed, WeightsError, DeviceError, OSError) as error:
         return print_error(f'vjepa-ros drive: {error}', console, args)
     result = report(outcomes, driven, {
-        'date': date.today().isoformat(), 'command': shlex.join(['vjepa-ros', 'drive',
-                                                                 *(argv or [])]),
-        'hardware': {**hardware(), **accelerator(device)}, 'versions': versions(),
-        'episodes': args.episodes, 'first': args.first, **about,
-        'minutes': round((time.monotonic() - begun) / 60, 1)})
+        **where, **about, 'minutes': round((time.monotonic() - begun) / 60, 1)})
     for line in lines(result):
         console.print(line, highlight=False, soft_wrap=True)
     _write(args, result, outcomes, console)
@@ -266,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], device: torch.device,
-           console: Console) -> Driven:
+           console: Console, where: Mapping[str, object]) -> Driven:
     on_gpu = device.type == 'cuda'
     batch = args.batch or min(BATCH['cuda' if on_gpu else 'cpu'], args.episodes)
     jobs = args.jobs or usual_jobs(len(modes) * -(-args.episodes // batch),
@@ -283,14 +284,14 @@ def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], devic
                 write_json(args.json, report(
                     {mode: sorted((o for o in rows if o.number in numbers),
                                   key=lambda o: o.number) for mode, rows in ended.items()},
-                    recipe, {'unfinished': True}))
+                    recipe, {**where, 'unfinished': True}))
 
         outcomes = drive_all(recipe, modes, _numbers(args), jobs, batch, done)
     return recipe, outcomes, {'processes': jobs, 'batch': batch}, ''
 
 
 def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str],
-                    device: torch.device, console: Console) -> Driven:
+                    console: Console) -> Driven:
     from vjepa_ros.lab.drive.ros import RosRun, slowness
     if ros_problem():
         raise OSError(ros_problem())
