@@ -172,11 +172,13 @@ def test_what_the_heads_say_counts_from_warning_on(level, counts):
         assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
 
 
-def judged(planner: LocalPlanner, probability: float, turn: float = 0.0) -> float:
+def judged(planner: LocalPlanner, probability: float, turn: float = 0.0,
+           clearance: float = math.nan) -> float:
     """The risk of a command past a box, after a picture in which contact is so probable."""
     result = seen(field(1.0, [(-0.25, 1.5, 1.4)]), Level.CLEAR)
     planner.see('camera', LoomingCells.of(result, OPTICS), replace(
-        result.assessment, collision_probability=probability, collision_if_ahead=0.01))
+        result.assessment, collision_probability=probability, collision_if_ahead=0.01,
+        clearance=clearance))
     return float(straight_on(planner.choose(Twist(1.0, 0.0, turn)))['risk'])
 
 
@@ -196,6 +198,21 @@ def test_a_suspicion_holds_for_some_way_and_time(speed, seconds, counts):
     drive(planner, speed, seconds)
     drive(planner, 1.0, 0.3 if speed < 1 else 0.0)
     assert (judged(planner, 0.2) > 0.4) == counts
+
+
+@pytest.mark.parametrize(('speed', 'turn', 'clearance', 'counts'), [
+    (0.0, 0.0, math.nan, True), (0.0, 0.0, 1.0, True), (0.0, 0.0, 4.0, False),
+    (0.0, 0.8, 4.0, True),              # it is not where the robot looks now
+    (1.0, 0.0, math.nan, False)])       # driving, what going ahead would meet is no suspicion
+def test_a_suspicion_ends_where_the_way_is_seen_free(speed, turn, clearance, counts):
+    planner = driving()
+    drive(planner, speed, 1.0)
+    result = seen(field(1.0, []), Level.CLEAR)
+    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
+        result.assessment, collision_probability=0.0, collision_if_ahead=0.9, clearance=1.5))
+    drive(planner, 0.0, 1.0, turn)
+    drive(planner, 1.0, 0.3)
+    assert (judged(planner, 0.2, clearance=clearance) > 0.4) == counts
 
 
 @pytest.mark.parametrize(('speed', 'counts'), [(0.0, True), (1.0, False)])

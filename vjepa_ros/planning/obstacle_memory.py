@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,6 +62,15 @@ MOTION_S = 5.0           # length of the remembered motion [s]
 STANDSTILL = 0.05        # a slower robot stands [m/s]
 
 
+class _Suspicion(NamedTuple):
+    """What was probable: way [m] and time [s] since, the probability, and where; NaN unknown."""
+
+    way: float
+    age_s: float
+    probable: float
+    place: complex = complex(math.nan)
+
+
 class CameraMemory:
     """The newest picture of one camera, and the directions that it measured.
 
@@ -77,8 +87,9 @@ class CameraMemory:
         Probability of contact as things move now, or if a robot that stands went ahead; 0 below
         level WARNING.
     suspected
-        Greatest probability of contact, as things move now or if the robot went ahead, since
-        `SUSPECTS_M` or `SUSPECTS_S`; 1 where it is not known.
+        Greatest probability of contact, as things move now or if a robot that hardly drives went
+        ahead, since `SUSPECTS_M` or `SUSPECTS_S`; 1 where it is not known. What going ahead
+        would have met does not count where the way was seen free since then.
     unmeasured_flags
         Those of `UNMEASURED_FLAGS` that the newest picture has.
     measured_s
@@ -91,8 +102,7 @@ class CameraMemory:
         self.hazard = 0.0
         self.unmeasured_flags = Quality(0)
         self.measured_s = math.inf
-        # What was probable: way [m] and time [s] since, and the probability.
-        self._suspicions: deque[tuple[float, float, float]] = deque()
+        self._suspicions: list[_Suspicion] = []
         self._view = (0.0, 0.0)          # measured: right and left limit from the axis [rad]
         self._turned = 0.0               # heading change of the robot since then [rad]
 
@@ -102,19 +112,41 @@ class CameraMemory:
         self._turned += twist.omega * dt
         self.points = _aged(self.points, dt)
         way = twist.speed * dt
-        self._suspicions = deque((gone + way, age + dt, one) for gone, age, one
-                                 in self._suspicions
-                                 if gone + way <= SUSPECTS_M and age + dt <= SUSPECTS_S)
+        self._suspicions = [
+            one._replace(way=one.way + way, age_s=one.age_s + dt) for one in self._suspicions
+            if one.way + way <= SUSPECTS_M and one.age_s + dt <= SUSPECTS_S]
 
     @property
     def suspected(self) -> float:
         """Return what was most probable, see above."""
-        return max((probable for *_, probable in self._suspicions), default=1.0)
+        return max((one.probable for one in self._suspicions), default=1.0)
 
-    def suspect(self, seen: Assessment, age_s: float) -> None:
-        """Take the probabilities of a picture of an age [s]."""
-        probable = np.nan_to_num((seen.collision_probability, seen.collision_if_ahead), nan=1.0)
-        self._suspicions.append((0.0, age_s, float(probable.max())))
+    def suspect(self, seen: Assessment, age_s: float, speed: float, where: complex) -> None:
+        """Take the probabilities of a picture.
+
+        Parameters
+        ----------
+        seen
+            The assessment.
+        age_s
+            Age of the picture [s].
+        speed
+            Of the camera along its optical axis [m/s].
+        where
+            What going ahead would meet: the end of the free way, in the frame of the memory.
+        """
+        now, ahead = np.nan_to_num((seen.collision_probability, seen.collision_if_ahead), nan=1.0)
+        self._suspicions.append(_Suspicion(0.0, age_s, float(now)))
+        # While the robot drives, the former speaks of its way, too.
+        if speed < CLEARS_M_S or math.isnan(seen.collision_if_ahead):
+            self._suspicions.append(_Suspicion(0.0, age_s, float(ahead), where))
+
+    def acquit(self, free: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Drop what was suspected at places (complex) that are seen free."""
+        if self._suspicions:
+            clear = free(np.array([one.place for one in self._suspicions]))
+            self._suspicions = [one._replace(probable=0.0) if known else one
+                                for one, known in zip(self._suspicions, clear, strict=True)]
 
     def covers(self, heading: float) -> bool:
         """Return whether the camera looks towards a heading [rad]."""
@@ -307,17 +339,18 @@ class ObstacleMemory:
         hazard = seen.collision_probability
         if ahead < STANDSTILL:      # what comes is known, but not what going ahead would meet
             hazard = np.fmax(hazard, seen.collision_if_ahead)
-        memory.suspect(seen, age_s)
+        place, yaw = self._then(since)
+        memory.suspect(seen, age_s, ahead, _eye(memory.mount, place, yaw) + min(
+            seen.clearance, config.reach) * np.exp(1j * (yaw + memory.mount.yaw)))
         memory.hazard = float(hazard) if believed and math.isfinite(hazard) else 0.0
         memory.points = NO_POINTS
         if not believed and seen.clearance > 0:
-            self._clear_ahead(memory.mount, seen.clearance)
+            self._clear_ahead(memory, seen.clearance)
         memory.unmeasured_flags = seen.flags & UNMEASURED_FLAGS
         # The guard may hold it at just this speed.
         if abs(ahead) < config.least_speed - TOLERANCE:
             return
         memory.measure(cells, age_s, since)
-        place, yaw = self._then(since)
         if steady:
             self._see_through(memory.mount, cells, ahead, place, yaw)
         found = self._points_of(cells, memory.mount, ahead, aside, motion.omega)
@@ -408,19 +441,23 @@ class ObstacleMemory:
             self._kept[(ahead > UNSEEN_M) & (until > BEYOND[0] * ahead + BEYOND[1]), 4] *= LEFT
             self._kept = self._kept[self._kept[:, 4] > 0.1]
 
-    def _clear_ahead(self, mount: Mount, clearance: float) -> None:
+    def _clear_ahead(self, memory: CameraMemory, clearance: float) -> None:
         """Take away what stands in a way that the heads see free, also while the robot stands."""
-        turn = np.exp(1j * (self.yaw + mount.yaw))
-        eye = self.place + (mount.x + 1j * mount.y) * np.exp(1j * self.yaw)
+        turn = np.exp(1j * (self.yaw + memory.mount.yaw))
+        eye = _eye(memory.mount, self.place, self.yaw)
         half = self.config.half_width + CELL_M
         along = np.arange(0, min(clearance, self.config.reach), CELL_M / 2)
         self._note(eye + (along + 1j * np.arange(-half, half, CELL_M / 2)[:, None]) * turn,
                    SEEN)
-        here = (self._kept[:, 0] + 1j * self._kept[:, 1] - eye) / turn
-        gone = ((here.real > NEAR_M) & (here.real < clearance / BEYOND[0] - BEYOND[1])
-                & (np.abs(here.imag) < half))
-        self._kept[gone, 4] *= LEFT
+
+        def free(at: np.ndarray) -> np.ndarray:
+            here = (at - eye) / turn
+            return ((here.real > NEAR_M) & (here.real < clearance / BEYOND[0] - BEYOND[1])
+                    & (np.abs(here.imag) < half))
+
+        self._kept[free(self._kept[:, 0] + 1j * self._kept[:, 1]), 4] *= LEFT
         self._kept = self._kept[self._kept[:, 4] > 0.1]
+        memory.acquit(free)
 
     def _points_of(self, cells: LoomingCells, mount: Mount, speed: float, aside: float,
                    turn: float) -> np.ndarray:
@@ -495,6 +532,11 @@ def turned(points: np.ndarray, place: complex, yaw: float) -> np.ndarray:
     own = (points[:, 2] + 1j * points[:, 3]) * turn
     points[:, 0], points[:, 1], points[:, 2], points[:, 3] = at.real, at.imag, own.real, own.imag
     return points
+
+
+def _eye(mount: Mount, place: complex, yaw: float) -> complex:
+    """Return where the camera of a robot at a pose is."""
+    return place + (mount.x + 1j * mount.y) * complex(np.exp(1j * yaw))
 
 
 def _aged(points: np.ndarray, dt: float) -> np.ndarray:
