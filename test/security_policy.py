@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +23,7 @@ from ros_harness import Session, ros_session
 from vjepa_ros.ros.listener import Listener
 
 FILE = Path(__file__).resolve().parents[1] / 'security' / 'vjepa_ros.policy.xml'
+WAIT_S = 30.0     # for names that a policy allows, if they do not come
 # Each node with the parameters that make it use all of its topics.
 NODES: dict[str, tuple[str, dict[str, Any]]] = {
     'vjepa_node': ('vjepa_ros.ros.perception_node', {
@@ -62,8 +64,12 @@ ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('services', 'request', 'service', lambda node: node.get_client_names_and_types_by_node))
 
 
-def used_names() -> dict[str, dict[str, list[str]]]:
-    """What each node uses by kind of use, private names with a tilde."""
+def used_names(allowed: Mapping[str, Mapping[str, Sequence[str]]] | None = None
+               ) -> dict[str, dict[str, list[str]]]:
+    """What each node uses by kind of use, private names with a tilde.
+
+    What is `allowed` is waited for: on busy cores the graph hears of it one by one.
+    """
     found: dict[str, dict[str, list[str]]] = {}
     for name, (module, parameters) in NODES.items():
         with ros_session() as ros, ros.compose(module, parameters) as process:
@@ -71,30 +77,39 @@ def used_names() -> dict[str, dict[str, list[str]]]:
             uses = found[name] = {}
             assert ros.spin_until(lambda name=name: name in ros.node.get_node_names())
             for _, use, _, ask in ASKED:
-                uses[use] = sorted({short(full, name) for full in _settled(ros, ask, name)}
-                                   | set(ALSO.get(name, {}).get(use, ())))
+                more = set(ALSO.get(name, {}).get(use, ()))
+                wanted = set((allowed or {}).get(name, {}).get(use, ())) - more
+                uses[use] = sorted({short(full, name)
+                                    for full in _settled(ros, ask, name, wanted)} | more)
     shown = {topic.replace('~', node) for node, uses in found.items()
              for topic in uses['publish']} | {*PICTURES}
     for name in TOOLS:
         with ros_session() as ros, patch.dict(os.environ, ROS_DOMAIN_ID=str(ros.domain_id)), \
                 Listener(name):
             assert ros.spin_until(lambda name=name: name in ros.node.get_node_names())
-            found[name] = {use: sorted(short(full, name) for full in _settled(ros, ask, name))
+            # What people are shown is not all subscribed to here.
+            wanted = {use: set() if use == 'subscribe' else set((allowed or {}).get(name, {}).get(
+                use, ())) for _, use, _, _ in ASKED}
+            found[name] = {use: sorted(short(full, name)
+                                       for full in _settled(ros, ask, name, wanted[use]))
                            for _, use, _, ask in ASKED}
             found[name]['subscribe'] = sorted(shown.union(found[name]['subscribe']))
     return found
 
 
-def _settled(ros: Session, ask: Callable, name: str) -> set[str]:
-    """Names that the graph has of a node, once no more come."""
+def _settled(ros: Session, ask: Callable, name: str, wanted: Set[str] = frozenset()
+             ) -> set[str]:
+    """Names that the graph has of a node, once no more come, and those that are wanted have."""
     seen: set[str] = set()
+    end = time.monotonic() + WAIT_S
 
     def settled() -> bool:
         before = len(seen)
         seen.update(full for full, _ in ask(ros.node)(name, '/'))
         ros.spin_for(0.5)
         seen.update(full for full, _ in ask(ros.node)(name, '/'))
-        return before == len(seen)
+        return before == len(seen) and (time.monotonic() > end or wanted <= {
+            short(full, name) for full in seen})
 
     assert ros.spin_until(settled), name
     return seen
