@@ -29,9 +29,10 @@ BUSY = 4                 # processes that keep the cores from the nodes
 LONG = {'source_timeout': 10.0, 'command_timeout': 10.0}       # none of these may stop the base
 WAYS = ('SIGTERM', 'active_shutdown', 'SIGINT twice', 'deactivate', 'SIGINT')
 UDP = 'UDPv4?max_msg_size=64KB&sockets_size=4MB'     # the setting of docs/robot.md
-# Transports of Fast DDS. With shared memory alone a node may stay unknown to the others for good
-# when several start on busy cores: each checks the port on which all are found, and makes a new
-# one where the others do not answer within a second (healthy_check_timeout_ms).
+# Transports of Fast DDS. With shared memory alone 3 of 60 runs of the quick test on busy cores had
+# a node that the others never found (2026-11-26); with both, none of 56. Fast DDS checks a port
+# that it opens, and makes a new one where the others do not answer in time (its documentation,
+# healthy_check_timeout_ms): that this is why is likely, not shown.
 BOTH = {'FASTDDS_BUILTIN_TRANSPORTS': None, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
 NETWORK = {'FASTDDS_BUILTIN_TRANSPORTS': UDP}
 

@@ -141,12 +141,13 @@ class CameraMemory:
         if speed < CLEARS_M_S or math.isnan(seen.collision_if_ahead):
             self._suspicions.append(_Suspicion(0.0, age_s, float(ahead), where))
 
-    def acquit(self, free: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Drop what was suspected at places (complex) that are seen free."""
+    def clear(self, free: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Suspect nothing more at places (complex) that are seen free."""
+        # It stays with a probability of 0: without any nothing is known.
         if self._suspicions:
-            clear = free(np.array([one.place for one in self._suspicions]))
-            self._suspicions = [one._replace(probable=0.0) if known else one
-                                for one, known in zip(self._suspicions, clear, strict=True)]
+            seen = free(np.array([one.place for one in self._suspicions]))
+            self._suspicions = [one._replace(probable=0.0) if gone else one
+                                for one, gone in zip(self._suspicions, seen, strict=True)]
 
     def covers(self, heading: float) -> bool:
         """Return whether the camera looks towards a heading [rad]."""
@@ -457,7 +458,7 @@ class ObstacleMemory:
 
         self._kept[free(self._kept[:, 0] + 1j * self._kept[:, 1]), 4] *= LEFT
         self._kept = self._kept[self._kept[:, 4] > 0.1]
-        memory.acquit(free)
+        memory.clear(free)
 
     def _points_of(self, cells: LoomingCells, mount: Mount, speed: float, aside: float,
                    turn: float) -> np.ndarray:
