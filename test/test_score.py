@@ -17,9 +17,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip('pyarrow')
 
+from bundles import meta
 from deadly import killer, unfit
 from recordings import BagMaker, S, video_packets, write_drive
 from scenes import synthetic
@@ -35,6 +37,10 @@ from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordin
 from vjepa_ros.fleet.scoring import Scorer
 from vjepa_ros.fleet.tables import NUMBERS, ROWS, read_rows
 from vjepa_ros.fleet.workers import Workers
+from vjepa_ros.model.checkpoint.load import save_bundle
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.types import Level
 from vjepa_ros.sources import SourceError, open_source
 from vjepa_ros.sources.video_packets import MESSAGES
@@ -148,6 +154,36 @@ def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, b
     assert again.skipped == 2
     changed = [f for f in times if f.stat().st_mtime_ns != times[f]]
     assert changed == [parts.file(parts.chunks[1])]
+
+
+@pytest.fixture(scope='module')
+def streaming(tmp_path_factory):
+    """Weights that remember the past of a clip, 24 intervals long, and heads that tell of it."""
+    file = tmp_path_factory.mktemp('weights') / 'causal.safetensors'
+    encoder, heads = Encoder(find_variant('tiny'), '2.1', 2), Heads(find_variant('tiny').dim)
+    encoder.init_random(0)
+    heads.init_random(0)
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            if parameter.ndim == 2:         # so that tokens matter to each other
+                parameter.mul_(3)
+        for parameter in heads.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(std=0.1, generator=random)
+    save_bundle(file, meta(version='2.1', window=2), encoder=encoder.state_dict(),
+                heads=heads.state_dict())
+    return file
+
+
+@pytest.mark.parametrize('rate', ['60.0', '4.0'])
+def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag, streaming, rate):
+    words = (*QUICK[2:], f'weights:={streaming}', f'max_rate:={rate}', 'clip_fps:=8.0')
+    whole = rows_of(scored(tmp_path / 'whole', bag, words=words))
+    parts = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
+    assert len(parts.chunks) == 3
+    same(rows_of(parts), whole, but=('thumbnail',))
+    assert len({row['clearance'] for row in whole}) > 10        # the past is told
 
 
 def test_recordings_for_rerun_are_written_whole_and_change_no_row(tmp_path, bag):
@@ -337,7 +373,8 @@ U = 255
     ([0, 2, U, U, 3, 0], 0.5, [(0.5, 4.5, 3)]),                     # unknown does not end it
     ([U, U, 0], 0.5, []),
     ([2, 0, 0, 2, 0], 0.5, [(0.0, 0.5, 2), (2.5, 3.5, 2)]),
-    ([2, 0, 2, 0, 0], 1.0, [(0.0, 3.0, 2)])])                      # they touch: one
+    ([2, 0, 2, 0, 0], 1.0, [(0.0, 3.0, 2)]),                       # they touch: one
+    ([0, 0, 2], 1.0, [(1.0, 2.0, 2)])])                            # the recording ends
 def test_events_by_hysteresis_with_rolls(levels, roll_s, spans):
     n = len(levels)
     ttc = np.linspace(5, 1, n)

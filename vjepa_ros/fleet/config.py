@@ -51,7 +51,7 @@ class ScoreConfig:
 
     @property
     def warm_up_s(self) -> float:
-        """Time before a chunk that is played but not kept [s].
+        """Time before a chunk that is played but not kept, beside what a stream remembers [s].
 
         Longer than one clip: until the smoothing has forgotten that it began here. Only a level
         that hysteresis has held for longer than that differs from one scored without chunks.

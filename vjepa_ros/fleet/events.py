@@ -56,7 +56,8 @@ def find_events(rows: Mapping[str, np.ndarray], rule: EventRule) -> list[dict[st
         peak = max(range(first, last + 1), key=lambda n: urgency_of({
             'level': _known(rows['level'][n]), 'time_to_contact': rows['time_to_contact'][n]}))
         events.append({
-            'begin_s': max(0.0, at_s[first] - rule.before_s), 'end_s': at_s[last] + rule.after_s,
+            'begin_s': max(0.0, at_s[first] - rule.before_s),
+            'end_s': min(at_s[-1], at_s[last] + rule.after_s),
             'first_stamp_ns': rows['stamp_ns'][first], 'last_stamp_ns': rows['stamp_ns'][last],
             'peak_s': at_s[peak], 'peak_stamp_ns': rows['stamp_ns'][peak],
             'level': rows['level'][peak],

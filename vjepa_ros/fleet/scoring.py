@@ -87,7 +87,8 @@ class Scorer:
             When the file cannot be written.
         """
         scored, rows, peaks = Scored(), [], _Peaks()
-        begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s)
+        remembered_s = self._engine.stream_reach / self._config.track.clip_fps
+        begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s - remembered_s)
         with self._open(chunk.recording, begin_s, chunk.end_s) as part, self._log(chunk) as log:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
@@ -112,17 +113,18 @@ class Scorer:
                  ) -> Iterator[tuple[float, Result]]:
         """Yield the time of a frame and its result, for all that a quick node would assess.
 
-        Where frames come faster than ``max_rate``, the newest is assessed when one is due.
+        Where frames come faster than ``max_rate``, the newest is assessed when one is due. That
+        is at multiples of the period since the recording began, wherever a chunk begins.
         """
         track, = perception.tracks.values()
-        period_s, due_s = 1.0 / self._config.max_rate, 0.0
+        period_s, due = 1.0 / self._config.max_rate, 0   # periods
         waiting: tuple[float, float] | None = None       # when it came, and when it is due
 
         def run() -> Iterator[tuple[float, Result]]:
-            nonlocal due_s, waiting
+            nonlocal due, waiting
             samples = perception.pending()
             if waiting is not None and samples:
-                due_s = max(due_s + period_s, waiting[1])
+                due = max(due + 1, math.ceil(waiting[1] / period_s))
                 for result in perception.run(samples, self._config.settings,
                                              {track.name: self._wants}, lambda stamp_ns: 0.0):
                     yield waiting[0], result
@@ -133,7 +135,7 @@ class Scorer:
                 yield from run()
             pushed = track.push(frame.rgb, frame.stamp_ns, frame.frame_id)
             if pushed in (Push.ACCEPTED, Push.RESET):
-                waiting = at_s, max(at_s, due_s - EARLY * period_s)
+                waiting = at_s, max(at_s, (due - EARLY) * period_s)
                 if waiting[1] == at_s:
                     yield from run()
         yield from run()

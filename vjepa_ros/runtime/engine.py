@@ -231,6 +231,11 @@ class Engine:
         """Why clips are encoded as a whole; '' where each tubelet is encoded once."""
         return self._session.not_streaming
 
+    @property
+    def stream_reach(self) -> int:
+        """How far before its clip a result depends on the past [frame intervals]; 0: not."""
+        return self._session.stream_reach
+
     def remembered(self) -> Set[Hashable]:
         """Return the tubelets that are remembered, see `EncoderSession.remembered`."""
         return self._session.remembered()

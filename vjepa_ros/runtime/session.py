@@ -251,6 +251,11 @@ class EncoderSession:
         with self._lock:
             self._runner.keep(frames)
 
+    @property
+    def stream_reach(self) -> int:
+        """See `StreamEncoder.reach`; 0 where clips are encoded as a whole."""
+        return 0 if self._stream is None else self._stream.reach
+
     def remembered(self) -> Set[Hashable]:
         """Return the frames in which tubelets end that need not be encoded again."""
         return frozenset() if self._stream is None else self._stream.remembered

@@ -216,6 +216,14 @@ class StreamEncoder:
         return self._store.nbytes
 
     @property
+    def reach(self) -> int:
+        """How far back a result depends on what was seen, before its clip [frame intervals].
+
+        In each block a tubelet attends to those before it, which have attended to earlier ones.
+        """
+        return self._encoder.variant.depth * (self._encoder.window - 1) * TUBELET
+
+    @property
     def remembered(self) -> Set[Hashable]:
         """Return the tubelets that are remembered now, by the key of their newer frame."""
         return self._store.keys
