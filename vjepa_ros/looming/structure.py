@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -73,17 +74,28 @@ def _coarse(rgb: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
 
 def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Subtract the best quadratic function of the place, fitted to the whole patches."""
-    rows, high, cols, wide = gray.shape
-    y, x = np.meshgrid(np.linspace(-1, 1, rows * high, dtype=np.float32),
-                       np.linspace(-1, 1, cols * wide, dtype=np.float32), indexing='ij')
-    shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
-    used = np.repeat(np.repeat(whole, high, 0), wide, 1).ravel()
-    flat = gray.reshape(-1)
-    if used.sum() < 2 * shapes.shape[1]:
+    used, shapes, fit = _slopes(gray.shape, whole.tobytes())
+    if fit is None:
         return gray
-    chosen = shapes[used]
-    fit = np.linalg.lstsq(chosen.T @ chosen, chosen.T @ flat[used], rcond=None)[0]
-    return (flat - shapes @ fit).reshape(gray.shape)
+    flat = gray.reshape(-1)
+    return (flat - shapes @ (fit @ flat[used])).reshape(gray.shape)
+
+
+@lru_cache(8)       # views of all cameras
+def _slopes(shape: tuple[int, ...], whole: bytes
+            ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return which pixels (N,) are fitted, quadratic functions (N, 6), and what fits them (6, n).
+
+    The last is None where too few pixels are used.
+    """
+    rows, high, cols, wide = shape
+    y, x = np.meshgrid(np.linspace(-1, 1, rows * high), np.linspace(-1, 1, cols * wide),
+                       indexing='ij')
+    shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
+    patches = np.frombuffer(whole, bool).reshape(rows, cols)
+    used = np.repeat(np.repeat(patches, high, 0), wide, 1).ravel()
+    fit = None if used.sum() < 2 * shapes.shape[1] else np.linalg.pinv(shapes[used])
+    return used, shapes.astype(np.float32), None if fit is None else fit.astype(np.float32)
 
 
 def _spread(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -123,6 +123,7 @@ class Positions:
         self.version = version
         self.spacing = spacing
         self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}
+        self._turning: tuple[Tensor, Tensor] | None = None
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
                keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -150,10 +151,14 @@ class Positions:
             they may be far from zero.
 
         """
-        pairs = axis_width(self.head_dim) // 2
-        rate = THETA ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
-        angles = (times[..., None] * rate.to(times)).repeat_interleave(2, -1)
-        sign = torch.tensor([-1.0, 1.0], device=times.device).repeat(pairs)
+        if self._turning is None:
+            pairs = axis_width(self.head_dim) // 2
+            with torch.inference_mode(False), torch.device('cpu'):
+                rate = THETA ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+                self._turning = (rate.repeat_interleave(2),
+                                 torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(pairs))
+        rate, sign = (part.to(times) for part in self._turning)
+        angles = times[..., None] * rate
         return torch.cat((angles.cos(), angles.sin() * sign), -1).float()
 
     def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype

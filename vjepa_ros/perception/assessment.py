@@ -31,7 +31,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -121,9 +121,49 @@ class Judgement:
     believed: float | None = None
 
 
+@dataclass(frozen=True)
+class ByHeads:
+    """What the heads alone say, on the cells of a looming field.
+
+    Attributes
+    ----------
+    cells
+        Looming.
+    threat
+        What is on course.
+    """
+
+    cells: CourseField
+    threat: Threat
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was computed of either source alone, before they are joined; None where it was not.
+
+    Attributes
+    ----------
+    by_geometry
+        `find_threats` of the geometric field.
+    told
+        `by_heads` of the heads.
+    """
+
+    by_geometry: Threat | None = None
+    told: ByHeads | None = None
+
+
+def by_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
+             grey_size: tuple[int, int], optics: Optics, settings: Settings) -> ByHeads:
+    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
+    cells = on_cells(learned, like, size, grey_size)
+    threat = find_threats(cells, size, optics, settings, cells.course)
+    return ByHeads(cells, _with_clip(threat, learned, cells, size, optics, settings))
+
+
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
           grey_size: tuple[int, int], optics: Optics, settings: Settings,
-          by_geometry: Threat | None = None) -> Judgement:
+          before: Before = Before()) -> Judgement:
     """Judge one clip by ``settings.looming_method`` where there are valid heads.
 
     Parameters
@@ -138,17 +178,18 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         Intrinsics of the source image.
     settings
         Live settings.
-    by_geometry
-        `find_threats` of `geometric`, if that was computed before.
+    before
+        What was computed before; of the heads it counts where the cells are those of `geometric`.
     """
+    by_geometry, told = before.by_geometry, before.told
     if learned is None or settings.looming_method == 'geometric':
         threat = by_geometry or find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
-    heads = on_cells(learned, geometric, size, grey_size)
-    by_heads = _with_clip(find_threats(heads, size, optics, settings, heads.course), learned,
-                          heads, size, optics, settings)
+    if told is None or geometric is None or told.cells.centers is not geometric.centers:
+        told = by_heads(learned, geometric, size, grey_size, optics, settings)
+    heads, alone = told.cells, told.threat
     if settings.looming_method == 'learned' or geometric is None:
-        threat, by_geometry, field, disagrees = by_heads, UNKNOWN, heads, False
+        threat, by_geometry, field, disagrees = alone, UNKNOWN, heads, False
     else:
         g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
         geometry = CourseField(
@@ -157,14 +198,14 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
         threat = find_threats(field, size, optics, settings, field.course)
-        if not math.isnan(by_heads.course_rate):
+        if not math.isnan(alone.course_rate):
             threat = _with_clip(threat, learned, heads, size, optics, settings)
         disagrees = (fields_disagree(geometry, heads, settings)
-                     or times_disagree(by_geometry, by_heads, settings))
-    believed = believed_rate((threat, by_geometry, by_heads), learned, by_geometry, settings)
+                     or times_disagree(by_geometry, alone, settings))
+    believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # One source alone raises this: report it no later than the level does.
-        one = by_geometry if by_geometry.course_rate >= believed else by_heads
+        one = by_geometry if by_geometry.course_rate >= believed else alone
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
     probability = contact_within(settings.collision_horizon, learned, by_geometry)
@@ -183,11 +224,8 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         centers, cell = _grid(gray_size), float(CELL_PX)
     else:
         centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
-    points = (centers + 0.5) * (np.array(size) / gray_size) - 0.5
-    place = np.floor((learned.view.from_source(points) + 0.5) / learned.view.patch).astype(int)
-    rows, cols = learned.rate.shape
-    inside = ((place >= 0) & (place < (cols, rows))).all(axis=-1)
-    x, y = np.clip(place[..., 0], 0, cols - 1), np.clip(place[..., 1], 0, rows - 1)
+    inside, (y, x) = _patches(centers.astype(np.float32).tobytes(), centers.shape, size, gray_size,
+                              learned.view)
     f32 = np.float32
     low, high = rule.on_course
     course = np.clip((learned.course - low) / (high - low), 0.0, 1.0).astype(f32)
@@ -197,6 +235,18 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         np.where(inside, learned.sigma[y, x], f32(np.inf)),
         np.zeros(centers.shape, f32), centers, np.zeros(3, f32), None,
         math.nan, cell, gray_size, np.where(inside, course[y, x], f32(0)))
+
+
+@lru_cache(8)       # grids of all cameras
+def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
+             gray_size: tuple[int, int], view: View) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether cells (Hc, Wc) lie in the view, and row and column (2, Hc, Wc) of a patch."""
+    points = (np.frombuffer(centers, np.float32).reshape(shape) + 0.5) * (
+        np.array(size) / gray_size) - 0.5
+    place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
+    rows, cols = view.patch_valid().shape
+    inside = np.asarray(((place >= 0) & (place < (cols, rows))).all(axis=-1))
+    return inside, np.stack((place[..., 1].clip(0, rows - 1), place[..., 0].clip(0, cols - 1)))
 
 
 def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
@@ -293,6 +343,8 @@ class Measured:
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
+    told
+        `by_heads`, if that was computed before.
     """
 
     camera: str
@@ -309,6 +361,7 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
+    told: ByHeads | None = None
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -317,7 +370,7 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     The assessment has no level and no probability yet; those follow from `Assessor.smooth`.
     """
     found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
-                  known.optics, settings, known.by_geometry)
+                  known.optics, settings, Before(known.by_geometry, known.told))
     flags, sample, threat, heads = known.flags, known.sample, found.threat, known.learned
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),

@@ -179,41 +179,47 @@ def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
     """Return connected cells above each rate [1/s], the highest first."""
     found: list[Region] = []
     left = cells.usable.copy()
+    share = cells.course * cells.field.confidence
     for least in rates:
         mask = left & (cells.rate >= least)
         if np.count_nonzero(mask) < MIN_CELLS:
             continue
-        _, labels = cv2.connectedComponents(mask.view(np.uint8), connectivity=4)
-        labels = labels.ravel()
-        sizes = np.bincount(labels)
-        for index in 1 + np.flatnonzero(sizes[1:] >= MIN_CELLS):
-            places = np.flatnonzero(labels == index)
-            left.ravel()[places] = False
-            found.append(_region(cells, places))
+        count, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8),
+                                                                   connectivity=4)
+        large = boxes[:, cv2.CC_STAT_AREA] >= MIN_CELLS
+        large[0] = False                                    # the rest of the view
+        left &= ~large[labels]
+        flat = labels.ravel()
+        course, confidence, met, closing = (
+            np.bincount(flat, values.ravel(), count).tolist()
+            for values in (cells.course, cells.field.confidence, share, share * cells.rate))
+        for one in np.flatnonzero(large).tolist():
+            # On course when enough of it will be met; then only the part that will be met counts.
+            on_course = course[one] >= COURSE_CELLS
+            rate = closing[one] / met[one] if on_course else middle(cells.rate[labels == one])
+            x, y, wide, tall, area = boxes[one].tolist()
+            found.append(_region(cells, (x, y, wide, tall), rate, confidence[one] / area,
+                                 on_course))
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
 
-def _region(cells: _Cells, places: np.ndarray) -> Region:
-    """Return the region of some cells, given by their places in the grid row by row."""
+def _region(cells: _Cells, box: tuple[int, int, int, int], rate: float, confidence: float,
+            on_course: bool) -> Region:
+    """Return the region of the cells in a box: first column and row, width and height."""
     field, scale, size, optics = cells.field, cells.scale, cells.size, cells.optics
     half = 0.5 * field.cell_px
-    centers = field.centers.reshape(-1, 2)[places]
-    (left, top), (right, bottom) = centers.min(axis=0), centers.max(axis=0)
-    x0, x1 = max(0.0, (left - half) * scale), min(size[0], (right + half) * scale)
-    y0, y1 = max(0.0, (top - half) * scale), min(size[1], (bottom + half) * scale)
-    rate, course = cells.rate.ravel()[places], cells.course.ravel()[places]
-    confidence = field.confidence.ravel()[places]
-    # On course when enough of it will be met; then only the part that will be met counts.
-    share = course * confidence
-    on_course = float(course.sum()) >= COURSE_CELLS
-    looming = float((share * rate).sum() / share.sum()) if on_course else middle(rate)
+    column, row, wide, tall = box
+    left, top = field.centers[row, column].tolist()
+    right, bottom = field.centers[row + tall - 1, column + wide - 1].tolist()
+    x0, x1 = max(0.0, (left - half) * scale), min(float(size[0]), (right + half) * scale)
+    y0, y1 = max(0.0, (top - half) * scale), min(float(size[1]), (bottom + half) * scale)
     x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
     third = x / size[0]
     side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
     bearing, elevation = optics.direction(x, y)
-    return Region(float(x0), float(y0), float(x1 - x0), float(y1 - y0), bearing, elevation,
-                  1.0 / looming, looming, side, float(confidence.mean()), on_course)
+    return Region(x0, y0, x1 - x0, y1 - y0, bearing, elevation, 1.0 / rate, rate, side,
+                  confidence, on_course)
 
 
 def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 # By this part of a period a result may be early. Otherwise, once one was late by more than a
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
+# A GPU begins with looming, which takes longer than this, where the encoder takes less [ms].
+LOOMING_MS = 1.5
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
@@ -76,6 +78,7 @@ class Perception:
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
+        self._encode_ms = math.inf      # of the last pass
         # A CPU computes a pass at once. The threads of its layers often wait for each other, so
         # that what needs no model costs less beside it than after it, but not on a single core.
         beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
@@ -124,6 +127,52 @@ class Perception:
             Geometric looming is computed on the way, while a GPU or the threads of a CPU work.
         """
         settings = settings or Settings()
+        names, keys, heads, looming, features = self._asked(samples, wants, settings)
+        if not names:
+            return {}, {}
+        start = time.perf_counter()
+        clips = [self.tracks[name].frames(samples[name]) for name in names]
+        handed = time.perf_counter()
+        valid = self._valid(names) if features and self._on_device else None
+        # A gap leaves tubelets that no clip will ask for.
+        held = set[int]()
+        for track in self.tracks.values():
+            held |= track.ring.held
+        self.engine.keep(held)
+        longer = self._on_device and self._encode_ms < LOOMING_MS
+        if longer:      # looming, than the encoder
+            self._start_looming(looming, on_error, LoomingJob.start)
+        begun = time.perf_counter()
+        beside = partial(self._work_beside, samples, heads, looming, settings, on_error,
+                         not longer)
+        helped = None if self._helper is None else self._helper.submit(beside)
+        try:
+            pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
+                                         stamps=[self._moments(samples[name]) for name in names],
+                                         spare=int(helped is not None and self._is_step(keys)))
+            submitted = time.perf_counter()
+        finally:
+            if helped is not None:
+                wait([helped])      # nothing else may use the tracks meanwhile
+        beside() if helped is None else helped.result()
+        waiting = submitted if helped is not None else time.perf_counter()
+        outputs = dict(zip(names, pending.early(), strict=True))
+        awaited, self._encode_ms = time.perf_counter(), pending.timings.get('encode', math.inf)
+        if longer:
+            for name in heads:
+                self.tracks[name].hear_ahead(samples[name], outputs[name], settings)
+            for name in looming:
+                self._try(name, on_error, Track.work_ahead, settings)
+        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
+                         'submit': (submitted - begun) * 1e3,
+                         'await': (awaited - waiting) * 1e3}
+
+    def _asked(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
+               settings: Settings) -> tuple[list[str], list[Keys], list[str], list[str], bool]:
+        """Return cameras that need the model, with their keys, its heads, and looming.
+
+        And whether features have to be brought.
+        """
         keys, heads, looming, features = [], [], [], False
         names = []
         for name, sample in samples.items():
@@ -139,33 +188,7 @@ class Perception:
             features |= want.features and (want.change or not by_heads)
             if want.looming and not (by_heads and settings.looming_method == 'learned'):
                 looming.append(name)
-        if not names:
-            return {}, {}
-        start = time.perf_counter()
-        clips = [self.tracks[name].frames(samples[name]) for name in names]
-        handed = time.perf_counter()
-        valid = self._valid(names) if features and self._on_device else None
-        # A gap leaves tubelets that no clip will ask for.
-        held = set[int]()
-        for track in self.tracks.values():
-            held |= track.ring.held
-        self.engine.keep(held)
-        beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
-        helped = None if self._helper is None else self._helper.submit(beside)
-        try:
-            pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
-                                         stamps=[self._moments(samples[name]) for name in names],
-                                         spare=int(helped is not None and self._is_step(keys)))
-            submitted = time.perf_counter()
-        finally:
-            if helped is not None:
-                wait([helped])      # nothing else may use the tracks meanwhile
-        beside() if helped is None else helped.result()
-        waiting = submitted if helped is not None else time.perf_counter()
-        outputs = dict(zip(names, pending.early(), strict=True))
-        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
-                         'submit': (submitted - handed) * 1e3,
-                         'await': (time.perf_counter() - waiting) * 1e3}
+        return names, keys, heads, looming, features
 
     def _is_step(self, keys: Sequence[Keys]) -> bool:
         """Return whether a pass is a single tubelet in bf16, which gains little by a core more.
@@ -192,18 +215,25 @@ class Perception:
         return views
 
     def _work_beside(self, samples: Mapping[str, Sample], heads: Sequence[str],
-                     looming: Sequence[str], settings: Settings, on_error: OnError | None) -> None:
-        """Do what needs no model, beside its pass."""
+                     looming: Sequence[str], settings: Settings, on_error: OnError | None,
+                     to_the_end: bool) -> None:
+        """Do what needs no model, beside its pass; looming `to_the_end` or only begun."""
         # A GPU is at work now, and has room for looming beside it.
-        for step in (LoomingJob.start, LoomingJob.proceed) if self._on_device else ():
-            for name in looming:
-                if self.tracks[name].on_device:
-                    self._try(name, on_error, lambda track, step=step: step(track.looming_job()))
+        if self._on_device:
+            self._start_looming(looming, on_error, LoomingJob.start, LoomingJob.proceed)
         # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, on_error, Track.work_ahead, settings)
+            self._try(name, on_error, Track.work_ahead, settings if to_the_end else None)
+
+    def _start_looming(self, names: Sequence[str], on_error: OnError | None,
+                       *steps: Callable[[LoomingJob], None]) -> None:
+        """Do steps of the looming of cameras on a device; done already, they change nothing."""
+        for step in steps:
+            for name in names:
+                if self.tracks[name].on_device:
+                    self._try(name, on_error, lambda track, step=step: step(track.looming_job()))
 
     def _try(self, name: str, on_error: OnError | None, step: Callable[..., None],
              *args: object) -> None:
