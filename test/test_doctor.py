@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vjepa_ros.cli.console import with_options
+from vjepa_ros.cli.console import behind_p, with_options
 from vjepa_ros.cli.doctor import machine
 from vjepa_ros.cli.doctor.main import main
 from vjepa_ros.ros.doctor.finding import (
@@ -49,6 +49,11 @@ def test_an_error_names_options_that_the_command_has(text, said):
     known = {'weights', 'model_size', 'device', 'num_frames'}
     got = with_options(text, known)
     assert got == said or ('`' not in got and 'compile of the node' in got)
+
+
+def test_a_command_that_takes_parameters_names_them_as_it_takes_them():
+    assert behind_p('x; set `weights` to a file or `allow_random_weights: true`') == (
+        'x; set -p weights:=VALUE to a file or -p allow_random_weights:=true')
 
 
 # -- parameters -------------------------------------------------------------------------------

@@ -126,6 +126,11 @@ def with_options(text: str, known: Collection[str]) -> str:
     return PARAMETER.sub(option, text)
 
 
+def behind_p(text: str) -> str:
+    """Write the parameters in a text as ``-p NAME:=VALUE``, which some commands take."""
+    return PARAMETER.sub(lambda match: f'-p {match[1]}:={match[2] or "VALUE"}', text)
+
+
 def plain_lines(console: Console) -> Callable[[str], None]:
     """Return a function that prints a text with the seconds since now, but not in a terminal."""
     before = time.perf_counter()

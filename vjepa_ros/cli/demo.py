@@ -148,7 +148,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if ros_problem():
         return print_error(f'vjepa-ros demo: {ros_problem()}', console)
     parameters = {'device': args.device, 'model_size': args.model_size, 'weights': args.weights,
-                  'allow_random_weights': args.allow_random_weights}
+                  'allow_random_weights': args.allow_random_weights,
+                  'require_device': args.device != 'auto'}
     end_like_ctrl_c()
     try:
         plan = make_plan(args.source, args.seconds)

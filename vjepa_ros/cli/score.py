@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import folder, plain_lines, positive, print_error, real, whole
+from vjepa_ros.cli.console import behind_p, folder, plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.clips import cut_clips
 from vjepa_ros.fleet.cluster import cluster
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return score(args, shlex.join(['vjepa-ros', 'score', *(argv or [])]), console)
     except (ValueError, OSError) as error:
-        return print_error(f'vjepa-ros score: {error}')      # parameters are options, behind -p
+        return print_error(f'vjepa-ros score: {behind_p(str(error))}')
     except KeyboardInterrupt:
         return print_error('stopped; started again, it goes on with what is left')
 

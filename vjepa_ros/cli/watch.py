@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, folder, print_error
+from vjepa_ros.cli.console import add_model, folder, positive, print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
@@ -348,7 +348,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help='frames in a clip (default: %(default)s)')
     parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX',
                         help="side of the encoder's input (default: %(default)s)")
-    parser.add_argument('--clip-fps', type=float, default=TrackConfig.clip_fps, metavar='HZ',
+    parser.add_argument('--clip-fps', type=positive, default=TrackConfig.clip_fps, metavar='HZ',
                         help='rate at which clips are sampled (default: %(default)g)')
     parser.add_argument('--rate', type=float, metavar='HZ', help='frames per second: thins the '
                         'source, or tells how images without stamps were taken')

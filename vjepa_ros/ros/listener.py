@@ -23,6 +23,7 @@ from rclpy.signals import SignalHandlerOptions
 
 WAKE_S = 0.1             # longest wait, for Ctrl-C
 DEPTH = 50
+UNNAMED = '_NODE_NAME_UNKNOWN_'     # of a node that the graph has not heard of yet
 Take = Callable[[str, Any], None]
 
 
@@ -120,8 +121,9 @@ class Listener:
         if all(verdict == QoSCompatibility.ERROR for verdict, _ in checked):
             return (f"the QoS of all publishers of '{topic}' has changed since this began "
                     f'({checked[0][1].strip(" ;")}); start it again')
-        names = ', '.join(sorted({f'{one.node_namespace.rstrip("/")}/{one.node_name}'
-                                  for one in senders}))
+        names = ', '.join(sorted({
+            'a node whose name is not known yet' if UNNAMED in one.node_name else
+            f'{one.node_namespace.rstrip("/")}/{one.node_name}' for one in senders}))
         return (f"'{topic}' is published by {names}, but no message has come; waiting. Is its "
                 'node active, and does its camera send? `vjepa-ros top` tells')
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from vjepa_ros.sources.angular_rates import read_angular_rates
 from vjepa_ros.sources.base import (
@@ -64,6 +64,9 @@ def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
         data = path.read_bytes()
         rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
                else _decode_other(data))
+    except UnidentifiedImageError as error:
+        raise SourceError(f"'{path}' is no picture of a format that can be read; convert it to "
+                          'jpeg or png') from error
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"picture '{path}' cannot be read: {error}") from error
     kind = _KINDS.get(path.suffix.lower())

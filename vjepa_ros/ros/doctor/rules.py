@@ -318,7 +318,7 @@ def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
         if came > 0 and 1 / came > value['max_frame_gap']:
             yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
                           f'{value["max_frame_gap"]:g}: no clip ever fills', 'raise max_frame_gap')
-        if age_ms > 1e3 * value['max_frame_age']:
+        if came > 0 and age_ms > 1e3 * value['max_frame_age']:
             yield Finding(ERROR, about, f'results are {age_ms:.0f} ms old, max_frame_age is '
                           f'{value["max_frame_age"]:g} s: every level is UNKNOWN',
                           REMEDIES['stale'])
