@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scenes import Approach, texture
+from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import camera_track
+from vjepa_ros.perception import camera_track, pipeline
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -325,3 +325,34 @@ def test_an_image_of_any_size_is_assessed(engine, size):
 def test_the_age_is_unknown_before_simulated_time_starts():
     assert math.isnan(known_age(0, 5 * NS))
     assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)
+
+
+def test_looming_that_begins_before_the_encoder_changes_no_result(monkeypatch):
+    """As on a device where it takes longer; two cameras of one pass."""
+    found = {}
+    for least_ms in (math.inf, -1.0):
+        monkeypatch.setattr(pipeline, 'LOOMING_MS', least_ms)
+        engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
+        perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
+        results = found[least_ms] = []
+        for frame in synthetic(size=(160, 120), start_s=4.2, count=24):
+            for track in perception.tracks.values():
+                track.push(frame.rgb, frame.stamp_ns)
+            samples = perception.pending()
+            results += perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
+                                      lambda stamp_ns: 0.0) if samples else []
+        perception.close()
+    first, last = found.values()
+    assert len(first) == len(last) > 6
+    for one, other in zip(first, last, strict=True):
+        told, same = one.assessment, other.assessment
+        assert (told.camera, told.stamp_ns, told.level, told.flags) == (
+            same.camera, same.stamp_ns, same.level, same.flags)
+        assert len(told.regions) == len(same.regions)
+        for name in ('time_to_contact', 'collision_probability', 'collision_if_ahead',
+                     'looming_rate', 'obstacle_score', 'motion_score', 'clearance'):
+            # Sums round by where arrays lie in memory.
+            assert getattr(told, name) == pytest.approx(getattr(same, name), rel=1e-4, abs=1e-5,
+                                                        nan_ok=True), name
+        assert one.looming_map == pytest.approx(other.looming_map, rel=1e-3, abs=1e-4,
+                                                nan_ok=True)
