@@ -176,7 +176,7 @@ def streaming(tmp_path_factory):
     return file
 
 
-@pytest.mark.parametrize('rate', ['60.0', '4.0'])
+@pytest.mark.parametrize('rate', ['60.0', '4.0', '7.0'])
 def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag, streaming, rate):
     words = (*QUICK[2:], f'weights:={streaming}', f'max_rate:={rate}', 'clip_fps:=8.0')
     whole = rows_of(scored(tmp_path / 'whole', bag, words=words))

@@ -74,6 +74,10 @@ class Chunk:
     end_s: float
     file: str
 
+    def holds(self, at_s: float) -> bool:
+        """Return whether a time since the start of the recording [s] belongs to it."""
+        return self.begin_s <= at_s < self.end_s
+
     @property
     def rerun_file(self) -> str:
         """Path of the file for the Rerun viewer, in the folder of the results."""

@@ -89,7 +89,9 @@ class Scorer:
         scored, rows, peaks = Scored(), [], _Peaks()
         remembered_s = self._engine.stream_reach / self._config.track.clip_fps
         begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s - remembered_s)
-        with self._open(chunk.recording, begin_s, chunk.end_s) as part, self._log(chunk) as log:
+        # A frame just before the end may give way to one after it.
+        end_s = chunk.end_s + 1.0 / self._config.max_rate
+        with self._open(chunk.recording, begin_s, end_s) as part, self._log(chunk) as log:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
             track, = perception.tracks.values()
@@ -97,7 +99,7 @@ class Scorer:
             try:
                 frames = _frames(part, chunk, scored)
                 for at_s, result in self._results(perception, frames):
-                    if at_s >= chunk.begin_s:
+                    if chunk.holds(at_s):
                         rows.append(self._row(chunk, at_s, result))
                         peaks.take(rows[-1], result)
                         if log is not None:
@@ -158,17 +160,17 @@ class Scorer:
 
 
 def _frames(part: Part, chunk: Chunk, scored: Scored) -> Iterator[tuple[float, SourceFrame]]:
-    """Yield time and frame, those before the chunk first; note what cannot be read."""
+    """Yield time and frame, also those around the chunk; note what of it cannot be read."""
     lost, first = 0, ''
     try:
         for at_s, load in part.frames:
             try:
                 frame = load()
             except SourceError as error:
-                if at_s >= chunk.begin_s:
+                if chunk.holds(at_s):
                     lost, first = lost + 1, first or str(error)
                 continue
-            if at_s >= chunk.begin_s:
+            if chunk.holds(at_s):
                 scored.frames += 1
                 scored.seconds = at_s - chunk.begin_s
             yield at_s, frame
