@@ -122,7 +122,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class ByHeads:
+class HeadsAlone:
     """What the heads alone say, on the cells of a looming field.
 
     Attributes
@@ -145,20 +145,20 @@ class Before:
     ----------
     by_geometry
         `find_threats` of the geometric field.
-    told
-        `by_heads` of the heads.
+    by_heads
+        `judge_heads` of the heads.
     """
 
     by_geometry: Threat | None = None
-    told: ByHeads | None = None
+    by_heads: HeadsAlone | None = None
 
 
-def by_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-             grey_size: tuple[int, int], optics: Optics, settings: Settings) -> ByHeads:
+def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
+                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> HeadsAlone:
     """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
     cells = on_cells(learned, like, size, grey_size)
     threat = find_threats(cells, size, optics, settings, cells.course)
-    return ByHeads(cells, _with_clip(threat, learned, cells, size, optics, settings))
+    return HeadsAlone(cells, _with_clip(threat, learned, cells, size, optics, settings))
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
@@ -181,13 +181,14 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     before
         What was computed before; of the heads it counts where the cells are those of `geometric`.
     """
-    by_geometry, told = before.by_geometry, before.told
+    by_geometry, by_heads = before.by_geometry, before.by_heads
     if learned is None or settings.looming_method == 'geometric':
         threat = by_geometry or find_threats(geometric, size, optics, settings)
         return Judgement('geometric', geometric, threat)
-    if told is None or geometric is None or told.cells.centers is not geometric.centers:
-        told = by_heads(learned, geometric, size, grey_size, optics, settings)
-    heads, alone = told.cells, told.threat
+    if by_heads is None or geometric is None or (
+            by_heads.cells.centers is not geometric.centers):
+        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
+    heads, alone = by_heads.cells, by_heads.threat
     if settings.looming_method == 'learned' or geometric is None:
         threat, by_geometry, field, disagrees = alone, UNKNOWN, heads, False
     else:
@@ -327,8 +328,8 @@ class Measured:
         intrinsics of the source image.
     looming
         Geometric looming at the newest frame; None when unknown or not wanted.
-    by_geometry
-        `find_threats` of it.
+    before
+        What was computed of geometry, and of the heads, alone.
     learned
         Heads of the clip; None without heads, where they are not valid, or are not wanted.
     motion_score
@@ -343,8 +344,6 @@ class Measured:
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
-    told
-        `by_heads`, if that was computed before.
     """
 
     camera: str
@@ -353,7 +352,7 @@ class Measured:
     grey_size: tuple[int, int]
     optics: Optics
     looming: LoomingField | None
-    by_geometry: Threat
+    before: Before
     learned: LearnedField | None
     motion_score: float
     age_s: float
@@ -361,7 +360,6 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
-    told: ByHeads | None = None
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -370,7 +368,7 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     The assessment has no level and no probability yet; those follow from `Assessor.smooth`.
     """
     found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
-                  known.optics, settings, Before(known.by_geometry, known.told))
+                  known.optics, settings, known.before)
     flags, sample, threat, heads = known.flags, known.sample, found.threat, known.learned
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),

@@ -21,7 +21,14 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.assessment import Assessor, ByHeads, Measured, assess, by_heads
+from vjepa_ros.perception.assessment import (
+    Assessor,
+    Before,
+    HeadsAlone,
+    Measured,
+    assess,
+    judge_heads,
+)
 from vjepa_ros.perception.collision import Optics, UNKNOWN, find_threats
 from vjepa_ros.perception.frame_store import (
     Geometry,
@@ -278,8 +285,8 @@ class Track:
         self._sample: tuple[Sample | None] | None = None
         self._job: LoomingJob | None = None
         self._field: LoomingField | None = None      # of the clip before: the same cells
-        self._heard: tuple[Output, tuple[str, LearnedField | None]] | None = None
-        self._told: tuple[LearnedField, tuple[Settings, Optics], ByHeads] | None = None
+        self._heads_read: tuple[Output, tuple[str, LearnedField | None]] | None = None
+        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], HeadsAlone] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
 
@@ -358,7 +365,7 @@ class Track:
         """Drop what belongs to the newest frame."""
         if self._job is not None:
             self._job.expired = True
-        self._job = self._shown = self._sample = self._heard = self._told = None
+        self._job = self._shown = self._sample = self._heads_read = self._heads_alone = None
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """Copy a frame into memory that suits `push`."""
@@ -493,34 +500,34 @@ class Track:
             job.ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
-    def hear(self, sample: Sample, output: Output) -> tuple[str, LearnedField | None]:
+    def read_heads(self, sample: Sample, output: Output) -> tuple[str, LearnedField | None]:
         """Return why the heads are not valid for a clip, and else what they say of it."""
-        known = self._heard
+        known = self._heads_read
         if known is None or known[0] is not output:
             problem = self.heads.problem(sample, output)
             learned = None
             if output.heads is not None and not problem:
                 learned = learned_field(output.heads, self.heads.interval_s(sample),
                                         self._place.view, self.shown(sample))
-            self._heard = known = output, (problem, learned)
+            self._heads_read = known = output, (problem, learned)
         return known[1]
 
-    def tell(self, learned: LearnedField, settings: Settings) -> ByHeads:
+    def judge_heads(self, learned: LearnedField, settings: Settings) -> HeadsAlone:
         """Return what the heads alone say on the cells of the last looming field, see `judge`."""
-        known, asked = self._told, (settings, self.optics())
+        known, asked = self._heads_alone, (settings, self.optics())
         if known is None or known[0] is not learned or known[1] != asked:
             place = self._place
-            self._told = known = learned, asked, by_heads(
+            self._heads_alone = known = learned, asked, judge_heads(
                 learned, self._field, place.view.source_size, place.grey_size, asked[1],
                 settings)
         return known[2]
 
-    def hear_ahead(self, sample: Sample, output: Output, settings: Settings) -> None:
+    def read_heads_ahead(self, sample: Sample, output: Output, settings: Settings) -> None:
         """Compute what `result` will need of the heads, while a device measures looming."""
         job, clock = self.looming_job(), time.perf_counter()
-        learned = self.hear(sample, output)[1]
+        learned = self.read_heads(sample, output)[1]
         if learned is not None and settings.looming_method == 'fused':
-            self.tell(learned, settings)
+            self.judge_heads(learned, settings)
         job.ahead_s += time.perf_counter() - clock
 
     def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
@@ -547,7 +554,7 @@ class Track:
         optics = self.optics()
         ahead_s, clock = job.ahead_s, time.perf_counter()
         problem, learned = (self.heads.problem(sample), None) if output is None else (
-            self.hear(sample, output))
+            self.read_heads(sample, output))
         featured = output if output is not None and wants.features and output.has_features \
             else None
         motion, score = None, math.nan
@@ -558,20 +565,21 @@ class Track:
             score = motion_score(moving, score_mask(place.view, settings.roi))
             now = time.perf_counter()
             times['motion'], clock = (now - clock) * 1e3, now
-        field, told, seen = None, None, OnCourse(UNKNOWN, None)
+        field, by_heads, seen = None, None, OnCourse(UNKNOWN, None)
         if wants.looming:
             if learned is None or settings.looming_method != 'learned':
                 field = self._field = job.finish()
             times['looming'], clock = job.looming_s * 1e3, time.perf_counter()
             if learned is not None and field is not None and settings.looming_method == 'fused':
-                told = self.tell(learned, settings)
+                by_heads = self.judge_heads(learned, settings)
             seen = seen if field is None else job.on_course(optics, settings)
         frozen, unchanged_s = self.frozen.state()
         found, raw = assess(Measured(
-            self.name, sample, place.view, place.grey_size, optics, field, seen.threat,
+            self.name, sample, place.view, place.grey_size, optics, field,
+            Before(seen.threat, by_heads),
             learned if wants.looming else None, score, age_s,
             Quality(0) if self._model is None else self._model.flags, frozen,
-            wants.looming and job.failed, problem, told), settings)
+            wants.looming and job.failed, problem), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:

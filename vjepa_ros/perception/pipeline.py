@@ -160,7 +160,7 @@ class Perception:
         awaited, self._encode_ms = time.perf_counter(), pending.timings.get('encode', math.inf)
         if longer:
             for name in heads:
-                self.tracks[name].hear_ahead(samples[name], outputs[name], settings)
+                self.tracks[name].read_heads_ahead(samples[name], outputs[name], settings)
             for name in looming:
                 self._try(name, on_error, Track.work_ahead, settings)
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
