@@ -42,8 +42,8 @@ MUTATIONS = (
     Mutation('perception/danger.py', 'rule) < rule.believed:', 'rule) > rule.believed:',
              'test_danger.py test_fusion.py'),
     # The robot stops only where it touches the obstacle.
-    Mutation('guard/source.py', 'room = distance - settings.stop_distance', 'room = distance',
-             'test_guard.py'),
+    Mutation('guard/source.py', 'max(0.0, distance - settings.stop_distance)',
+             'max(0.0, distance)', 'test_guard.py'),
     # A command that has ended goes on driving the robot.
     Mutation('guard/guard.py', 'now_s - self._commanded_s > self.settings.command_timeout',
              'now_s - self._commanded_s > 100 * self.settings.command_timeout', 'test_guard.py'),

@@ -13,7 +13,7 @@ import pytest
 from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
-from vjepa_ros.guard.source import safe_speed
+from vjepa_ros.guard.source import safe_speed, stopping_speed
 from vjepa_ros.guard.types import Decision, Motion, RangeReading, STILL, SourceReport
 from vjepa_ros.perception.types import Level, Quality
 
@@ -101,6 +101,15 @@ def slowing_on(*names: str) -> dict[str, tuple[str, ...]]:
     (20.3, math.sqrt(0.04 + 80.0) - 0.2)])               # far: the robot must be able to brake
 def test_the_safe_speed_keeps_time_to_contact_and_braking_distance(distance, speed):
     assert safe_speed(distance, GuardSettings()) == pytest.approx(speed)
+
+
+def test_the_stopping_speed_leaves_the_stop_distance():
+    settings = GuardSettings(braking=2.0, reaction=0.1, stop_distance=0.3)
+    for room in (0.05, 0.3, 2.0):
+        speed = stopping_speed(0.3 + room, settings)
+        assert speed * 0.1 + speed ** 2 / 4.0 == pytest.approx(room)
+    assert stopping_speed(0.2, settings) == 0 == stopping_speed(-1.0, settings)
+    assert stopping_speed(math.nan, settings) == math.inf
 
 
 @pytest.mark.parametrize('start', [0.6, 4.0, 8.0])
@@ -312,7 +321,7 @@ def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
     assert len(slow) * STEP > 0.4 + 0.6
 
 
-def test_clearance_releases_a_robot_that_stands_and_holds_none():
+def test_clearance_releases_a_robot_that_stands_and_stops_none():
     w = world(wall=2.0, stop_distance=0.5)
     w.run(20.0)
     assert w.last.limits[0].kind == 'blocked'
@@ -322,7 +331,21 @@ def test_clearance_releases_a_robot_that_stands_and_holds_none():
         assert w.run(6.0).motion.vx == pytest.approx(speed)
     w = world(change={'clearance': 0.3})
     w.run(3.0, STILL)
-    assert w.run(6.0).motion.vx == pytest.approx(1.0)
+    assert w.run(6.0).motion.vx == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize('clearance', [math.nan, 3.0, 0.8, 0.5, 0.3, 0.0])
+def test_what_is_in_the_way_now_slows_though_nothing_closes_in(clearance):
+    w = driving()
+    w.change = {'clearance': clearance}
+    motion, state = w.run(2.0).motion, w.last.state
+    # An assessment is up to 0.22 s old, and the robot has driven on since.
+    most, least = (min(1.0, max(0.3, stopping_speed(clearance - way, w.guard.settings)))
+                   for way in (0.0, 0.22 * motion.vx))
+    assert least - 1e-6 <= motion.vx <= most + 1e-6
+    assert ('way is clear for' in w.last.reason) == (state == 'slowed') == (motion.vx < 1)
+    w.change = {'clearance': math.inf}
+    assert w.run(2.0).motion.vx == pytest.approx(1.0)
 
 
 def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():

@@ -34,12 +34,24 @@ def safe_speed(distance: float, settings: GuardSettings) -> float:
     """
     if not distance < math.inf:
         return FREE
-    room = distance - settings.stop_distance
-    if room <= 0:
-        return 0.0
+    return min(_room(distance, settings) / settings.min_time_to_contact,
+               stopping_speed(distance, settings))
+
+
+def stopping_speed(distance: float, settings: GuardSettings) -> float:
+    """Return the highest speed [m/s] from which the robot stops before `stop_distance`.
+
+    The distance is that of a free path [m]; the speed is inf where it is NaN or inf.
+    """
+    if not distance < math.inf:
+        return FREE
     lost = settings.braking * settings.reaction
-    brake = math.sqrt(lost ** 2 + 2 * settings.braking * room) - lost
-    return min(room / settings.min_time_to_contact, brake)
+    return math.sqrt(lost ** 2 + 2 * settings.braking * _room(distance, settings)) - lost
+
+
+def _room(distance: float, settings: GuardSettings) -> float:
+    """Return the part of a free path that may be used [m]."""
+    return max(0.0, distance - settings.stop_distance)
 
 
 class SourceTiming:
@@ -303,8 +315,21 @@ class SourceGuard:
             self._begun = True
         if report is not None:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
+                       self._clearance_limit(report, now_s, history, settings),
                        self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
+
+    def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
+                         settings: GuardSettings) -> Limit:
+        """Be able to stop before what is in the way now, by the heads, even if it moves on.
+
+        That alone stops nothing: heads know metres from cameras as high as those of training.
+        """
+        if self._speed < CREEPING * settings.measuring_speed:
+            return self._free()
+        clear = report.clearance - history.travel(report.stamp_s, now_s, self.yaw)
+        speed = max(settings.release_speed, stopping_speed(clear, settings))
+        return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
     def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
         """Stop below `stop_time_to_contact` and from `stop_level` on, and hold for a while."""

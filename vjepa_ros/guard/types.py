@@ -143,8 +143,8 @@ class Limit:
     source
         Name of the source.
     kind
-        'free', 'caution', 'contact' (time to contact or distance), 'unseen', 'release', 'stop',
-        'blocked', 'fault' or 'uncovered'.
+        'free', 'caution', 'contact' (time to contact or distance), 'clearance' (by the heads),
+        'unseen', 'release', 'stop', 'blocked', 'fault' or 'uncovered'.
     speed
         Largest speed towards it [m/s]; inf: no limit.
     reason
