@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +39,48 @@ def test_the_gpus_that_a_process_may_use_are_named(monkeypatch):
     assert visible_gpus() == ['3', 'GPU-8f']
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 0)
     assert visible_gpus() == []
+
+
+def shown(context: object, file: str) -> None:
+    """Write down which process this is, and go on for long."""
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(300.0)
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    files = [tmp_path / 'one', tmp_path / 'other']
+    script = tmp_path / 'script.py'
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_worker_pool import WorkerPool, shown
+if __name__ == '__main__':
+    with WorkerPool(2, object) as pool:
+        pool.run([(shown, name) for name in {[str(file) for file in files]}], print)
+""")
+    main = subprocess.Popen([sys.executable, str(script)])
+    try:
+        wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60.0)
+    finally:
+        main.kill()
+        main.wait()
+    numbers = [int(file.read_text()) for file in files]
+    wait_until(lambda: not any(map(runs, numbers)), 20.0)
+
+
+def runs(number: int) -> bool:
+    """Return whether a process is there, and has not only not been asked how it ended."""
+    try:
+        return 'Z' not in Path(f'/proc/{number}/stat').read_text().rsplit(')')[-1].split()[0]
+    except OSError:
+        return False
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(('gpus', 'actors', 'share'), [

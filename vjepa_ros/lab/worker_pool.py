@@ -12,7 +12,9 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -113,6 +115,7 @@ def visible_gpus() -> list[str]:
 
 def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started: Any) -> None:
     global _context
+    Thread(target=_end_with_parent, daemon=True).start()
     with started.get_lock():
         number: int = started.value
         started.value += 1
@@ -121,6 +124,14 @@ def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started
     torch.set_num_threads(threads)
     cv2.setNumThreads(threads)
     _context = make()
+
+
+def _end_with_parent() -> None:
+    """End when the process that started this one has ended, which a killed one does not tell."""
+    parent = parent_process()
+    assert parent is not None, 'this process was started by another'
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _work(function: Callable[..., Any], *arguments: Any) -> Any:
