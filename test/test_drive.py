@@ -23,6 +23,7 @@ from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Outcome, Recorder
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.scenes.scene import CARD
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -63,6 +64,27 @@ def test_free_way_ahead_shrinks_by_what_is_driven(bank, materials):
     gone = float(np.linalg.norm(world.robots.place[0] - start))
     assert gone > 0.2
     assert world.clearance(0, 30.0) == pytest.approx(before - gone, abs=0.01)
+
+
+def test_a_robot_drives_below_the_crown_of_a_tree_and_not_through_its_trunk(bank, materials):
+    def card(episode):
+        return next((k for k, owner in enumerate(episode.owner) if owner >= 0
+                     and episode.bodies[owner].kind == 'tree' and episode.shapes.alive[0, k]
+                     and episode.shapes.kinds[k] == CARD), None)
+
+    episode = next(e for e in (draw(5, n, materials, LONG) for n in range(99))
+                   if card(e) is not None)
+    shape, shapes = card(episode), episode.shapes
+    world = EpisodeWorld([episode], LONG, bank, 64)
+    yaw, wide = float(shapes.yaw[0, 0, shape]), float(shapes.half[0, shape, 0])
+    for aside, touched in ((0.0, True), (0.7 * wide, False), (-0.7 * wide, False)):
+        place = shapes.position[0, 0, shape, [0, 2]].numpy() + aside * np.array(
+            (math.cos(yaw), -math.sin(yaw)))
+        world.robots.place = place[None].astype(float)
+        assert world.touches(np.array([0]))[0, shape] == touched
+        near = [outline for outline in world.outlines(0)
+                if np.linalg.norm(outline - place, axis=-1).min() < 0.5]
+        assert bool(near) == touched
 
 
 def test_a_mover_waits_for_a_robot_that_stands(bank, materials):

@@ -17,6 +17,7 @@ from vjepa_ros.model.twist_paths import View
 from vjepa_ros.perception.assessment import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.planning import local_planner
 from vjepa_ros.planning.course import Course, Pose
 from vjepa_ros.planning.imagined_risk import ImaginedRisk
 from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Mount, Twist
@@ -304,6 +305,35 @@ def test_an_object_across_the_path_never_falls_between_two_steps(length, margin,
         planner.memory.keep(wall)
         time = straight_on(planner.choose(Twist(speed)))['time_to_contact']
         assert time <= away / speed + 0.2
+
+
+def unseen_way(planner: LocalPlanner, goal: complex) -> float:
+    """Return how much of what the robot would drive over in a second was never seen, 0..1."""
+    plan = planner.pursue(goal)
+    pose, unseen = Pose(planner.memory.place, planner.memory.yaw), []
+    for vx, _, omega in np.repeat(plan.twists, 4, 0)[:10]:
+        pose = Pose(pose.place + 0.1 * vx * np.exp(1j * pose.yaw), pose.yaw + 0.1 * omega)
+        front = pose.place + (0.3 + 1j * np.linspace(-0.3, 0.3, 7)) * np.exp(1j * pose.yaw)
+        unseen.append((planner.memory.free(front) == 0).mean() if vx > 0 else 0.0)
+    return float(np.mean(unseen))
+
+
+@pytest.mark.parametrize('side', [1, -1])
+def test_it_looks_before_it_drives_beside_its_view(side, monkeypatch):
+    unseen = []
+    for cost in (local_planner.BLIND, 0.0):
+        monkeypatch.setattr(local_planner, 'BLIND', cost)
+        planner = LocalPlanner(LocalConfig(cruise=1.0))
+        result = seen(field(0.0, []), Level.CLEAR)
+        planner.see('camera', LoomingCells.of(result, OPTICS),
+                    replace(result.assessment, clearance=5.0))
+        unseen.append(np.mean([unseen_way(planner, 1 + 3j * side) for _ in range(4)]))
+    assert unseen[0] < 0.5 * unseen[1]
+
+
+def test_where_nothing_was_seen_at_all_it_drives():
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
+    assert planner.pursue(4 + 0j).twist.vx > 0.5
 
 
 def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.contact import band_of, opaque_part, touching
 from vjepa_ros.lab.world.episodes.robot import Drive, Unicycles, footprint
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
@@ -96,3 +96,12 @@ def test_what_lies_above_or_below_the_robot_is_not_touched():
     assert touching(corners, band, (BOX, BOX), alive, position, yaw, half).tolist() == [
         True, False]
     assert not touching(corners, band, (BOX, BOX), ~alive, position, yaw, half).any()
+
+
+def test_a_card_counts_where_its_picture_is_opaque_as_high_as_the_robot():
+    picture = np.zeros((10, 10), np.uint8)
+    picture[:4, :] = 255                # a crown
+    picture[4:, 6:8] = 200              # and its trunk
+    assert opaque_part(picture, 0.0, 0.5) == pytest.approx((0.2, 0.6))
+    assert opaque_part(picture, 0.0, 0.7) == (-1.0, 1.0)
+    assert np.isnan(opaque_part(np.zeros_like(picture), 0.0, 1.0)).all()

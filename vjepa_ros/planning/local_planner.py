@@ -60,6 +60,8 @@ TOUCH = 30.0             # cost of a contact [m]
 NEAR = 3.0               # cost of being as near as the margin allows all the time [m]
 BACK = 0.3               # cost of going back [m per m/s]
 UNSEEN = 4.0             # cost of going back all the time where it has not been [m]
+BLIND = 4.0              # cost of going ahead all the time where nothing was seen yet [m],
+BLIND_S = 1.2            # so soon; what lies beyond is seen on the way there
 BESIDE_M = 0.2           # what was not seen so near to an obstacle belongs to it
 PACE_S = 0.2             # a faster robot keeps farther away [m per m/s]
 ROUGH = 0.05             # cost of a turn, and of its changes [m per rad/s]
@@ -277,11 +279,16 @@ class LocalPlanner:
         low = np.array((-min(config.backing, fastest), 0.0, -config.max_turn))
         high = np.array((fastest, 0.0, config.max_turn))
         margin = (0.4 if self._frees_s else 1.0) * config.margin
+        blind = 0.0 if self._frees_s else BLIND
         tight, here = TIGHT * margin, self._least_room(ground)
+        # Where not even what lies straight ahead was seen, it has to drive to see anything.
+        ahead = np.full((1, STEPS, 3), (fastest, 0.0, 0.0))
+        straight = self._blind(self._room(ground, *self._rolled(ahead, self._motion))[2], ahead[
+            ..., :1, 0])
 
         def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
             at, heading = self._rolled(plans, self._motion)
-            room, new = self._room(ground, at, heading)
+            room, new, unseen = self._room(ground, at, heading)
             contact = self._contact(room <= min(tight, here), at, heading, points[~still])
             risk = self._with_imagined(self._risk(contact), foreseen)
             # At the end, but also on the way there: the sooner the better.
@@ -293,6 +300,7 @@ class LocalPlanner:
             soon = np.clip(1 - contact / config.horizon_s, 0, 1)
             cost = (ways_left + TOUCH * soon ** 2 + NEAR * near
                     + UNSEEN * (new * (pace < 0)).mean(-1)
+                    + blind * np.maximum(0, self._blind(unseen, pace) - straight)
                     + BACK * np.maximum(0, -plans[..., 0]).mean(-1)
                     + ROUGH * np.abs(plans[..., 2]).mean(-1)
                     + ROUGH * np.abs(np.diff(plans[..., 2], axis=-1)).mean(-1)
@@ -374,7 +382,7 @@ class LocalPlanner:
 
         def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
             at, turned = self._rolled(plans)
-            room, _ = self._room(ground, at, turned)
+            room = self._room(ground, at, turned)[0]
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
             if unsuspected:
                 contact[np.abs(plans[..., 2] - self._motion.omega).max(-1) <= ALIKE] = np.inf
@@ -508,10 +516,11 @@ class LocalPlanner:
         return int(np.clip(math.ceil(fastest * self.durations[0] / half), *PARTS))
 
     def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray
-              ) -> tuple[np.ndarray, np.ndarray]:
+              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the distance of the outline of the robot to the next obstacle (N, J) [m].
 
-        And the part of the outline where the robot has not been, 0..1.
+        And the parts of the outline where the robot has not been, and what it has not even seen,
+        0..1.
         """
         half, side = 0.5 * self.config.length, self.config.half_width
         along, across, axis = (np.linspace(-far, far, math.ceil(2 * far / CELL_M - 1e-6) + 1)
@@ -520,10 +529,16 @@ class LocalPlanner:
                                   1j * across - half))
         turn = np.exp(1j * heading)[..., None]
         edge = at[..., None] + outline * turn
+        known = self.memory.free(edge)
         # What is inside is far from the outline, but near the axis.
         inside = ground.room(at[..., None] + axis * (1 if half > side else 1j) * turn).min(-1)
         return (np.minimum(ground.room(edge).min(-1), np.maximum(0, inside - min(half, side))),
-                (self.memory.free(edge) < BEEN).mean(-1))
+                (known < BEEN).mean(-1), (known == 0).mean(-1))
+
+    def _blind(self, unseen: np.ndarray, pace: np.ndarray) -> np.ndarray:
+        """Return how much of the way soon ahead (N,) is unseen, of parts of the outline (N, J)."""
+        soon = round(unseen.shape[1] * BLIND_S / self.config.horizon_s)
+        return (unseen * (pace > 0))[:, :soon].mean(-1)
 
     def _least_room(self, ground: _Ground) -> float:
         """Return the room [m] of a robot that goes no closer to what it is close to already."""

@@ -3,18 +3,23 @@
 """Whether robots touch shapes: exact for boxes, upright cylinders and ellipsoids.
 
 A robot is an upright box on the ground, so that only the height band it occupies and the
-horizontal section of each shape in that band matter. A card counts as the whole rectangle, holes
-and all. Convex sections in a plane do not touch if, and only if, a line separates them (the
-separating axis theorem, Gottschalk, Lin and Manocha, "OBBTree", 1996); a round section becomes
-the unit disc when its axes are scaled.
+horizontal section of each shape in that band matter. A card counts as a rectangle, as wide as its
+picture is opaque in that band (`opaque_part`): under the crown of a tree only its trunk. Convex
+sections in a plane do not touch if, and only if, a line separates them (the separating axis
+theorem, Gottschalk, Lin and Manocha, "OBBTree", 1996); a round section becomes the unit disc when
+its axes are scaled.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
+
+OPAQUE = 127          # of 255; from there on one sees it rather than what is behind
 
 
 def touching(corners: np.ndarray, band: np.ndarray, kinds: tuple[int, ...], alive: np.ndarray,
@@ -80,6 +85,24 @@ def _disc_meets(x: np.ndarray, z: np.ndarray) -> np.ndarray:
     along = np.clip(-(x * ex + z * ez) / length, 0, 1)
     near = (x + along * ex) ** 2 + (z + along * ez) ** 2
     return inside | (near.min(-1) <= 1.0)
+
+
+def opaque_part(opacity: np.ndarray, low: float, top: float) -> tuple[float, float]:
+    """Return from where to where, -1..1, a card is opaque within a band; NaN where nowhere.
+
+    Parameters
+    ----------
+    opacity
+        (S, S) uint8 of its texture, from above.
+    low, top
+        The band, as parts of the height of the card.
+    """
+    size = len(opacity)
+    rows = opacity[math.floor((1 - top) * size):math.ceil((1 - low) * size)]
+    shown = np.flatnonzero((rows > OPAQUE).any(0))
+    if not len(shown):
+        return math.nan, math.nan
+    return 2 * int(shown[0]) / size - 1, 2 * (int(shown[-1]) + 1) / size - 1
 
 
 def band_of(robot: Robot, camera_height: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.contact import band_of, opaque_part, touching
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
 from vjepa_ros.lab.world.rendering.render import render
@@ -84,6 +84,14 @@ class EpisodeWorld:
         self._alive = self._tables['alive'].astype(bool)
         self._half = self._tables['half'].astype(float)
         self._band = band_of(config.robot, np.array([e.camera_height for e in self.episodes]))
+        # What robots can touch: of a card only where it is opaque, which may lie aside.
+        self._solid, self._aside = self._half.copy(), np.zeros(self._alive.shape)
+        self._touchable = self._alive.copy()
+        for number, shape in np.argwhere(self._alive & (np.array(self._kinds) == CARD)):
+            low, high = self._opaque(number, shape)
+            self._touchable[number, shape] = low < high
+            self._solid[number, shape, 0] *= 0.5 * (high - low)
+            self._aside[number, shape] = 0.5 * (low + high) * self._half[number, shape, 0]
         bodies = [e.bodies for e in self.episodes]
         self._clock = np.zeros((count, len(bodies[0])))     # of each body, in steps
         self._moves = np.array([[b.moves for b in row] for row in bodies])
@@ -105,6 +113,15 @@ class EpisodeWorld:
         width, height = self.size
         focal = 0.5 * width / np.tan(0.5 * episode.fov)
         return (focal, focal, 0.5 * (width - 1), 0.5 * (height - 1))
+
+    def _opaque(self, number: int, shape: int) -> tuple[float, float]:
+        """Return from where to where, -1..1, a card is opaque as high as the robot reaches."""
+        shown = set(np.ravel(self._tables['texture'][number, :, shape]).tolist())
+        foot = -self._tables['position'][number, 0, shape, 1] - self._half[number, shape, 1]
+        low, top = np.clip((self._band[number] - foot) / (2 * self._half[number, shape, 1]), 0, 1)
+        parts = np.array([opaque_part(self.bank.atlas.opacity(texture), low, top)
+                          for texture in shown])
+        return np.fmin.reduce(parts[:, 0]), np.fmax.reduce(parts[:, 1])
 
     def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None,
              length_s: float | None = None) -> None:
@@ -155,11 +172,11 @@ class EpisodeWorld:
 
     def touches(self, which: np.ndarray, ahead: float = 0.0) -> np.ndarray:
         """(len(which), K) bool, what robots touch, or would if they were longer in front [m]."""
-        position, yaw = self._where(which)
+        position, yaw = self._solid_where(which)
         corners = footprint(self.robots.place[which], self.robots.yaw[which], self.config.robot,
                             0.0, ahead)
-        return touching(corners, self._band[which], self._kinds, self._alive[which], position,
-                        yaw, self._half[which])
+        return touching(corners, self._band[which], self._kinds, self._touchable[which], position,
+                        yaw, self._solid[which])
 
     def clearance(self, number: int, longest: float = 8.0) -> float:
         """Return the free length in front of a robot [m], exact to 1 mm.
@@ -186,12 +203,12 @@ class EpisodeWorld:
 
     def outlines(self, number: int) -> list[np.ndarray]:
         """Return the outlines (P, 2) of what a robot can touch now, x and z [m]."""
-        position, yaw = (one[0] for one in self._where(np.array([number])))
-        half, (low, top) = self._half[number], self._band[number]
+        position, yaw = (one[0] for one in self._solid_where(np.array([number])))
+        half, (low, top) = self._solid[number], self._band[number]
         high = -position[:, 1]                               # of the centre
         away = np.maximum(np.maximum(low - high, high - top), 0.0)
         found = []
-        for n in np.flatnonzero(self._alive[number] & (away <= half[:, 1])):
+        for n in np.flatnonzero(self._touchable[number] & (away <= half[:, 1])):
             flat = self._kinds[n] in (BOX, CARD)
             angle = np.arange(4 if flat else 20) * (np.pi / 2 if flat else np.pi / 10)
             # The corners of a square, or a circle.
@@ -245,6 +262,12 @@ class EpisodeWorld:
         yaw_a = self._tables['yaw'][row, first, column].astype(float)
         yaw_b = self._tables['yaw'][row, first + 1, column].astype(float)
         return a + share[..., None] * (b - a), yaw_a + share * (yaw_b - yaw_a)
+
+    def _solid_where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same of what robots can touch."""
+        position, yaw = self._where(which)
+        own_x = np.stack((np.cos(yaw), np.zeros_like(yaw), -np.sin(yaw)), -1)
+        return position + self._aside[which][..., None] * own_x, yaw
 
     def scenes(self, which: np.ndarray) -> Scenes:
         """Return the present moment of some episodes as the renderer takes it, one frame each."""

@@ -43,6 +43,13 @@ class Atlas(NamedTuple):
         row = torch.div(index, self.per_row, rounding_mode='floor')
         return ((index - row * self.per_row).float() * self.cell, row.float() * self.cell)
 
+    def opacity(self, number: int) -> np.ndarray:
+        """Return the opacity (S, S) of a texture, uint8."""
+        row, column = divmod(number, self.per_row)
+        y, x = row * self.cell + 1, column * self.cell + 1       # after its border
+        texels = self.texels[y:y + self.size, x:x + self.size].cpu().numpy()
+        return texels.view(np.uint8).reshape(self.size, self.size, 4)[..., 3]
+
 
 def cell_size(size: int) -> int:
     """Return the side of the cell of a texture."""
