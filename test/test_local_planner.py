@@ -331,9 +331,11 @@ def test_it_looks_before_it_drives_beside_its_view(side, monkeypatch):
     assert unseen[0] < 0.5 * unseen[1]
 
 
-def test_where_nothing_was_seen_at_all_it_drives():
-    planner = LocalPlanner(LocalConfig(cruise=1.0))
-    assert planner.pursue(4 + 0j).twist.vx > 0.5
+@pytest.mark.parametrize('horizon', [0.6, 2.4, 200.0])
+def test_where_nothing_was_seen_at_all_it_drives(horizon):
+    planner = LocalPlanner(LocalConfig(cruise=1.0, horizon_s=horizon))
+    plan = planner.pursue(40 + 0j)
+    assert plan.twist.vx > 0.5 and np.isfinite(plan.candidates['cost']).all()
 
 
 def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:

@@ -537,7 +537,7 @@ class LocalPlanner:
 
     def _blind(self, unseen: np.ndarray, pace: np.ndarray) -> np.ndarray:
         """Return how much of the way soon ahead (N,) is unseen, of parts of the outline (N, J)."""
-        soon = round(unseen.shape[1] * BLIND_S / self.config.horizon_s)
+        soon = max(1, round(unseen.shape[1] * BLIND_S / self.config.horizon_s))
         return (unseen * (pace > 0))[:, :soon].mean(-1)
 
     def _least_room(self, ground: _Ground) -> float:

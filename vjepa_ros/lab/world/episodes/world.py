@@ -264,7 +264,7 @@ class EpisodeWorld:
         return a + share[..., None] * (b - a), yaw_a + share * (yaw_b - yaw_a)
 
     def _solid_where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same of what robots can touch."""
+        """Positions and yaws as `_where`, of the part of each shape that robots can touch."""
         position, yaw = self._where(which)
         own_x = np.stack((np.cos(yaw), np.zeros_like(yaw), -np.sin(yaw)), -1)
         return position + self._aside[which][..., None] * own_x, yaw
