@@ -23,7 +23,7 @@ from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
 from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
-from vjepa_ros.lab.evaluation.world import films, truth_of
+from vjepa_ros.lab.evaluation.world import Film, films, shown, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.worker_pool import WorkerPool
@@ -35,6 +35,7 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -186,6 +187,19 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     assert methods['brightness']['expected_calibration_error'] is None
     both = evaluate_world.with_scores(run, 'variance', {2: 0.7, 0: 0.5}).figures['methods']
     assert both['variance']['clips'] == 2 and list(both) == ['variance', *methods]
+
+
+@pytest.mark.parametrize('stamps, faster', [
+    # A clip of the rough world whose jitter leaves less than a memory waits for.
+    ((-1.688, -1.511, -1.368, -1.006, -0.821, -0.51, -0.341, 0.0), True),
+    ((-1.68, -1.44, -1.2, -0.96, -0.72, -0.48, -0.24, 0.0), False)])
+def test_a_stream_fills_its_memory_however_its_stamps_jitter(stamps, faster):
+    film = Film(np.zeros((8, 32, 32, 3), np.uint8), 0.2592 if faster else 0.24, 1,
+                (30.0, 30.0, 15.5, 15.5), stamps)
+    config = film.track(TrackConfig(num_frames=8, image_size=32), stream=True)
+    assert config.clip_fps * film.interval_s == pytest.approx(1.0, abs=0.03)
+    assert (config.clip_fps * film.interval_s > 1) == faster
+    assert len(shown(film, Track('camera', config)).stamps_ns) == 8
 
 
 def test_the_gyroscope_of_a_rendered_camera_turns_as_the_camera():

@@ -139,9 +139,14 @@ class Film:
         """
         count = base.num_frames if stream else len(self.frames)
         times = self.times_s
+        gaps = np.diff(times)
         # With repeated frames the clip ends one interval early, so its rate is a bit higher.
-        rate = 1 / self.interval_s if stream else (count - 1) / times[-1]
-        gap = 1.5 * max(later - time for time, later in pairwise(times))
+        rate, covered = (count - 1) / times[-1], times[-1] + 0.5 * float(np.median(gaps))
+        if stream:
+            # A memory waits for more than jitter has left of some clips.
+            short = covered < (count - 1) * self.interval_s
+            rate = 1.0001 * (count - 1) / covered if short else 1 / self.interval_s
+        gap = 1.5 * float(gaps.max())
         return replace(base, num_frames=count, image_size=self.frames.shape[1], clip_fps=rate,
                        resize_mode='squash', max_frame_gap=max(base.max_frame_gap, gap))
 
