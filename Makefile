@@ -46,6 +46,7 @@ LINTED := $(VENV)/.with-lint
 FUZZED := $(VENV)/.with-fuzz
 AUDITED := $(VENV)/.with-audit
 AMENT := $(VENV)/.with-ament
+DOOM := $(VENV)/.with-doom
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
@@ -87,7 +88,7 @@ env: $(READY) ## create or update .venv; all other commands do it when needed. L
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON)) $(if $(LOCKED),--locked)
 
-$(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT): $(VENV)/.with-%: $(READY) requirements/%.txt
+$(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT) $(DOOM): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
 	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
@@ -107,7 +108,7 @@ test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy th
 	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros and not slow' $(PURE) $(ARGS) || [ $$? = 5 ])
 	@$(PY) -m pytest -m 'ros and not slow$(if $(DISTRO), and not any_distro)' $(NODES) $(ARGS) || [ $$? = 5 ]
 
-test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
+test-all: $(READY) $(TESTED) $(DOOM) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
 	@echo '== without ROS: all' && $(PY) -m pytest -m 'not ros' $(PURE) $(ARGS)
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
 	  echo '== without ROS: arrays with NumPy 1.26' && $(MAKE) --no-print-directory test-numpy1; \

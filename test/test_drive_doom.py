@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -87,6 +88,18 @@ def test_the_camera_stays_on_the_floor_wherever_the_robot_is(world, episode):
     robot = next(o for o in here.state.objects if o.name == 'Robot')
     assert (robot.position_x, robot.position_y) == pytest.approx(at, abs=0.01)
     assert robot.position_z == pytest.approx(episode.level, abs=2)
+
+
+@pytest.mark.slow
+def test_an_episode_is_driven_by_the_command(tmp_path, episode):
+    out = tmp_path / 'doom.json'
+    assert drive.main(['--world', 'vizdoom', '--episodes', '1', '--seed', '1', '--first', '3',
+                       '--modes', 'without_guard', '--device', 'cpu', '--jobs', '1',
+                       '--json', str(out)]) == 0
+    found = json.loads(out.read_text())
+    details = found['configuration']['details']['without_guard']
+    assert 0.001 < details['kilometres'] < 0.02
+    assert {one['number'] for one in details['collided']} <= set(details['missed']) == {3}
 
 
 def test_a_missing_game_and_options_that_do_not_fit_are_named(monkeypatch, capsys):

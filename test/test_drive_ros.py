@@ -40,12 +40,14 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
 def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
     pytest.importorskip('nav_msgs')
     film, logs = tmp_path / 'film', tmp_path / 'logs'
-    run = RosRun(SEED, 'get_past', rate=6.0, width=256, film=film)
+    run = RosRun(SEED, 'get_past', rate=6.0, width=256, film=film, planner={
+        'imagination': 'draw', 'picture': 'camera/image_raw'})
     outcome = run.drive([DOORWAY], ['with_planner'], logs, lambda count: None)['with_planner'][0]
     assert outcome.scenario == 'doorway' and outcome.reached and not outcome.collided
     assert outcome.shortest < outcome.driven < 2 * outcome.shortest and outcome.plan_ms > 0
     for folder in ('0001', '0001_map'):
         assert len([*(film / 'with_planner' / folder).glob('*.png')]) == len(outcome.moments)
+    assert [*(film / 'with_planner' / '0001_imagined').glob('*.png')]
     assert not logs.exists()
 
 

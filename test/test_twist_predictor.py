@@ -17,15 +17,10 @@ from safetensors.torch import load_file, save_file
 
 from vjepa_ros.cli.main import main as command
 from vjepa_ros.model import twist_predictor
-from vjepa_ros.model.checkpoint.files import WeightsError
+from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER, WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
-from vjepa_ros.model.checkpoint.twist_files import (
-    bundled_twists,
-    has_twists,
-    load_twists,
-    save_twists,
-)
+from vjepa_ros.model.checkpoint.twist_files import has_twists, load_twists, save_twists
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_paths import View, WAY_DIM, around, poses, rays
@@ -139,9 +134,9 @@ def files(tmp_path_factory):
 
 
 def test_the_predictor_of_the_package_belongs_to_its_weights():
-    found = load_twists(predictor=bundled_twists(''))
-    assert found.meta.twists['training']['steps'] > 2000
-    assert bundled_twists('mine.safetensors') == ''      # which are judged with their own alone
+    steps = load_twists().meta.twists['training']['steps']
+    assert steps > 2000
+    assert f'{steps:,} steps' in (WEIGHTS_FOLDER / 'tiny_twists.md').read_text()
 
 
 def test_a_predictor_comes_back_from_the_file_of_its_encoder_and_from_its_own(files, capsys):

@@ -302,7 +302,7 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
                  guard=guard_parameters(args.guard, recipe.loop.guard),
                  planner={'device': args.device,
                           'picture': f'{CAMERA}/image_raw' if args.film else '',
-                          'imagination': args.weights if _imagines(recipe) else 'off'})
+                          'imagination': _imagination(args, recipe)})
     end_like_ctrl_c()
     with _progress(console) as progress:
         bar = progress.add_task('episodes over DDS', total=args.episodes * len(modes))
@@ -315,6 +315,14 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
     about = {'over_dds': True, 'latency_pictures': None,
              'real_time_factor': round(min(factors), 3)}
     return driven, outcomes, about, slowness(outcomes)
+
+
+def _imagination(args: argparse.Namespace, recipe: Recipe) -> str:
+    """Return the parameter of the planner; beside the bundled weights plans are drawn."""
+    if _imagines(recipe):
+        return args.weights
+    drawn = args.film and recipe.imagine and recipe.engine.model_size == 'tiny'
+    return 'draw' if drawn and not args.weights else 'off'
 
 
 def _numbers(args: argparse.Namespace) -> range:

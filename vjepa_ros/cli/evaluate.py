@@ -55,7 +55,7 @@ from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.model.checkpoint.twist_files import bundled_twists, load_twists
+from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
@@ -266,7 +266,7 @@ def judge_futures(args: argparse.Namespace, engine: Engine | None, workers: Work
         if engine is None or engine.not_streaming or args.heads or args.model_size != 'tiny':
             raise WeightsError('a twist predictor reads a block-causal encoder of the size tiny '
                                'that streams, and the heads in its file')
-        load_twists(weights=args.weights, predictor=bundled_twists(args.weights))
+        load_twists(weights=args.weights)
     except WeightsError as error:
         return {'reason': str(error)}
     bar = progress.add_task('futures', total=2 * args.futures)

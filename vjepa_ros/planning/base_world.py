@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vjepa_ros.clip.resize import View as Fit
-from vjepa_ros.model.checkpoint.twist_files import bundled_twists, has_twists
+from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.model.twist_paths import VIEW_DIM, View, poses
 from vjepa_ros.planning.action_space import TwistSpace
 from vjepa_ros.planning.energy_test import Change, unchanged
@@ -212,8 +212,8 @@ class BaseWorld:
         engine = Engine.load(config)
         try:
             imagination = Imagination.load(
-                config.model_size, config.weights, bundled_twists(config.weights),
-                str(engine.choice.device), engine.choice.precision)
+                config.model_size, config.weights, device=str(engine.choice.device),
+                precision=engine.choice.precision)
         except BaseException:
             engine.close()
             raise

@@ -23,17 +23,19 @@ class ImaginedRisk:
     ----------
     model
         The predictor of twists; several robots may share it.
+    counts
+        Whether plans are judged by it; else it is for drawings alone.
 
     Attributes
     ----------
-    model
+    model, counts
         As given.
     age_s
         Of the features that it plans on [s]; inf: there are none.
     """
 
-    def __init__(self, model: Imagination) -> None:
-        self.model = model
+    def __init__(self, model: Imagination, counts: bool = True) -> None:
+        self.model, self.counts = model, counts
         self.forget()
 
     @property

@@ -465,7 +465,7 @@ class LocalPlanner:
             judged.append(judge(plans[-1], None))
         every = np.concatenate(plans)
         cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
-        if self.imagined is not None and self.imagined.ready:
+        if self.imagined is not None and self.imagined.counts and self.imagined.ready:
             every = every[_promising(cost, len(arcs))]
             cost, risk, contact = judge(every, self.imagined.contact(every, self.durations))
         order = np.argsort(cost, kind='stable')

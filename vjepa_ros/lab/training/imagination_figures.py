@@ -33,7 +33,7 @@ from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model
-from vjepa_ros.model.checkpoint.twist_files import bundled_twists, load_twists
+from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.twist_predictor import Imagined, TwistPredictor, coarse
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.collision import Optics
@@ -139,11 +139,10 @@ def evaluate_futures(setup: Setup, name: str, first: int, count: int, device: st
 
 @lru_cache(maxsize=1)
 def _networks(weights: str, device: str) -> tuple[Network, TwistPredictor]:
-    encoder, heads, report = load_model('tiny', weights=weights)
+    encoder, heads, _ = load_model('tiny', weights=weights)
     assert heads is not None        # `load_twists` refuses a file without
     network = Network(encoder, heads).eval().requires_grad_(False).to(device)
-    found = load_twists(weights=weights or report.path, predictor=bundled_twists(weights))
-    return network, found.predictor.to(device)
+    return network, load_twists(weights=weights).predictor.to(device)
 
 
 @lru_cache(maxsize=2)

@@ -70,14 +70,6 @@ def has_twists(model_size: str = 'tiny', weights: str | Path = '') -> bool:
                                                       'weights'))
 
 
-def bundled_twists(weights: str | Path) -> Path | str:
-    """Return the predictor to judge beside weights: that of the package beside '', which has none.
-
-    It is given as `predictor` to `load_twists`; '' takes the predictor in the weights.
-    """
-    return '' if weights else WEIGHTS_FOLDER / 'tiny_twists.safetensors'
-
-
 def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = ''
                 ) -> TwistModel:
     """Load a predictor of twists and the heads that it reads.
@@ -89,7 +81,8 @@ def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: s
     weights : str or Path
         File with encoder and heads; '' takes the bundled one.
     predictor : str or Path
-        File with the predictor; '' takes that in `weights`.
+        File with the predictor; '' takes that in `weights`, and that of the package beside the
+        bundled ones, which have none.
 
     Raises
     ------
@@ -107,10 +100,11 @@ def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: s
                            'set `weights` to a file that has')
     meta = report.heads.meta
     own = readers_sha256(open_weights(Path(path), 'weights').groups[FLAT])
-    opened = open_weights(Path(predictor or path), 'predictor')
+    predictor = predictor or (path if weights else WEIGHTS_FOLDER / 'tiny_twists.safetensors')
+    opened = open_weights(Path(predictor), 'predictor')
     part = next((one for one in parts_of(opened, 'predictor') if one.kind == TWISTS), None)
     if part is None:
-        raise WeightsError(f"file '{predictor or path}' has no twist predictor; set "
+        raise WeightsError(f"file '{predictor}' has no twist predictor; set "
                            '`predictor` to a file that has, or `weights` to one that brings it '
                            '(`vjepa-ros inspect` shows what a file has)')
     try:

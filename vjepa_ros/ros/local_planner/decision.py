@@ -23,6 +23,7 @@ from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
 from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, SIDEWAYS, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.parameters import (
+    DRAW,
     LocalNodeConfig,
     ODOMETRY,
     PASS,
@@ -140,7 +141,8 @@ class LocalDecider:
         self._view: ImaginedView | None = None
         if imagination is not None:
             from vjepa_ros.planning import imagined_risk, imagined_view
-            self.planner.imagined = imagined_risk.ImaginedRisk(imagination)
+            self.planner.imagined = imagined_risk.ImaginedRisk(
+                imagination, counts=config.imagination != DRAW)
             self._view = imagined_view.ImaginedView()
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
@@ -356,6 +358,15 @@ class LocalDecider:
         ahead = [source.name for source in self.config.sources
                  if abs(source.mount.yaw) <= SIDEWAYS]
         return self.planner.imagined is not None and ahead[:1] == [name]
+
+    def unimagined(self, name: str) -> str:
+        """Return why nothing is imagined from a camera now; '' where something is."""
+        imagined = self.planner.imagined
+        if imagined is None or imagined.ready:
+            return ''
+        return self.sources[name].imagines or (
+            f'no features for {imagined.age_s:.1f} s' if imagined.age_s < math.inf
+            else 'no features yet')
 
     def _imagine(self, source: _Source, age_s: float) -> None:
         """Show the newest picture to the predictor once all its messages have come."""

@@ -20,7 +20,14 @@ from vjepa_ros.ros.common.message_conversion import cloud, image
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.inputs import LocalInputs
-from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig, ODOMETRY, OFF, OWN, SCHEMA
+from vjepa_ros.ros.local_planner.parameters import (
+    DRAW,
+    LocalNodeConfig,
+    ODOMETRY,
+    OFF,
+    OWN,
+    SCHEMA,
+)
 from vjepa_ros.ros.local_planner.state_publisher import LocalStatePublisher
 
 if TYPE_CHECKING:      # brings PyTorch
@@ -34,7 +41,8 @@ def _imagination(config: LocalNodeConfig) -> Imagination | None:
     if config.imagination == OFF:
         return None
     from vjepa_ros.runtime.imagination import Imagination
-    return Imagination.load(weights=config.imagination, device=config.device)
+    weights = '' if config.imagination == DRAW else config.imagination
+    return Imagination.load(weights=weights, device=config.device)
 
 
 class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePublisher]):
@@ -74,7 +82,8 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
         imagines = ('imagines nothing' if imagination is None else
-                    f'imagines plans on {imagination.choice.device}')
+                    f'{"draws" if config.imagination == DRAW else "judges"} what it imagines on '
+                    f'{imagination.choice.device}')
         return (f'uses {listened}; {imagines}; it plans, but does not guard: put a '
                 'collision_guard behind it')
 

@@ -31,7 +31,7 @@ from vjepa_ros.ros.common.parameter import (
 
 SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'
-OFF = 'off'      # of imagination
+OFF, DRAW = 'off', 'draw'      # of imagination
 _choice = partial(setting, LocalConfig)
 _watch = partial(setting, GuardSettings)
 
@@ -113,7 +113,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
     'Imagination': (
         Param('imagination', str, OFF, 'Weights file with the twist predictor that scores plans '
               'by the features of the camera that looks ahead: that of vjepa_node; empty: the '
-              'bundled file; off: none', CONFIGURE),
+              'bundled predictor; draw: the bundled one, which is drawn and scores nothing; off: '
+              'none', CONFIGURE),
         Param('picture', str, '', 'Image topic of that camera, from which ~/imagined is drawn; '
               'empty: nothing is drawn', CONFIGURE),
         Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '
@@ -223,6 +224,9 @@ def check(values: Mapping[str, Any]) -> None:
     """Raise ValueError when values of the node as a whole are inconsistent."""
     make_twist(values)
     make_watch(values)
+    if values['imagination'] == DRAW and not values['picture']:
+        raise ValueError("imagination is 'draw', but picture is empty; set picture to the image "
+                         'topic of the camera that looks ahead')
 
 
 SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows})

@@ -14,6 +14,7 @@ from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.lifecycle import ManagedNode
 from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
+from vjepa_ros.ros.local_planner.parameters import DRAW
 
 LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
 
@@ -94,8 +95,11 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
     """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
-    if decider.imagines_with(source):
-        values['imagination'] = decider.sources[source].imagines or 'used'
+    ahead = decider.imagines_with(source)
+    unimagined = decider.unimagined(source) if ahead else ''
+    if ahead:
+        values['imagination'] = unimagined or (
+            'drawn' if decider.config.imagination == DRAW else 'used')
     if report is not None:
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),
@@ -106,6 +110,8 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
                    'flags': ' '.join(report.flags.names) or 'none'}
     if fault:
         return status(name, ERROR, ': '.join(fault), values)
+    if unimagined:
+        return status(name, WARN, f'trusted, but nothing is imagined: {unimagined}', values)
     return status(name, OK, 'trusted', values)
 
 
