@@ -75,7 +75,8 @@ class ImaginedRisk:
                              f'camera that looks ahead, within {SIDEWAYS:g} rad')
         view = View(mount.height, 0.0, mount.x, _extent(cells.across), _extent(cells.down),
                     interval_s, *twist)
-        self.model.see(features, view)
+        if self.counts:         # what is only drawn now and then is looked at then
+            self.model.see(features, view)
         self._seen, self.age_s = (features[-2:], view), age_s
 
     def forget(self) -> None:

@@ -349,7 +349,13 @@ class LocalDecider:
         imagined, durations = self.planner.imagined, self.planner.durations
         if self._view is None or imagined is None or not imagined.ready or not len(plan.twists):
             return None
-        found = imagined.foresee(plan.twists[None], durations)
+        try:
+            found = imagined.foresee(plan.twists[None], durations)
+        except ValueError as error:            # such features stop nobody
+            imagined.forget()
+            for name in filter(self.imagines_with, self.sources):
+                self.sources[name].imagines = str(error)
+            return None
         return self._view.draw(found.features[0], found.contact[0],
                                np.cumsum(durations).tolist())
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:      # brings PyTorch
     from vjepa_ros.runtime.imagination import Imagination
 
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
+DRAWING_S = 0.5          # least time between two drawings, each of which takes as long as a choice
 
 
 def _imagination(config: LocalNodeConfig) -> Imagination | None:
@@ -64,7 +65,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         self.decider: LocalDecider | None = None
         self._candidates: Any = None
         self._drawing: Any = None      # of what is imagined
-        self._checked_s = -math.inf
+        self._checked_s = self._drawn_s = -math.inf
         self.state_publisher = LocalStatePublisher(self, lambda: self.decider)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.begin()
@@ -144,9 +145,11 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
                             frame_id=decider.config.base_frame)
             if self._candidates.get_subscription_count():
                 self._candidates.publish(cloud(header, choice.plan.candidates))
-            picture = decider.drawn(choice.plan) if self._draws() else None
-            if picture is not None:
-                self._drawing.publish(image(header, picture, 'rgb8'))
+            if self._draws() and not 0 <= self.now_s() - self._drawn_s < DRAWING_S:
+                picture = decider.drawn(choice.plan)
+                if picture is not None:
+                    self._drawn_s = self.now_s()
+                    self._drawing.publish(image(header, picture, 'rgb8'))
         if self._inputs is not None:
             self.state_publisher.refused = self._inputs.refused
         self.state_publisher.publish(choice, self.now_s())
