@@ -130,6 +130,19 @@ def test_what_heads_were_not_trained_on_is_named_with_the_remedy(running, sample
     assert bool(problem) == bool(said)
 
 
+@pytest.mark.parametrize('times', [
+    [0, .1, .2, .3, .4, .5, .6, 1.0],           # three frames were lost
+    [0, .1, .5, .6, .7, .9, 1.0, 1.1],          # lost here and there
+    [0, 0, 0, .4, .4, .5, .5, .9]])             # and shown again meanwhile
+def test_heads_that_are_told_the_true_times_hold_for_uneven_clips(times):
+    sample = clip(times)
+    assert Rhythm.of(sample.stamps_ns).spacing_s == pytest.approx((0.1, 0.4))
+    assert 'uneven' in range_problem(META, *RUNNING, sample)
+    causal = BundleMeta.from_json(replace(META, version='2.1', window=4).to_json())
+    assert range_problem(causal, *RUNNING, sample) == ''
+    assert 'num_frames is 16' in range_problem(causal, 16, 192, 'squash', sample)
+
+
 def test_heads_that_saw_letterboxed_pictures_hold_for_them():
     for modes, holds in (((), False), (('letterbox',), True)):
         meta = BundleMeta.from_json(replace(META, other_modes=modes).to_json())
