@@ -58,6 +58,27 @@ def save_constant_bundle(path: Path, seed: int = 0, **heads: float) -> str:
     return str(path)
 
 
+def save_causal_bundle(path: Path) -> str:
+    """Write a block-causal encoder with heads, whose outputs depend on the past; its path.
+
+    The window is two tubelets, so results depend on up to 24 intervals.
+    """
+    encoder, heads = Encoder(find_variant('tiny'), '2.1', 2), Heads(find_variant('tiny').dim)
+    encoder.init_random(0)
+    heads.init_random(0)
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            if parameter.ndim == 2:         # so that tokens matter to each other
+                parameter.mul_(3)
+        for parameter in heads.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(std=0.1, generator=random)
+    save_bundle(path, meta(version='2.1', window=2), encoder=encoder.state_dict(),
+                heads=heads.state_dict())
+    return str(path)
+
+
 def save_constant_heads(path: Path, weights: str, **heads: float) -> str:
     """Write `constant_heads` alone, for the encoder in a file; their path."""
     save_bundle(path, meta(backbone_sha256=file_sha256(Path(weights))),

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from bundles import save_causal_bundle
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -62,15 +63,22 @@ def test_the_floor_has_the_products_of_the_network_and_nothing_else():
 
 @pytest.mark.parametrize('cameras', [1, 2])
 def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys):
-    out = tmp_path / 'run.json'
+    out, streams = tmp_path / 'run.json', cameras == 2
     words = ['benchmark', *WORDS, '--cameras', str(cameras), '--engine', 'torch', '--iterations',
              '4', '--baseline', 'floor', '--json', str(out)]
+    if streams:
+        words += ['--weights', save_causal_bundle(tmp_path / 'causal.safetensors')]
     assert cli.main(words) == 0
     text = out.read_text()
     run = json.loads(text)
     for key in ('encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms'):
         assert run[key]['runs'] == 4 and 0 < run[key]['median'] <= run[key]['p95']
     encode = run['encode_ms']['median']
+    both = {'clip_encode_ms', 'stream_encode_ms'}       # of the same weights in one run
+    assert run.keys() & both == (both if streams else set())
+    if streams:
+        assert run['clip_encode_ms'] == run['encode_ms']
+        assert run['stream_encode_ms']['runs'] == 4 and run['stream_encode_ms']['median'] > 0
     assert encode < run['encode_call_ms']['median']
     assert run['end_to_end_ms']['median'] > run['beyond_encode_ms']['median']
     floor = run['baselines']['floor']

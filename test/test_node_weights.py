@@ -151,8 +151,14 @@ def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
         model = node.wait_for('model', lambda v: v['trained'] == 'True')
         assert model['weights'].endswith('vjepa_ros/weights/tiny.safetensors')
         assert model['weights'] in model['heads']
+        assert model['streaming'] == 'on'
         assert 'untrained' not in node.report().message
         assert 'RANDOM' not in node.process.output
+        refused = node.try_set('streaming', 'perhaps')
+        assert not refused.successful and 'auto' in refused.reason
+        node.set(streaming='off')
+        node.wait_for('model', lambda v: v['streaming'] == "off: 'streaming' is off", LOAD_S)
+        assert not node.assess().flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
         node.set(model_size='small')                # there are none of this size
         node.wait_for_log("model size 'small'.*Hugging Face hub", 0)
         assert not node.assess().untrained

@@ -17,11 +17,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip('pyarrow')
 
-from bundles import meta
+from bundles import save_causal_bundle
 from deadly import killer, unfit
 from recordings import BagMaker, S, video_packets, write_drive
 from scenes import synthetic
@@ -37,10 +36,6 @@ from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordin
 from vjepa_ros.fleet.scoring import Scorer
 from vjepa_ros.fleet.tables import NUMBERS, ROWS, read_rows
 from vjepa_ros.fleet.workers import Workers
-from vjepa_ros.model.checkpoint.load import save_bundle
-from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.types import Level
 from vjepa_ros.sources import SourceError, open_source
 from vjepa_ros.sources.video_packets import MESSAGES
@@ -159,21 +154,7 @@ def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, b
 @pytest.fixture(scope='module')
 def streaming(tmp_path_factory):
     """Weights that remember the past of a clip, 24 intervals long, and heads that tell of it."""
-    file = tmp_path_factory.mktemp('weights') / 'causal.safetensors'
-    encoder, heads = Encoder(find_variant('tiny'), '2.1', 2), Heads(find_variant('tiny').dim)
-    encoder.init_random(0)
-    heads.init_random(0)
-    random = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            if parameter.ndim == 2:         # so that tokens matter to each other
-                parameter.mul_(3)
-        for parameter in heads.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=0.1, generator=random)
-    save_bundle(file, meta(version='2.1', window=2), encoder=encoder.state_dict(),
-                heads=heads.state_dict())
-    return file
+    return save_causal_bundle(tmp_path_factory.mktemp('weights') / 'causal.safetensors')
 
 
 @pytest.mark.parametrize('rate', ['60.0', '4.0', '7.0'])

@@ -8,6 +8,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from bundles import save_causal_bundle
 from fake_cuda import install
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -280,6 +281,23 @@ def test_what_cannot_stream_says_why(window, frames, reason):
     session = EncoderSession(made, choose_device('cpu', precision='fp32'), frames, SIDE)
     session.stream()
     assert reason in session.not_streaming
+
+
+def test_an_engine_streams_unless_it_is_told_not_to(tmp_path):
+    weights = save_causal_bundle(tmp_path / 'causal.safetensors')
+    clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), np.uint8)
+    keys, stamps, found = [('cam', at) for at in range(4)], np.arange(4.0), []
+    for streaming, reason in (('auto', ''), ('off', "'streaming' is off")):
+        engine = Engine.load(EngineConfig(weights=weights, num_frames=4, image_size=64,
+                                          device='cpu', precision='fp32', streaming=streaming))
+        output, = engine.run([clip], keys=[keys], stamps=[stamps])
+        assert engine.not_streaming == reason
+        assert engine.remembered() == ({('cam', 1), ('cam', 3)} if streaming == 'auto' else set())
+        found.append(output.features)
+        engine.close()
+    np.testing.assert_allclose(*found, atol=1e-4)
+    with pytest.raises(ValueError, match=r"'perhaps'.*auto, off"):
+        EngineConfig(streaming='perhaps')
 
 
 def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
