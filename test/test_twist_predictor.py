@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bundles import meta
+from bundles import meta, save_constant_bundle
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -19,7 +19,12 @@ from vjepa_ros.cli.main import main as command
 from vjepa_ros.model import twist_predictor
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER, WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine
-from vjepa_ros.model.checkpoint.load import load_model, save_bundle
+from vjepa_ros.model.checkpoint.load import (
+    bundled_file,
+    load_model,
+    readers_sha256,
+    save_bundle,
+)
 from vjepa_ros.model.checkpoint.twist_files import has_twists, load_twists, save_twists
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
@@ -153,6 +158,27 @@ def test_a_predictor_comes_back_from_the_file_of_its_encoder_and_from_its_own(fi
     assert part.complete and part.parameters == sum(p.numel() for p in made.parameters())
     assert command(['inspect', str(whole), '--json']) == 0
     assert 'twists' in {one['name'] for one in json.loads(capsys.readouterr().out)['parts']}
+
+
+def test_inspect_says_how_weights_run_and_to_which_a_predictor_belongs(files, capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '160')
+
+    def shown(path):
+        assert command(['inspect', str(path)]) == 0
+        return capsys.readouterr().out
+
+    plain, whole, alone, _ = files
+    streams, belongs = 'streams: block-causal, window of 4 tubelets', 'belongs to'
+    own = readers_sha256(load_file(plain))
+    for path, runs, told in ((plain, True, False), (whole, True, True), (alone, False, True)):
+        text = shown(path)
+        assert (streams in text, f'{own[:16]} (not the bundled weights)' in text) == (runs, told)
+        assert (belongs in text) == told and 'whole clips' not in text
+        assert (examine(path).belongs_to, examine(path).is_for_bundled) == (own * told, False)
+    assert '(the bundled weights)' in shown(WEIGHTS_FOLDER / 'tiny_twists.safetensors')
+    bundled = shown(bundled_file('tiny'))
+    assert streams in bundled and belongs not in bundled
+    assert 'whole clips' in shown(save_constant_bundle(plain.with_name('clips.safetensors')))
 
 
 def test_a_predictor_of_other_weights_is_refused(files, tmp_path):

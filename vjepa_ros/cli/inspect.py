@@ -43,9 +43,16 @@ def main(argv: Sequence[str]) -> int:
 def view(found: Contents) -> Group:
     """Return the report as tables."""
     about = Table.grid(padding=(0, 2))
-    for name, value in (('path', found.path), ('size', f'{found.size / 1e6:,.1f} MB'),
-                        ('sha256', found.sha256), ('made for', str(found.profile)),
-                        ('also there', ', '.join(found.others) or 'nothing')):
+    facts = {'path': found.path, 'size': f'{found.size / 1e6:,.1f} MB', 'sha256': found.sha256,
+             'made for': str(found.profile)}
+    if found.encoder:
+        facts['runs'] = ('whole clips' if not found.window else
+                         f'streams: block-causal, window of {found.window} tubelets')
+    if found.belongs_to:
+        whose = 'the bundled weights' if found.is_for_bundled else 'not the bundled weights'
+        facts['belongs to'] = f'{found.belongs_to[:16]} ({whose})'
+    facts['also there'] = ', '.join(found.others) or 'nothing'
+    for name, value in facts.items():
         about.add_row(f'[dim]{name}[/dim]', escape(value))
     parts = Table(expand=False)
     for title in ('part', 'network', 'names of', 'holds', 'complete'):

@@ -25,7 +25,12 @@ from vjepa_ros.model.checkpoint.layouts import (
     choose_encoder,
     parts_of,
 )
-from vjepa_ros.model.checkpoint.load import WeightsReport, readers_sha256, report_of
+from vjepa_ros.model.checkpoint.load import (
+    WeightsReport,
+    bundled_file,
+    readers_sha256,
+    report_of,
+)
 from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY, Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
@@ -93,6 +98,12 @@ class Contents:
         What else is in it.
     profile : Profile
         The clips that the weights were trained on, as far as it is known.
+    window : int
+        Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
+    belongs_to : str
+        Hash of the encoder and heads that a predictor of twists reads; '' without one.
+    is_for_bundled : bool
+        Whether these are those that the package brings.
 
     """
 
@@ -103,6 +114,9 @@ class Contents:
     encoder: str
     others: tuple[str, ...]
     profile: Profile
+    window: int = 0
+    belongs_to: str = ''
+    is_for_bundled: bool = False
 
 
 def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
@@ -128,22 +142,35 @@ def examine(path: str | Path) -> Contents:
     strange = [part.name for part in parts if not part.kind and part.name]
     reports = [_report(part) for part in parts if part.kind or not part.name]
     profile = profile_of(opened, parts, encoder)      # raises for a description that is damaged
-    reports = [replace(one, problem=one.problem or _stranger(opened)) if one.kind == TWISTS
-               else one for one in reports]
+    meta = BundleMeta.from_json(opened.metadata[KEY]) if KEY in opened.metadata else None
+    window = meta.window if meta is not None and meta.has_encoder else 0
+    belongs_to = ''
+    if meta is not None and any(one.kind == TWISTS for one in reports):
+        belongs_to = str(meta.twists.get('belongs_to', ''))
+        problem = _stranger(opened, belongs_to)
+        reports = [replace(one, problem=one.problem or problem) if one.kind == TWISTS else one
+                   for one in reports]
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
                     files_sha256(opened.files), tuple(reports),
                     '' if encoder is None else encoder.name or ENCODER,
-                    (*strange, *opened.others), profile)
+                    (*strange, *opened.others), profile, window, belongs_to,
+                    meta is not None and _is_for_bundled(meta.variant, belongs_to))
 
 
-def _stranger(opened: Opened) -> str:
+def _stranger(opened: Opened, belongs_to: str) -> str:
     """Return why the predictor of twists in a file does not go with its encoder and heads."""
     tensors = opened.groups.get(FLAT, {})
-    if KEY not in opened.metadata or not any(key.startswith('encoder.') for key in tensors):
+    if not any(key.startswith('encoder.') for key in tensors):
         return ''
-    belongs = BundleMeta.from_json(opened.metadata[KEY]).twists.get('belongs_to')
-    return '' if belongs == readers_sha256(tensors) else (
+    return '' if belongs_to == readers_sha256(tensors) else (
         'it belongs to another encoder or other heads')
+
+
+def _is_for_bundled(variant: str, belongs_to: str) -> bool:
+    """Return whether a predictor of twists reads what the package brings for a size."""
+    path = bundled_file(variant) if belongs_to else None
+    return path is not None and belongs_to == readers_sha256(
+        open_weights(path, PARAMETER).groups[FLAT])
 
 
 def _report(part: Part) -> PartReport:
