@@ -143,6 +143,9 @@ def test_methods_are_assessed_side_by_side_without_touching_each_other(recording
     learned = three.outcomes['learned']
     assert np.ptp(learned.score[learned.scored]) < 0.01          # the same of every clip
     assert np.nanmin(learned.score) > 0.8
+    np.testing.assert_array_equal(learned.score, np.fmax(learned.collision_probability,
+                                                         learned.collision_if_ahead))
+    assert three.outcomes['geometric'].collision_if_ahead is None
     assert not np.array_equal(three.outcomes['fused'].score, learned.score)
     assert three.results[30].method == 'fused'                   # the reported one is kept
     assert three.results[30].features is None and three.results[30].image is None
@@ -312,6 +315,9 @@ def test_collisions_ahead_are_ranked_above_free_ways(real):
     assert auc('fused') == real['groups']['collision']['collision_auc'] >= 0.9
     assert auc('fused') > auc('geometric') + 0.3
     assert auc('brightness') < 0.7      # a score that must not work
+    for group in (real['groups']['collision'], real['sequences']['himax_2']):
+        # People label what stands near ahead, too, which does not come as things move now.
+        assert 0.5 < group['collision_probability_auc'] < group['collision_if_ahead_auc'] <= 1
 
 
 def test_there_is_no_alarm_where_nothing_is_imminent(real):

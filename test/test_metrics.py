@@ -91,6 +91,25 @@ def test_looming_is_judged_by_the_inverse_of_the_true_time():
     assert (found['ttc_frames'], found['ttc_coverage']) == (2, 1.0)
 
 
+def test_each_probability_is_ranked_alone_and_their_greater_one_together():
+    def found(*said):
+        return figures([(Truth(np.arange(6) * 0.5, np.array([0, 0, 0, 1, 1, NAN]),
+                               np.full(6, NAN)), one) for one in said], INF)
+
+    now = np.array([0.1, 0.2, 0.7, 0.9, 0.1, 0.0])       # 3.5 of 6 pairs in order
+    if_ahead = np.array([0.1, 0.3, 0.2, 0.25, 0.8, 1.0])     # 5 of 6
+    both = Outcome(np.ones(6, bool), np.fmax(now, if_ahead), True, collision_probability=now,
+                   collision_if_ahead=if_ahead)
+    auc = found(both)
+    assert auc['collision_probability_auc'] == pytest.approx(3.5 / 6)
+    assert auc['collision_if_ahead_auc'] == pytest.approx(5 / 6)
+    assert auc['collision_auc'] == 1
+    without = Outcome(np.ones(6, bool), now, True, collision_probability=now)
+    assert found(without)['collision_if_ahead_auc'] is None
+    assert found(both, without)['collision_if_ahead_auc'] == auc['collision_if_ahead_auc']
+    assert found(Outcome(np.ones(6, bool), now))['collision_probability_auc'] is None
+
+
 def test_approaches_are_found_and_alarms_sorted_by_them():
     stamps = np.arange(0, 12, 0.05)
     distance = 2.0 + 0.5 * np.cos(2 * np.pi * stamps / 6)     # nearest at 3 and 9 s

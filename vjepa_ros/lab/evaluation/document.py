@@ -100,7 +100,18 @@ def sequence_grid(report: Mapping[str, Any]) -> Grid:
     rows.append(('pooled', *_sequence_cells(report['pooled'])))
     return Grid(f'Sequences, method {report["configuration"]["method"]}',
                 ('sequence', 'frames', 'AUC', 'AP', 'ECE', 'lead s', 'TTC', 'loom', 'still',
-                 'FA/min', 'unkn'), tuple(rows))
+                 'FA/min', 'unkn'), tuple(rows), _each_alone(report))
+
+
+def _each_alone(report: Mapping[str, Any]) -> str:
+    """Say how well each probability ranks alone, of which the score is the greater one."""
+    group = report['groups'].get('collision')
+    if group is None or group['collision_if_ahead_auc'] is None:
+        return ''
+    return (f'AUC over {" + ".join(group["sequences"])}: '
+            f'{number(group["collision_auc"])}; of collision_probability alone '
+            f'{number(group["collision_probability_auc"])}, of collision_if_ahead alone '
+            f'{number(group["collision_if_ahead_auc"])}.')
 
 
 def _sequence_cells(f: Mapping[str, Any]) -> tuple[str, ...]:

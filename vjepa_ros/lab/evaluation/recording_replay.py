@@ -318,12 +318,12 @@ def outcome(results: Sequence[Result | None]) -> Outcome:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
 
-    ahead = [r is not None and r.method != 'geometric' for r in results]
-    score = np.fmax(column('collision_probability'),
-                    np.where(ahead, column('collision_if_ahead'), math.nan))
-    return Outcome(np.array([r is not None for r in results]), score, True,
+    ahead = np.array([r is not None and r.method != 'geometric' for r in results])
+    now = column('collision_probability')
+    if_ahead = np.where(ahead, column('collision_if_ahead'), math.nan)
+    return Outcome(np.array([r is not None for r in results]), np.fmax(now, if_ahead), True,
                    column('time_to_contact'), column('looming_rate'),
-                   column('level', 255.0).astype(int))
+                   column('level', 255.0).astype(int), now, if_ahead if ahead.any() else None)
 
 
 def dark_share(rgb: np.ndarray) -> float:

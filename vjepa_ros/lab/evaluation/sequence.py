@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class Outcome:
         In s and 1/s, None for a method without them.
     level
         0..3 and 255 (unknown), None for a method without levels.
+    collision_probability, collision_if_ahead
+        What the score is the greater of, None for a method without them.
     """
 
     scored: np.ndarray
@@ -60,6 +62,8 @@ class Outcome:
     time_to_contact: np.ndarray | None = None
     looming_rate: np.ndarray | None = None
     level: np.ndarray | None = None
+    collision_probability: np.ndarray | None = None
+    collision_if_ahead: np.ndarray | None = None
 
     @property
     def alarm(self) -> np.ndarray:
@@ -108,6 +112,7 @@ def figures(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures
         'expected_calibration_error': _none(
             metrics.expected_calibration_error(*_labelled(probable))),
         'collision_auc_all_frames': _none(metrics.roc_auc(*_labelled(everything))),
+        **_each_alone(pairs),
         'frames': frames,
         'frames_scored': scored,
         'frames_labelled': int(label.size),
@@ -122,6 +127,16 @@ def _labelled(pairs: Sequence[tuple[Truth, Outcome]]) -> tuple[np.ndarray, np.nd
     score = [o.score[m] for (_, o), m in zip(pairs, masks, strict=True)]
     label = [t.collision[m] == 1 for (t, _), m in zip(pairs, masks, strict=True)]
     return _join(score), _join(label).astype(bool)
+
+
+def _each_alone(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
+    """Return the area under the ROC curve of each probability that the score consists of."""
+    found: Figures = {}
+    for name in ('collision_probability', 'collision_if_ahead'):
+        there = [(t, replace(o, score=v)) for t, o in pairs
+                 if (v := getattr(o, name)) is not None]
+        found[f'{name}_auc'] = _none(metrics.roc_auc(*_labelled(there)))
+    return found
 
 
 def _unscored_lowest(outcome: Outcome) -> Outcome:
