@@ -267,11 +267,29 @@ def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):
     assert (store.spare, store.layers.shape[3]) == (least, least + 1)
     slots = store.find(range(least))
     assert sorted(slots) == list(range(least))
-    assert store.nbytes == store.layers[:, :, :, :-1].nbytes + store.features[:-1].nbytes
+    most = store.layers[:, :, :, :-1].nbytes + store.features[:-1].nbytes
+    assert store.nbytes == most
     assert store.find([0, 'new']) == [slots[0], slots[1]]
     assert [key in store.keys for key in (0, 1, 2, 'new')] == [True, False, True, True]
     store.forget()
-    assert (0 in store.keys, store.nbytes) == (False, 0)
+    assert (0 in store.keys, store.nbytes) == (False, most)
+
+
+def test_memory_is_what_is_taken_from_the_device(encoder):
+    """A CPU gives pages when they are written and keeps them, a GPU gives everything at once."""
+    host = TubeletStore(encoder, 9)
+    seen = [host.nbytes]
+    for keys in (range(2), range(3), range(1, 3), range(10, 12)):
+        host.find(keys)
+        seen.append(host.nbytes)
+        host.keep(set(keys))
+    one = host.layers[:, :, :, 0].nbytes + host.features[0].nbytes
+    assert seen == [0, 2 * one, 3 * one, 3 * one, 4 * one]
+    device = TubeletStore(encoder.to('meta'), 9)
+    taken = device.layers.nbytes + device.features.nbytes
+    assert device.nbytes == taken == (device.spare + 1) * one
+    device.find(range(2))
+    assert device.nbytes == taken
 
 
 @pytest.mark.parametrize(('window', 'frames', 'reason'), [
@@ -309,7 +327,7 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     engine = Engine(EngineConfig(num_frames=2 * WINDOW, image_size=SIDE, model_version='2.1'),
                     session, report)
     perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
-    weights = engine.memory_bytes()
+    weights, most = engine.memory_bytes(), 2 * WINDOW + 2     # frames that the ring holds
     picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []
     for number in range(48):        # a gap after each twelfth frame
         stamp_ns = 10**9 + number * 10**8 + number // 12 * 3 * 10**9
@@ -317,9 +335,10 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
         clips = perception.pending()
         if clips:
             perception.encode(clips, {'cam': Wants()})
-            seen.append(engine.memory_bytes())
-    each = (seen[0] - weights) // WINDOW
-    assert max(seen) <= weights + each * (2 * WINDOW + 2)       # most frames that the ring holds
-    assert len(seen) == 28 and seen[-7:] == seen[:7]
+            seen.append((len(engine.remembered()), engine.memory_bytes() - weights))
+    each = seen[0][1] // WINDOW
+    assert max(seen)[0] <= most
+    assert seen[0][1] < seen[-1][1] <= each * most
+    assert len(seen) == 28 and [n for n, _ in seen[-7:]] == [n for n, _ in seen[:7]]
     perception.reset('test')
-    assert engine.memory_bytes() == weights
+    assert not engine.remembered()

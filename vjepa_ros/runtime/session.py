@@ -307,7 +307,10 @@ class EncoderSession:
         return [array for part in parts for array in part]
 
     def memory_bytes(self) -> int:
-        """Return the bytes of weights, and on CUDA of frames, buffers and graphs (0 if closed)."""
+        """Return the bytes of weights and of what streams remember (0 if closed).
+
+        On CUDA of frames, buffers and graphs as well.
+        """
         # No lock: diagnostics ask while an inference holds it.
         parts = [part for part in (self._encoder, self._heads) if part is not None]
         weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())

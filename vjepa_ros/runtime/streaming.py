@@ -62,6 +62,7 @@ class TubeletStore:
         slots = min(MOST_TUBELETS, max_bytes // self._each)
         slots = max(slots, LEAST_CLIPS * encoder.window)
         self.spare = slots
+        self._ever_used = 0
         self.forget()
         self.layers = torch.empty((variant.depth, 2, variant.heads, slots + 1, places,
                                    variant.head_dim), dtype=dtype, device=device)
@@ -69,8 +70,13 @@ class TubeletStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is remembered now."""
-        return len(self._map) * self._each
+        """Bytes of memory that are taken, whatever is remembered now."""
+        # On a CPU a page costs nothing until it is first written, and is kept when its tubelet
+        # is forgotten. Slots that were used before are taken first, so these are as many as
+        # there ever were tubelets at once. Other devices give everything at the start.
+        if self.layers.device.type == 'cpu':
+            return self._ever_used * self._each
+        return self.layers.nbytes + self.features.nbytes
 
     @property
     def keys(self) -> Set[Hashable]:
@@ -79,7 +85,9 @@ class TubeletStore:
 
     def find(self, ends: Sequence[Hashable]) -> list[int]:
         """Return the slot of each tubelet; those that are new get one."""
-        return self._map.find(ends)[0]
+        slots = self._map.find(ends)[0]
+        self._ever_used = max([self._ever_used, *(slot + 1 for slot in slots)])
+        return slots
 
     def keep(self, frames: Set[Hashable]) -> None:
         """Forget the tubelets that end in no frame of these."""
@@ -212,7 +220,7 @@ class StreamEncoder:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is remembered."""
+        """Bytes of memory for what is remembered, see `TubeletStore.nbytes`."""
         return self._store.nbytes
 
     @property
