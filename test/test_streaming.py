@@ -145,7 +145,7 @@ def test_tubelets_are_chosen_by_stamps(stamps, expected):
     assert np.array_equal(values[chosen], values[expected])
 
 
-FPS = 8.0
+FPS, ROUNDS = 8.0, 30
 
 
 class Camera:
@@ -155,12 +155,20 @@ class Camera:
         self.session, self.random = session, np.random.default_rng(seed)
         self.ring = FrameRing(2 * WINDOW, FPS, max_frame_gap=0.5)
         self.stamp_ns = 10**18
+        self.size = 640, 480    # before it is resized
         self.tubelets = OrderedDict()       # key: frames, stamps, keys of those before it
 
     def advance(self, seconds):
         self.stamp_ns += round(seconds * 1e9)
         picture = self.random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
-        self.ring.push(self.stamp_ns, picture)
+        self.ring.push(self.stamp_ns, picture, size=self.size)
+
+    def stumble(self, random, rate):
+        """Advance with jitter, sometimes after frames were dropped or before a reset."""
+        late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
+        self.advance(late / rate)
+        if random.random() < 0.02:
+            self.ring.reset()
 
     def clip(self):
         """Choose the next clip as perception does, and note how its tubelets depend."""
@@ -192,26 +200,39 @@ def encode(encoder, tubelet, known):
     return encoder.step(pixels, times, memory)[0, 0], memory
 
 
-@pytest.mark.parametrize(('device', 'seed'), [
-    *(('cpu', seed) for seed in range(3)), ('graphs', 0), ('queue', 0),
-    pytest.param('cuda', 0, marks=pytest.mark.skipif(
-        not torch.cuda.is_available(), reason='there is no CUDA device'))])
-def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed, monkeypatch):
-    on = torch.device(device if device == 'cuda' else 'cpu')
-    plain = copy.deepcopy(encoder).to(on)
-    session = EncoderSession(encoder, choose_device(on.type, precision='fp32'), 2 * WINDOW, SIDE)
+def run_as(device, session, monkeypatch):
+    """Let a session on the CPU run as on another device."""
+    on = session.choice.device
     if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
         install(monkeypatch)
         session._runner = CudaRunner(session._runner._forward, None, on, session.clip_shape)
     if device == 'queue':       # as on MPS
         session._runner = QueuedRunner(session._runner._forward, None, on)
+
+
+ANY_RATE, USUAL, SLOW = (4, 40), (8, 16), (3, 7)    # Hz; clips have `FPS`
+
+
+@pytest.mark.parametrize(('device', 'rates', 'resized'), [
+    ('cpu', ANY_RATE, False), ('cpu', SLOW, False), ('cpu', USUAL, True),
+    ('graphs', ANY_RATE, False), ('queue', ANY_RATE, False),
+    pytest.param('cuda', USUAL, True, marks=pytest.mark.skipif(
+        not torch.cuda.is_available(), reason='there is no CUDA device'))])
+def test_streams_of_any_rate_jitter_and_drops(encoder, device, rates, resized, monkeypatch):
+    on = torch.device(device if device == 'cuda' else 'cpu')
+    plain = copy.deepcopy(encoder).to(on)
+    session = EncoderSession(encoder, choose_device(on.type, precision='fp32'), 2 * WINDOW, SIDE)
+    run_as(device, session, monkeypatch)
     session.stream()
     assert session.not_streaming == ''
-    random = np.random.default_rng(seed)
-    cameras = [Camera(session, seed), Camera(session, seed + 100)]
-    rates, known, checked, steps, mixed = random.uniform(4, 40, 2), {}, 0, 0, 0
-    for _ in range(40):
-        for camera, rate in zip(cameras, rates, strict=True):
+    random = np.random.default_rng(0)
+    cameras = [Camera(session, 0), Camera(session, 100)]
+    known, checked, steps, mixed = {}, 0, 0, 0
+    drawn = random.uniform(*rates, 2)
+    for number in range(ROUNDS):
+        if resized and number == ROUNDS // 2:
+            cameras[0].size = 320, 240
+        for camera, rate in zip(cameras, drawn, strict=True):
             late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
             camera.advance(late / rate)
             if random.random() < 0.02:
@@ -234,8 +255,9 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, seed, monkeypatch
             assert np.abs(output.features - wanted.cpu().numpy()).max() < 1e-4
             checked += 1
     assert checked > 20
-    assert steps > 10       # most are no whole clips
-    assert mixed            # some encode a whole clip of one camera alone
+    assert steps > ROUNDS // 4      # many are no whole clips
+    assert mixed                    # some encode a whole clip of one camera alone
+    assert [camera.ring.resets['size_change'] for camera in cameras] == [resized, False]
 
 
 class NoFloat64(TorchDispatchMode):
