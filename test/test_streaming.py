@@ -260,6 +260,28 @@ def test_streams_of_any_rate_jitter_and_drops(encoder, device, rates, resized, m
     assert [camera.ring.resets['size_change'] for camera in cameras] == [resized, False]
 
 
+def test_a_stream_in_bf16_stays_near_the_one_in_fp32(encoder):
+    """What is remembered is rounded, which must not add up along the stream."""
+    found = []
+    for precision in ('fp32', 'bf16'):
+        session = EncoderSession(copy.deepcopy(encoder), choose_device('cpu', precision=precision),
+                                 2 * WINDOW, SIDE)
+        session.stream()
+        camera, features = Camera(session, 0), []
+        for _ in range(30):
+            camera.advance(1 / FPS)
+            if (clip := camera.clip()) is not None:
+                frames, keys, stamps, _ = clip
+                output, = session.run([frames], keys=[keys], stamps=[stamps])
+                features.append(output.features[-1])
+        found.append(np.array(features))
+    exact, rounded = found
+    error = np.sqrt(np.square(rounded - exact).mean((1, 2, 3)) / np.square(exact).mean((1, 2, 3)))
+    assert len(error) > 20
+    assert error.min() > 1e-4 and error.max() < 0.01
+    assert error[-5:].mean() < 1.5 * error[0]
+
+
 class NoFloat64(TorchDispatchMode):
     """The meta device plays one that has no float64, as MPS has none."""
 
