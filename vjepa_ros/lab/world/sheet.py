@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Draw a sheet of pictures of the rough world: platforms, motions, places, lenses, sensors.
 
-``python -m vjepa_ros.lab.world.sheet docs/rough_world.webp`` (a minute on one core)
+``python -m vjepa_ros.lab.world.sheet docs/rough_world.webp`` (two minutes on one core)
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
+from vjepa_ros.lab.world.scenes.bodies import HERO_KINDS
 from vjepa_ros.lab.world.scenes.places import COVERING_KINDS, TAPES
 from vjepa_ros.lab.world.scenes.platforms import NAMES
 from vjepa_ros.lab.world.scenes.sampler import Sample
-from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
+from vjepa_ros.lab.world.scenes.scene import Capture, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
 
 SEED, CLIPS = 4, 1500     # to choose from
@@ -105,6 +106,26 @@ def _ahead(sample: Sample, shapes: slice) -> tuple[Tensor, Tensor]:
     return ahead * s.alive[:, shapes], away
 
 
+def _moved(sample: Sample) -> Tensor:
+    """Return how far apart places of the camera are in the frames that are shown [m]."""
+    where = sample.scenes.camera_position[:, -COLUMNS:]
+    return (where.amax(1) - where.amin(1)).norm(dim=-1)
+
+
+def _uneven(sample: Sample) -> Tensor:
+    """Return how much longer the longest time between shown frames is than the shortest, 1..4."""
+    apart = sample.stamps_s[:, -COLUMNS:].diff()
+    return (apart.amax(1) / apart.amin(1).clamp(min=1e-3)).clamp(max=4)
+
+
+def _near_person(sample: Sample) -> Tensor:
+    """Return how near the body of importance is, if it is a person in view [1/m]."""
+    ellipsoids = [at for at, kind in enumerate(HERO_KINDS) if kind == ELLIPSOID]
+    person = sample.hero * sample.scenes.alive[:, ellipsoids].all(1)    # no other body has all
+    ahead, away = _ahead(sample, slice(ellipsoids[1], ellipsoids[2]))   # the trunk
+    return person * (ahead[:, 0] > 0.9) * (away[:, 0] > 1.2) / away[:, 0]
+
+
 def _at(sample: Sample, place: str) -> Tensor:
     return sample.place == PLACE[place]
 
@@ -118,6 +139,10 @@ CLIP_ROWS: dict[str, Score] = {
     .sum(-1).abs() * (s.platform > 0) * (_spin(s) < 0.3) * (s.outcome == OUTCOME['rest'])
     * _clear(s),
     'takes off': lambda s, c: -s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _clear(s),
+    'lands': lambda s, c: s.scenes.camera_velocity[:, 1] * (s.platform == 1) * _clear(s),
+    'hovers': lambda s, c: (s.platform == 1) * (_speed(s) < 0.3) * (_spin(s) < 0.5)
+    * (s.scenes.camera_velocity[:, 1].abs() < 0.1) * _moved(s).clamp(max=0.5) * _clear(s),
+    'jitter, drops': lambda s, c: _uneven(s).square() * _moved(s).clamp(max=1) * _clear(s),
     'lead vehicle': lambda s, c: (s.outcome == OUTCOME['follow']) * s.hero * _steady(s)
     * (c.shown == 1) * (_at(s, 'motorway') | _at(s, 'street')) * (_speed(s) > 4) * (s.platform > 1)
     * (s.scenes.fog_per_m < 0.004) * (_clear(s) > 0.06) / (1 + _away(s)),
@@ -126,6 +151,8 @@ CLIP_ROWS: dict[str, Score] = {
 ROLLS = 'rolling shutter\n(left: without)'
 MANY_ROWS: dict[str, Score] = {
     'mats, tape': lambda s, c: _laid(s) * _clear(s),
+    'people near': lambda s, c: _near_person(s).square() * (s.platform > 0)
+    * _clear(s).square(),
     'lab': lambda s, c: _at(s, 'lab') * (s.platform > 0) * _clear(s),
     ROLLS: lambda s, c: c.turn[:, -1, 1].abs() * (s.scenes.blur_px < 0.6) * _clear(s)
     * (_at(s, 'street') | _at(s, 'corridor') | _at(s, 'lab')),
@@ -203,7 +230,8 @@ def _row(label: str, numbers: Sequence[int], clips: WorldClips,
         stamps = clips.stamps_s[0, -COLUMNS:]
         lines += [f'{clips.scenes.camera_velocity[0].norm():.1f} m/s',
                   f'{torch.rad2deg(clips.scenes.camera_spin[0].norm()):.0f} deg/s',
-                  f'{1 / stamps.diff().clamp(min=1e-3).mean():.1f} Hz, last {-stamps[0]:.2f} s']
+                  f'{1 / stamps.diff().clamp(min=1e-3).mean():.1f} Hz, last {-stamps[0]:.2f} s',
+                  f'{stamps.diff().min():.2f} to {stamps.diff().max():.2f} s apart']
     for number, line in enumerate(lines):
         cv2.putText(row, line, (4, 24 + 20 * number), cv2.FONT_HERSHEY_SIMPLEX,
                     0.42 if number else 0.5, (20, 20, 20) if number == 0 else (90, 90, 90), 1,
