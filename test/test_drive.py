@@ -124,7 +124,9 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     monkeypatch.setattr(drive, 'EpisodeConfig', lambda: short)
     monkeypatch.setattr(drive, 'LoopConfig', partial(LoopConfig, width=96))
     monkeypatch.setattr(drive, 'EngineConfig', lambda **more: model)
-    file = tmp_path / 'figures.json'
+    file, before = tmp_path / 'figures.json', tmp_path / 'film' / MODES[0] / '0000' / '9999.png'
+    before.parent.mkdir(parents=True)
+    before.write_bytes(b'of a longer drive')
     code = cli.main(['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1',
                      '--json', str(file), '--film', str(tmp_path / 'film'), '--video',
                      str(tmp_path / 'film.mp4'), '--mcap', str(tmp_path / 'mcap')])
@@ -137,6 +139,7 @@ def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, 
     assert result['configuration']['details']['episodes'] == 1
     assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
     assert file.with_suffix('.png').stat().st_size > 10_000
+    assert not before.exists() and any(before.parent.iterdir())
     assert {f.name for f in (tmp_path / 'mcap').iterdir()} == {f'{m}-0000.mcap' for m in MODES}
     assert 'collisions per episode' in capsys.readouterr().out
 

@@ -40,6 +40,9 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
 def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
     pytest.importorskip('nav_msgs')
     film, logs = tmp_path / 'film', tmp_path / 'logs'
+    before = film / 'with_planner' / '0001_map' / '9999.png'
+    before.parent.mkdir(parents=True)
+    before.write_bytes(b'of a longer drive')
     run = RosRun(SEED, 'get_past', rate=6.0, width=256, film=film, planner={
         'imagination': 'draw', 'picture': 'camera/image_raw'})
     outcome = run.drive([DOORWAY], ['with_planner'], logs, lambda count: None)['with_planner'][0]

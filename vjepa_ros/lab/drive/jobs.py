@@ -92,7 +92,11 @@ class Driver:
     def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
         """Drive some episodes in one mode."""
         recipe = self.recipe
-        write = None if recipe.film is None else partial(_write_image, recipe.film / mode)
+        write = None
+        if recipe.film is not None:
+            write = partial(_write_image, recipe.film / mode)
+            for number in recipe.follow.intersection(numbers):
+                remove_pictures(recipe.film / mode, number)
         engine = None if mode in (MODES[0], ORACLE) else self.engine
         with closing(self._world(numbers)) as world:
             loop = Loop(world, mode, engine, recipe.loop, Recorder(recipe.follow, write))
@@ -112,6 +116,12 @@ class Driver:
     def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
         """Return the mode and what `drive` returns."""
         return mode, self.drive(mode, numbers)
+
+
+def remove_pictures(folder: Path, number: int) -> None:
+    """Remove what an earlier drive of an episode has left: a film is of one drive."""
+    for old in folder.glob(f'{number:04d}*/*.png'):
+        old.unlink()
 
 
 def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.lab.drive.jobs import SETS
+from vjepa_ros.lab.drive.jobs import SETS, remove_pictures
 from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
@@ -173,6 +173,8 @@ class RosRun:
                     **self._planned(number), **self.planner}),
                 '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
         watched = 'node' in children.all
+        if self.film is not None:
+            remove_pictures(self.film / mode, number)
         robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
             'publish_clock': not self.real_time, 'seed': self.seed, 'episode': number,
             'set': self.set, 'goal': planned and self.set == 'get_past',
