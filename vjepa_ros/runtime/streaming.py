@@ -86,7 +86,7 @@ class TubeletStore:
     def find(self, ends: Sequence[Hashable]) -> list[int]:
         """Return the slot of each tubelet; those that are new get one."""
         slots = self._map.find(ends)[0]
-        self._ever_used = max([self._ever_used, *(slot + 1 for slot in slots)])
+        self._ever_used = max(self._ever_used, 1 + max(slots, default=-1))
         return slots
 
     def keep(self, frames: Set[Hashable]) -> None:
