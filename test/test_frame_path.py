@@ -129,7 +129,7 @@ class _Camera:
 
 
 def frame_path() -> tuple[Counter[str], Any]:
-    """Return the calls of a frame in the steady state, the least of five, and its assessment.
+    """Return the calls of a frame in the steady state, the least of 20, and its assessment.
 
     A busy computer adds some: whoever waits for another thread looks again. A frame whose threads
     were still at work when the next one came lacks some; it does not count.
@@ -141,7 +141,7 @@ def frame_path() -> tuple[Counter[str], Any]:
             camera = _Camera(ros)
             for _ in range(WARM_FRAMES):
                 camera.step()
-            for _ in range(5):
+            for _ in range(20):
                 seen.clear()
                 assessment = camera.step()
                 counts.append(Counter(seen))
