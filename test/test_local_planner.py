@@ -593,6 +593,22 @@ def test_features_that_cannot_be_used_are_told_and_stop_nobody():
         assert f'clip_rate_hz is {rate:g}' in told.imagines
 
 
+def test_what_is_only_drawn_judges_nothing_and_tells_what_it_cannot_read(monkeypatch):
+    model, drive = OnlyTheRightIsFree(), Drive()
+    config = replace(drive.decider.config, imagination='draw', picture='camera/image_raw')
+    drive.decider = LocalDecider(config, drive.now, model)
+    drive.order = ('assessment', 'field', 'features')
+    chosen = drive.go(0.8)
+    assert chosen.twist == Twist(1.0) and not model.views and not model.sizes
+    assert drive.decider.unimagined('camera') == ''
+
+    def refuse(features: np.ndarray, view: View) -> None:
+        raise ValueError('features are not finite')
+    monkeypatch.setattr(model, 'see', refuse)
+    assert drive.decider.drawn(chosen.plan) is None
+    assert drive.decider.unimagined('camera') == 'features are not finite'
+
+
 def test_after_it_has_turned_away_the_way_is_not_measured():
     drive = Drive()
     assert drive.go(1.0).state == 'free'
