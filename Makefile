@@ -52,7 +52,8 @@ DOCS := .venv-docs
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
 # In the order of their names, which begins with long ones; pytest-xdist would keep them to the end.
 PURE := -n auto --maxprocesses 8 --dist loadfile
-NODES := -n 3 --dist loadfile --no-loadscope-reorder
+# What they look at takes place in real time: on a computer that stalls, a test may need a second try.
+NODES := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1
 
 # Ubuntu 24.04 brings NumPy 1.26. These tests, of what a robot runs on arrays, run with it, too; the
 # rest of its environment is that of .venv.

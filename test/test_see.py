@@ -147,7 +147,7 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     assert 5 < float(rate_in) < 16 and float(rate_out) > 0 and 0 < int(latency) <= int(high)
     assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
     assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out
-    assert re.search(r'collision_guard .*idle: no command', out.out)
+    assert re.search(r'collision_guard .*idle: no command', out.out), out.out
 
 
 LAYOUT = json.loads((Path(__file__).resolve().parents[1] / 'config/foxglove.json').read_text())

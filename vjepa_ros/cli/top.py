@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
 
 REFRESH_S = 0.25         # of the table in a terminal, and of the list of topics
-SETTLE_S = 2.5           # with `--once`: every node reports in this time, and results have a rate
+SETTLE_S = 2.5           # with `--once`: nodes report each second, and results then have a rate
 
 
 def listen(ros: Listener, states: States, seconds: float) -> None:
@@ -36,7 +36,7 @@ def listen(ros: Listener, states: States, seconds: float) -> None:
 
 def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
     """Show the table until Ctrl-C, or once; the exit code."""
-    states, begin, first = States(), time.monotonic(), 0.0
+    states, begin, first, known = States(), time.monotonic(), 0.0, 0
     title = f'vjepa-ros top · ROS domain {ros.domain_id}'
     live = Live(console=console, get_renderable=lambda: render(states, time.monotonic(), title),
                 refresh_per_second=round(1 / REFRESH_S)) \
@@ -45,7 +45,8 @@ def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
         while True:
             listen(ros, states, REFRESH_S)
             now = time.monotonic()
-            first = first or (now if states.told else 0.0)
+            if len(states.told) > known:     # who else is there may not have been found yet
+                first, known = now, len(states.told)
             if not first and now - begin > args.wait:
                 return print_error(
                     f'vjepa-ros top: no node of this package reports on /diagnostics in ROS domain'
