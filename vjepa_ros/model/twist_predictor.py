@@ -275,7 +275,9 @@ class TwistPredictor(nn.Module):
         past: list[Memory | None] = [None] * len(self.blocks)
         imagined, out = [start], []
         for number in range(steps):
-            x = (self._embedded(imagined[-1]) + said[:, :, number]).flatten(0, 1)[:, None]
+            # All plans begin with the same features.
+            before = self._embedded(imagined[-1] if number else seen.start[:, None])
+            x = (before + said[:, :, number]).flatten(0, 1)[:, None]
             for layer, (block, known) in enumerate(zip(self.blocks, seen.memory, strict=True)):
                 x, past[layer] = block(x, known, None, past[layer])
             out.append(self.norm(x.unflatten(0, (b, plans))[:, :, 0]))

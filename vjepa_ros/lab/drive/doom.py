@@ -21,7 +21,8 @@ import numpy as np
 from vjepa_ros.lab.drive.doom_map import CAMERA_M, Map, UNIT_M
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, PATIENCE
 from vjepa_ros.lab.world.episodes.robot import Route, Run, Unicycles, free_run
-from vjepa_ros.lab.world.episodes.world import STANDS_M_S, SUBSTEP_S
+from vjepa_ros.lab.world.episodes.world import SUBSTEP_S
+from vjepa_ros.lab.world.reaction import STANDS_M_S
 from vjepa_ros.planning.ways import Grid, LONGER
 
 MAPS = tuple(f'MAP{number:02d}' for number in range(1, 25))     # of Freedoom, phase 2

@@ -151,7 +151,8 @@ def make_pasts(world: ClipWorld, network: Network, sample: Sample, seed: int,
     first = torch.zeros(count, dtype=torch.int64, device=device)
     spare = -times.shape[1] % world.num_frames
     shown = torch.cat((times, times[:, -1:].expand(-1, spare)), 1)
-    after = _drawn(world, folded(filmed(some, own, first, shown), world.num_frames))
+    after = _drawn(world, folded(
+        filmed(some, own, first, shown, world.config.robot), world.num_frames))
     after = after.unflatten(0, (count, -1)).flatten(1, 2)[:, :times.shape[1]]
     told = torch.cat((told[:count], times.double() / some.interval_s[:, None].double()), 1)
     with half(device):

@@ -84,9 +84,9 @@ def _twists(about: Mapping[str, Any]) -> list[str]:
              f'encoder under twists that are to come (`docs/planning.md`). Trained for '
              f'{t["seconds"] / 60:.1f} minutes on {t["hardware"].get("gpu", "a CPU")}: '
              f'{t["pasts"]:,} rendered pasts, {t["steps"]:,} steps, {t["plans_of_a_past"]} plans '
-             'of a past in each. Encoder and heads stayed as they are. Bodies did not react to '
-             'the robot. Contact counts whether or not the thing can be seen in the newest '
-             'picture.', '']
+             'of a past in each. Encoder and heads stayed as they are. Bodies wait before a '
+             'robot that stands. Contact counts whether or not the thing can be seen in the '
+             'newest picture.', '']
     for world, found in about['metrics'].items():
         rows = [(f'{key} s', *(number(value[name]) for name in (
             'auc_of_a_past', 'auc', 'calibration_error', 'contacts')))

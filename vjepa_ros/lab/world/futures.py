@@ -3,9 +3,10 @@
 """Give one past several futures: what the robot would see and touch under other motions.
 
 At the newest frame of a clip a robot takes one of F plans of S steps, each a twist held for a
-time. Bodies go on as they move at that frame. Where the robot touches them follows from positions
-alone; what it would see is drawn. So a model can learn what actions cause, from plans that share
-one past. B scenes, F plans, S steps, K shapes.
+time. Bodies go on as they move at that frame, and wait before the robot as in `drive`, see
+`reaction`. Where the robot touches them follows from positions alone; what it would see is drawn.
+So a model can learn what actions cause, from plans that share one past. B scenes, F plans, S
+steps, K shapes.
 
 Axes and signs: poses are those of scenes (x right, z ahead, yaw to the right); twists are those of
 a ROS Twist (ahead, to the left, turn to the left).
@@ -18,7 +19,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.reaction import STANDS_M_S, meets
 from vjepa_ros.lab.world.rendering.truth import Robot
+from vjepa_ros.lab.world.scenes.bodies import HERO_KINDS
 from vjepa_ros.lab.world.scenes.scene import CARD, COVERING, CYLINDER, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.model.twist_paths import poses
@@ -97,32 +100,98 @@ def draw_plans(draws: SceneRng, speed: Tensor, count: int, steps: int, even: boo
     return Plans(drawn, duration, draws.uniform(0.0, 0.5))
 
 
+@dataclass(frozen=True)
+class Ways:
+    """Where F robots and K shapes of B scenes are at N moments that are `LOOK_S` apart.
+
+    Attributes
+    ----------
+    times : Tensor
+        (N,) since now [s].
+    place, yaw : Tensor
+        (B, F, N, 2) x and z of the middle of the robot relative to the camera of now, in world
+        axes [m], (B, F, N) [rad].
+    moved_s : Tensor
+        (B, F, N, K) for how long each shape has moved since now: less than the time where it
+        waited for the robot [s].
+    """
+
+    times: Tensor
+    place: Tensor
+    yaw: Tensor
+    moved_s: Tensor
+
+
+def ways(scenes: Scenes, plans: Plans, robot: Robot) -> Ways:
+    """Follow robots along their plans, and bodies that wait before them."""
+    times = torch.arange(1 + round(float(plans.duration_s.sum()) / LOOK_S),
+                         device=plans.twists.device) * LOOK_S
+    poses = plans.poses(times)                                                      # B F N 3
+    heading = _heading(scenes)[:, None, None]
+    yaw = poses[..., 2] + heading
+    middle = torch.stack(_back(poses[..., :2], heading), -1) \
+        - robot.length / 2 * torch.stack((yaw.sin(), yaw.cos()), -1)
+    return Ways(times, middle, yaw, _moved(scenes, plans, middle, times, robot))
+
+
+def _moved(scenes: Scenes, plans: Plans, middle: Tensor, times: Tensor, robot: Robot) -> Tensor:
+    """For how long shapes have moved at each time, (B, F, N, K) [s]."""
+    velocity = scenes.velocity[..., 0::2]                                           # B K 2
+    pace = velocity.norm(dim=-1)
+    way = velocity / pace[..., None].clamp(min=1e-6)
+    goes = scenes.alive & (pace > 1e-6)
+    off = scenes.yaw[:, -1] - torch.atan2(way[..., 0], way[..., 1])
+    wide, deep = scenes.half[..., 0], scenes.half[..., 2]
+    along = wide * off.sin().abs() + deep * off.cos().abs()
+    across = wide * off.cos().abs() + deep * off.sin().abs()
+    # The first body is the one that is meant to be in the way.
+    heeds = torch.arange(len(scenes.kinds), device=middle.device) >= len(HERO_KINDS)
+    at = (times[:, None] >= plans.ends_s).sum(-1).clamp(max=plans.twists.shape[2] - 1)
+    stands = plans.twists[:, :, at, :2].norm(dim=-1) < STANDS_M_S                   # B F N
+    bodies = _same_body(scenes).float()
+    start = scenes.position[:, -1, :, 0::2] - scenes.camera_position[:, -1, None, 0::2]
+    moved = [torch.zeros(*stands.shape[:2], len(scenes.kinds), device=middle.device)]
+    for n in range(len(times) - 1):
+        there = start[:, None] + moved[-1][..., None] * velocity[:, None]           # B F K 2
+        right, ahead = _turned(middle[:, :, n, None] - there,
+                               torch.atan2(way[..., 0], way[..., 1])[:, None])
+        waits = goes[:, None] & (stands[:, :, n, None] | heeds) & meets(
+            ahead, right.abs(), along[:, None], across[:, None], pace[:, None], robot)
+        waits = waits.float() @ bodies > 0
+        moved.append(moved[-1] + LOOK_S * ~waits)
+    return torch.stack(moved, 2)
+
+
+def _same_body(scenes: Scenes) -> Tensor:
+    """Return which shapes move as one rigid body, (B, K, K) bool.
+
+    Of such a body the velocity less that of a turn about the origin is the same in all parts.
+    """
+    place, rate = scenes.position[:, -1], scenes.yaw_rate
+    carried = torch.stack((rate * place[..., 2], torch.zeros_like(rate),
+                           -rate * place[..., 0]), -1)
+    motion = torch.cat((scenes.velocity - carried, rate[..., None]), -1)            # B K 4
+    return (motion[:, :, None] - motion[:, None]).abs().amax(-1) < 1e-3
+
+
+def _heading(scenes: Scenes) -> Tensor:
+    """Yaw of the cameras at the newest frame, (B,) [rad]."""
+    ahead = scenes.camera_rotation[:, -1, 2]
+    return torch.atan2(ahead[:, 0], ahead[:, 2])
+
+
 def contact_time(scenes: Scenes, plans: Plans, robot: Robot) -> Tensor:
     """When robots touch something, (B, F) [s]; inf where they do not within their plan.
 
     Whether it can be seen now does not matter. A robot that touches something from the start has
     time 0.
     """
-    times = torch.arange(1 + round(float(plans.duration_s.sum()) / LOOK_S),
-                         device=plans.twists.device) * LOOK_S
-    now = scenes.camera_rotation[:, -1, 2]
-    heading = torch.atan2(now[:, 0], now[:, 2])[:, None, None]
-    poses = plans.poses(times)                                                      # B F N 3
-    place = torch.stack(_back(poses[..., :2], heading), -1)
-    touched = touching(place, poses[..., 2] + heading, times, scenes, robot)
-    return torch.where(touched, times, torch.inf).amin(-1)
+    found = ways(scenes, plans, robot)
+    return torch.where(touching(found, scenes, robot), found.times, torch.inf).amin(-1)
 
 
-def touching(place: Tensor, yaw: Tensor, times: Tensor, scenes: Scenes, robot: Robot) -> Tensor:
+def touching(found: Ways, scenes: Scenes, robot: Robot) -> Tensor:
     """Whether robots touch any shape, (B, F, N) bool.
-
-    Parameters
-    ----------
-    place, yaw : Tensor
-        (B, F, N, 2) x and z of the camera relative to now in world axes [m], (B, F, N) [rad]; the
-        robot reaches from it to `Robot.length` behind.
-    times : Tensor
-        (N,) since now [s].
 
     Notes
     -----
@@ -130,13 +199,12 @@ def touching(place: Tensor, yaw: Tensor, times: Tensor, scenes: Scenes, robot: R
     "OBBTree", 1996). An ellipsoid counts as the upright cylinder around its section.
     """
     own = scenes.position[:, -1, :, 0::2] - scenes.camera_position[:, -1, None, 0::2]       # B K 2
-    moved = own[:, None] + times[:, None, None] * scenes.velocity[:, None, :, 0::2]   # B N K 2
-    turned = scenes.yaw[:, -1, None] + times[:, None] * scenes.yaw_rate[:, None]            # B N K
-    half_long = robot.length / 2
-    middle = place - half_long * torch.stack((yaw.sin(), yaw.cos()), -1)
-    away = moved[:, None] - middle[..., None, :]    # B F N K 2
-    between = turned[:, None] - yaw[..., None]
-    sort = torch.tensor(scenes.kinds, device=place.device)
+    went, yaw, half_long = found.moved_s, found.yaw, robot.length / 2
+    moved = own[:, None, None] + went[..., None] * scenes.velocity[:, None, None, :, 0::2]
+    turned = scenes.yaw[:, -1, None, None] + went * scenes.yaw_rate[:, None, None]  # B F N K
+    away = moved - found.place[..., None, :]                                        # B F N K 2
+    between = turned - yaw[..., None]
+    sort = torch.tensor(scenes.kinds, device=went.device)
     round_ones = (sort == CYLINDER) | (sort == ELLIPSOID)
     wide, high, deep = scenes.half[:, None, None].unbind(-1)          # B 1 1 K
     deep = torch.where(sort == CARD, 0.0, torch.where(sort == CYLINDER, wide, deep))
@@ -145,11 +213,11 @@ def touching(place: Tensor, yaw: Tensor, times: Tensor, scenes: Scenes, robot: R
     centre = -scenes.position[:, -1, None, None, :, 1]
     off = torch.maximum(robot.clearance - centre, centre - top).clamp(min=0)
     shrunk = torch.where(sort == ELLIPSOID, (1 - (off / high).square()).clamp(min=0).sqrt(), 1.0)
-    meets = scenes.alive[:, None, None] & (off <= high) & (sort != COVERING)
+    solid = scenes.alive[:, None, None] & (off <= high) & (sort != COVERING)
     c, s = between.cos(), between.sin()
     # The shape seen from the robot, and the robot from the shape.
     rx, rz = _turned(away, yaw[..., None])
-    sx, sz = _turned(away, turned[:, None])
+    sx, sz = _turned(away, turned)
     apart = (rx.abs() > robot.half_width + wide * c.abs() + deep * s.abs()) \
         | (rz.abs() > half_long + wide * s.abs() + deep * c.abs())
     apart |= (sx.abs() > wide + robot.half_width * c.abs() + half_long * s.abs()) \
@@ -159,7 +227,7 @@ def touching(place: Tensor, yaw: Tensor, times: Tensor, scenes: Scenes, robot: R
     beside = (rx.abs() - robot.half_width).clamp(min=0)
     before = (rz.abs() - half_long).clamp(min=0)
     clear = beside.square() + before.square() > radius.square()
-    return (meets & ~torch.where(round_ones, apart | clear, apart)).any(-1)
+    return (solid & ~torch.where(round_ones, apart | clear, apart)).any(-1)
 
 
 def _turned(vector: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +236,7 @@ def _turned(vector: Tensor, yaw: Tensor) -> tuple[Tensor, Tensor]:
     return x * yaw.cos() - z * yaw.sin(), x * yaw.sin() + z * yaw.cos()
 
 
-def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor) -> Scenes:
+def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor, robot: Robot) -> Scenes:
     """Return what cameras see along one plan each, as scenes to be drawn.
 
     Parameters
@@ -177,6 +245,8 @@ def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor) -> Scene
         (B,) int64 number of the plan.
     times : Tensor
         (B, N) of the frames since now [s], at most the end of the plans.
+    robot : Robot
+        Before which bodies wait.
 
     Returns
     -------
@@ -187,12 +257,13 @@ def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor) -> Scene
     pick = chosen[:, None, None, None]
     count = times.shape[1]
     along = plans.poses(times).gather(1, pick.expand(-1, 1, count, 3))[:, 0]        # B N 3
-    twists = plans.twists.gather(1, pick.expand(-1, 1, *plans.twists.shape[2:]))[:, 0]
+    twists_of = plans.twists.gather(1, pick.expand(-1, 1, *plans.twists.shape[2:]))[:, 0]
     # The step that ends at a time counts there, not the one that begins.
-    at = (times[..., None] > plans.ends_s).sum(-1).clamp(max=twists.shape[1] - 1)   # B N
-    twists = twists.gather(1, at[..., None].expand(-1, -1, 3))                      # B N 3
-    axes = scenes.camera_rotation[:, -1]
-    heading = torch.atan2(axes[:, 2, 0], axes[:, 2, 2])[:, None]
+    at = (times[..., None] > plans.ends_s).sum(-1).clamp(max=twists_of.shape[1] - 1)   # B N
+    twists = twists_of.gather(1, at[..., None].expand(-1, -1, 3))                      # B N 3
+    own = Plans(twists_of[:, None], plans.duration_s, plans.offset)
+    went = _between(ways(scenes, own, robot).moved_s[:, 0], times)                  # B N K
+    axes, heading = scenes.camera_rotation[:, -1], _heading(scenes)[:, None]
     x, z = _back(along[..., :2], heading)
     place = scenes.camera_position[:, -1:] + torch.stack((x, torch.zeros_like(x), z), -1)
     c, s = along[..., 2].cos(), along[..., 2].sin()
@@ -207,13 +278,23 @@ def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor) -> Scene
     return replace(
         scenes, camera_position=place, camera_rotation=rotation, camera_velocity=speed[:, -1],
         camera_spin=spin[:, -1],
-        position=scenes.position[:, -1:] + times[..., None, None] * scenes.velocity[:, None],
-        yaw=scenes.yaw[:, -1:] + times[..., None] * scenes.yaw_rate[:, None],
+        position=scenes.position[:, -1:] + went[..., None] * scenes.velocity[:, None],
+        yaw=scenes.yaw[:, -1:] + went * scenes.yaw_rate[:, None],
         texture=texture.expand(-1, count, -1) if texture.ndim == 3 else texture,
         exposure=scenes.exposure[:, -1:].expand(-1, count),
         shutter=torch.zeros_like(scenes.shutter),
         capture=None if scenes.capture is None else replace(
             scenes.capture, velocity=speed, spin=spin))
+
+
+def _between(moved_s: Tensor, times: Tensor) -> Tensor:
+    """Values (B, L, K) at looks `LOOK_S` apart, at times (B, N) between and after them [s]."""
+    last = moved_s.shape[1] - 1
+    before = (times / LOOK_S).floor().long().clamp(0, max(0, last - 1))
+    share = (times - before * LOOK_S)[..., None]
+    rows = torch.arange(len(times), device=times.device)[:, None]
+    first, second = moved_s[rows, before], moved_s[rows, (before + 1).clamp(max=last)]
+    return first + share / LOOK_S * (second - first)
 
 
 def folded(scenes: Scenes, frames: int) -> Scenes:

@@ -37,7 +37,7 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     in_the_way,
     standing,
 )
-from vjepa_ros.lab.world.episodes.world import WAIT_M, WAIT_S
+from vjepa_ros.lab.world.reaction import WAIT_M, WAIT_S, reach_of
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
@@ -161,7 +161,7 @@ def shortest_way(episode: Episode, config: EpisodeConfig) -> float:
     It is inf unless the robot is proven to be able to get there in time, whatever moves.
     """
     robot, route = config.robot, episode.route
-    reach = math.hypot(robot.half_width, 0.5 * robot.length) + _MARGIN_M
+    reach = reach_of(robot) + _MARGIN_M
     grid = Grid(np.array((-_WIDE_M, -2.5)), np.array((_WIDE_M, route.length + 2.5)), _CELL_M)
     places = grid.middles()
     start, goal = route.points[0], route.points[-1]

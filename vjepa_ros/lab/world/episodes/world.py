@@ -15,6 +15,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.episodes.contact import band_of, opaque_part, touching
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
+from vjepa_ros.lab.world.reaction import STANDS_M_S, meets
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import rotation
@@ -22,9 +23,6 @@ from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
 SUBSTEP_S = 0.02       # contacts are tested this often
-STANDS_M_S = 0.1       # for a robot that is slower than this others wait
-WAIT_M, WAIT_S = 0.6, 0.4   # how far before it: at least, and per speed
-_BESIDE_M = 0.1        # of the room a mover keeps beside itself
 
 
 class EpisodeWorld:
@@ -242,11 +240,8 @@ class EpisodeWorld:
                 off = self.robots.place[number] - body.place[now]
                 ahead = float(off @ way)
                 side = abs(float(off[0] * way[1] - off[1] * way[0]))
-                reach = float(np.hypot(self.config.robot.half_width,
-                                       0.5 * self.config.robot.length))
-                near = body.size[2] + reach + WAIT_M + WAIT_S * pace
-                waits[number, m] = (0 < ahead < near
-                                    and side < body.size[0] + reach + _BESIDE_M)
+                waits[number, m] = meets(ahead, side, body.size[2], body.size[0], pace,
+                                         self.config.robot)
         return waits & (rows >= 0)
 
     def _where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
