@@ -140,7 +140,7 @@ class Rig(CommandRig):
 def planning(ros: Session, stamped: bool = False, remaps: dict[str, str] | None = None,
              cameras: tuple[str, ...] = ('camera',), **params: Any) -> Iterator[Rig]:
     # Boxes here stay where they are in the view: what is remembered would come nearer.
-    values = {'autostart': True, 'sources': list(cameras), 'memory': 0.2,
+    values = {'autostart': True, 'sources': list(cameras), 'memory': 0.5,
               'message': 'twist_stamped' if stamped else 'twist', **parameters(params)}
     with ros.compose(PLANNER, values, remaps) as process:
         rig = Rig(ros, process, stamped, cameras)

@@ -50,6 +50,9 @@ def robot():
             ros.compose(GUARD, {**QUICK, 'autostart': True}), \
             Camera(ros, picture=lambda i: still + i % 7, make=raw, rate=15.0):
         patch.setenv('ROS_DOMAIN_ID', str(ros.domain_id))
+        seen: list[PointCloud2] = []
+        ros.node.create_subscription(PointCloud2, '/vjepa_node/camera/assessment', seen.append, 1)
+        assert ros.spin_until(lambda: seen, 60.0)
         yield ros
 
 
@@ -142,8 +145,10 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     monkeypatch.setenv('COLUMNS', '160')
     code, out = printed(capsys, 'top', '--once', '--wait', '60')
     assert code == 0
-    ((rate_in, rate_out, latency, high),) = re.findall(
-        r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+\+\d+ +untrained', out.out)
+    row = re.search(r' CLEAR +none +0.00 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +\d+\+\d+ +untrained',
+                    out.out)
+    assert row, out.out
+    rate_in, rate_out, latency, high = row.groups()
     assert 5 < float(rate_in) < 16 and float(rate_out) > 0 and 0 < int(latency) <= int(high)
     assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
     assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out

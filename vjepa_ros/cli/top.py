@@ -15,7 +15,7 @@ from rich.live import Live
 
 from vjepa_ros.cli.console import positive, print_error
 from vjepa_ros.cli.demo_processes import ros_problem
-from vjepa_ros.viewer.states import States
+from vjepa_ros.viewer.states import CLOUD, States, camera_of
 from vjepa_ros.viewer.table import render
 
 if TYPE_CHECKING:
@@ -25,13 +25,17 @@ REFRESH_S = 0.25         # of the table in a terminal, and of the list of topics
 SETTLE_S = 2.5           # with `--once`: nodes report each second, and results then have a rate
 
 
-def listen(ros: Listener, states: States, seconds: float) -> None:
-    """Subscribe to what is published by now, and take messages for a while [s]."""
+def listen(ros: Listener, states: States, seconds: float) -> set[str]:
+    """Subscribe to what is published by now, take messages for a while [s]; return its nodes."""
+    nodes: set[str] = set()
     for topic, kind in ros.topics().items():
         if states.wants(topic, kind):
+            if not topic.endswith('/diagnostics'):
+                nodes.add(camera_of(topic)[0] if kind == CLOUD else topic[1:].rpartition('/')[0])
             ros.subscribe(topic, kind,
                           lambda name, msg: states.take(name, msg, time.monotonic()))
     ros.spin(seconds)
+    return nodes - {''}
 
 
 def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
@@ -43,9 +47,10 @@ def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
         if console.is_terminal and not args.once else None
     with live or nullcontext():
         while True:
-            listen(ros, states, REFRESH_S)
+            silent = listen(ros, states, REFRESH_S) - {node for node, _ in states.told}
             now = time.monotonic()
-            if len(states.told) > known:     # who else is there may not have been found yet
+            # Who else is there may not have been found, or have reported, yet.
+            if len(states.told) > known or (first and silent and now - begin < args.wait):
                 first, known = now, len(states.told)
             if not first and now - begin > args.wait:
                 return print_error(
