@@ -97,7 +97,7 @@ def test_contacts_are_those_of_an_exact_search(pasts):
 
 def test_bodies_wait_before_a_robot_that_stands_and_passers_by_also_before_one_that_drives():
     comes = Thing(BOX, (0.0, -0.5, 3.0), (0.3, 0.5, 0.3), velocity=(0.0, 0.0, -1.0))
-    # Its arm, 0.2 m before its middle; with it the body turns as it goes.
+    # Its arm, 0.2 m before its middle: both stop together.
     arm = Thing(BOX, (0.0, -0.8, 2.8), (0.1, 0.1, 0.1), velocity=(0.0, 0.0, -1.0))
     far = Thing(BOX, (0.0, -0.5, 90.0), (0.1, 0.5, 0.1))
     stop, drive = plan(*[(0.0, 0.0, 0.5)] * 6), plan(*[(0.3, 0.0, 0.0)] * 6)

@@ -257,11 +257,11 @@ def filmed(scenes: Scenes, plans: Plans, chosen: Tensor, times: Tensor, robot: R
     pick = chosen[:, None, None, None]
     count = times.shape[1]
     along = plans.poses(times).gather(1, pick.expand(-1, 1, count, 3))[:, 0]        # B N 3
-    twists_of = plans.twists.gather(1, pick.expand(-1, 1, *plans.twists.shape[2:]))[:, 0]
+    driven = plans.twists.gather(1, pick.expand(-1, 1, *plans.twists.shape[2:]))[:, 0]
     # The step that ends at a time counts there, not the one that begins.
-    at = (times[..., None] > plans.ends_s).sum(-1).clamp(max=twists_of.shape[1] - 1)   # B N
-    twists = twists_of.gather(1, at[..., None].expand(-1, -1, 3))                      # B N 3
-    own = Plans(twists_of[:, None], plans.duration_s, plans.offset)
+    at = (times[..., None] > plans.ends_s).sum(-1).clamp(max=driven.shape[1] - 1)   # B N
+    twists = driven.gather(1, at[..., None].expand(-1, -1, 3))                      # B N 3
+    own = Plans(driven[:, None], plans.duration_s, plans.offset)
     went = _between(ways(scenes, own, robot).moved_s[:, 0], times)                  # B N K
     axes, heading = scenes.camera_rotation[:, -1], _heading(scenes)[:, None]
     x, z = _back(along[..., :2], heading)
