@@ -81,6 +81,7 @@ class Rig(CommandRig):
         self.boxes, self.level, self.flags, self.speed = FREE, Level.WARNING, Quality(0), 1.0
         self.looking, self.measuring, self.age_ns, self.probability = True, True, 0, 0.0
         self.place: tuple[float, float] | None = (0.0, 0.0)
+        self.moving = math.nan
 
     def look(self) -> None:
         stamp = now_ns() - self.age_ns
@@ -89,7 +90,8 @@ class Rig(CommandRig):
                        collision_probability=self.probability, clip_rate_hz=5.0)
         if self.level < Level.WARNING:
             told = replace(told, time_to_contact=math.inf)
-        cells = pack_cells(LoomingCells.of(result, OPTICS))
+        cells = LoomingCells.of(result, OPTICS)
+        cells = pack_cells(replace(cells, moving=np.full(len(cells), self.moving, np.float32)))
         for assessment, looming in self.cameras.values() if self.looking else ():
             assessment.publish(cloud(told))
             if self.measuring:
@@ -336,7 +338,7 @@ def test_plans_are_imagined_from_features_of_the_right_encoder_alone(tmp_path, i
     if imagination == 'file':
         imagination = str(tmp_path / 'twists.safetensors')
         save_random_twists(imagination)
-    word = 'drawn' if imagination == 'draw' else 'used'
+    word = 'drawn' if imagination == 'draw' else 'not used, because nothing moves'
     with ros_session() as ros, planning(ros, imagination=imagination, device='cpu',
                                         picture='camera/image_raw') as rig:
         def source() -> DiagnosticStatus:
@@ -353,6 +355,10 @@ def test_plans_are_imagined_from_features_of_the_right_encoder_alone(tmp_path, i
             rig.wait(lambda: told('no features yet'))
             rig.encoder = report.tensors_sha256
             rig.wait(lambda: told(word))
+            if word != 'drawn':
+                rig.moving = 0.9
+                word = 'used'
+                rig.wait(lambda: values_of(source())['imagination'] == word)
             rig.wait(lambda: drawn)              # now, and at three moments of the plan
             assert (drawn[0].height, drawn[0].width) == (192 + 22, 4 * 192)
             assert np.frombuffer(drawn[0].data, np.uint8).std() > 10

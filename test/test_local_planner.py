@@ -16,7 +16,7 @@ from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 from vjepa_ros.model.twist_paths import View
 from vjepa_ros.perception.assessment import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.planning import local_planner
 from vjepa_ros.planning.course import Course, Pose
 from vjepa_ros.planning.imagined_risk import ImaginedRisk
@@ -419,11 +419,16 @@ def imagining(**more: object) -> tuple[LocalPlanner, OnlyTheRightIsFree]:
     return driving(imagined=ImaginedRisk(model), **more), model
 
 
-def show(planner: LocalPlanner, age_s: float = 0.0) -> None:
+def cells_of(result: Result, moving: float = math.nan) -> LoomingCells:
+    """Cells that all move by themselves with a probability."""
+    cells = LoomingCells.of(result, OPTICS)
+    return replace(cells, moving=np.full(len(cells), moving, np.float32))
+
+
+def show(planner: LocalPlanner, age_s: float = 0.0, moving: float = 1.0) -> None:
     """Let it see features of a picture; two tubelets of them."""
     result = seen(field(1.0, []))
-    planner.see_features('camera', np.zeros((2, 4, 4, 8), np.float32),
-                         LoomingCells.of(result, OPTICS),
+    planner.see_features('camera', np.zeros((2, 4, 4, 8), np.float32), cells_of(result, moving),
                          replace(result.assessment, clip_rate_hz=5.0), age_s)
 
 
@@ -455,6 +460,29 @@ def test_what_was_imagined_of_an_old_picture_does_not_count():
     show(planner)
     planner.reset()
     assert straight_on(planner.choose(Twist(1.0)))['risk'] < 0.1
+
+
+@pytest.mark.parametrize('moving', [0.1, math.nan])
+def test_what_is_imagined_counts_while_something_moves(moving):
+    planner, model = imagining()
+    show(planner, moving=moving)
+    assert planner.imagined is not None and planner.imagined.ready
+    assert planner.choose(Twist(1.0)).twist == Twist(1.0) and not model.sizes
+    drive(planner, 1.0, 0.2)
+    show(planner, moving=0.9)
+    assert planner.choose(Twist(1.0)).twist.omega < -0.3
+    for _ in range(10):                       # it stands, or has left: for a second that counts
+        assert planner.imagined.judges
+        drive(planner, 1.0, 0.1)
+        show(planner, moving=moving)
+    for _ in range(10):
+        drive(planner, 1.0, 0.1)
+        show(planner, moving=moving)
+    assert planner.imagined.ready and not planner.imagined.judges
+    show(planner, moving=0.9)
+    planner.reset()
+    show(planner, moving=0.1)
+    assert not planner.imagined.judges
 
 
 def test_robots_that_share_a_predictor_plan_on_their_own_pictures():
@@ -501,6 +529,7 @@ class Drive:
         self.encoder, self.rate = 'ab' * 8, 5.0
         self.now = 0.0
         self.boxes, self.flags = boxes or [], Quality(0)
+        self.moving = 0.0 if imagination is None else 1.0
         self.order = ('assessment', 'field')
         self.go(0.5, look=False)
 
@@ -525,7 +554,7 @@ class Drive:
             elif kind == 'assessment':
                 self.decider.assessed('camera', assessed, self.now, self.now - stamp_s)
             else:
-                self.decider.measured('camera', LoomingCells.of(result, OPTICS), stamp, self.now,
+                self.decider.measured('camera', cells_of(result, self.moving), stamp, self.now,
                                       self.now - stamp_s)
 
     def command(self, vx: float = 1.0, omega: float = 0.0) -> Choice:

@@ -14,10 +14,16 @@ from vjepa_ros.planning.local_config import Mount, SIDEWAYS, Twist
 from vjepa_ros.runtime.imagination import Foreseen, Imagination
 
 LASTS_S = 0.5      # older features say nothing of plans from now on
+# Something moves by itself where the mean of the greatest probabilities, averaged over this time,
+# is so high. What moved so long ago still counts: it may stand for a moment.
+GREATEST, MEAN_S, MOVES, MOVED_S = 4, 0.5, 0.2, 1.0
 
 
 class ImaginedRisk:
     """Scores plans on the newest features.
+
+    Looming measures what stands still better than it is imagined here, and puts what moves by
+    itself in a wrong place. So plans are judged by this while something in view moves.
 
     Parameters
     ----------
@@ -32,11 +38,18 @@ class ImaginedRisk:
         As given.
     age_s
         Of the features that it plans on [s]; inf: there are none.
+    moved_s
+        Since the camera saw something that moves by itself [s].
     """
 
     def __init__(self, model: Imagination, counts: bool = True) -> None:
         self.model, self.counts = model, counts
         self.forget()
+
+    @property
+    def judges(self) -> bool:
+        """Whether plans are to be judged by it now."""
+        return self.counts and self.ready and self.moved_s <= MOVED_S
 
     @property
     def ready(self) -> bool:
@@ -69,7 +82,8 @@ class ImaginedRisk:
             For features of another shape or that are not finite, a camera that does not look
             ahead, and a picture without a field of view. What was seen before is dropped.
         """
-        self.forget()
+        since = max(0.0, self.age_s - age_s)
+        self._seen, self.age_s = None, math.inf
         if abs(mount.yaw) > SIDEWAYS:
             raise ValueError(f'its yaw is {mount.yaw:g} rad, but a predictor of twists needs a '
                              f'camera that looks ahead, within {SIDEWAYS:g} rad')
@@ -78,11 +92,22 @@ class ImaginedRisk:
         if self.counts:         # what is only drawn now and then is looked at then
             self.model.see(features, view)
         self._seen, self.age_s = (features[-2:], view), age_s
+        moving = np.sort(np.nan_to_num(cells.moving))[-GREATEST:]
+        new = 1 - math.exp(-min(since, LASTS_S) / MEAN_S)
+        self._moving += new * (float(moving.mean()) - self._moving)
+        if self._moving > MOVES:
+            self.moved_s = age_s
+
+    def wait(self, dt: float) -> None:
+        """Let time pass [s]."""
+        self.age_s += dt
+        self.moved_s += dt
 
     def forget(self) -> None:
         """Drop what was seen."""
         self._seen: tuple[np.ndarray, View] | None = None
-        self.age_s = math.inf
+        self.age_s = self.moved_s = math.inf
+        self._moving = 0.0
 
     def contact(self, plans: np.ndarray, durations_s: np.ndarray) -> np.ndarray:
         """Return the probability (N, K) of a contact until the end of each step.

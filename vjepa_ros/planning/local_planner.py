@@ -215,7 +215,7 @@ class LocalPlanner:
         self.memory.move(twist, dt)
         self._motion = twist
         if self.imagined is not None:
-            self.imagined.age_s += dt
+            self.imagined.wait(dt)
         self._since_s += dt
         self._ways_s += dt
         still = twist.speed < STANDSTILL
@@ -465,7 +465,7 @@ class LocalPlanner:
             judged.append(judge(plans[-1], None))
         every = np.concatenate(plans)
         cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
-        if self.imagined is not None and self.imagined.counts and self.imagined.ready:
+        if self.imagined is not None and self.imagined.judges:
             every = every[_promising(cost, len(arcs))]
             cost, risk, contact = judge(every, self.imagined.contact(every, self.durations))
         order = np.argsort(cost, kind='stable')

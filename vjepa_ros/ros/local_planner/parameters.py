@@ -112,9 +112,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
     ),
     'Imagination': (
         Param('imagination', str, OFF, 'Weights file with the twist predictor that scores plans '
-              'by the features of the camera that looks ahead: that of vjepa_node; empty: the '
-              'bundled predictor; draw: the bundled one, which is drawn and scores nothing; off: '
-              'none', CONFIGURE),
+              'while something moves, by the features of the camera that looks ahead: that of '
+              'vjepa_node; empty: the bundled predictor; draw: the bundled one, which is drawn '
+              'and scores nothing; off: none', CONFIGURE),
         Param('picture', str, '', 'Image topic of that camera, from which ~/imagined is drawn; '
               'empty: nothing is drawn', CONFIGURE),
         Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '

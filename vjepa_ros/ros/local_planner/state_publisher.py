@@ -95,11 +95,12 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
     """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
-    ahead = decider.imagines_with(source)
-    unimagined = decider.unimagined(source) if ahead else ''
-    if ahead:
+    imagined = decider.planner.imagined if decider.imagines_with(source) else None
+    unimagined = '' if imagined is None else decider.unimagined(source)
+    if imagined is not None:
         values['imagination'] = unimagined or (
-            'drawn' if decider.config.imagination == DRAW else 'used')
+            'drawn' if decider.config.imagination == DRAW
+            else 'used' if imagined.judges else 'not used, because nothing moves')
     if report is not None:
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),
