@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import Optics, find_threats
+from vjepa_ros.perception.collision import find_threats
 from vjepa_ros.perception.danger import contact_probability
 from vjepa_ros.perception.settings import Settings
 

@@ -18,6 +18,7 @@ from bundles import constant_heads, meta, save_constant_bundle
 from scenes import Approach
 
 from vjepa_ros.cli import evaluate
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.clips import clip_figures, joined
@@ -36,7 +37,6 @@ from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 

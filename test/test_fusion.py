@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
@@ -25,7 +26,7 @@ from vjepa_ros.perception.assessment import (
     judge,
     on_cells,
 )
-from vjepa_ros.perception.collision import Optics, UNKNOWN, find_threats
+from vjepa_ros.perception.collision import UNKNOWN, find_threats
 from vjepa_ros.perception.danger import collision_if_ahead, contact_probability
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings

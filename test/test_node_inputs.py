@@ -124,6 +124,13 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
             assert ros.spin_until(lambda: got and Quality.ASSUMED_INTRINSICS not in
                                   read.assessment(got[-1]).flags), node.process.output
             scaled = node.next(infos, 2)[-1]
+            assert list(scaled.d) == [] and not scaled.distortion_model
+            info.distortion_model, info.d = 'equidistant', [-0.02, 0.01, 0.0, 0.0]
+            assert ros.spin_until(lambda: list(infos[-1].d) == list(info.d))
+            assert infos[-1].distortion_model == 'equidistant'
+            info.distortion_model = 'magic'
+            assert ros.spin_until(lambda: not infos[-1].distortion_model)
+            assert "distortion_model 'magic'" in node.process.output
         # 160 source pixels are 4 patches: 40 pixels each.
         assert scaled.k[0] == pytest.approx(100.0 / 40)
         assert scaled.k[4] == pytest.approx(105.0 / 30)

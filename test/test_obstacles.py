@@ -9,21 +9,20 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import yaml
 from nav2_rules import undeclared
 from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles.config import ObstacleSettings
-from vjepa_ros.obstacles.geometry import Lens, Mount, RobotCamera
+from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import find_obstacles
 from vjepa_ros.obstacles.points import LEAST_ACROSS, LEVELS, base_points, scan
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality, Region
@@ -42,25 +41,7 @@ PERIOD = 0.1
 SPEED = math.cos(PITCH)   # along the axis of a camera that drives ahead at 1 m/s
 
 
-@pytest.mark.parametrize(('model', 'coefficients'), [
-    ('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.0)),
-    ('rational_polynomial', (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02)),
-    ('equidistant', (-0.02, 0.01, -0.004, 0.001))])
-def test_rays_undo_the_distortion_that_opencv_makes(model, coefficients):
-    optics = Optics(300.0, 290.0, 321.0, 239.0, False)
-    true = np.stack(np.meshgrid(np.linspace(-0.9, 0.9, 7), np.linspace(-0.7, 0.7, 5)), -1)
-    space = np.concatenate((true, np.ones((5, 7, 1))), -1).reshape(-1, 1, 3)
-    matrix, none = np.array([[300.0, 0, 321], [0, 290, 239], [0, 0, 1]]), np.zeros(3)
-    kind = cv2.fisheye if model == 'equidistant' else cv2
-    pixels = kind.projectPoints(space, none, none, matrix, np.array(coefficients))[0]
-    rays = Lens(optics, coefficients, model).rays(pixels.reshape(5, 7, 2))
-    assert np.abs(rays - true).max() < 1e-4
-
-
-def test_an_unknown_distortion_and_a_pose_that_cannot_serve_are_refused():
-    for model, coefficients in (('magic', (0.1,)), ('plumb_bob', (0.1, 0.2))):
-        with pytest.raises(ValueError, match=model):
-            Lens(Optics(1, 1, 0, 0, False), coefficients, model)
+def test_a_pose_that_cannot_serve_is_refused():
     for height, pitch, text in ((0.0, 0.0, 'above 0'), (1.0, math.pi / 2, 'straight')):
         with pytest.raises(ValueError, match=text):
             Mount.from_angles(height, pitch=pitch)
@@ -99,7 +80,7 @@ def seen(*things, speed=1.0, frames=8):
         track.push(np.ascontiguousarray(picture), round((1 + i * PERIOD) * 1e9), 'optical')
     for _ in range(SETTLE_RESULTS + 1):
         result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
-    return result, Lens(track.optics())
+    return result, track.optics()
 
 
 def box(distance, x=0.0, half=(0.6, 0.4, 0.4), **more):
@@ -272,7 +253,8 @@ def test_a_picture_that_repeats_is_withheld_from_the_first_on_unless_the_robot_s
 def test_the_border_of_what_a_lens_sees_does_not_become_the_middle():
     """Where only one edge of a cell has a ray, its column still looks to the side."""
     result, lens = seen()
-    found = find((result, Lens(lens.optics, (-0.6, 0.0, 0.0, 0.0, 0.0))))
+    bent = replace(lens, distortion=Distortion('plumb_bob', (-0.6, 0.0, 0.0, 0.0, 0.0)))
+    found = find((result, bent))
     outer = np.flatnonzero(found.free)[[0, -1]]
     assert found.slope[outer[0]].min() > 0.4
     assert found.slope[outer[1]].max() < -0.4

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from recordings import BagMaker
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.training.labels import read_flags
 from vjepa_ros.sources import (
     PlayOptions,
@@ -309,6 +310,19 @@ def test_intrinsics_of_a_larger_picture_are_scaled_as_in_the_node(tmp_path):
         bag.image('/eye/image_raw', S, picture(10))
         bag.info(S, (64, 48), 66.0)
     assert opened(tmp_path / 'bag').intrinsics[:2] == (33.0, 33.0)
+
+
+@pytest.mark.parametrize(('model', 'd', 'known'), [
+    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('magic', (0.1,), False),
+    ('plumb_bob', (0.0,) * 5, False)])
+def test_a_bag_tells_the_distortion_of_its_lens(tmp_path, caplog, model, d, known):
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image('/eye/image_raw', S, picture(10))
+        bag.info(S, model=model, d=d)
+    source = opened(tmp_path / 'bag')
+    assert source.intrinsics == (33.0, 33.0, 15.5, 11.5)
+    assert source.distortion == (Distortion(model, d) if known else None)
+    assert ("distortion_model 'magic'" in caplog.text) == (model == 'magic')
 
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])

@@ -19,13 +19,13 @@ from builtin_interfaces.msg import Time
 from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_msgs.msg import Header
 
+from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import Obstacles
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros.collision_guard.camera_directions import Frames
 from vjepa_ros.ros.perception_node.obstacle_inputs import Poses
-from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources, _lens
+from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import (
     SCHEMA,
     camera_rows,
@@ -158,7 +158,7 @@ def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
     ([math.inf] * 10_000, 'plumb_bob', 'no number'), ([0.1], 'x' * 10_000, 'is unknown')])
 def test_a_distortion_that_cannot_be_gives_no_cloud_and_a_short_reason(values, model, told):
     with pytest.raises(ValueError, match=told) as found:
-        _lens(CameraInfo(d=values, distortion_model=model), OPTICS)
+        Distortion.of(CameraInfo(d=values, distortion_model=model))
     assert len(str(found.value)) < 400
 
 

@@ -86,7 +86,7 @@ def numbers(batch):
 
 @NEEDS
 def test_arrows_stand_on_cells_that_surely_loom_and_stay_near_them():
-    from vjepa_ros.perception.collision import Optics
+    from vjepa_ros.clip.optics import Optics
     from vjepa_ros.perception.looming_cells import LoomingCells
     from vjepa_ros.viewer.rerun_log import ARROW_S, LONGEST, RerunLog
 

@@ -84,7 +84,7 @@ class Camera:
         self.counts = Counter()
         self.rate = Rate()
         self.silent_s = 0.0
-        self.imu = None
+        self.imu = self.distortion = None
         self.sent = 0
 
     def intrinsics_for(self, size):

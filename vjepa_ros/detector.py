@@ -13,6 +13,7 @@ from typing import Any, TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.patch_maps import motion_map
@@ -127,9 +128,13 @@ class ObstacleDetector:
         """Return the frame memory of the camera."""
         return self._perception.tracks[CAMERA]
 
-    def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float) -> None:
-        """Set the pinhole intrinsics of the frames [px]; else a field of view is assumed."""
-        self.track.intrinsics = (fx, fy, cx, cy)
+    def set_intrinsics(self, fx: float, fy: float, cx: float, cy: float,
+                       distortion: Distortion | None = None) -> None:
+        """Set the intrinsics of the frames [px], and the distortion of their lens.
+
+        Without a call a field of view is assumed.
+        """
+        self.track.intrinsics, self.track.distortion = (fx, fy, cx, cy), distortion
 
     def set_gyroscope(self, rotation: Sequence[float] | None = None, offset: float = 0.0,
                       jitter: float = JITTER_S) -> None:

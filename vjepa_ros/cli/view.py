@@ -97,7 +97,7 @@ def perceive(args: argparse.Namespace, console: Console) -> int:
                              max_frame_gap=max(1.0, 2.5 / source.rate_hz)
                              if source.rate_hz > 0 else 1.0) as detector:
         if source.intrinsics is not None:
-            detector.set_intrinsics(*source.intrinsics)
+            detector.set_intrinsics(*source.intrinsics, source.distortion)
         console.print(f'{source.name}: {detector.engine.config.model_size} on '
                       f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
         begin = None

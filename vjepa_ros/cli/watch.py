@@ -204,7 +204,7 @@ class Watch:
         self._frames = 0
         self._recent: deque[int] = deque(maxlen=30)
         if source.intrinsics is not None:
-            detector.set_intrinsics(*source.intrinsics)
+            detector.set_intrinsics(*source.intrinsics, source.distortion)
         engine = detector.engine
         status.model = (f'{engine.config.model_size} on {engine.choice.device}, '
                         f'{engine.choice.precision}')

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.fleet.recordings import Recording
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.sources.base import Intrinsics, Load
@@ -24,7 +25,7 @@ class Part:
 
     Attributes
     ----------
-    intrinsics
+    intrinsics, distortion
         Of its camera, None where they are unknown.
     frames
         Time since the start of the recording [s] and how to get the frame, as
@@ -32,6 +33,7 @@ class Part:
     """
 
     intrinsics: Intrinsics | None
+    distortion: Distortion | None
     frames: Iterator[tuple[float, Load]]
 
 
@@ -43,7 +45,7 @@ Opener = Callable[[Recording, float, float], AbstractContextManager[Part]]
 def decoded_here(recording: Recording, begin_s: float, end_s: float) -> Iterator[Part]:
     """Decode in this process."""
     with recording.open() as source:
-        yield Part(source.intrinsics, source.excerpt(begin_s, end_s))
+        yield Part(source.intrinsics, source.distortion, source.excerpt(begin_s, end_s))
 
 
 def decoded_apart(cpus: int) -> Opener:
@@ -55,10 +57,11 @@ def decoded_apart(cpus: int) -> Opener:
             num_cpus=cpus, num_returns='streaming', _generator_backpressure_num_objects=AHEAD)
         stream = task.remote(recording, begin_s, end_s)
         try:
-            intrinsics, problem = ray.get(next(stream))
+            lens, problem = ray.get(next(stream))
             if problem:
                 raise SourceError(problem)
-            yield Part(intrinsics, _received(ray, stream))
+            intrinsics, distortion = lens
+            yield Part(intrinsics, distortion, _received(ray, stream))
         finally:
             ray.cancel(stream)
     return opener
@@ -82,10 +85,10 @@ def _load(frame: SourceFrame | None, problem: str) -> Load:
 
 
 def _decode(recording: Recording, begin_s: float, end_s: float) -> Iterator[Any]:
-    """Yield intrinsics and problem, then lists of frames, each with what ended the recording."""
+    """Yield lens and problem, then lists of frames, each with what ended the recording."""
     try:
         with decoded_here(recording, begin_s, end_s) as part:
-            yield part.intrinsics, ''
+            yield (part.intrinsics, part.distortion), ''
             yield from _batches(part)
     except SourceError as error:     # while it is opened; later ones are told with the frames
         yield None, str(error)

@@ -13,13 +13,13 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.fleet.config import ScoreConfig
 from vjepa_ros.fleet.decoding import Opener, Part, decoded_here
 from vjepa_ros.fleet.embedding import embed
 from vjepa_ros.fleet.recordings import Chunk
 from vjepa_ros.fleet.tables import row_of, row_schema, write_table
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Level, Result
@@ -95,7 +95,7 @@ class Scorer:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
             track, = perception.tracks.values()
-            track.intrinsics = part.intrinsics
+            track.intrinsics, track.distortion = part.intrinsics, part.distortion
             try:
                 frames = _frames(part, chunk, scored)
                 for at_s, result in self._results(perception, frames):

@@ -11,77 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import cv2
 import numpy as np
 
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.clip.optics import Optics
 
-# Names of sensor_msgs/CameraInfo and how many coefficients OpenCV takes for them.
-MODELS = {'': (0,), 'plumb_bob': (0, 4, 5), 'rational_polynomial': (8, 12, 14),
-          'equidistant': (4,)}
 _OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])   # to x ahead, z up
-_ROUNDS = 20              # of the inversion; each divides the error of a usual lens by 5 and more
-_MOST_OFF_PX = 0.1        # farther off after them: no ray of the lens goes there
-
-
-@dataclass(frozen=True)
-class Lens:
-    """Intrinsics and distortion of the source image.
-
-    Attributes
-    ----------
-    optics
-        fx, fy, cx, cy [px].
-    distortion
-        Coefficients of the model, as in sensor_msgs/CameraInfo; none for a rectified image.
-    model
-        'plumb_bob', 'rational_polynomial', 'equidistant', or '' for none.
-
-    Raises
-    ------
-    ValueError
-        When model and coefficients do not fit together.
-    """
-
-    optics: Optics
-    distortion: tuple[float, ...] = ()
-    model: str = 'plumb_bob'
-
-    def __post_init__(self) -> None:
-        if not any(self.distortion):       # zeros are none, whatever the model is called
-            return
-        if self.model not in MODELS:
-            known = ', '.join(name for name in MODELS if name)
-            raise ValueError(f"distortion_model '{self.model:.99}' of camera_info is unknown; use "
-                             f'one of {known}, or rectified images with a camera_info without '
-                             'distortion')
-        if len(self.distortion) not in MODELS[self.model]:
-            raise ValueError(f'camera_info has {len(self.distortion)} coefficients for '
-                             f"'{self.model}', must be one of {MODELS[self.model]}")
-
-    def rays(self, points: np.ndarray) -> np.ndarray:
-        """Compute x/z and y/z (..., 2) of points (..., 2) in the source image [px]; NaN: none."""
-        points = np.asarray(points, np.float64)
-        o = self.optics
-        if not any(self.distortion):
-            return (points - (o.cx, o.cy)) / (o.fx, o.fy)
-        matrix = np.array([[o.fx, 0, o.cx], [0, o.fy, o.cy], [0, 0, 1]])
-        flat, lens = points.reshape(-1, 1, 2), np.array(self.distortion)
-        fisheye = self.model == 'equidistant'
-        out = (cv2.fisheye if fisheye else cv2).undistortPoints(flat, matrix, lens)
-        # That stops after 5 rounds, and the way to ask for more depends on the version of OpenCV.
-        for _ in range(_ROUNDS):
-            off = (flat - _project(fisheye, out, matrix, lens)) / (o.fx, o.fy)
-            out = out + np.clip(off, -0.2, 0.2)
-        off = np.abs(flat - _project(fisheye, out, matrix, lens)).max(axis=-1, keepdims=True)
-        return np.where(off < _MOST_OFF_PX, out, np.nan).reshape(points.shape)
-
-
-def _project(fisheye: bool, rays: np.ndarray, matrix: np.ndarray, lens: np.ndarray) -> np.ndarray:
-    space = np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1)
-    none = np.zeros(3)
-    project = cv2.fisheye.projectPoints if fisheye else cv2.projectPoints
-    return project(space, none, none, matrix, lens)[0].reshape(rays.shape)
 
 
 @dataclass(frozen=True)
@@ -169,5 +103,5 @@ class RobotCamera:
     """A camera on a robot: width and height of its image [px], its lens, and its pose."""
 
     size: tuple[int, int]
-    lens: Lens
+    optics: Optics
     mount: Mount

@@ -29,9 +29,10 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.obstacles.config import ObstacleSettings
-from vjepa_ros.obstacles.geometry import Lens, Mount, RobotCamera
+from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.perception.assessment import CourseField
 from vjepa_ros.perception.collision import course_weight
 from vjepa_ros.perception.danger import is_alarm
@@ -248,13 +249,13 @@ def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, slo
     camera, settings
         As above.
     """
-    told, size, lens = result.assessment, camera.size, camera.lens
+    told, size, optics = result.assessment, camera.size, camera.optics
     x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
     half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
     spans = [(r.x, r.x + r.width) for r in told.regions
              if r.on_course and is_alarm(r.time_to_contact, settings)]
     if not math.isnan(told.bearing):
-        at = lens.optics.cx + lens.optics.fx * math.tan(told.bearing)
+        at = float(optics.pixels(np.array((math.tan(told.bearing), 0.0)))[0])
         spans.append((at - half, at + half))
     known = seen
     if not math.isnan(way):
@@ -282,9 +283,9 @@ class Cells:
 
 def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> Cells:
     """Lay a looming field out; arguments as for `find_obstacles`."""
-    size, lens, mount = camera.size, camera.lens, camera.mount
+    size, optics, mount = camera.size, camera.optics, camera.mount
     left = np.cross((0, 0, 1), mount.heading)
-    to = mount.directions(_rays(lens, size, field.gray_size, field.cell_px,
+    to = mount.directions(_rays(optics, size, field.gray_size, field.cell_px,
                                 tuple(field.centers[0, 0].tolist()), field.rate.shape))
     ahead, to_left, drop = to @ mount.heading, to @ left, -to[..., 2]
     ahead = np.where(ahead > 0.1, ahead, np.nan)     # straight down, or where no lens looks
@@ -293,24 +294,24 @@ def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> C
     rate = np.where(known, field.rate, 0.0).astype(float)
     course = field.course if isinstance(field, CourseField) else None
     if course is None:
-        focal = lens.optics.fx * field.gray_size[0] / size[0]
+        focal = optics.fx * field.gray_size[0] / size[0]
         course = course_weight(field, rate, focal, settings)
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
     return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
                  np.where(known, course, 0.0), ahead[0], drop[0],
                  drop[1] / ahead[1], np.stack((to_left[2] / ahead[2], to_left[3] / ahead[3]), -1),
-                 field.cell_px * size[1] / field.gray_size[1] / lens.optics.fy)
+                 field.cell_px * size[1] / field.gray_size[1] / optics.fy)
 
 
 @lru_cache(maxsize=16)
-def _rays(lens: Lens, size: tuple[int, int], gray_size: tuple[int, int], cell_px: float,
+def _rays(optics: Optics, size: tuple[int, int], gray_size: tuple[int, int], cell_px: float,
           first: tuple[float, float], shape: tuple[int, int]) -> np.ndarray:
     """Rays (4, Hc, Wc, 2) of the centres of cells and of their lower, left and right edges."""
     y, x = np.mgrid[:shape[0], :shape[1]] * cell_px
     centers = np.stack((x + first[0], y + first[1]), -1)
     shifts = np.array(((0.0, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.5, 0.0))) * cell_px
     points = centers[None] + shifts[:, None, None]
-    return lens.rays((points + 0.5) * (np.array(size) / gray_size) - 0.5)
+    return optics.rays((points + 0.5) * (np.array(size) / gray_size) - 0.5)
 
 
 def _horizon(mount: Mount, how: ObstacleSettings) -> float:

@@ -35,10 +35,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import Optics, UNKNOWN, course_weight, find_threats
+from vjepa_ros.perception.collision import UNKNOWN, course_weight, find_threats
 from vjepa_ros.perception.danger import (
     Contact,
     NOTHING,

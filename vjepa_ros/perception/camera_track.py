@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import torch
 
+from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
@@ -29,7 +30,7 @@ from vjepa_ros.perception.assessment import (
     assess,
     judge_heads,
 )
-from vjepa_ros.perception.collision import Optics, UNKNOWN, find_threats
+from vjepa_ros.perception.collision import UNKNOWN, find_threats
 from vjepa_ros.perception.frame_store import (
     Geometry,
     Prepared,
@@ -275,6 +276,7 @@ class Track:
                               history=config.looming_history, name=name)
         self.image: np.ndarray | None = None
         self.intrinsics: tuple[float, float, float, float] | None = None
+        self.distortion: Distortion | None = None     # counts with intrinsics
         self.gyroscope: Gyroscope | None = None
         self._model = model
         self._queue = queue
@@ -452,11 +454,12 @@ class Track:
 
     def optics(self) -> Optics:
         """Return the intrinsics of the source image, assumed while no camera_info is known."""
-        key = self.intrinsics, self.ring.size
+        key = self.intrinsics, self.distortion, self.ring.size
         if self._optics is None or self._optics[0] != key:
             self._optics = key, (
                 Optics.assume(self.ring.size, self.config.horizontal_fov)
-                if self.intrinsics is None else Optics(*self.intrinsics, assumed=False))
+                if self.intrinsics is None else
+                Optics(*self.intrinsics, assumed=False, distortion=self.distortion))
         return self._optics[1]
 
     def looming_job(self) -> LoomingJob:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import middle
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.danger import approaches, level_rates
@@ -30,27 +31,6 @@ COURSE_CELLS = 1.5   # weight of cells on course that makes their region, or the
 # The margin up and down relative to sideways: the ground ahead of a fast robot passes below the
 # camera at a few degrees only, while what stands in the way reaches to the height of the camera.
 UPRIGHT_MARGIN = 0.2
-
-
-@dataclass(frozen=True)
-class Optics:
-    """Pinhole intrinsics of the source image [px]; `assumed` when no camera_info was seen."""
-
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    assumed: bool
-
-    @classmethod
-    def assume(cls, size: tuple[int, int], horizontal_fov: float) -> Optics:
-        """Assume square, centred pixels with a field of view [rad]."""
-        focal = 0.5 * size[0] / math.tan(0.5 * horizontal_fov)
-        return cls(focal, focal, 0.5 * (size[0] - 1), 0.5 * (size[1] - 1), True)
-
-    def direction(self, x: float, y: float) -> tuple[float, float]:
-        """Return the angles to the right of and above the optical axis of a point [px], [rad]."""
-        return math.atan2(x - self.cx, self.fx), math.atan2(self.cy - y, self.fy)
 
 
 UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())

@@ -8,6 +8,7 @@ GPU each image is uploaded once, when it arrives, and only small results come ba
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,18 +19,21 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.device_resize import DeviceView
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.derotation import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
+from vjepa_ros.perception.straight_view import StraightView, straight_view
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
+
+log = logging.getLogger(__name__)
 
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
 RING_BYTES = 512 << 20  # of the frames of one camera
@@ -154,6 +158,8 @@ class HostGeometry:
         self.grey_size = grey_size(view.source_size, config.looming_width)
         self._history_s = config.looming_history
         self._estimator = LoomingEstimator(EVERYTHING)
+        # Straight pictures of frames in the ring, by stamp, where the lens is distorted.
+        self._straight: tuple[StraightView, dict[int, np.ndarray]] | None = None
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """Copy an image."""
@@ -167,8 +173,11 @@ class HostGeometry:
              arrival_ns: int | None, prepared: Prepared) -> Push:
         """Put an image into the ring."""
         planes = prepared.planes or self.prepare(rgb).planes
-        return ring.push(stamp_ns, planes, frame_id=frame_id, size=self.view.source_size,
+        push = ring.push(stamp_ns, planes, frame_id=frame_id, size=self.view.source_size,
                          arrival_ns=arrival_ns)
+        if len(ring) == 1:      # stamps may come again with other pictures
+            self._straight = None
+        return push
 
     def frames(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
         """Return the encoder's input of a sample in place."""
@@ -187,9 +196,20 @@ class HostGeometry:
         """Measure looming at the newest frame."""
         if min(self.grey_size) < MIN_LOOMING_SIDE:
             return None
-        return self._estimator.estimate(ring.recent('gray', self._history_s),
-                                        *_lens(optics, self.grey_size, ring.size), gyroscope,
-                                        FOCAL_ERROR if optics.assumed else 0.0)
+        recent = ring.recent('gray', self._history_s)
+        if optics.distortion is None:
+            return self._estimator.estimate(
+                recent, *_lens(optics, self.grey_size, ring.size), gyroscope,
+                FOCAL_ERROR if optics.assumed else 0.0)
+        view = straight_view(optics, ring.size, self.grey_size, EVERYTHING.cell_px)
+        known = {}
+        if self._straight is not None and self._straight[0] is view:
+            known = self._straight[1]
+        shown = {ns: known[ns] if ns in known else view.picture(grey) for ns, grey in recent}
+        self._straight = view, shown
+        found = self._estimator.estimate(list(shown.items()), view.focal, view.center, gyroscope,
+                                         0.0)
+        return None if found is None else view.back(found)
 
 
 class DeviceGeometry:
@@ -221,6 +241,7 @@ class DeviceGeometry:
         self._next = 0
         self._begun: int | None = None      # frame whose looming is under way
         self._halfway = False               # and whether its second step is, too
+        self._told = False                  # that it does not know of distortion
 
     @property
     def where(self) -> str:
@@ -267,6 +288,10 @@ class DeviceGeometry:
 
     def begin(self, ring: FrameRing, optics: Optics) -> None:
         """Queue the first step of looming at the newest frame."""
+        if optics.distortion is not None and not self._told:
+            self._told = True
+            log.warning("looming on %s takes the lens as one without distortion; set 'geometry' "
+                        'to host, or use rectified images', self._frames.queue.device)
         if self._begun == ring.newest_key:
             return
         if self._begun is not None:

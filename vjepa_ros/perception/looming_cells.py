@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.clip.optics import Optics
+from vjepa_ros.perception.straight_view import straight_view
 from vjepa_ros.perception.types import Result
 
 CELLS_OF_A_VIEW = 432     # 24 x 18: of the looming field of a 4:3 picture with the usual settings
@@ -68,16 +69,29 @@ class LoomingCells:
         if field is None:
             return cls.none()
         # Centres of pixels: the grey image is a smaller source image.
-        scale = np.array(result.view.source_size) / field.gray_size
-        points = (field.centers + 0.5) * scale - 0.5
+        size = result.view.source_size
+        scale = np.array(size) / field.gray_size
         course = getattr(field, 'course', None)
-        values = (
-            (points[..., 0] - optics.cx) / optics.fx, (points[..., 1] - optics.cy) / optics.fy,
-            field.rate, field.sigma, field.confidence,
-            np.full(field.rate.shape, np.nan) if course is None else course,
-            _moving(result, points),
-            field.flow[..., 0] * scale[0] / optics.fx, field.flow[..., 1] * scale[1] / optics.fy)
-        return cls(*(np.ascontiguousarray(v, np.float32).ravel() for v in values))
+        values = (field.rate, field.sigma, field.confidence,
+                  np.full(field.rate.shape, np.nan) if course is None else course,
+                  field.flow[..., 0] * scale[0] / optics.fx,
+                  field.flow[..., 1] * scale[1] / optics.fy)
+        if optics.distortion is None:
+            points = (field.centers + 0.5) * scale - 0.5
+            across = (points[..., 0] - optics.cx) / optics.fx
+            down = (points[..., 1] - optics.cy) / optics.fy
+        else:       # on a grid that is regular before the lens
+            view = straight_view(optics, size, field.gray_size, int(field.cell_px))
+            points, (across, down) = view.points, np.moveaxis(view.tangents, -1, 0)
+            values = tuple(np.where(view.seen, of[tuple(view.nearest)], none) for of, none in zip(
+                values, (np.nan, np.inf, 0.0, np.nan, np.nan, np.nan), strict=True))
+            # Beside the middle of a cell its direction changes as much more as it looms.
+            grows = np.moveaxis(values[0][..., None] * view.beside, -1, 0)
+            values = (*values[:4], values[4] + grows[0], values[5] + grows[1])
+        rate, sigma, confidence, course, drift_across, drift_down = values
+        return cls(*(np.ascontiguousarray(v, np.float32).ravel() for v in (
+            across, down, rate, sigma, confidence, course, _moving(result, points), drift_across,
+            drift_down)))
 
 
 def _moving(result: Result, points: np.ndarray) -> np.ndarray:

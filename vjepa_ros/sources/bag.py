@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.sources.base import (
     Intrinsics,
     Load,
@@ -281,11 +282,21 @@ class BagSource(Source):
                 info = self._reader.deserialize(raw, connection.msgtype)
                 try:
                     fx, fy, cx, cy = map(float, intrinsics(info, size))
+                    self.distortion = self._distortion_of(info, connection.topic)
                     return fx, fy, cx, cy
                 except ValueError as error:
                     _log.warning("bag '%s': '%s' is ignored: %s", self._path, connection.topic,
                                  error)
             return None
+        return None
+
+    def _distortion_of(self, info: Any, topic: str) -> Distortion | None:
+        """Return the distortion of the lens, None for none and an unknown one."""
+        try:
+            return Distortion.of(info)
+        except ValueError as error:
+            _log.warning("bag '%s': the distortion on '%s' is ignored: %s", self._path, topic,
+                         error)
         return None
 
 

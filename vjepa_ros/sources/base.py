@@ -15,6 +15,8 @@ from typing import Any
 import cv2
 import numpy as np
 
+from vjepa_ros.clip.optics import Distortion
+
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
 NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
@@ -137,6 +139,8 @@ class Source(ABC):
         Width and height of the frames that iteration yields [px].
     intrinsics : (float, float, float, float) or None
         fx, fy, cx, cy for ``size`` [px], None unknown.
+    distortion : Distortion or None
+        Of the lens, None for none and unknown.
     live : bool
         True for cameras: frames arrive in real time with stamps of the wall clock.
     skipped : int
@@ -144,6 +148,7 @@ class Source(ABC):
     """
 
     live = False
+    distortion: Distortion | None = None
 
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):

@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region, Result
 from vjepa_ros.viewer.topics import CONTACT, NUMBERS
@@ -107,9 +107,9 @@ class RerunLog:
         # Flow of a plain wall is noise, although the heads know well that the wall stays away.
         known = (np.isfinite(cells.drift_across) & (cells.confidence >= MIN_CONFIDENCE)
                  & (np.abs(cells.rate) > cells.sigma))
-        focal = np.array((optics.fx, optics.fy))
-        at = np.stack((cells.across, cells.down), -1)[known] * focal + (optics.cx, optics.cy)
-        way = np.stack((cells.drift_across, cells.drift_down), -1)[known] * focal * ARROW_S
+        rays = np.stack((cells.across, cells.down), -1)[known]
+        at, drift = optics.pixels(rays), np.stack((cells.drift_across, cells.drift_down), -1)
+        way = drift[known] * (optics.fx, optics.fy) * ARROW_S
         # The optical axis lies in the middle of the picture, or nearly.
         longest = LONGEST * 2.0 * math.sqrt(abs(optics.cx * optics.cy) / max(1, len(cells)))
         way *= np.minimum(1.0, longest / np.maximum(np.hypot(*way.T), 1e-9))[:, None]

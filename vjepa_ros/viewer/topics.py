@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.ros import read
 from vjepa_ros.sources.encodings import decode_raw
 from vjepa_ros.sources.video_packets import PacketDecoder
@@ -194,4 +194,4 @@ def _source_optics(msg: Any) -> Optics:
     # Equal pixels of a map have equal sides in the source, but for the mode squash.
     across, down = roi.width / msg.width, roi.height / msg.height
     return Optics(fx * across, fy * down, (cx + 0.5) * across - 0.5 + roi.x_offset,
-                  (cy + 0.5) * down - 0.5 + roi.y_offset, False)
+                  (cy + 0.5) * down - 0.5 + roi.y_offset, False, Distortion.of(msg))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
@@ -19,7 +20,6 @@ from vjepa_ros.lab.drive.oracle import DEPTH_PX, DepthOracle
 from vjepa_ros.lab.world.episodes.episode import Episode, GOAL_M
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants

@@ -9,9 +9,9 @@ import math
 import cv2
 import numpy as np
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.lab.evaluation.sequence import Outcome
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError
-from vjepa_ros.perception.collision import Optics
 
 NS = 1e9
 MIDDLE = 0.5          # part of width and height of the image in which expansion is fitted

@@ -198,7 +198,7 @@ class Reader:
             setup.engine, setup.track, [CAMERA])
         self.track = Track(CAMERA, setup.track) if self._perception is None \
             else self._perception.tracks[CAMERA]
-        self.track.intrinsics = source.intrinsics
+        self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
         self.gyroscope: Gyroscope | None = None
         self._rates: deque[tuple[int, np.ndarray]] = deque()
         if isinstance(source, RecordingSource) and (

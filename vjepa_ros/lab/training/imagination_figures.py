@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.lab.evaluation import metrics
 from vjepa_ros.lab.evaluation.clips import horizon_key
 from vjepa_ros.lab.evaluation.recording_replay import Setup
@@ -36,7 +37,6 @@ from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.twist_predictor import Imagined, TwistPredictor, coarse
 from vjepa_ros.model.variants import TUBELET
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 
 HORIZONS_S = (1.0, 2.0, 3.0)

@@ -19,6 +19,7 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
@@ -244,6 +245,7 @@ class CameraInput:
         self.last_fault = ''        # why the last refused image was refused
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
+        self.distortion: Distortion | None = None       # of it, where it can be used
         # The last camera_info and image size, and intrinsics or problem.
         self._known: tuple[object, Intrinsics | None, str] = (None, None, '')
         self._subscriptions: dict[str, Any] = {}
@@ -391,26 +393,43 @@ class CameraInput:
                 'this kind are only counted, see /diagnostics)')
 
     def intrinsics_for(self, size: tuple[int, int]) -> Intrinsics | None:
-        """Return (fx, fy, cx, cy) for images of a size [px], None without a usable camera_info."""
+        """Return (fx, fy, cx, cy) for images of a size [px], None without a usable camera_info.
+
+        `distortion` is that of the same one.
+        """
         info = self.info
         if info is None:
-            self.info_problem = ''
+            self.info_problem, self.distortion = '', None
             return None
         # A camera sends the same one with each image.
         roi = info.roi
         key = (size, info.width, info.height, info.k.tobytes(), bytes(info.d),
-               roi.x_offset, roi.y_offset, roi.width, roi.height)
+               info.distortion_model, roi.x_offset, roi.y_offset, roi.width, roi.height)
         if self._known[0] != key:
             try:
                 self._known = key, intrinsics(info, size), ''
             except ValueError as error:
                 self._known = key, None, str(error)
+            self.distortion = None if self._known[1] is None else self._distortion_of(info)
         _, found, self.info_problem = self._known
         # Drivers without a calibration send zeros; that is flagged, and reported for obstacles.
         if found is None and info.k[0] != 0:
             self.counts['camera_info'] += 1
             self._warn_info()
         return found
+
+    def _distortion_of(self, info: CameraInfo) -> Distortion | None:
+        """Return the distortion of the lens; an unknown one is told once, and left out."""
+        try:
+            return Distortion.of(info)
+        except ValueError as error:
+            if 'distortion' not in self._warned:
+                self._warned.add('distortion')
+                topic = self._node.resolve_topic_name(f'{self.name}/camera_info')
+                self._node.get_logger().warning(
+                    f"camera '{self.name}': {topic}: {error}; until then the lens is taken as "
+                    'one without distortion')
+        return None
 
     def _warn_info(self) -> None:
         """Warn once that camera_info is not used, whatever its numbers."""

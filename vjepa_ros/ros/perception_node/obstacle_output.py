@@ -14,7 +14,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -23,10 +23,10 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.obstacles.geometry import Lens, Mount, RobotCamera
+from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
-from vjepa_ros.perception.collision import Optics
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import advertise
@@ -44,7 +44,6 @@ PATIENCE_S = 2.0         # from activation until what is missing is told
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
 REPEAT_S = 30.0          # until it is told again
-UNIT = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)    # to try a distortion with
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class ObstacleOutput:
             lacks.append(calibration_problem(info) or self._camera.info_problem)
         else:
             try:
-                _lens(info, UNIT)
+                Distortion.of(info)
             except ValueError as error:
                 lacks.append(str(error))
         if self._mount is None:
@@ -222,11 +221,11 @@ class ObstacleOutput:
             self._withhold(problem)
             return
         try:
-            lens = _lens(info, optics)
+            optics = replace(optics, distortion=Distortion.of(info))
         except ValueError as error:      # it has changed since the topic was made
             self._withhold(str(error))
             return
-        camera = RobotCamera(result.view.source_size, lens, mount)
+        camera = RobotCamera(result.view.source_size, optics, mount)
         found = self._find(result, camera, config, settings)
         if found.withheld:
             self._withhold(found.withheld)
@@ -321,14 +320,6 @@ def detections(module: ModuleType, header: Header, regions: tuple[Region, ...]) 
         one.bbox.size_x, one.bbox.size_y = float(region.width), float(region.height)
         out.detections.append(one)
     return out
-
-
-def _lens(info: CameraInfo, optics: Optics) -> Lens:
-    """Return optics with the distortion of a camera_info; ValueError for an unknown one."""
-    if not all(map(math.isfinite, info.d)):
-        raise ValueError(f'the distortion of camera_info, {list(info.d)!s:.99}, has what is no '
-                         'number (calibrate the camera)')
-    return Lens(optics, tuple(info.d), info.distortion_model) if any(info.d) else Lens(optics)
 
 
 def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:

@@ -14,7 +14,7 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, RegionOfInterest
 from std_msgs.msg import Float32, Header
 
-from vjepa_ros.perception.collision import Optics
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Result
@@ -225,8 +225,11 @@ def _map_info(header: Header, result: Result, optics: Optics) -> CameraInfo:
     fx, fy, cx, cy = result.view.camera_info(optics.fx, optics.fy, optics.cx, optics.cy)
     height, width = result.view.patch_valid().shape
     x0, y0, x1, y1 = (round(v) for v in result.view.region)
+    bent = optics.distortion
     return CameraInfo(
-        header=header, height=height, width=width, distortion_model='',
+        header=header, height=height, width=width,
+        distortion_model='' if bent is None else bent.model,
+        d=[] if bent is None else bent.coefficients,
         k=[fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
         r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
         p=[fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0],

@@ -318,6 +318,7 @@ class Worker:
         track, (height, width) = perception.tracks[name], frame.rgb.shape[:2]
         camera = self._cameras[name]
         track.intrinsics = camera.intrinsics_for((width, height))
+        track.distortion = camera.distortion
         track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
                           frame.prepared if frame.track is track else None)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Distorted lenses: rays, bearings, and looming as through a lens without distortion."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.perception.assessment import SETTLE_RESULTS
+from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.looming_cells import LoomingCells
+from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
+from vjepa_ros.perception.straight_view import StraightView
+
+LENSES = {'plumb_bob': (-0.3, 0.1, 0.001, -0.002, 0.0),
+          'rational_polynomial': (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02),
+          'equidistant': (-0.02, 0.01, -0.004, 0.001)}
+SIZE, PERIOD, DISTANCE, SPEED = (384, 288), 0.1, 2.5, 1.0
+# 130 degrees across.
+WIDE = Optics(170.0, 170.0, 191.5, 143.5, False, Distortion('equidistant', LENSES['equidistant']))
+SETTINGS = Settings(looming_method='geometric')
+
+
+@pytest.mark.parametrize('model', LENSES)
+def test_rays_undo_the_distortion_that_opencv_makes(model):
+    optics = Optics(300.0, 290.0, 321.0, 239.0, False, Distortion(model, LENSES[model]))
+    true = np.stack(np.meshgrid(np.linspace(-0.9, 0.9, 7), np.linspace(-0.7, 0.7, 5)), -1)
+    space = np.concatenate((true, np.ones((5, 7, 1))), -1).reshape(-1, 1, 3)
+    matrix, none = np.array([[300.0, 0, 321], [0, 290, 239], [0, 0, 1]]), np.zeros(3)
+    kind = cv2.fisheye if model == 'equidistant' else cv2
+    pixels = kind.projectPoints(space, none, none, matrix, np.array(LENSES[model]))[0]
+    rays = optics.rays(pixels.reshape(5, 7, 2))
+    assert np.abs(rays - true).max() < 1e-4
+    np.testing.assert_allclose(optics.pixels(true), pixels.reshape(5, 7, 2), atol=1e-6)
+    across, down = true[0, 0]
+    bearing, elevation = optics.direction(*pixels[0, 0])
+    assert (math.tan(bearing), -math.tan(elevation)) == pytest.approx((across, down), abs=1e-4)
+
+
+@pytest.mark.parametrize(('model', 'coefficients', 'told'), [
+    ('magic', (0.1,), 'magic'), ('plumb_bob', (0.1, 0.2), 'plumb_bob'),
+    ('plumb_bob', (0.1, math.nan, 0.0, 0.0), 'no number')])
+def test_an_unknown_distortion_is_refused_and_zeros_are_none(model, coefficients, told):
+    with pytest.raises(ValueError, match=told):
+        Distortion(model, coefficients)
+    assert Distortion.of(SimpleNamespace(distortion_model=model, d=[0.0] * 5)) is None
+
+
+@lru_cache
+def result_of(speed: float, turn: float, told: bool):
+    """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
+    random = np.random.default_rng(5)
+    wall = cv2.GaussianBlur(random.integers(0, 255, (1024, 1024)).astype(np.float32), (0, 0), 3)
+    wall = cv2.normalize(wall, None, 20, 235, cv2.NORM_MINMAX)
+    grid = np.stack(np.meshgrid(np.arange(SIZE[0]), np.arange(SIZE[1])), -1)
+    rays = np.concatenate((np.nan_to_num(WIDE.rays(grid), nan=9.0), np.ones((*SIZE[::-1], 1))), -1)
+    track = Track('camera', TrackConfig(num_frames=4, image_size=64, clip_fps=1 / PERIOD))
+    track.intrinsics = WIDE.fx, WIDE.fy, WIDE.cx, WIDE.cy
+    track.distortion = WIDE.distortion if told else None
+    for i in range(10):
+        yaw, depth = turn * i * PERIOD, DISTANCE + speed * (9 - i) * PERIOD
+        c, s = math.cos(yaw), math.sin(yaw)
+        seen = rays @ np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]).T
+        at = seen[..., :2] / np.maximum(seen[..., 2:], 0.1) * depth * 150 + 512
+        grey = cv2.remap(wall, at.astype(np.float32), None, cv2.INTER_LINEAR,
+                         borderMode=cv2.BORDER_WRAP)
+        picture = np.repeat(grey[..., None], 3, -1).astype(np.uint8)
+        track.push(picture, round((1 + i * PERIOD) * 1e9), 'optical')
+    for _ in range(SETTLE_RESULTS + 1):
+        result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
+    return result, track.optics()
+
+
+def test_a_wide_lens_that_comes_to_a_wall_sees_it_as_near_everywhere():
+    true = SPEED / DISTANCE
+    result, _ = result_of(SPEED, 0.0, True)
+    field = result.looming
+    sure = field.confidence > 0.3
+    assert sure.mean() > 0.5
+    assert np.abs(field.rate[sure] - true).mean() < 0.05 * true
+    bent = result_of(SPEED, 0.0, False)[0].looming
+    assert np.abs(bent.rate[bent.confidence > 0.3] - true).mean() > 0.2 * true
+    assert result.assessment.time_to_contact == pytest.approx(1 / true, rel=0.08)
+
+
+def test_a_wide_lens_that_only_turns_sees_nothing_loom():
+    field = result_of(0.0, 0.6, True)[0].looming
+    sure = field.confidence > 0.3
+    assert sure.mean() > 0.5 and np.abs(field.rate[sure]).mean() < 0.02
+    assert field.rotation[1] == pytest.approx(0.6, rel=0.03)
+    bent = result_of(0.0, 0.6, False)[0].looming
+    assert (np.abs(bent.rate[bent.confidence > 0.3]).mean() > 0.05
+            or abs(bent.rotation[1] - 0.6) > 0.1)
+
+
+def test_cells_for_planners_are_regular_before_the_lens():
+    result, optics = result_of(SPEED, 0.0, True)
+    cells = LoomingCells.of(result, optics)
+    rows, columns = result.looming.rate.shape
+    across, down = cells.across.reshape(rows, columns), cells.down.reshape(rows, columns)
+    assert np.ptp(across, axis=0).max() < 1e-6 and np.ptp(down, axis=1).max() < 1e-6
+    assert across.max() > 1.4
+    sure = cells.confidence > 0.3
+    assert sure.mean() > 0.4
+    assert np.nanmedian(cells.rate[sure]) == pytest.approx(SPEED / DISTANCE, rel=0.05)
+    # A wall moves away from the middle as fast as it looms.
+    away = cells.drift_across[sure] - cells.across[sure] * cells.rate[sure]
+    assert np.abs(away).mean() < 0.03
+
+
+def test_a_lens_that_bends_rays_back_is_used_as_far_as_it_sees():
+    optics = Optics(200.0, 200.0, 191.5, 143.5, False,
+                    Distortion('plumb_bob', (-0.4, 0.0, 0.0, 0.0)))
+    view = StraightView(optics, SIZE, SIZE, 16)
+    assert 0.5 < view.seen.mean() < 0.9
+    points = view.points[view.seen]
+    assert (points > -0.5).all() and (points < np.array(SIZE) - 0.5).all()
+    np.testing.assert_allclose(optics.rays(points), view.tangents[view.seen], atol=0.02)
