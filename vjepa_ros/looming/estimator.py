@@ -25,6 +25,7 @@ from vjepa_ros.looming.ego_motion import CameraMotion, LEAST_DEPTH, Rays
 from vjepa_ros.looming.flow import FlowMeter, SAMPLE_PX, evidence
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 
+LEAST_SIDE = 48                     # px of a picture
 _DEFAULT_FOV = math.radians(65.0)   # horizontal field of view assumed without a focal length
 PROBE_S = 0.08  # preferred age of the frame that shows how fast the image moves
 MOST_EXPANSION = 0.1   # relative change of size between the frames compared
@@ -197,7 +198,7 @@ class CellGrid:
 
     def __init__(self, size: tuple[int, int], cell_px: int) -> None:
         w, h = self.size = size
-        least = max(48, 3 * cell_px)
+        least = max(LEAST_SIDE, 3 * cell_px)
         if min(w, h) < least:
             raise ValueError(f'frames are {w}x{h}, expected at least {least}x{least}')
         rows, cols = self.shape = h // cell_px, w // cell_px

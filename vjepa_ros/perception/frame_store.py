@@ -197,11 +197,11 @@ class HostGeometry:
         if min(self.grey_size) < MIN_LOOMING_SIDE:
             return None
         recent = ring.recent('gray', self._history_s)
-        if optics.distortion is None:
+        view = straight_view(optics, ring.size, self.grey_size, EVERYTHING.cell_px)
+        if view is None:
             return self._estimator.estimate(
                 recent, *_lens(optics, self.grey_size, ring.size), gyroscope,
                 FOCAL_ERROR if optics.assumed else 0.0)
-        view = straight_view(optics, ring.size, self.grey_size, EVERYTHING.cell_px)
         known = {}
         if self._straight is not None and self._straight[0] is view:
             known = self._straight[1]

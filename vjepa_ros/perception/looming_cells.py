@@ -76,12 +76,11 @@ class LoomingCells:
                   np.full(field.rate.shape, np.nan) if course is None else course,
                   field.flow[..., 0] * scale[0] / optics.fx,
                   field.flow[..., 1] * scale[1] / optics.fy)
-        if optics.distortion is None:
+        view = straight_view(optics, size, field.gray_size, int(field.cell_px))
+        if view is None:
             points = (field.centers + 0.5) * scale - 0.5
-            across = (points[..., 0] - optics.cx) / optics.fx
-            down = (points[..., 1] - optics.cy) / optics.fy
+            across, down = np.moveaxis(optics.rays(points), -1, 0)
         else:       # on a grid that is regular before the lens
-            view = straight_view(optics, size, field.gray_size, int(field.cell_px))
             points, (across, down) = view.points, np.moveaxis(view.tangents, -1, 0)
             values = tuple(np.where(view.seen, of[tuple(view.nearest)], none) for of, none in zip(
                 values, (np.nan, np.inf, 0.0, np.nan, np.nan, np.nan), strict=True))

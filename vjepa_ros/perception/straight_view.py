@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.looming.estimator import CellGrid, LoomingField
+from vjepa_ros.looming.estimator import CellGrid, LEAST_SIDE, LoomingField
 
 WIDEST = math.tan(math.radians(58))    # a straight picture shows less and less beyond
 COARSE = 4                             # px of the straight picture between rays that are tried
@@ -55,7 +55,7 @@ class StraightView:
     def __init__(self, optics: Optics, source: tuple[int, int], grey: tuple[int, int],
                  cell_px: int) -> None:
         w, h = grey
-        self._scale = scale = np.array(source) / grey
+        scale = np.array(source) / grey
         row = np.linspace(-0.5, source[0] - 0.5, w + 1)
         aside = np.abs(optics.rays(np.stack((row, np.full_like(row, optics.cy)), -1))[:, 0])
         wide = np.nanmax(aside, initial=1e-3)      # no ray of some lenses ends at the edge
@@ -71,7 +71,7 @@ class StraightView:
         # To straighten rays takes long; where cells see all of their windows need not be exact.
         visible = self._seen_by(optics, self._tangents(places[::COARSE, ::COARSE]), source)[1]
         whole = cv2.blur(cv2.resize(visible.astype(np.float32), grey,
-                                    interpolation=cv2.INTER_NEAREST), (2 * cell_px + 1,) * 2,
+                                    interpolation=cv2.INTER_NEAREST), (cell_px + 1,) * 2,
                          borderType=cv2.BORDER_REPLICATE) > 0.99
         # Cells of the straight picture, seen from it, and from the picture as it is.
         self.tangents = self._tangents(cells)
@@ -129,6 +129,11 @@ class StraightView:
 
 @lru_cache(8)       # lenses of all cameras
 def straight_view(optics: Optics, source: tuple[int, int], grey: tuple[int, int],
-                  cell_px: int) -> StraightView:
-    """Return the straight view of a distorted lens, see `StraightView`."""
+                  cell_px: int) -> StraightView | None:
+    """Return the straight view of a distorted lens, see `StraightView`.
+
+    None for a lens without distortion, and for pictures of fewer than three cells a side.
+    """
+    if optics.distortion is None or min(grey) < max(LEAST_SIDE, 3 * cell_px):
+        return None
     return StraightView(optics, source, grey, cell_px)
