@@ -448,7 +448,7 @@ def test_what_stands_behind_a_planner_that_believes_itself_is_an_error(speed_fro
             assert not ros.spin_until(told_of, 1.0)
             with ros.compose(GUARD, {'autostart': True}, {'cmd_vel_in': 'cmd_vel_planned',
                                                           'cmd_vel_out': 'cmd_vel'}):
-                assert bool(ros.spin_until(told_of, 20.0 if told else 1.5)) == told
+                assert bool(ros.spin_until(told_of, 90.0 if told else 1.5)) == told
             if told:
                 log = planner.wait_for_output('/collision_guard listens to /cmd_vel_planned')
                 assert 'remap cmd_vel_sent to /cmd_vel' in log
