@@ -61,7 +61,7 @@ class StraightView:
         wide = np.nanmax(aside, initial=1e-3)      # no ray of some lenses ends at the edge
         self.focal = 0.5 * w / min(float(wide), WIDEST)
         self.center = 0.5 * (w - 1), 0.5 * (h - 1)
-        self._ratio = float(optics.fx / scale[0] / self.focal)
+        self._ratio = (np.array((optics.fx, optics.fy)) / scale / self.focal).astype(np.float32)
         grid = CellGrid(grey, cell_px)
         cells = grid.centers.reshape(*grid.shape, 2)
         places = np.stack(np.meshgrid(np.arange(w), np.arange(h)), -1)
@@ -115,13 +115,13 @@ class StraightView:
     def back(self, field: LoomingField) -> LoomingField:
         """Lay a field of the straight picture on the cells of the picture as it is.
 
-        Its flow is that through a lens without distortion that has the same focal length.
+        Its flow is that through a lens without distortion that has the same focal lengths.
         """
         at, known = self._back, self._known
         unknown = np.float32(np.nan)
         rate = np.where(known, field.rate[at], unknown)
         # Near a cell the flow grows with the distance from it as the surface looms.
-        flow = (field.flow[at] + rate[..., None] * self._beside) * np.float32(self._ratio)
+        flow = (field.flow[at] + rate[..., None] * self._beside) * self._ratio
         return replace(field, rate=rate,
                        confidence=np.where(known, field.confidence[at], np.float32(0)),
                        sigma=np.where(known, field.sigma[at], np.float32(np.inf)), flow=flow)
