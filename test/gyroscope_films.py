@@ -14,6 +14,7 @@ import numpy as np
 from looming_films import FOCAL, Wall, cells, film
 
 from vjepa_ros.looming.estimator import LoomingEstimator
+from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
 
 NS = 1_000_000_000
@@ -42,9 +43,9 @@ def gyroscope(rate=(0.0, 0.0, 0.0), hz: float = 200.0, until_s: float = 0.01, **
     return one
 
 
-def errors(walls: list[Wall], options: dict[str, Any], bias: float = 0.0, offset_s: float = 0.0
-           ) -> list[tuple[float, float, float]]:
-    """Errors without and with a gyroscope.
+def errors(walls: list[Wall], options: dict[str, Any], bias: float = 0.0, offset_s: float = 0.0,
+           by: LoomingEstimator | DeviceLooming | None = None) -> list[tuple[float, float, float]]:
+    """Errors without and with a gyroscope; `by` says what estimates.
 
     Returns
     -------
@@ -56,7 +57,7 @@ def errors(walls: list[Wall], options: dict[str, Any], bias: float = 0.0, offset
     given = gyroscope(lambda t: turn + bias + rng.normal(size=3) * NOISE, offset_s=offset_s)
     out = []
     for one in (None, given):
-        field = LoomingEstimator().estimate(history, FOCAL, None, one)
+        field = (by or LoomingEstimator()).estimate(history, FOCAL, None, one)
         assert field is not None and not field.gyroscope
         error = np.abs(field.rate - cells(rate))
         out.append((float(np.nanmedian(error)), float(np.nanpercentile(error, 95)),

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
@@ -18,6 +19,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.straight_view import StraightView
+from vjepa_ros.runtime.cuda.graph_replay import Queue
 
 LENSES = {'plumb_bob': (-0.3, 0.1, 0.001, -0.002, 0.0),
           'rational_polynomial': (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02),
@@ -26,6 +28,9 @@ SIZE, PERIOD, DISTANCE, SPEED = (384, 288), 0.1, 2.5, 1.0
 # 130 degrees across.
 WIDE = Optics(170.0, 190.0, 191.5, 143.5, False, Distortion('equidistant', LENSES['equidistant']))
 SETTINGS = Settings(looming_method='geometric')
+CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=1 / PERIOD)
+DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
+either = pytest.mark.parametrize('where', ['host', 'device'])
 
 
 @pytest.mark.parametrize('model', LENSES)
@@ -53,17 +58,14 @@ def test_an_unknown_distortion_is_refused_and_zeros_are_none(model, coefficients
     assert Distortion.of(SimpleNamespace(distortion_model=model, d=[0.0] * 5)) is None
 
 
-@lru_cache
-def result_of(speed: float, turn: float, told: bool):
-    """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
+def show(track: Track, speed: float, turn: float) -> Track:
+    """Let a track see a plain wall through the wide lens; its distortion is not told."""
     random = np.random.default_rng(5)
     wall = cv2.GaussianBlur(random.integers(0, 255, (1024, 1024)).astype(np.float32), (0, 0), 3)
     wall = cv2.normalize(wall, None, 20, 235, cv2.NORM_MINMAX)
     grid = np.stack(np.meshgrid(np.arange(SIZE[0]), np.arange(SIZE[1])), -1)
     rays = np.concatenate((np.nan_to_num(WIDE.rays(grid), nan=9.0), np.ones((*SIZE[::-1], 1))), -1)
-    track = Track('camera', TrackConfig(num_frames=4, image_size=64, clip_fps=1 / PERIOD))
     track.intrinsics = WIDE.fx, WIDE.fy, WIDE.cx, WIDE.cy
-    track.distortion = WIDE.distortion if told else None
     for i in range(10):
         yaw, depth = turn * i * PERIOD, DISTANCE + speed * (9 - i) * PERIOD
         c, s = math.cos(yaw), math.sin(yaw)
@@ -73,31 +75,56 @@ def result_of(speed: float, turn: float, told: bool):
                          borderMode=cv2.BORDER_WRAP)
         picture = np.repeat(grey[..., None], 3, -1).astype(np.uint8)
         track.push(picture, round((1 + i * PERIOD) * 1e9), 'optical')
+    return track
+
+
+@lru_cache
+def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
+    """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
+    track = show(Track('camera', CONFIG, queue=None if where == 'host' else
+                       Queue(torch.device(DEVICE))), speed, turn)
+    track.distortion = WIDE.distortion if told else None
     for _ in range(SETTLE_RESULTS + 1):
         result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
     return result, track.optics()
 
 
-def test_a_wide_lens_that_comes_to_a_wall_sees_it_as_near_everywhere():
+@either
+def test_a_wide_lens_that_comes_to_a_wall_sees_it_as_near_everywhere(where):
     true = SPEED / DISTANCE
-    result, _ = result_of(SPEED, 0.0, True)
+    result, _ = result_of(SPEED, 0.0, True, where)
     field = result.looming
     sure = field.confidence > 0.3
     assert sure.mean() > 0.5
     assert np.abs(field.rate[sure] - true).mean() < 0.05 * true
-    bent = result_of(SPEED, 0.0, False)[0].looming
+    bent = result_of(SPEED, 0.0, False, where)[0].looming
     assert np.abs(bent.rate[bent.confidence > 0.3] - true).mean() > 0.2 * true
     assert result.assessment.time_to_contact == pytest.approx(1 / true, rel=0.08)
 
 
-def test_a_wide_lens_that_only_turns_sees_nothing_loom():
-    field = result_of(0.0, 0.6, True)[0].looming
+@either
+def test_a_wide_lens_that_only_turns_sees_nothing_loom(where):
+    field = result_of(0.0, 0.6, True, where)[0].looming
     sure = field.confidence > 0.3
     assert sure.mean() > 0.5 and np.abs(field.rate[sure]).mean() < 0.02
     assert field.rotation[1] == pytest.approx(0.6, rel=0.03)
-    bent = result_of(0.0, 0.6, False)[0].looming
+    bent = result_of(0.0, 0.6, False, where)[0].looming
     assert (np.abs(bent.rate[bent.confidence > 0.3]).mean() > 0.05
             or abs(bent.rotation[1] - 0.6) > 0.1)
+
+
+def test_a_lens_may_become_known_and_change_while_a_device_holds_the_frames():
+    result = result_of(SPEED, 0.0, True)[0]
+    for first in (None, Distortion('plumb_bob', LENSES['plumb_bob'])):
+        track = show(Track('camera', CONFIG, queue=Queue(torch.device(DEVICE))), SPEED, 0.0)
+        track.distortion = first
+        before = track.looming()
+        track.distortion = WIDE.distortion
+        track._expire()     # as a further frame does
+        after = track.looming()
+        assert np.nanmean(np.abs(before.rate - result.looming.rate)) > 0.03
+        np.testing.assert_allclose(after.rate, result_of(SPEED, 0.0, True, 'device')[0]
+                                   .looming.rate, atol=1e-6)
 
 
 def test_cells_for_planners_are_regular_before_the_lens():

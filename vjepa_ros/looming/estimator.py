@@ -166,6 +166,18 @@ class PairLooming:
         """Share of the image whose displacement is sure and due to the motion of the camera."""
         return self.motion.agreement * float(self.confidence.mean())
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the rotation of a gyroscope, with which this was computed, may be wrong."""
+        return self.explained < DOUBTED or self.apart > APART
+
+    def or_plain(self, plain: PairLooming) -> tuple[PairLooming, str]:
+        """Return this, made with a gyroscope, or what the image alone gives; and why, or ''."""
+        least = self.explained * (BETTER if self.apart <= APART else 1 / BETTER)
+        if plain.explained < least:
+            return self, ''
+        return plain, 'the image moves in another way than the gyroscope says'
+
 
 class CellGrid:
     """The grid of cells over grey images of one size, and of samples over the cells.
@@ -230,6 +242,17 @@ class CellGrid:
             self._lens = focal_px, center
         return self._rays
 
+    def turns(self, gyroscope: Gyroscope, newest_ns: int, focal_px: float | None,
+              center: tuple[float, float] | None, focal_error: float | None) -> Derotation:
+        """Prepare the rotations that a gyroscope tells; see `LoomingEstimator.estimate`."""
+        if focal_error is None:
+            focal_error = FOCAL_ERROR if focal_px is None else 0.0
+        w, h = self.size
+        cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
+        top, left = (part.start for part in self.span)
+        return Derotation(gyroscope, newest_ns, self.rays(focal_px, center), self.inner,
+                          (cx - left, cy - top), focal_error)
+
     def field(self, pair: PairLooming, min_confidence: float) -> LoomingField:
         """Arrange the looming of the cells in the grid, NaN below a confidence."""
         rate, flow = pair.rate.astype(np.float32), pair.flow.astype(np.float32, order='C')
@@ -292,12 +315,7 @@ class LoomingEstimator:
         rays = compare.grid.rays(focal_px, center)
         if gyroscope is None:
             return compare.field(compare.pair(history, rays))
-        if focal_error is None:
-            focal_error = FOCAL_ERROR if focal_px is None else 0.0
-        cx, cy = center or ((w - 1) / 2, (h - 1) / 2)
-        top, left = (part.start for part in compare.grid.span)
-        turns = Derotation(gyroscope, history[-1][0], rays, compare.grid.inner,
-                           (cx - left, cy - top), focal_error)
+        turns = compare.grid.turns(gyroscope, history[-1][0], focal_px, center, focal_error)
         pair, problem = compare.checked_pair(history, rays, turns)
         field = compare.field(pair)
         return None if field is None else replace(field, gyroscope=problem)
@@ -326,13 +344,10 @@ class _Comparison:
             pair = self.pair(history, rays, turns)
         except GyroscopeError as error:
             return self.pair(history, rays), str(error)
-        if pair is None or (pair.explained >= DOUBTED and pair.apart <= APART):
+        if pair is None or not pair.doubtful:
             return pair, ''
         plain = self.pair(history, rays)
-        least = pair.explained * (BETTER if pair.apart <= APART else 1 / BETTER)
-        if plain is None or plain.explained < least:
-            return pair, ''
-        return plain, 'the image moves in another way than the gyroscope says'
+        return (pair, '') if plain is None else pair.or_plain(plain)
 
     def pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
              turns: Derotation | None = None) -> PairLooming | None:
@@ -414,8 +429,7 @@ class _Comparison:
             fits = fits.widened(wide, vague)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = replace(fits, theta=fits.theta + base_affine)
-        pair = pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant, turn)
-        return pair if turn is None else replace(pair, apart=turn.apart(pair.motion.rotation))
+        return pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant, turn)
 
 
 def window_fitters(grid: CellGrid) -> list[WindowFitter]:
@@ -502,7 +516,8 @@ def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
     z4 = (rate / np.maximum(sigma, 1e-9)) ** 2
     z4 *= z4
     rate = rate * (z4 / (1 + z4))
-    return PairLooming(rate, sigma, confidence, (shift * (-focal / dt_s)).T, motion, dt_s)
+    apart = 0.0 if known is None else known.apart(motion.rotation)
+    return PairLooming(rate, sigma, confidence, (shift * (-focal / dt_s)).T, motion, dt_s, apart)
 
 
 def _across(slope: np.ndarray, cov: np.ndarray, shift: np.ndarray,

@@ -187,7 +187,7 @@ class LoomingJob:
     def start(self) -> None:
         """Start on a device."""
         if not self._done and self.geometry.on_device:
-            self._timed(self.geometry.begin, self._ring, self.optics)
+            self._timed(self.geometry.begin, self._ring, self.optics, self._gyroscope)
 
     def proceed(self) -> None:
         """Continue what `start` has begun, so that the device works on it again."""

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import cv2
@@ -26,7 +26,7 @@ from vjepa_ros.looming.derotation import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.perception.gpu_frames import DeviceFrames, Upload
+from vjepa_ros.perception.gpu_frames import DeviceFrames, StraightFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
 from vjepa_ros.runtime.cuda.frame_upload import Clip
@@ -134,7 +134,7 @@ class Geometry(Protocol):
         """Return the same on the host; from a device only where heads need it."""
         ...
 
-    def begin(self, ring: FrameRing, optics: Optics) -> None:
+    def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Start looming at the newest frame, on a device."""
         ...
 
@@ -185,7 +185,7 @@ class HostGeometry:
 
     pixels = frames
 
-    def begin(self, ring: FrameRing, optics: Optics) -> None:
+    def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Do nothing: the host measures looming when asked for it."""
 
     def proceed(self) -> None:
@@ -201,7 +201,7 @@ class HostGeometry:
         if view is None:
             return self._estimator.estimate(
                 recent, *_lens(optics, self.grey_size, ring.size), gyroscope,
-                FOCAL_ERROR if optics.assumed else 0.0)
+                _focal_error(optics))
         known = {}
         if self._straight is not None and self._straight[0] is view:
             known = self._straight[1]
@@ -241,13 +241,14 @@ class DeviceGeometry:
         self._next = 0
         self._begun: int | None = None      # frame whose looming is under way
         self._halfway = False               # and whether its second step is, too
-        self._told = False                  # that it does not know of distortion
+        self._straight: StraightFrames | None = None    # where the lens is distorted
 
     @property
     def where(self) -> str:
         """Return the device, how frames and looming are computed there, and the memory."""
-        return (f'{self._frames.queue.device} (frames {self._frames.how}, '
-                f'{self._frames.nbytes >> 20} MB, '
+        straight = self._straight    # diagnostics read it from another thread
+        size = self._frames.nbytes + (0 if straight is None else straight.frames.nbytes)
+        return (f'{self._frames.queue.device} (frames {self._frames.how}, {size >> 20} MB, '
                 f'looming {self._estimator.how})')
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
@@ -286,12 +287,8 @@ class DeviceGeometry:
         """Return the encoder's input of a sample on the host."""
         return list(self._frames.pixels(self._rows(ring, sample)))
 
-    def begin(self, ring: FrameRing, optics: Optics) -> None:
+    def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Queue the first step of looming at the newest frame."""
-        if optics.distortion is not None and not self._told:
-            self._told = True
-            log.warning("looming on %s takes the lens as one without distortion; set 'geometry' "
-                        'to host, or use rectified images', self._frames.queue.device)
         if self._begun == ring.newest_key:
             return
         if self._begun is not None:
@@ -300,8 +297,18 @@ class DeviceGeometry:
                 self._complete()
         recent = [(ns, int(number[0]))
                   for ns, number in ring.recent('number', self._history_s)]
-        if min(self.grey_size) >= MIN_LOOMING_SIDE and self._estimator.begin(
-                self._frames.grey, recent, *_lens(optics, self.grey_size, ring.size)):
+        if min(self.grey_size) < MIN_LOOMING_SIDE:
+            return
+        view = straight_view(optics, ring.size, self.grey_size, EVERYTHING.cell_px)
+        if view is None:
+            self._straight, frames = None, self._frames.grey
+            lens = *_lens(optics, self.grey_size, ring.size), gyroscope, _focal_error(optics)
+        else:
+            if self._straight is None or self._straight.view is not view:
+                self._straight = StraightFrames(self._frames.queue, self._frames.grey, view)
+            self._straight.draw(recent)
+            frames, lens = self._straight.frames, (view.focal, view.center, gyroscope, 0.0)
+        if self._estimator.begin(frames, recent, *lens):
             self._begun, self._halfway = ring.newest_key, False
 
     def proceed(self) -> None:
@@ -314,18 +321,15 @@ class DeviceGeometry:
 
     def looming(self, ring: FrameRing, optics: Optics,
                 gyroscope: Gyroscope | None = None) -> LoomingField | None:
-        """Return the looming field at the newest frame, without the gyroscope."""
-        self.begin(ring, optics)
-        found = self._complete() if self._begun is not None else None
-        if found is None or gyroscope is None:
-            return found
-        return replace(found, gyroscope=f'looming on {self._frames.queue.device} does not use '
-                       "it; set 'geometry' to host")
+        """Return the looming field at the newest frame."""
+        self.begin(ring, optics, gyroscope)
+        return self._complete() if self._begun is not None else None
 
     def _complete(self) -> LoomingField:
         self.proceed()
         self._begun = None
-        return self._estimator.finish()
+        found = self._estimator.finish()
+        return found if self._straight is None else self._straight.view.back(found)
 
     @staticmethod
     def _rows(ring: FrameRing, sample: Sample) -> list[int]:
@@ -364,3 +368,8 @@ def _lens(optics: Optics, size: tuple[int, int],
     """Return focal length and centre [px] of the grey image."""
     scale = size[0] / source[0]
     return optics.fx * scale, ((optics.cx + 0.5) * scale - 0.5, (optics.cy + 0.5) * scale - 0.5)
+
+
+def _focal_error(optics: Optics) -> float:
+    """Return the standard error of the focal length as a share of it."""
+    return FOCAL_ERROR if optics.assumed else 0.0

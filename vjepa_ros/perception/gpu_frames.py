@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
 from vjepa_ros.clip.resize import View
+from vjepa_ros.perception.straight_view import StraightView
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 from vjepa_ros.runtime.memory import is_out_of_memory
@@ -171,3 +173,44 @@ class DeviceFrames:
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
+
+
+class StraightFrames:
+    """The grey images of a store, as a lens without distortion would show them.
+
+    Parameters
+    ----------
+    queue
+        Where the work is done.
+    grey
+        (capacity, h, w) uint8, see `DeviceFrames.grey`.
+    view
+        How the lens sees.
+
+    Attributes
+    ----------
+    view
+        As given.
+    frames
+        (capacity, h, w) uint8; only the rows of the last `draw` are right.
+    """
+
+    def __init__(self, queue: Queue, grey: torch.Tensor, view: StraightView) -> None:
+        self.view, self._queue, self._grey = view, queue, grey
+        with queue.here():
+            # Another place for each view, so that looming starts anew with it.
+            self.frames = torch.zeros_like(grey)
+            size = np.array(grey.shape[:0:-1])
+            self._at = torch.as_tensor(view.places * (2 / (size - 1)) - 1, dtype=torch.float32,
+                                       device=grey.device)[None]
+        self._drawn: dict[int, int] = {}
+
+    def draw(self, recent: Sequence[tuple[int, int]]) -> None:
+        """Queue the straight pictures of (stamp in ns, row) that are not there yet."""
+        with self._queue.here():
+            for stamp_ns, row in recent:
+                if self._drawn.get(row) != stamp_ns:
+                    picture = F.grid_sample(self._grey[row][None, None].float(), self._at,
+                                            padding_mode='border', align_corners=True)
+                    self.frames[row].copy_(picture[0, 0].round_())
+        self._drawn = {row: stamp_ns for stamp_ns, row in recent}

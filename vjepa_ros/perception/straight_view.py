@@ -50,6 +50,8 @@ class StraightView:
         (Hc, Wc, 2) tangents less those of the middle of that cell.
     seen
         (Hc, Wc) whether the lens sees them.
+    places
+        (h, w, 2) float32 where each pixel of the straight picture lies in the grey image [px].
     """
 
     def __init__(self, optics: Optics, source: tuple[int, int], grey: tuple[int, int],
@@ -66,8 +68,7 @@ class StraightView:
         cells = grid.centers.reshape(*grid.shape, 2)
         places = np.stack(np.meshgrid(np.arange(w), np.arange(h)), -1)
         points = optics.pixels(self._tangents(places))
-        x, y = np.moveaxis(((points + 0.5) / scale - 0.5).astype(np.float32), -1, 0)
-        self._map_x, self._map_y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        self.places = ((points + 0.5) / scale - 0.5).astype(np.float32)
         # To straighten rays takes long; where cells see all of their windows need not be exact.
         visible = self._seen_by(optics, self._tangents(places[::COARSE, ::COARSE]), source)[1]
         whole = cv2.blur(cv2.resize(visible.astype(np.float32), grey,
@@ -109,7 +110,7 @@ class StraightView:
 
     def picture(self, grey: np.ndarray) -> np.ndarray:
         """Return the straight picture of a grey one (h, w) uint8."""
-        return cv2.remap(grey, self._map_x, self._map_y, cv2.INTER_LINEAR,
+        return cv2.remap(grey, self.places[..., 0], self.places[..., 1], cv2.INTER_LINEAR,
                          borderMode=cv2.BORDER_REPLICATE)
 
     def back(self, field: LoomingField) -> LoomingField:

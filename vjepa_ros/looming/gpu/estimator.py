@@ -5,14 +5,14 @@
 All work on pixels and samples (choice of the older frame, displacement, evidence, window fits)
 runs on the device in two steps of static shape, each a CUDA graph. The motion of the camera,
 between these steps, and the rates, after them, concern a few hundred cells. Kernels compute them
-on the device; without kernels the code of the host does.
+on the device; without kernels, or with a gyroscope, the code of the host does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.derotation import Derotation
 from vjepa_ros.looming.ego_motion import CameraMotion, Rays
 from vjepa_ros.looming.estimator import (
     CellGrid,
     LoomingField,
     LoomingSettings,
     PROBE_S,
+    PairLooming,
     check_history,
     pair_looming,
     window_fitters,
@@ -45,6 +47,7 @@ from vjepa_ros.looming.gpu.flow import (
     look_up,
 )
 from vjepa_ros.looming.gpu.kernels import Fits, read_pair
+from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
@@ -72,8 +75,14 @@ class _Frame:
 
     rays: Rays
     ages: list[float]       # of the older frames [s]
+    stamps: list[int]       # of them [ns]
     lens: np.ndarray        # (_LENS,) float32
+    turns: Derotation | None
     dt_s: float = math.nan
+    # What the host computes: blunt fits, what a gyroscope tells or why it does not, the motion.
+    fits: AffineFits | None = None
+    turn: Turn | None = None
+    problem: str = ''
     motion: CameraMotion | None = None
 
 
@@ -102,7 +111,9 @@ class DeviceLooming:
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
-                 center: tuple[float, float] | None = None) -> LoomingField | None:
+                 center: tuple[float, float] | None = None,
+                 gyroscope: Gyroscope | None = None,
+                 focal_error: float | None = None) -> LoomingField | None:
         """Estimate as on the host, with frames that are uploaded first."""
         check_history(history)
         if len(history) < 2:
@@ -118,24 +129,26 @@ class DeviceLooming:
         if frames.device.type == 'cuda':
             torch.cuda.synchronize(frames.device)
         recent = [(ns, row) for row, (ns, _) in enumerate(history)]
-        if not self.begin(frames, recent, focal_px, center):
+        if not self.begin(frames, recent, focal_px, center, gyroscope, focal_error):
             return None
         self.proceed()
         return self.finish()
 
     def begin(self, frames: Tensor, recent: Sequence[tuple[int, int]], focal_px: float | None,
-              center: tuple[float, float] | None) -> bool:
+              center: tuple[float, float] | None, gyroscope: Gyroscope | None = None,
+              focal_error: float | None = None) -> bool:
         """Queue the work on the newest frame of a history.
 
         Parameters
         ----------
         frames
             (M, h, w) uint8 on the device; another tensor than the last time costs a new start of
-            about a second.
+            about a second, as does a gyroscope that comes or goes.
         recent
             (stamp in ns, row of `frames`), oldest first, stamps ascending.
-        focal_px, center
-            See `LoomingEstimator.estimate`.
+        focal_px, center, gyroscope, focal_error
+            See `LoomingEstimator.estimate`. The gyroscope tells the rotation; unlike there it
+            does not help to choose the older frame.
 
         Returns
         -------
@@ -147,8 +160,8 @@ class DeviceLooming:
         chosen = self._candidates(recent)
         if chosen is None:
             return False
-        rows, ages, near = chosen
-        steps = self._ready(frames)
+        rows, ages, stamps, near = chosen
+        steps = self._ready(frames, gyroscope is not None)
         h, w = frames.shape[1:]
         rays = steps.grid.rays(focal_px, center)
         given = np.zeros(HEAD + 2 * MOST_FRAMES, np.float32)
@@ -159,39 +172,63 @@ class DeviceLooming:
         given[HEAD + MOST_FRAMES:] = np.inf
         given[HEAD + MOST_FRAMES:][:len(rows)] = ages
         lens = [rays.focal_px, *(center or ((w - 1) / 2, (h - 1) / 2)), s.slant]
-        self._frame = _Frame(rays, ages, np.array(lens, np.float32))
+        turns = None if gyroscope is None else steps.grid.turns(
+            gyroscope, recent[-1][0], focal_px, center, focal_error)
+        self._frame = _Frame(rays, ages, stamps, np.array(lens, np.float32), turns)
         steps.first.start(given)
         return True
 
     def proceed(self) -> None:
-        """Queue the second step; without kernels the host computes the motion first."""
+        """Queue the second step; where kernels do not, the host computes the motion first."""
         steps, frame = self._under_way()
-        if steps.kernels is not None:
+        if steps.motion is not None:
             steps.second.start(np.pad(frame.lens, (0, _TURN)))
             return
         found = steps.first.finish()
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
-        frame.dt_s = frame.ages[int(found[-1])]
+        older = int(found[-1])
+        frame.dt_s = frame.ages[older]
         theta = np.zeros((len(cells), 6))
         theta[:, ::3] = cells[:, :2]
-        frame.motion = frame.rays.camera_motion(
-            AffineFits(theta, cells[:, 2:6].reshape(-1, 2, 2), cells[:, 6], cells[:, 7]))
-        turn = cv2.Rodrigues(frame.motion.rotation)[0].ravel()
-        steps.second.start(np.array([*frame.lens, *turn, frame.dt_s], np.float32))
+        frame.fits = AffineFits(theta, cells[:, 2:6].reshape(-1, 2, 2), cells[:, 6], cells[:, 7])
+        if frame.turns is not None:
+            try:
+                frame.turn = frame.turns.since(frame.stamps[older]).turn
+            except GyroscopeError as error:
+                frame.problem = str(error)
+            else:
+                frame.turns.learn(frame.turn, frame.fits)
+        self._refine(steps, frame, frame.turn)
+
+    @staticmethod
+    def _refine(steps: _Steps, frame: _Frame, turn: Turn | None) -> None:
+        """Compute the motion of the camera here, and queue the second step."""
+        assert frame.fits is not None
+        frame.motion = frame.rays.camera_motion(frame.fits, turn=turn)
+        matrix = cv2.Rodrigues(frame.motion.rotation)[0].ravel()
+        steps.second.start(np.array([*frame.lens, *matrix, frame.dt_s], np.float32))
 
     def finish(self) -> LoomingField:
         """Wait for the second step and arrange its result."""
         steps, frame = self._under_way()
+        pair = self._pair(steps, frame, frame.turn)
+        problem = frame.problem
+        if frame.turn is not None and pair.doubtful:
+            self._refine(steps, frame, None)
+            pair, problem = pair.or_plain(self._pair(steps, frame, None))
+        field = steps.grid.field(pair, self._settings.min_confidence)
+        return field if frame.turns is None else replace(field, gyroscope=problem)
+
+    def _pair(self, steps: _Steps, frame: _Frame, turn: Turn | None) -> PairLooming:
+        """Wait for the second step, and read what it says with the rotation that it was given."""
         found = steps.second.finish()
         if frame.motion is None:
-            pair = read_pair(found, frame.ages[int(steps.first.finish()[-1])])
-        else:
-            found = found.reshape(-1, _SECOND).astype(np.float64)
-            fits = AffineFits(found[:, :6], found[:, 6:42].reshape(-1, 6, 6), found[:, 42],
-                              found[:, 43])
-            pair = pair_looming(fits, frame.rays, frame.motion, found[:, 44], frame.dt_s,
-                                self._settings.slant)
-        return steps.grid.field(pair, self._settings.min_confidence)
+            return read_pair(found, frame.ages[int(steps.first.finish()[-1])])
+        found = found.reshape(-1, _SECOND).astype(np.float64)
+        fits = AffineFits(found[:, :6], found[:, 6:42].reshape(-1, 6, 6), found[:, 42],
+                          found[:, 43])
+        return pair_looming(fits, frame.rays, frame.motion, found[:, 44], frame.dt_s,
+                            self._settings.slant, turn)
 
     def _under_way(self) -> tuple[_Steps, _Frame]:
         if self._steps is None or self._frame is None:
@@ -199,10 +236,10 @@ class DeviceLooming:
         return self._steps, self._frame
 
     def _candidates(self, recent: Sequence[tuple[int, int]]
-                    ) -> tuple[list[int], list[float], int] | None:
-        """Rows and ages [s] of the frames to choose from, and which one is for the pace."""
+                    ) -> tuple[list[int], list[float], list[int], int] | None:
+        """Rows, ages [s] and stamps [ns] of the frames to choose from; which is for the pace."""
         newest_ns = recent[-1][0]
-        held = [(row, (newest_ns - ns) * 1e-9) for ns, row in recent[:-1]]
+        held = [(row, (newest_ns - ns) * 1e-9, ns) for ns, row in recent[:-1]]
         usable = [one for one in held if one[1] <= self._settings.max_baseline_s]
         if not usable:
             usable = [one for one in held[-1:] if one[1] <= self._settings.max_gap_s]
@@ -210,31 +247,40 @@ class DeviceLooming:
             return None
         # Of a very fast camera every second frame or fewer, evenly.
         usable = usable[::-1][::-(-len(usable) // MOST_FRAMES)][::-1]
-        rows, ages = [row for row, _ in usable], [age for _, age in usable]
+        rows, ages, stamps = (list(column) for column in zip(*usable, strict=True))
         near = min(range(len(ages)), key=lambda k: abs(math.log(ages[k] / PROBE_S)))
-        return rows, ages, near
+        return rows, ages, stamps, near
 
-    def _ready(self, frames: Tensor) -> _Steps:
-        """Prepare the steps for frames that lie elsewhere or have another size than the last."""
-        if self._steps is None or self._steps.frames is not frames:
+    def _ready(self, frames: Tensor, on_host: bool) -> _Steps:
+        """Prepare the steps for frames that lie elsewhere or have another size than the last.
+
+        And where the motion of the camera is no longer computed where it was.
+        """
+        if (self._steps is None or self._steps.frames is not frames
+                or self._steps.on_host != on_host):
             if self._steps is not None:
                 self.queue.settle()
             self._steps, self.how = None, 'not started'
-            self._steps = _Steps(self.queue, self._settings, frames)
+            self._steps = _Steps(self.queue, self._settings, frames, on_host)
             self.how = self._steps.how
         return self._steps
 
 
 class _Steps:
-    """Both steps for frames in one place on the device."""
+    """Both steps for frames in one place on the device.
 
-    def __init__(self, queue: Queue, settings: LoomingSettings, frames: Tensor) -> None:
+    With `on_host` the motion of the camera and the rates are left to the host, also by kernels.
+    """
+
+    def __init__(self, queue: Queue, settings: LoomingSettings, frames: Tensor,
+                 on_host: bool) -> None:
         device, (h, w) = queue.device, frames.shape[1:]
-        self.frames, self._settings = frames, settings
+        self.frames, self.on_host, self._settings = frames, on_host, settings
         self.grid = CellGrid((w, h), settings.cell_px)
         size = self.grid.inner
         with queue.here():
             self.kernels, reason = choose_kernels(device)
+            self.motion = None if on_host else self.kernels
             self._pace = Pace(size, device, self.kernels)
             self._flow = DenseFlow(size, device, kernels=self.kernels)
             self._global = GlobalMotion(size, device, self.kernels)
@@ -260,8 +306,11 @@ class _Steps:
         self.second = Replay(queue, self._refine, _LENS + _TURN, 'looming',
                              capture=self.first.captured)
         captured = self.first.captured and self.second.captured
-        self.how = ('graph' if captured else 'eager') + (
-            ' of kernels' if self.kernels else f' without kernels: {reason}' if reason else '')
+        self.how = 'graph' if captured else 'eager'
+        if self.kernels:
+            self.how += ' of kernels' + (', motion on the host' if on_host else '')
+        elif reason:
+            self.how += f' without kernels: {reason}'
 
     def _displace(self, given: Tensor) -> Tensor:
         """First step: displacement, and blunt fits for the motion of the camera."""
@@ -280,7 +329,7 @@ class _Steps:
         fits = blunt.fit(moments, noise, grain(2), loose, thorough=False)
         start = blunt.settle(fits, blunt.own(moments), noise, loose)
         self._held = _Held(newer, older, trust, start, samples.exposure, fits, dt_s)
-        if self.kernels is not None:
+        if self.motion is not None:
             return best
         cells = torch.cat([fits.theta[..., ::3], fits.covariance.flatten(2),
                            fits.inliers[..., None], fits.misfit[..., None]], -1)
@@ -288,12 +337,12 @@ class _Steps:
 
     def _refine(self, given: Tensor) -> Tensor:
         """Second step: exact fits of what is left without rotation, with kernels also looming."""
-        held, grid, kernels = self._held, self._fit_narrow, self.kernels
+        held, grid, by = self._held, self._fit_narrow, self.motion
         loose = self._settings.looseness_px
         lens, turn, dt_s, rough = given[:_LENS], given[_LENS:-1], given[-1:], None
         focal, center = lens[0], lens[1:3]
-        if kernels is not None:
-            rough = kernels.motion(held.fits, self._cells_at, lens)
+        if by is not None:
+            rough = by.motion(held.fits, self._cells_at, lens)
             turn, dt_s = rough[45:].float(), held.dt_s
         turn = turn.view(3, 3)
         spots = (self._spots - center[:, None, None]) / focal
@@ -303,7 +352,7 @@ class _Steps:
         samples = self._full.samples(self._full.prepared(held.newer),
                                      self._full.prepared(held.older), start, start - base,
                                      held.exposure)
-        noise = noise_energy(samples, kernels)
+        noise = noise_energy(samples, self.kernels)
         weight = held.trust * signal(samples, noise, 1)
         moments = grid.moments(samples, weight)
         fits = grid.fit(moments, noise, grain(1), loose, held.start - base_affine)
@@ -314,9 +363,9 @@ class _Steps:
             fits = widened(fits, wide, seen, dt_s)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = fits._replace(theta=fits.theta + base_affine)
-        if kernels is not None:
-            motion = kernels.motion(fits, self._cells_at, lens, rough)
-            rates = kernels.rates(fits, vouched, self._cells_at, lens, dt_s, motion)
+        if by is not None:
+            motion = by.motion(fits, self._cells_at, lens, rough)
+            rates = by.rates(fits, vouched, self._cells_at, lens, dt_s, motion)
             return torch.cat([motion.float(), rates])
         return torch.cat([fits.theta, fits.covariance.flatten(2), fits.inliers[..., None],
                           fits.misfit[..., None], vouched[..., None]], -1)[0]
