@@ -49,9 +49,10 @@ AMENT := $(VENV)/.with-ament
 DOOM := $(VENV)/.with-doom
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
+# A process that has nothing left takes half of what another has: long files do not keep one busy to the end.
+PURE := -n auto --maxprocesses 8 --dist worksteal
 # Tests that run nodes mostly wait: three at once keep two cores busy, each in a DDS domain of its own.
 # In the order of their names, which begins with long ones; pytest-xdist would keep them to the end.
-PURE := -n auto --maxprocesses 8 --dist loadfile
 # What they look at takes place in real time: on a computer that stalls, a test may need a second try.
 NODES := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1
 

@@ -47,34 +47,33 @@ class Shown:
         """Look at a clip, (T, S, S, 3) uint8, oldest frame first."""
         inside, whole = valid > 0.5, valid > 0.999
         gray = _coarse(clip[-1], valid.shape)
-        showing = _spread(gray, whole) >= LEAST_STRUCTURE
-        part = showing[inside].mean()
+        spread, mean = _spread(gray, whole)
+        showing = spread >= LEAST_STRUCTURE
+        part = np.count_nonzero(showing & inside) / max(1, np.count_nonzero(inside))
         saw = sees = bool(part >= HARDLY_SHOWN)
         for frame in () if sees else clip[-2::-1]:
-            shows = _spread(_coarse(frame, valid.shape), whole) >= LEAST_STRUCTURE
+            shows = _spread(_coarse(frame, valid.shape), whole)[0] >= LEAST_STRUCTURE
             if shows[inside].mean() >= HARDLY_SHOWN:
                 saw = True
                 break
         seen = inside & (showing | (part >= MOSTLY_SHOWN))
         # CLEAR needs more than a danger does: structure that no smooth slope of the light makes.
-        sure = showing & (_spread(_without_slope(gray, whole), whole) >= LEAST_STRUCTURE)
+        sure = showing & (_spread(_without_slope(gray, whole), whole)[0] >= LEAST_STRUCTURE)
         if sure[inside].mean() >= MOSTLY_SHOWN:
-            sure |= gray.mean(axis=(1, 3)) >= BLACK
+            sure |= mean >= BLACK
         return cls(inside, seen, sure, sees, saw)
 
 
 def _coarse(rgb: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
-    """Grey levels (Hp, h, Wp, w) float32 of blocks of `GRAIN` pixels in each patch."""
-    rows, cols = grid
+    """Grey levels (Hp h, Wp w) float32 of blocks of `GRAIN` pixels, as many in each patch."""
     height, width = rgb.shape[:2]
     small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
-    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    return gray.reshape(rows, gray.shape[0] // rows, cols, gray.shape[1] // cols)
+    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
 
 
 def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Subtract the best quadratic function of the place, fitted to the whole patches."""
-    used, shapes, fit = _slopes(gray.shape, whole.tobytes())
+    used, shapes, fit = _slopes(gray.shape, whole.shape, whole.tobytes())
     if fit is None:
         return gray
     flat = gray.reshape(-1)
@@ -82,32 +81,32 @@ def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(8)       # views of all cameras
-def _slopes(shape: tuple[int, ...], whole: bytes
+def _slopes(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return which pixels (N,) are fitted, quadratic functions (N, 6), and what fits them (6, n).
 
     The last is None where too few pixels are used.
     """
-    rows, high, cols, wide = shape
-    y, x = np.meshgrid(np.linspace(-1, 1, rows * high), np.linspace(-1, 1, cols * wide),
-                       indexing='ij')
+    y, x = np.meshgrid(np.linspace(-1, 1, shape[0]), np.linspace(-1, 1, shape[1]), indexing='ij')
     shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
-    patches = np.frombuffer(whole, bool).reshape(rows, cols)
-    used = np.repeat(np.repeat(patches, high, 0), wide, 1).ravel()
+    patches = np.frombuffer(whole, bool).reshape(grid)
+    used = np.repeat(np.repeat(patches, shape[0] // grid[0], 0), shape[1] // grid[1], 1).ravel()
     fit = None if used.sum() < 2 * shapes.shape[1] else np.linalg.pinv(shapes[used])
     return used, shapes.astype(np.float32), None if fit is None else fit.astype(np.float32)
 
 
-def _spread(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _spread(gray: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
 
-    Only whole patches count: the edge of a letterbox is no structure. (Hp, Wp) float32.
+    Only whole patches count: the edge of a letterbox is no structure. (Hp, Wp) float32; beside it
+    the mean of each patch alone.
     """
-    weight = whole.astype(np.float32)
-    sums = np.dstack((weight, gray.mean(axis=(1, 3)) * weight,
-                      np.square(gray).mean(axis=(1, 3)) * weight))
+    weight, grid = whole.astype(np.float32), whole.shape[::-1]
+    own, square = (cv2.resize(values, grid, interpolation=cv2.INTER_AREA)
+                   for values in (gray, gray * gray))
+    sums = cv2.merge((weight, own * weight, square * weight))
     count, mean, square = cv2.split(cv2.boxFilter(
         sums, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE))
     count = np.maximum(count, 1.0)
     mean = mean / count
-    return np.sqrt(np.maximum(square / count - mean * mean, 0.0))
+    return np.sqrt(np.maximum(square / count - mean * mean, 0.0)), own

@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-import cv2
 import numpy as np
 import torch
 
@@ -62,9 +61,9 @@ from vjepa_ros.runtime.outputs import Output
 T = TypeVar('T')
 log = logging.getLogger(__name__)
 
-# Of a frozen camera: distance between the pixels that are compared [px], about; least number of
-# frames that are equal to the last bit, and their least time [s].
-FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 4, 4, 0.5
+# Of a frozen camera: distance between the rows that are compared [px]; least number of frames that
+# are equal to the last bit, and their least time [s].
+FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 16, 4, 0.5
 NS = 1e9
 LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones follow
 
@@ -102,11 +101,9 @@ class FrozenWatch:
         if self._next is None:
             return
         (rgb, stamp_ns), self._next = self._next, None
-        height, width = rgb.shape[:2]
-        # A copy, for the buffer may be used again for the next picture. Slices of NumPy take ten
-        # times as long.
-        part = cv2.resize(rgb, (-(-width // FROZEN_STEP), -(-height // FROZEN_STEP)),
-                          interpolation=cv2.INTER_NEAREST)
+        # A copy, for the buffer may be used again for the next picture. Whole rows: memory gives
+        # them ten times as fast as the same number of pixels from everywhere.
+        part = rgb[::FROZEN_STEP].copy()
         # After a clock was set back, earlier times can not be compared.
         if (self._seen is None or stamp_ns < self._newest_ns
                 or not np.array_equal(part, self._seen)):

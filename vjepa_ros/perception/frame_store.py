@@ -285,7 +285,7 @@ class DeviceGeometry:
 
     def pixels(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
         """Return the encoder's input of a sample on the host."""
-        return list(self._frames.pixels(self._rows(ring, sample)))
+        return self._frames.pixels(self._rows(ring, sample))
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Queue the first step of looming at the newest frame."""

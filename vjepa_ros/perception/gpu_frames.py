@@ -149,14 +149,15 @@ class DeviceFrames:
         """Return a clip of some rows, for the model."""
         return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
 
-    def pixels(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the same on the host, (T, S, S, 3) uint8, which `mirror` keeps there."""
+    def pixels(self, rows: Sequence[int]) -> list[np.ndarray]:
+        """Return the same on the host, T times (S, S, 3) uint8; in place with `mirror`."""
         if self._mirror is None:
             with self.queue.here():
-                return self._rgb[list(rows)].cpu().numpy()
+                return list(self._rgb[list(rows)].cpu().numpy())
         if self._ready is not None:
             self._ready.synchronize()
-        return self._mirror.numpy()[list(rows)]
+        kept = self._mirror.numpy()
+        return [kept[row] for row in rows]
 
     def _staged(self, rgb: np.ndarray) -> torch.Tensor:
         staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)

@@ -151,9 +151,17 @@ class Replay:
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run. The one before must be finished."""
-        with self._queue.here():
+        stream = self._queue.stream
+        if self._graph is None or stream is None:
+            with self._queue.here():
+                self.start_here(numbers)
+                self._done = self._queue.mark()
+            return
+        with torch.cuda.stream(stream):     # all that a graph needs, and much less to enter
             self.start_here(numbers)
-            self._done = self._queue.mark()
+            if self._done is None:
+                self._done = torch.cuda.Event()
+            self._done.record(stream)
 
     def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run within `Queue.here`, without an end for `finish`."""
