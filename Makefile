@@ -92,7 +92,7 @@ $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 
 $(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT) $(DOOM): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
-	@$(PY) -m pip install --no-input --disable-pip-version-check -qq -r requirements/$*.txt \
+	@$(PY) -m pip install --no-input --no-compile --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
 	@touch $@
 
