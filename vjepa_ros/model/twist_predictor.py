@@ -309,8 +309,9 @@ class TwistPredictor(nn.Module):
     def _met(self, seen: Seen, way: Tensor, ends_s: Tensor) -> tuple[Tensor, Tensor]:
         """Return what ways (B, F, S, 2, 3) meet, (B, F, S, W), and a logit that it is touched."""
         with full_precision(way.device):     # half would lose where the way is
-            found = F.relu(seen.near.float()[:, None, None] + self.way(
-                around(way, seen.rays, seen.view[:, 0], ends_s)))                # B F S N W
+            # In place, for these are the largest numbers of all.
+            found = self.way(around(way, seen.rays, seen.view[:, 0], ends_s))    # B F S N W
+            found = found.add_(seen.near.float()[:, None, None]).relu_()
         weight = self.attend(found).softmax(-2)
         return ((weight.transpose(-1, -2) @ found)[..., 0, :],
                 self.touch(found)[..., 0].float().logsumexp(-1))
