@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -58,20 +57,20 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         return UNKNOWN
     scale = size[0] / field.gray_size[0]
     # Cells of a column share x, cells of a row share y.
-    inside, of = _inside(*(places.astype(np.float32).tobytes() for places in (
-        field.centers[0, :, 0], field.centers[:, 0, 1])), field.gray_size, settings.roi)
+    x = (field.centers[0, :, 0] + 0.5) / field.gray_size[0]
+    y = (field.centers[:, 0, 1] + 0.5) / field.gray_size[1]
+    left, top, right, bottom = settings.roi
+    inside = ((y >= top) & (y <= bottom))[:, None] & ((x >= left) & (x <= right))
     usable = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence) & inside
     count = int(np.count_nonzero(usable))
     if not count:
         return UNKNOWN
-    known_fraction = count / of
+    known_fraction = float(count / np.count_nonzero(inside))
     rate = np.where(usable, field.rate, 0.0)
     if course is None:
         course = course_weight(field, rate, optics.fx / scale, settings)
-    share = course * field.confidence
-    values = np.where(usable, (course, field.confidence, share, share * rate), np.float32(0))
-    course_rate, peak = _peak(*values[[0, 2, 3]])
-    regions = _regions(_Cells(field, rate, usable, scale, size, optics), values,
+    course_rate, peak = _peak(rate, course, field.confidence, usable)
+    regions = _regions(_Cells(field, rate, usable, course, scale, size, optics),
                        level_rates(settings))
     ahead = bool(regions) and regions[0].on_course
     if known_fraction < settings.min_known and not ahead:      # that does not stand for all
@@ -113,34 +112,21 @@ def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
                           + (beside[..., 1] / max(1.0, UPRIGHT_MARGIN * wide)) ** 2))
 
 
-@lru_cache(64)      # regions of interest of the grids of all cameras
-def _inside(xs: bytes, ys: bytes, size: tuple[int, int], roi: tuple[float, float, float, float]
-            ) -> tuple[np.ndarray, int]:
-    """Return which cells (Hc, Wc) lie in a region of interest, and how many."""
-    x, y = ((np.frombuffer(places, np.float32) + 0.5) / length
-            for places, length in zip((xs, ys), size, strict=True))
-    left, top, right, bottom = roi
-    inside = ((y >= top) & (y <= bottom))[:, None] & ((x >= left) & (x <= right))
-    return inside, int(np.count_nonzero(inside))
-
-
-def _peak(course: np.ndarray, share: np.ndarray,
-          closing: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Return the looming rate of the strongest cells on course [1/s], and the strongest cell.
-
-    Of all cells (Hc, Wc), 0 where not usable: how far they are on course, the same times the
-    confidence, and that times the looming rate.
-    """
+def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
+          usable: np.ndarray) -> tuple[float, tuple[int, int]]:
+    """Return the looming rate of the strongest cells on course [1/s], and the strongest cell."""
+    course = np.where(usable, course, 0.0)
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    strength = cv2.blur(np.maximum(closing, 0.0).astype(np.float32), (3, 3),
+    strength = cv2.blur((np.maximum(rate, 0.0) * course * confidence).astype(np.float32), (3, 3),
                         borderType=cv2.BORDER_REPLICATE)
     count = min(PEAK_CELLS, strength.size)
     top = strength.ravel().argpartition(-count)[-count:]
+    share = course.ravel()[top] * confidence.ravel()[top]
     place = divmod(int(strength.argmax()), strength.shape[1])
-    whole = float(share.ravel()[top].sum())
+    whole = share.sum()
     if whole <= 0:
         return 0.0, place
-    mean = float(closing.ravel()[top].sum()) / whole
+    mean = float((share * rate.ravel()[top]).sum() / whole)
     return max(0.0, mean) * min(1.0, float(course.ravel()[top].sum()) / COURSE_CELLS), place
 
 
@@ -152,8 +138,9 @@ class _Cells:
     ----------
     field
         The field.
-    rate, usable
-        (Hc, Wc) looming rate [1/s], 0 where not usable; whether it counts.
+    rate, usable, course
+        (Hc, Wc) looming rate [1/s], 0 where not usable; whether it counts; how far it is on
+        course, 0..1.
     scale, size, optics
         Pixels of the source image over those of the grey image; source image (width, height)
         [px] and its intrinsics.
@@ -162,39 +149,37 @@ class _Cells:
     field: LoomingField
     rate: np.ndarray
     usable: np.ndarray
+    course: np.ndarray
     scale: float
     size: tuple[int, int]
     optics: Optics
 
 
-def _regions(cells: _Cells, values: np.ndarray, rates: tuple[float, ...]) -> tuple[Region, ...]:
-    """Return connected cells above each rate [1/s], the highest first.
-
-    `values` (4, Hc, Wc), 0 where not usable: how far each is on course, 0..1; its confidence; the
-    product of both; and that times its rate.
-    """
+def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
+    """Return connected cells above each rate [1/s], the highest first."""
     found: list[Region] = []
-    left, each = cells.usable, values.reshape(len(values), -1).T
+    left = cells.usable.copy()
+    share = cells.course * cells.field.confidence
     for least in rates:
         mask = left & (cells.rate >= least)
         if np.count_nonzero(mask) < MIN_CELLS:
             continue
-        _, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8),
-                                                               connectivity=4)
-        # The first one is the rest of the view.
-        large = 1 + np.flatnonzero(boxes[1:, cv2.CC_STAT_AREA] >= MIN_CELLS)
-        if not large.size:
-            continue
-        theirs = labels == large[:, None, None]
-        left = left & ~theirs.any(axis=0)
-        sums = theirs.reshape(len(large), -1).astype(values.dtype) @ each
-        for mine, box, (course, confidence, met, closing) in zip(
-                theirs, boxes[large].tolist(), sums.tolist(), strict=True):
+        count, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8),
+                                                                   connectivity=4)
+        large = boxes[:, cv2.CC_STAT_AREA] >= MIN_CELLS
+        large[0] = False                                    # the rest of the view
+        left &= ~large[labels]
+        flat = labels.ravel()
+        course, confidence, met, closing = (
+            np.bincount(flat, values.ravel(), count).tolist()
+            for values in (cells.course, cells.field.confidence, share, share * cells.rate))
+        for one in np.flatnonzero(large).tolist():
             # On course when enough of it will be met; then only the part that will be met counts.
-            on_course = course >= COURSE_CELLS
-            rate = closing / met if on_course else middle(cells.rate[mine])
-            x, y, wide, tall, area = box
-            found.append(_region(cells, (x, y, wide, tall), rate, confidence / area, on_course))
+            on_course = course[one] >= COURSE_CELLS
+            rate = closing[one] / met[one] if on_course else middle(cells.rate[labels == one])
+            x, y, wide, tall, area = boxes[one].tolist()
+            found.append(_region(cells, (x, y, wide, tall), rate, confidence[one] / area,
+                                 on_course))
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
@@ -221,7 +206,7 @@ def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray
                     settings: Settings) -> float:
     """Return the mean of min(1, rate * horizon) over the tenth of the cells that looms most."""
     near = usable & (rate >= settings.looming_threshold)
-    urgency = np.minimum(rate[near] * settings.collision_horizon, 1.0) * confidence[near]
+    urgency = np.clip(rate[near] * settings.collision_horizon, 0.0, 1.0) * confidence[near]
     urgency.sort()
     tenth = max(1, np.count_nonzero(usable) // 10)
     return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0
