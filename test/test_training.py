@@ -25,7 +25,7 @@ from vjepa_ros.lab.training.feeds import (
     made_at,
     random_places,
 )
-from vjepa_ros.lab.training.network import Batch, Network, normalised
+from vjepa_ros.lab.training.network import Batch, Network, build, normalised
 from vjepa_ros.lab.training.optimizers import Average
 from vjepa_ros.lab.training.parallel import Team
 from vjepa_ros.lab.training.state import StateError, read_state, write_state
@@ -42,6 +42,7 @@ from vjepa_ros.model.head_specs import (
 )
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.predictor import Predictor
+from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.forward.base import Normalise
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -143,6 +144,17 @@ class TestNetwork:
         assert values['jepa'].item() == 0
         sum(values.values()).backward()
         assert all(p.grad is not None for p in network.parameters())
+
+    @pytest.mark.parametrize('window', [0, 2])
+    def test_whatever_is_trained_takes_part_in_each_step(self, monkeypatch, window):
+        # Otherwise processes that train together wait for gradients that never come.
+        monkeypatch.setitem(VARIANTS, 'test', replace(TINY, depth=12))
+        network, _ = build(make_config(model_size='test', window=window, num_frames=8,
+                                       auxiliary=True))
+        clips = TinyWorld(48, 8).clips(1, 3)
+        sum(network(Batch(clips.frames, clip_targets(clips))).values()).backward()
+        left = [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
+        assert not left
 
 
 def test_the_average_follows_and_can_stand_in_for_the_parameters():

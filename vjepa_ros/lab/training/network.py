@@ -266,6 +266,11 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
         add_adapters(encoder, config.lora_rank, derive(config.seed, 'adapters'))
     else:
         encoder.requires_grad_(not config.heads_only)
+    # What the features of a clip never reach: processes that train together would wait for it.
+    if encoder.version == '2.1':
+        encoder.img_mod_embed.requires_grad_(False)
+        for part in (encoder.patch_embed_img, *encoder.norms_block[:-1]):
+            part.requires_grad_(False)
     predictor = None
     if config.objective != 'supervised':
         predictor = _predictor(encoder, derive(config.seed, 'predictor'))
