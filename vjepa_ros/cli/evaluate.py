@@ -328,10 +328,11 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
     on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
     installed = versions()
     if setup.engine is None:
-        model = 'no encoder, which the geometric method does not need'
+        model, precision = 'no encoder, which the geometric method does not need', None
     else:
-        report = setup.engine.report
-        model = f'{args.model_size}, {"trained" if report.trained else "random"} weights, heads'
+        report, precision = setup.engine.report, setup.engine.choice.precision
+        model = (f'{args.model_size}, {"trained" if report.trained else "random"} weights, heads, '
+                 f'in {precision}')
     variance = 'none' if args.baseline_size == 'none' else (
         f'{args.baseline_size} encoder with random weights (seed {baselines.SEED}), last '
         f'{baselines.NUM_FRAMES} frames at {baselines.IMAGE_SIZE} px, {baselines.MODE}; at most '
@@ -342,7 +343,8 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
                    f'{installed["python"]}, PyTorch {installed["torch"]}',
-        'command': command, 'model': model, 'num_frames': args.num_frames,
+        'command': command, 'model': model, 'precision': precision,
+        'num_frames': args.num_frames,
         'image_size': args.image_size, 'variance_baseline': variance,
         'recordings': {i.name: MARKS[i.mark] for i in items},
         'settings': asdict(setup.settings), 'track': asdict(setup.track), 'notes': notes(args),
