@@ -269,7 +269,7 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     # What the features of a clip never reach: processes that train together would wait for it.
     if encoder.version == '2.1':
         encoder.img_mod_embed.requires_grad_(False)
-        for part in (encoder.patch_embed_img, *encoder.norms_block[:-1]):
+        for part in (encoder.patch_embed_img, *list(encoder.norms_block)[:-1]):
             part.requires_grad_(False)
     predictor = None
     if config.objective != 'supervised':
