@@ -20,7 +20,6 @@ from vjepa_ros.model.rope import Positions, rotate
 from vjepa_ros.model.variants import TUBELET, Variant
 
 ACTION_DIM = 7  # position [m], Euler angles [rad], gripper 0..1: of a state, or their change
-EXTRINSICS_DIM = 6  # position [m] and Euler angles [rad] of the camera
 
 
 class ActionPredictor(nn.Module):

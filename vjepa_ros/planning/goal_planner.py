@@ -210,11 +210,6 @@ class Planner:
         """Prepare passes of the size of a plan, so that the first plan is not slow."""
         self.world.warm((self.config.samples, 1 + self.gap.plans), self.config.steps)
 
-    @property
-    def has_goal(self) -> bool:
-        """Whether there is a goal."""
-        return self._goal is not None
-
     def set_goal(self, rgb: np.ndarray | None) -> None:
         """Set the goal, a picture (H, W, 3) uint8 RGB; None removes it."""
         self._goal = None if rgb is None else self.world.fit(_picture(rgb))

@@ -17,12 +17,10 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.head_specs import (
-    CLEARANCE,
     CONTACT,
     Calibration,
     HeadOutputs,
     HeadSpec,
-    LogBins,
     to_arrays,
 )
 from vjepa_ros.model.heads import Heads
@@ -70,19 +68,10 @@ class HeadArrays(SimpleNamespace):
             float32 0..1 in the shape of `intervals`, see `LogBins.cumulative`.
 
         """
-        return _below(CONTACT, self.contact, intervals)
-
-    def clearance_within(self, metres: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Compute the probability of a surface in the corridor nearer than distances [m]."""
-        return _below(CLEARANCE, self.clearance, metres)
-
-
-def _below(bins: LogBins, probability: np.ndarray,
-           values: float | Sequence[float] | np.ndarray) -> np.ndarray:
-    values = np.asarray(values, np.float32)
-    below = bins.cumulative(torch.from_numpy(probability)[None],
-                            torch.from_numpy(values.reshape(1, -1)))
-    return below.numpy().reshape(values.shape)
+        values = np.asarray(intervals, np.float32)
+        below = CONTACT.cumulative(torch.from_numpy(self.contact)[None],
+                                   torch.from_numpy(values.reshape(1, -1)))
+        return below.numpy().reshape(values.shape)
 
 
 class Output:

@@ -29,7 +29,6 @@ from vjepa_ros.ros.doctor.finding import (
 
 PERCEPTION = 'perception_node'
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
-DATAGRAM = 65_000        # bytes; larger messages are sent in fragments
 SLACK = 0.9              # a rate this much below another one is lower
 REMEDIES = {             # by the quality flag that a camera shows
     'untrained': 'set weights, or model_size to tiny, whose weights come with the package',
