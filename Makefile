@@ -33,7 +33,7 @@ ifneq ($(ROS),system)
     unexport PYTHONPATH LD_LIBRARY_PATH
   endif
 endif
-# Containers often set this. Then PyTorch is compiled anew in each of the hundreds of processes that tests start.
+# Containers often set this. Then PyTorch is compiled anew in each of the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 # Left behind when make is started from inside a Python that has ROS wheels.
 ifneq ($(_ROS_WHEELS_BOOTSTRAP_COMPLETE),)
