@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -138,13 +139,18 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             rclpy.try_shutdown()
             return 1
         # Callbacks are short and must not be torn apart.
-        signals.may_interrupt = lambda: node.may_interrupt
+        signals.may_interrupt = partial(getattr, node, 'may_interrupt')
     from vjepa_ros.ros.common.spin import serve
 
     ended = serve(node, signals)
     code = 0 if signals.received else node.exit_code
     if not ended:
         os._exit(code)   # a thread hangs in a model or a driver; the interpreter must not wait
+    signals.may_interrupt = lambda: False
+    # The middleware must leave its domain before its libraries end: that of Jazzy crashes
+    # otherwise. What is out of view of the collector would hold it until then.
+    del node
+    settle()
     return code
 
 
