@@ -51,8 +51,7 @@ def test_what_is_no_overhead_is_refused(records, said):
         summarise(*records, rate_hz=5.0, warmup_s=1.0, seconds=60.0)
 
 
-@pytest.mark.slow
-@pytest.mark.any_distro
+# On Jazzy a node crashes at its end if it holds anything after that of its camera.
 @pytest.mark.ros
 def test_a_short_run_over_dds(tmp_path, capsys):
     pytest.importorskip('rclpy')
