@@ -138,7 +138,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             tell_error(rclpy.logging.get_logger(name), str(error), error)
             rclpy.try_shutdown()
             return 1
-        # Callbacks are short and must not be torn apart.
+        # Callbacks are short and must not be torn apart. (No lambda: it would keep the node.)
         signals.may_interrupt = partial(getattr, node, 'may_interrupt')
     from vjepa_ros.ros.common.spin import serve
 
