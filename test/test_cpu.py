@@ -11,10 +11,12 @@ from golden.cases import fill, noise
 from scenes import synthetic
 
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import Variant
+from vjepa_ros.model.variants import Variant, find_variant
+from vjepa_ros.runtime import torchscript
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward import cpu
 from vjepa_ros.runtime.forward.base import Normalise
+from vjepa_ros.runtime.streaming import StreamEncoder
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -73,6 +75,65 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
     assert error(whole, exact) < 0.01
     masked = cpu.attend(q, k, v, torch.ones(24, 24, dtype=torch.bool).tril())
     assert error(masked[:, :, 0], v[:, :, 0]) < 0.01   # the first may only look at itself
+
+
+def streamed(dtype, clips=2):
+    """Encode a whole clip and one tubelet more of several streams, as many times as wished."""
+    encoder = Encoder(find_variant('tiny'), '2.1', 3)
+    encoder.init_random(0)
+    encoder.set_branch_precision(dtype)
+    forward = cpu.PixelForward(encoder.eval().requires_grad_(False))
+    stream = StreamEncoder(encoder, forward.normalise, 48, eager=True)
+    frames = pixels(clips, 8, 48, 48)
+
+    def work():
+        for first in (0, 2):
+            keys = [[(clip, first + at) for at in range(6)] for clip in range(clips)]
+            stream.prepare(keys, [np.arange(first, first + 6.0)] * clips)
+            found = (stream.step if first else stream.whole)(frames[:, first:first + 6])
+        return found[:, -1]
+
+    return encoder, work
+
+
+@pytest.mark.parametrize('products', [False, True])
+@pytest.mark.parametrize('onednn', [False, True])
+@pytest.mark.parametrize('dtype', LIMITS)
+@torch.inference_mode()
+def test_a_step_in_one_call_is_the_one_block_by_block(dtype, onednn, products, monkeypatch):
+    if onednn and not cpu.has_fused_linear.__wrapped__(dtype):
+        pytest.skip('no linear layers of oneDNN here')
+    monkeypatch.setattr(cpu, 'has_fused_linear', lambda dtype: onednn)
+    monkeypatch.setattr(cpu, 'products_are_faster', lambda: products)
+    calls, compiled = [], cpu.scripted(cpu._step)
+    assert isinstance(compiled, torch.jit.ScriptFunction)
+    monkeypatch.setattr(cpu, 'scripted', lambda function: lambda *given: (
+        calls.append(function), compiled(*given))[1])
+    encoder, work = streamed(dtype)
+    at_once = work()
+    assert calls == [cpu._step]     # and not in the pass of the whole clip
+    encoder.run_blocks = encoder.run_blocks._one_by_one
+    assert torch.equal(at_once, work())
+    assert len(calls) == 1
+
+
+@torch.inference_mode()
+def test_without_torchscript_a_step_is_the_same(monkeypatch, caplog):
+    _, work = streamed(torch.float32, 1)
+    wanted = work()
+
+    def missing(function):
+        raise RuntimeError('Unknown builtin op: mkldnn::_linear_pointwise.\nCould not find it')
+
+    monkeypatch.setattr(torch.jit, 'script', missing)
+    caplog.set_level('INFO')
+    torchscript.scripted.cache_clear()
+    try:
+        assert torch.equal(work(), wanted)
+    finally:
+        torchscript.scripted.cache_clear()
+    assert '_step runs operator by operator' in caplog.text and 'Unknown builtin' in caplog.text
+    assert 'Could not find' not in caplog.text
 
 
 def test_the_weights_that_were_read_are_not_written_to():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -241,6 +242,38 @@ def test_plans_that_are_scored_in_parts_are_scored_alike(files, monkeypatch):
                           vars(made(present, twists, LASTS, view)).values(), strict=True):
         torch.testing.assert_close(one, other)
     assert len(parts) == 1 + 5
+
+
+@pytest.mark.parametrize('recorded', [True, False])
+def test_threads_of_a_cpu_score_parts_of_the_plans(files, recorded, monkeypatch, caplog):
+    if not recorded:
+        def refuse(*args, **options):
+            raise RuntimeError('cannot be recorded')
+        monkeypatch.setattr(torch.jit, 'trace', refuse)
+        caplog.set_level('INFO')
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 3)
+    asked = []
+    monkeypatch.setattr(torch, 'set_num_threads', asked.append)
+    model = Imagination.load('tiny', files[1], device='cpu', precision='fp32')
+    parts, score = [], model._part
+    monkeypatch.setattr(model, '_part', lambda part, *given: (
+        parts.append((threading.current_thread().name[:5], len(part))), score(part, *given))[1])
+    twists = draws(50, STEPS, 3).numpy()
+    for seed in (1, 2):     # plans are of the newest features
+        features = draws(4, 6, 6, SIZE.dim, seed=seed).numpy()
+        model.see(features, VIEW)
+        parts.clear()
+        found = model.imagine(twists, LASTS)
+        assert sorted(parts[-3:]) == [('MainT', 17), ('plans', 16), ('plans', 17)]
+        assert asked[-1] == 3 and set(asked) == {1, 3}
+        reference = load_twists('tiny', files[1])
+        with torch.no_grad():
+            wanted = reference.predictor(
+                present_of(reference.heads, torch.from_numpy(features)[None]),
+                torch.from_numpy(twists)[None], LASTS, VIEW.tensor()[None])
+        np.testing.assert_allclose(found.contact, wanted.contact_until[0], atol=1e-5)
+        np.testing.assert_allclose(found.features, wanted.features[0], atol=4e-5)
+    assert ('scoring of plans runs operator by operator' in caplog.text) is not recorded
 
 
 @pytest.mark.parametrize(('features', 'twists', 'lasts', 'words'), [

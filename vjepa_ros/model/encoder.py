@@ -186,9 +186,15 @@ class Encoder(nn.Module):
         grid = self.grid(frames.shape)
         x = self._embed(frames, None, times)
         cos, sin = self._tables(grid, x.device, None, times)
+        x = self.run_blocks(x, cos, sin, allowed, memory)
+        return self._norm(self.variant.depth - 1)(x).unflatten(1, grid)
+
+    def run_blocks(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None,
+                   memory: Sequence[LayerMemory]) -> Tensor:
+        """Apply all blocks to the tokens of a step, see `Block.forward`."""
         for block, layer in zip(self.blocks, memory, strict=True):
             x = block(x, cos, sin, allowed, layer)
-        return self._norm(self.variant.depth - 1)(x).unflatten(1, grid)
+        return x
 
     def times(self, stamps: Tensor) -> Tensor:
         """Compute what a block-causal encoder is told of stamps, on their device.

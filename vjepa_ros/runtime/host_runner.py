@@ -17,6 +17,7 @@ from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.forward.base import Work, closed
 from vjepa_ros.runtime.outputs import Arrived, Flight, Landed
 from vjepa_ros.runtime.streaming import StreamEncoder
+from vjepa_ros.runtime.torchscript import Traced
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -46,7 +47,7 @@ class HostRunner:
     def __init__(self, forward: Work, read: Work | None, device: torch.device):
         self._forward = forward
         self.stream: StreamEncoder | None = None
-        self._read = read
+        self._read = None if read is None else Traced(read, 'reading of heads')
         self._device = device
 
     @property

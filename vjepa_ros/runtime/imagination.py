@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from vjepa_ros.model.twist_predictor import CELLS, Seen, TwistPredictor, present
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Queue, Replay
 from vjepa_ros.runtime.device import DeviceChoice, choose_device
+from vjepa_ros.runtime.torchscript import Traced
+
+LEAST_PLANS = 16    # of a thread
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Imagination:
         self._sight: Replay | None = None               # for features of one grid
         self._grid = (0, 0)
         self.view: View | None = None
+        self._traced = Traced(self._foresee_of, 'scoring of plans')     # on a CPU
+        self._helpers = ThreadPoolExecutor(thread_name_prefix='plans')
         self._plans: dict[tuple[int, int], Replay] = {}  # by number of plans and steps
 
     @property
@@ -206,13 +212,12 @@ class Imagination:
                 f'scores of {n} plans of {k} steps', self._sight.captured)
         replay = self._plans[shape]
         replay.start(np.concatenate((twists.ravel(), lasts)))
-        flat = replay.finish()
+        found = replay.finish()
         if self._queue.stream is not None:
-            flat = flat.copy()      # the next plans overwrite it
-        per_step = (1, CLEARANCE_BINS + 1, CELLS, CELLS, CELLS * self._heads.dim)
-        parts = np.split(flat, n * k * np.cumsum(per_step)[:-1])
-        contact, clearance, course, looming, features = (
-            part.reshape(n, k, -1) for part in parts)
+            found = found.copy()    # the next plans overwrite it
+        fields = (1, CLEARANCE_BINS + 1, CELLS, CELLS, CELLS * self._heads.dim)
+        contact, clearance, course, looming, features = np.split(
+            found, np.cumsum(fields)[:-1], axis=-1)
         return Foreseen(contact[..., 0], clearance, course, looming,
                         features.reshape(n, k, CELLS, -1))
 
@@ -222,10 +227,40 @@ class Imagination:
         self._seen = self._predictor.see(present_of(self._heads, newest), given[None, -VIEW_DIM:])
 
     def _score(self, given: Tensor, plans: int, steps: int) -> Tensor:
-        """Score plans, all fields of `Foreseen` one after the other."""
-        assert self._seen is not None
-        found = self._predictor.imagine(
-            self._seen, given[:-steps].view(1, plans, steps, 3), given[-steps:])
-        return torch.cat([one.float().flatten() for one in (
-            found.contact_until, found.clearance.float().softmax(-1), found.course.sigmoid(),
-            found.looming, found.features)])
+        """Score plans: (N, K, all fields of `Foreseen` side by side)."""
+        seen = self._seen
+        assert seen is not None
+        twists, lasts = given[:-steps].view(plans, steps, 3), given[-steps:]
+        if given.device.type != 'cpu':
+            return self._foresee(seen, twists, lasts)
+        # Threads of their own take a part of the plans each: those of a layer wait for each other
+        # after every operator.
+        threads = torch.get_num_threads()
+        parts = twists.chunk(max(1, min(threads, plans // LEAST_PLANS)))
+        shared = (lasts, seen.start, seen.near, seen.rays, seen.view,
+                  *(one for pair in seen.memory for one in pair))
+        try:
+            others = [self._helpers.submit(self._part, part, *shared) for part in parts[1:]]
+            found = [self._part(parts[0], *shared), *(other.result() for other in others)]
+        finally:
+            torch.set_num_threads(threads)
+        return torch.cat(found)
+
+    @torch.inference_mode()
+    def _part(self, *given: Tensor) -> Tensor:
+        """Score a part of the plans."""
+        torch.set_num_threads(1)    # PyTorch keeps it for each thread
+        return self._traced(*given)
+
+    def _foresee_of(self, twists: Tensor, lasts: Tensor, start: Tensor, near: Tensor,
+                    rays: Tensor, view: Tensor, *memory: Tensor) -> Tensor:
+        """Score plans of what is given as tensors alone."""
+        pairs = list(zip(memory[::2], memory[1::2], strict=True))
+        return self._foresee(Seen(start, near, pairs, rays, view), twists, lasts)
+
+    def _foresee(self, seen: Seen, twists: Tensor, lasts: Tensor) -> Tensor:
+        """Score plans (N, K, 3), see `_score`."""
+        found = self._predictor.imagine(seen, twists[None], lasts)
+        return torch.cat([one[0].float().flatten(2) for one in (
+            found.contact_until[..., None], found.clearance.float().softmax(-1),
+            found.course.sigmoid(), found.looming, found.features)], -1)

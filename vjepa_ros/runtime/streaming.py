@@ -31,6 +31,10 @@ MAX_BYTES = 512 << 20   # of what is remembered of all cameras
 MOST_TUBELETS = 256     # that are remembered
 LEAST_CLIPS = 4         # of a pass, at any size
 
+# Where keys and values of the newest tubelets of a pass belong: what a layer keeps (see
+# `StoredLayer`), the slots of these tubelets (B,), and slots and room (see `_Inputs`).
+Place = tuple[Tensor, list[int], Tensor, Tensor]
+
 
 class TubeletStore:
     """What is remembered of tubelets, in slots; the least recently used go first.
@@ -117,23 +121,46 @@ class StoredLayer(LayerMemory):
         super().__init__()
         self._kept, self._given, self._new = kept, given, new
 
+    @property
+    def place(self) -> Place | None:
+        """Where `remember` puts keys and values; None where `extend` has to."""
+        given = self._given
+        if not given.known or self._new > 1:
+            return None
+        window = given.slots.shape[1]
+        return self._kept, given.known[window - 1::window], given.slots, given.room
+
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put keys and values (B, H, nP, d) of a pass into slots; return those of its clips."""
-        slots, known = self._given.slots, self._given.known
-        window = slots.shape[1]
-        if known and self._new == 1:    # copies take a quarter of the time of one by index
-            for clip, slot in enumerate(known[window - 1::window]):
-                self._kept[0, :, slot], self._kept[1, :, slot] = keys[clip], values[clip]
-        else:
-            newest = slots[:, -self._new:].flatten()
-            for kept, part in zip(self._kept, (keys, values), strict=True):
-                kept[:, newest] = part.transpose(0, 1).unflatten(2, (self._new, -1)).flatten(1, 2)
-        if self._new == window:
+        place, slots = self.place, self._given.slots
+        if place is not None:
+            return remember(keys, values, place)
+        newest = slots[:, -self._new:].flatten()
+        for kept, part in zip(self._kept, (keys, values), strict=True):
+            kept[:, newest] = part.transpose(0, 1).unflatten(2, (self._new, -1)).flatten(1, 2)
+        if self._new == slots.shape[1]:
             return keys, values
-        # One copy, of blocks that lie as attention reads them.
-        room = torch.index_select(self._kept, 2, slots.flatten(), out=self._given.room)
-        found = room.unflatten(2, slots.shape).flatten(3, 4).transpose(1, 2)
-        return found[0], found[1]
+        return _collected(self._kept, slots, self._given.room)
+
+
+def remember(keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    """Put keys and values (B, H, P, d) into their place; return those of all tubelets of clips.
+
+    TorchScript compiles it.
+    """
+    # Copies take a quarter of the time of one by index.
+    kept, newest, slots, room = place
+    for clip, slot in enumerate(newest):
+        kept[0, :, slot].copy_(keys[clip])
+        kept[1, :, slot].copy_(values[clip])
+    return _collected(kept, slots, room)
+
+
+def _collected(kept: Tensor, slots: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    # One copy, of blocks that lie as attention reads them.
+    torch.index_select(kept, 2, slots.flatten(), out=room)
+    found = room.unflatten(2, slots.shape).flatten(3, 4).transpose(1, 2)
+    return found[0], found[1]
 
 
 class _Inputs:

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block, LayerMemory, bias_of
+from vjepa_ros.model.blocks import Block, EPS, LayerMemory, bias_of
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
 from vjepa_ros.runtime.device import AMX, AVX512_BF16, cpu_features
 from vjepa_ros.runtime.forward.base import FUSED
+from vjepa_ros.runtime.streaming import Place, StoredLayer, remember
+from vjepa_ros.runtime.torchscript import scripted
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ def speed_up(encoder: Encoder) -> None:
     encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
     for number, block in enumerate(encoder.blocks):
         encoder.blocks[number] = FastBlock(block)
+    bind(encoder)
 
 
 def bind(encoder: Encoder) -> None:
@@ -86,6 +89,7 @@ def bind(encoder: Encoder) -> None:
     for block in encoder.blocks:
         assert isinstance(block, FastBlock)     # `speed_up` has replaced them all
         block.bind()
+    encoder.run_blocks = OneCall(encoder)
 
 
 class PixelEmbed(PatchEmbed):
@@ -184,19 +188,90 @@ class FastBlock(Block):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
                 memory: LayerMemory | None = None) -> Tensor:
         """Apply the block, see `Block.forward`, with tables of `HalfPositions`."""
-        (b, n, d), dtype = x.shape, cos.dtype
-        qkv = self._qkv(self.norm1(x).to(dtype))
-        qkv = qkv.view(b, n, 3, self.attn.heads, -1).permute(2, 0, 3, 1, 4)     # 3 B H N C
-        # Rotated as by `vjepa_ros.model.rope.rotate`, with even channels before odd ones.
-        turned, half = qkv[:2] * cos, cos.shape[-1] // 2
-        turned[..., :half].addcmul_(qkv[:2, ..., half:], sin[..., :half])
-        turned[..., half:].addcmul_(qkv[:2, ..., :half], sin[..., half:])
-        q, k, v = turned[0], turned[1], qkv[2]
+        dtype = cos.dtype
+        q, k, v = turned(self._qkv(self.norm1(x).to(dtype)), self.attn.heads, cos, sin)
         if memory is not None:
             k, v = memory.extend(k, v)
-        out = attend(q, k, v, allowed).transpose(1, 2).reshape(b, n, d)
-        x = x + self._proj(out)
+        x = x + self._proj(attend(q, k, v, allowed).transpose(1, 2).flatten(2))
         return x.add_(self._fc2(self._fc1(self.norm2(x).to(dtype))))    # x is ours by now
+
+
+class OneCall:
+    """All blocks on a step of streams as one call of TorchScript, see `Encoder.run_blocks`.
+
+    Looming runs beside it and needs Python, too. Layers of `forward.int8` run one by one.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Of `FastBlock`. Its linear layers keep their parameters from then on.
+
+    """
+
+    def __init__(self, encoder: Encoder):
+        self._one_by_one = partial(type(encoder).run_blocks, encoder)
+        self._heads = encoder.blocks[0].attn.heads
+        layers = [(block.norm1, block.attn.qkv, block.attn.proj, block.norm2, block.mlp.fc1,
+                   block.mlp.fc2) for block in encoder.blocks]
+        self._weights = [[part for layer in each for part in (layer.weight, layer.bias)]
+                         for each in layers
+                         if all(isinstance(layer, nn.LayerNorm | nn.Linear) for layer in each)]
+
+    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None,
+                 memory: Sequence[LayerMemory]) -> Tensor:
+        """Apply all blocks, see `Encoder.run_blocks`."""
+        places = [layer.place for layer in memory if isinstance(layer, StoredLayer)]
+        places = [place for place in places if place is not None]
+        if allowed is not None or not len(places) == len(memory) == len(self._weights):
+            return self._one_by_one(x, cos, sin, allowed, memory)
+        most = SCORES if cos.dtype == torch.bfloat16 and products_are_faster() else 0
+        return scripted(_step)(x, (cos, sin), self._weights, places,
+                               (self._heads, EPS, has_fused_linear(cos.dtype), most))
+
+
+def _step(x: Tensor, tables: tuple[Tensor, Tensor], weights: list[list[Tensor]],
+          places: list[Place], how: tuple[int, float, bool, int]) -> Tensor:
+    """Do what `FastBlock.forward` does, block after block, with the weights of `OneCall`.
+
+    `how` is the number of heads, the epsilon of norms, `has_fused_linear`, and the scores at a
+    time of `attend_in_parts`, 0 for the attention of PyTorch.
+    """
+    cos, sin = tables
+    heads, eps, fused, most = how
+    width = [x.shape[2]]
+    for w, place in zip(weights, places):  # noqa: B905  (TorchScript knows no `strict`)
+        y = F.layer_norm(x, width, w[0], w[1], eps).to(cos.dtype)
+        q, k, v = turned(_linear(y, w[2], w[3], fused), heads, cos, sin)
+        k, v = remember(k, v, place)
+        y = (attend_in_parts(q, k, v, most) if most > 0
+             else F.scaled_dot_product_attention(q, k, v))
+        x = x + _linear(y.transpose(1, 2).flatten(2), w[4], w[5], fused)
+        y = F.layer_norm(x, width, w[6], w[7], eps).to(cos.dtype)
+        if fused:
+            y = torch.ops.mkldnn._linear_pointwise(y, w[8], w[9], 'gelu', [], 'none')
+        else:
+            y = F.gelu(F.linear(y, w[8], w[9]))
+        x = x.add_(_linear(y, w[10], w[11], fused))
+    return x
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor, fused: bool) -> Tensor:
+    if fused:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
+    return F.linear(x, weight, bias)
+
+
+def turned(qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values (B, H, N, C) of (B, N, 3 D), rotated but for the values.
+
+    As by `vjepa_ros.model.rope.rotate`, with even channels before odd ones.
+    """
+    qkv = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)   # 3 B H N C
+    half = cos.shape[-1] // 2
+    both = qkv[:2] * cos
+    both[..., :half].addcmul_(qkv[:2, ..., half:], sin[..., :half])
+    both[..., half:].addcmul_(qkv[:2, ..., :half], sin[..., half:])
+    return both[0], both[1], qkv[2]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -209,24 +284,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
     """
     if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    return attend_in_parts(q, k, v, SCORES)
+
+
+def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, most: int) -> Tensor:
+    """Compute attention, see `attend`, as separate products, `most` scores at a time."""
     b, h, n, c = q.shape
     # Heads before clips, as a stream remembers keys and values.
     q, k = q.transpose(0, 1).flatten(0, 1), k.transpose(0, 1).flatten(0, 1)     # H*B N or M C
     v = v.transpose(0, 1).flatten(0, 1)
     m = k.shape[1]
-    rows = min(n, max(1, SCORES // m))
-    heads = min(b * h, max(1, SCORES // (m * rows)))
-    buffer = q.new_empty(heads, rows, m)
-    out = q.new_empty(b * h, n, c)
+    rows = min(n, max(1, most // m))
+    heads = min(b * h, max(1, most // (m * rows)))
+    buffer = q.new_empty([heads, rows, m])
+    out = q.new_empty([b * h, n, c])
     for head in range(0, b * h, heads):
-        some = slice(head, head + heads)
-        keys, values = k[some].transpose(1, 2), v[some]
+        keys, values = k[head:head + heads].transpose(1, 2), v[head:head + heads]
         for row in range(0, n, rows):
-            part = q[some, row:row + rows]
+            part = q[head:head + heads, row:row + rows]
             scores = buffer[:part.shape[0], :part.shape[1]]
             torch.baddbmm(scores, part, keys, beta=0, alpha=1 / math.sqrt(c), out=scores)
             torch.softmax(scores, -1, out=scores)
-            torch.bmm(scores, values, out=out[some, row:row + rows])
+            torch.bmm(scores, values, out=out[head:head + heads, row:row + rows])
     return out.unflatten(0, (h, b)).transpose(0, 1)
 
 
