@@ -49,6 +49,16 @@ def test_contenders_take_turns_and_all_runs_are_kept():
     assert samples['a']['encode'] == [n + 1.0 for n, name in enumerate(log) if name == 'a']
 
 
+def test_who_was_displaced_gets_ready_before_each_turn():
+    log = []
+    contenders = {'a': SimpleNamespace(step=lambda: log.append('a') or {}),
+                  'b': SimpleNamespace(step=lambda: log.append('b') or {'encode': 1.0},
+                                       resume=lambda: log.append('r'))}
+    samples = measure(contenders, BLOCK + 2, 60.0)
+    assert ''.join(log) == 'a' * BLOCK + 'r' + 'b' * BLOCK + 'aa' + 'rbb'
+    assert len(samples['b']['encode']) == BLOCK + 2
+
+
 def test_the_floor_has_the_products_of_the_network_and_nothing_else():
     """As many multiplications as the encoder: 24 D^2 + 4 N D per token and layer, and patches."""
     case = Case(num_frames=4, image_size=64, cameras=2)

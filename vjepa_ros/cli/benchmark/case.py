@@ -47,6 +47,7 @@ ABOUT = {
     'source': 'width and height of the images, such as 1280x720',
     'geometry': 'where frames are resized and looming is measured: auto, host or device'}
 INPUTS = 4
+RESUME_RUNS = 16    # frames until the past of each is remembered
 WARM_RUNS = 3
 RATE_HZ = 15.0              # of the camera
 APPROACH_S, SCENE_S = 4.5, 2.0      # from here on, so long, the synthetic robot drives
@@ -168,6 +169,10 @@ class Encode:
         for _ in range(WARM_RUNS):
             self.step()
 
+    def resume(self) -> None:
+        """Encode anew what the engine has forgotten meanwhile."""
+        self.step()
+
     def step(self) -> dict[str, float]:
         """Run once on clips that differ from the last."""
         clips = next(self._clips)
@@ -220,6 +225,11 @@ class EndToEnd:
         while results <= WARM_RUNS:
             results += self._next()[0] is not None
         self.geometry = next(iter(self._perception.tracks.values())).geometry
+
+    def resume(self) -> None:
+        """Encode anew what the engine has forgotten meanwhile."""
+        for _ in range(0 if self.engine.not_streaming else RESUME_RUNS):
+            self._next()
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""

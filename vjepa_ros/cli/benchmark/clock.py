@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,6 +21,15 @@ class Contender(Protocol):
 
     def step(self) -> dict[str, float]:
         """Run once on an input that differs from the last; milliseconds by name."""
+        ...
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """A contender that others displace: what it remembers, say."""
+
+    def resume(self) -> None:
+        """Get ready for a turn, which is not measured."""
         ...
 
 
@@ -74,6 +83,8 @@ def measure(contenders: Mapping[str, Contender], iterations: float, seconds: flo
     while any(open_(name) for name in contenders):
         for name, contender in contenders.items():
             turn = 0
+            if open_(name) and isinstance(contender, Resuming):
+                contender.resume()
             # A slow contender runs once in its turn, so that turns stay short.
             while open_(name) and turn < BLOCK and (turn == 0 or spent[name] / done[name] < 0.5):
                 start = time.perf_counter()
