@@ -16,7 +16,6 @@ import torch
 
 from vjepa_ros.clip.ring import NS, Sample
 from vjepa_ros.looming.gpu.kernels import prepare_kernels
-from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -148,8 +147,7 @@ class Perception:
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
             pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
-                                         stamps=[self._moments(samples[name]) for name in names],
-                                         spare=int(helped is not None and self._is_step(keys)))
+                                         stamps=[self._moments(samples[name]) for name in names])
             submitted = time.perf_counter()
         finally:
             if helped is not None:
@@ -189,15 +187,6 @@ class Perception:
             if want.looming and not (by_heads and settings.looming_method == 'learned'):
                 looming.append(name)
         return names, keys, heads, looming, features
-
-    def _is_step(self, keys: Sequence[Keys]) -> bool:
-        """Return whether a pass is a single tubelet in bf16, which gains little by a core more.
-
-        The products of float32 take longer than threads take to meet, and do gain.
-        """
-        return (len(keys) == 1 and self.engine.choice.branches == torch.bfloat16
-                and not self.engine.not_streaming
-                and self.engine.remembered() >= set(keys[0][1:-1:TUBELET]))
 
     def _moments(self, sample: Sample) -> np.ndarray:
         """Return when the frames of a clip were taken, in frame intervals (T,) float64."""

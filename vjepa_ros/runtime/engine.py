@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -266,24 +267,35 @@ class Engine:
             valid: Sequence[np.ndarray] | None = None,
             stamps: Sequence[np.ndarray] | None = None) -> list[Output]:
         """Run the model on clips, see `EncoderSession.run`."""
-        self._here()
-        return self._session.run(clips, features, keys, valid, stamps)
+        with self._threads(keys):
+            return self._session.run(clips, features, keys, valid, stamps)
 
     def submit(self, clips: Sequence[Clip], features: bool = True,
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None,
-               stamps: Sequence[np.ndarray] | None = None, spare: int = 0) -> Pending:
-        """Start what `run` does, see `EncoderSession.submit`; `spare` threads take no part."""
+               stamps: Sequence[np.ndarray] | None = None) -> Pending:
+        """Start what `run` does, see `EncoderSession.submit`."""
+        with self._threads(keys):
+            return self._session.submit(clips, features, keys, valid, stamps)
+
+    @contextmanager
+    def _threads(self, keys: Sequence[Keys] | None) -> Iterator[None]:
+        """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
+
+        The products of float32 take longer than threads take to meet, and do gain.
+        """
         self._here()
         threads = torch.get_num_threads()
-        fewer = max(1, threads - spare)
-        if fewer == threads:
-            return self._session.submit(clips, features, keys, valid, stamps)
-        torch.set_num_threads(fewer)
+        spares = (threads > 1 and keys is not None and len(keys) == 1 and not self.not_streaming
+                  and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
+                  and self.remembered() >= set(keys[0][1:-1:TUBELET]))
+        if spares:
+            torch.set_num_threads(threads - 1)
         try:
-            return self._session.submit(clips, features, keys, valid, stamps)
+            yield
         finally:
-            torch.set_num_threads(threads)
+            if spares:
+                torch.set_num_threads(threads)
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:
