@@ -53,8 +53,8 @@ FULL_FRAMES, WARM_FRAMES = 19, 25    # when the clip is full, and all that is ma
 TIMERS = ('_on_watch', '_on_report')
 # The whole way of a frame, with heads and geometry.
 WAY = {f'vjepa_ros.{name}' for name in (
-    'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring', 'runtime.torchscript',
-    'looming.estimator', 'perception.assessment', 'perception.danger',
+    'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
+    'runtime.torchscript', 'looming.estimator', 'perception.assessment', 'perception.danger',
     'ros.perception_node.outputs')}
 
 
