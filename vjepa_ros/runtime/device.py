@@ -483,6 +483,23 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
         torch.set_warn_always(always)
 
 
+@contextmanager
+def computing_with(threads: int) -> Iterator[None]:
+    """Let PyTorch compute with so many threads where the calling one computes.
+
+    PyTorch keeps the number for each thread that has computed; new ones take the last one set.
+    """
+    before = torch.get_num_threads()
+    if threads == before:
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def device_name(device: torch.device) -> str:
     """Return the name of a device for logs, such as 'cuda:0 (NVIDIA H200)'."""
     if device.type == 'cuda':

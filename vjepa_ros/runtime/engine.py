@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,6 +24,7 @@ from vjepa_ros.runtime.device import (
     DeviceChoice,
     all_operators_on,
     choose_device,
+    computing_with,
     device_name,
     load_on,
 )
@@ -278,24 +279,16 @@ class Engine:
         with self._threads(keys):
             return self._session.submit(clips, features, keys, valid, stamps)
 
-    @contextmanager
-    def _threads(self, keys: Sequence[Keys] | None) -> Iterator[None]:
+    def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
         """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
 
         The products of float32 take longer than threads take to meet, and do gain.
         """
         self._here()
-        threads = torch.get_num_threads()
-        spares = (threads > 1 and keys is not None and len(keys) == 1 and not self.not_streaming
+        spares = (keys is not None and len(keys) == 1 and not self.not_streaming
                   and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
                   and self.remembered() >= set(keys[0][1:-1:TUBELET]))
-        if spares:
-            torch.set_num_threads(threads - 1)
-        try:
-            yield
-        finally:
-            if spares:
-                torch.set_num_threads(threads)
+        return computing_with(max(1, torch.get_num_threads() - spares))
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:

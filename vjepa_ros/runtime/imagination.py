@@ -27,7 +27,7 @@ from vjepa_ros.model.twist_paths import VIEW_DIM, View
 from vjepa_ros.model.twist_predictor import CELLS, Seen, TwistPredictor, present_of
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Queue, Replay
-from vjepa_ros.runtime.device import DeviceChoice, choose_device
+from vjepa_ros.runtime.device import DeviceChoice, choose_device, computing_with
 from vjepa_ros.runtime.torchscript import Traced
 
 LEAST_PLANS = 16    # of a thread
@@ -235,22 +235,17 @@ class Imagination:
             return self._foresee(seen, twists, lasts)
         # Threads of their own take a part of the plans each: those of a layer wait for each other
         # after every operator.
-        threads = torch.get_num_threads()
-        parts = twists.chunk(max(1, min(threads, plans // LEAST_PLANS)))
+        parts = twists.chunk(max(1, min(torch.get_num_threads(), plans // LEAST_PLANS)))
         shared = (lasts, seen.start, seen.near, seen.rays, seen.view,
                   *(one for pair in seen.memory for one in pair))
-        try:
-            others = [self._helpers.submit(self._part, part, *shared) for part in parts[1:]]
-            found = [self._part(parts[0], *shared), *(other.result() for other in others)]
-        finally:
-            torch.set_num_threads(threads)
-        return torch.cat(found)
+        others = [self._helpers.submit(self._part, part, *shared) for part in parts[1:]]
+        return torch.cat([self._part(parts[0], *shared), *(one.result() for one in others)])
 
     @torch.inference_mode()
     def _part(self, *given: Tensor) -> Tensor:
         """Score a part of the plans."""
-        torch.set_num_threads(1)    # PyTorch keeps it for each thread
-        return self._traced(*given)
+        with computing_with(1):
+            return self._traced(*given)
 
     def _foresee_of(self, twists: Tensor, lasts: Tensor, start: Tensor, near: Tensor,
                     rays: Tensor, view: Tensor, *memory: Tensor) -> Tensor:

@@ -24,10 +24,10 @@ from vjepa_ros.cli.benchmark import clock
 from vjepa_ros.cli.benchmark.clock import device_ms
 from vjepa_ros.cli.console import positive, steps, whole
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
-from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.sampler import Sample
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.runtime.device import computing_with
 
 PROBLEMS = (RuntimeError,)
 BATCH = {'cuda': 64, 'cpu': 4}  # clips by default
@@ -106,7 +106,7 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
             worlds |= {f'rough {name}': ClipWorld(
                 args.size, args.frames, device, plain.bank, WorldConfig('rough'),
                 compile=world.compile) for name, world in worlds.items()}
-        with one_thread():
+        with computing_with(1):
             plain.sample(SEED, batch)
             sampling = clock.measure({'sampling': Sampling(plain, batch)}, math.inf,
                                      min(args.seconds, SAMPLING_S))['sampling']['sample']

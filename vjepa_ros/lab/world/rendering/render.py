@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +32,7 @@ from vjepa_ros.lab.world.rendering.trace import (
 )
 from vjepa_ros.lab.world.scenes.scene import Scenes
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.runtime.device import computing_with
 
 # Where in the pixel, and when while the shutter is open, the rays of a pixel are sent.
 PATTERNS: dict[int, tuple[tuple[float, float, float], ...]] = {
@@ -91,7 +91,9 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
     numbers = list(range(scenes.exposure.shape[1]))[frames]
     with torch.no_grad():
         if scenes.interval_s.device.type == 'cpu' and not compile:
-            with one_thread():
+            # A frame is thousands of small steps. Threads that wait for one another in each of
+            # them take a hundred times as long on a busy computer.
+            with computing_with(1):
                 return torch.cat([
                     torch.cat([_single(_part(scenes, b, 1), bank, size, n, samples)
                                for n in numbers], 1) for b in range(len(scenes))])
@@ -110,21 +112,6 @@ def _compiled() -> Steps:
     # The rays on their own: as a part of the trace they would be worked out for each frame.
     return (torch.compile(all_rays, dynamic=False), torch.compile(trace, dynamic=False),
             torch.compile(expose, dynamic=False))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch work with the calling thread alone.
-
-    One frame on the CPU is thousands of small steps; PyTorch's threads wait for one another by
-    spinning in each of them, which on a busy computer takes a hundred times as long as the work.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _part(scenes: Scenes, first: int, count: int) -> Scenes:

@@ -25,13 +25,13 @@ from vjepa_ros.lab.world.rendering.lens import (
     image_speed,
     row_turns,
 )
-from vjepa_ros.lab.world.rendering.render import one_thread
 from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.stage import Stage, stage
 from vjepa_ros.lab.world.rendering.trace import Extents, nearest, world_directions
 from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.runtime.device import computing_with
 
 MOVING_M_S = 0.03   # a surface that is faster than this moves by itself
 _STILL = 1e-6       # slower relative motion [m/s], looming [1/s] is none
@@ -180,7 +180,7 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
             seen = look(scenes.intrinsics, scenes.distortion, size, bend_turn(scenes, newest),
                         scene, scenes.kinds, bank.atlas)
             return Truth(**follow(scenes, robot, seen))
-        with one_thread():
+        with computing_with(1):
             parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest)
                      for b in range(len(scenes))]
         return Truth(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
