@@ -41,6 +41,16 @@ class Film:
                                     Judgement('geometric', None, UNKNOWN), self.settings)
 
 
+def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too():
+    for alone, shown in ((True, [0.01, 0.01, 0.9]), (False, [0.01, 0.9, 0.9])):
+        assessor, found = Assessor(), Judgement('fused', None, UNKNOWN, 0.1, believed=0.01)
+        rates = []
+        for number, rate in enumerate((0.01, 0.9, 0.9)):
+            one = replace(found, believed=rate, by_one_pair=alone and rate > 0.5)
+            rates.append(assessor.smooth(raw(rate, 100 + number / 10), one, RAW).looming_rate)
+        assert rates == pytest.approx(shown)
+
+
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])
 def test_rise_and_fall_follow_their_own_time_constants(first, second, tau):
     smoother, settings = Smoother(), Settings(smoothing_rise=0.1, smoothing_fall=0.5)

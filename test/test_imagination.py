@@ -67,7 +67,10 @@ def filmed(weights):
     network = Network(encoder, heads).eval().requires_grad_(False)
     bank = TextureBank.procedural(0, count=30, size=32)
     world = ClipWorld(SIDE, 2 * WINDOW, 'cpu', bank, config_of('standard'), samples=1)
-    return world, make_pasts(world, network, world.sample(3, 4), 3, 2), network
+    predictor = TwistPredictor(SIZE.dim, heads.hidden, 64, 1)
+    predictor.read_as(heads)
+    pasts = make_pasts(world, network, predictor, world.sample(3, 4), 3, 2)
+    return world, pasts, network, predictor
 
 
 def test_the_twist_of_a_camera_is_that_of_its_base(monkeypatch):
@@ -85,7 +88,7 @@ def test_the_twist_of_a_camera_is_that_of_its_base(monkeypatch):
 
 
 def test_plans_of_a_past_share_its_present_and_the_first_was_filmed(filmed):
-    world, pasts, _ = filmed
+    world, pasts, *_ = filmed
     assert pasts.features.shape == (2, STEPS, CELLS, SIZE.dim) and len(pasts) == 4
     assert pasts.present.shape == (4, SIDE // 16, SIDE // 16, SIZE.dim + 256)
     one, again, other = (make_futures(world, pasts, seed, 5) for seed in (1, 1, 2))
@@ -97,11 +100,12 @@ def test_plans_of_a_past_share_its_present_and_the_first_was_filmed(filmed):
 
 
 def test_losses_fall_and_reach_every_parameter(filmed):
-    world, pasts, _ = filmed
+    world, pasts, *_ = filmed
     predictor = TwistPredictor(SIZE.dim, 256, 64, 1)
     predictor.init_random(0)
     optimizer = torch.optim.Adam(predictor.parameters(), 2e-3)
     futures = make_futures(world, pasts, 0, 6)
+    before = [p.clone() for p in predictor.reader.parameters()]
     history = []
     for _ in range(30):
         losses = imagination_losses(predictor, pasts, futures)
@@ -109,7 +113,10 @@ def test_losses_fall_and_reach_every_parameter(filmed):
         torch.stack([*losses.values()]).sum().backward()
         optimizer.step()
         history.append({name: loss.item() for name, loss in losses.items()})
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in predictor.parameters())
+    trained = [p for p in predictor.parameters() if p.requires_grad]
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
+    assert all(torch.equal(a, b) for a, b in zip(        # it reads as before
+        predictor.reader.parameters(), before, strict=True))
     for name in ('contact', 'forced', 'rolled', 'clearance'):
         assert history[-1][name] < 0.9 * history[0][name], name
 
@@ -168,7 +175,7 @@ def test_steps_draw_new_plans_from_pasts_of_all_worlds(filmed, monkeypatch):
     def lessons(steps):
         made.clear()
         worlds: list[Any] = [Watched(0), Watched(1)]
-        with PastFeed(worlds, filmed[2], config, Draw(0, 0, torch.device('cpu'))) as feed:
+        with PastFeed(worlds, *filmed[2:], config, Draw(0, 0, torch.device('cpu'))) as feed:
             return [feed.batch(Order(step, SIDE, 1.0)) for step in steps]
 
     through, seen = lessons(range(7)), made.copy()
@@ -221,7 +228,11 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
         out='', clips=2, objective='twists', weights=str(out / 'tiny.safetensors'),
         num_frames=2 * WINDOW, image_sizes=str(SIDE)))
     assert torch.equal(again.predictor.norm.weight, found.predictor.norm.weight)
-    assert all(one.requires_grad for one in again.parameters())
+    read = found.predictor.reader.state_dict()
+    assert all(one.requires_grad != name.startswith('predictor.reader.')
+               for name, one in again.named_parameters())
+    assert all(torch.equal(value, read[name])
+               for name, value in again.predictor.reader.state_dict().items())
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',
              '--futures', '2', '--jobs', '1', '--baseline-size', 'none', '--json', str(report)]
     assert evaluate.main(['--weights', str(out / 'tiny.safetensors'), *given]) == 0

@@ -23,14 +23,13 @@ from vjepa_ros.model.checkpoint.inspection import examine
 from vjepa_ros.model.checkpoint.load import (
     bundled_file,
     load_model,
-    readers_sha256,
     save_bundle,
 )
 from vjepa_ros.model.checkpoint.twist_files import has_twists, load_twists, save_twists
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_paths import View, WAY_DIM, around, poses, rays
-from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor, coarse, present_of
+from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor, coarse
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.imagination import Imagination
 
@@ -161,6 +160,21 @@ def test_a_predictor_comes_back_from_the_file_of_its_encoder_and_from_its_own(fi
     assert 'twists' in {one['name'] for one in json.loads(capsys.readouterr().out)['parts']}
 
 
+def test_a_predictor_reads_for_itself_whatever_becomes_of_the_heads(files, tmp_path):
+    plain, _, alone, made = files
+    encoder, heads, _ = load_model('tiny', weights=plain)
+    made.read_as(heads)
+    x = draws(1, 2, 3, 4, SIZE.dim)
+    with torch.no_grad():
+        assert torch.equal(made.present(x)[..., SIZE.dim:], heads.known(x))
+        heads.dense[1].bias.add_(1)
+    other = tmp_path / 'heads_trained_on.safetensors'
+    save_bundle(other, meta(variant='tiny', version='2.1', window=4),
+                encoder=encoder.state_dict(), heads=heads.state_dict())
+    found = [load_twists('tiny', path, alone).predictor.state_dict() for path in (plain, other)]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 def test_inspect_says_how_weights_run_and_to_which_a_predictor_belongs(files, capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '160')
 
@@ -170,7 +184,7 @@ def test_inspect_says_how_weights_run_and_to_which_a_predictor_belongs(files, ca
 
     plain, whole, alone, _ = files
     streams, belongs = 'streams: block-causal, window of 4 tubelets', 'belongs to'
-    own = readers_sha256(load_file(plain))
+    own = load_model('tiny', weights=plain)[2].tensors_sha256
     for path, runs, told in ((plain, True, False), (whole, True, True), (alone, False, True)):
         text = shown(path)
         assert (streams in text, f'{own[:16]} (not the bundled weights)' in text) == (runs, told)
@@ -186,14 +200,14 @@ def test_a_predictor_of_other_weights_is_refused(files, tmp_path):
     plain, _, alone, made = files
     encoder, heads, _ = load_model('tiny', weights=plain)
     with torch.no_grad():
-        heads.dense[1].bias.add_(1)
+        encoder.blocks[0].mlp.fc1.bias.add_(1)
     other = tmp_path / 'other.safetensors'
     save_bundle(other, meta(variant='tiny', version='2.1', window=4),
                 encoder=encoder.state_dict(), heads=heads.state_dict())
     with pytest.raises(WeightsError, match='belongs to other weights'):
         load_twists('tiny', other, alone)
     tensors = load_file(files[1])
-    tensors['heads.dense.1.bias'] += 1
+    tensors['encoder.blocks.0.mlp.fc1.bias'] += 1
     with safe_open(files[1], 'pt') as file:
         save_file(tensors, other, metadata=file.metadata())
     problems = {part.kind: part.problem for part in examine(other).parts}
@@ -220,7 +234,7 @@ def test_plans_are_scored_as_by_the_network(files, precision):
     reference = load_twists('tiny', files[1])
     with torch.no_grad():
         wanted = reference.predictor(
-            present_of(reference.heads, torch.from_numpy(features)[None]),
+            reference.predictor.present(torch.from_numpy(features)[None]),
             torch.from_numpy(twists)[None], LASTS, VIEW.tensor()[None])
     close = 1e-5 if precision == 'fp32' else 0.05
     np.testing.assert_allclose(found.contact, wanted.contact_until[0], atol=close)
@@ -269,7 +283,7 @@ def test_threads_of_a_cpu_score_parts_of_the_plans(files, recorded, monkeypatch,
         reference = load_twists('tiny', files[1])
         with torch.no_grad():
             wanted = reference.predictor(
-                present_of(reference.heads, torch.from_numpy(features)[None]),
+                reference.predictor.present(torch.from_numpy(features)[None]),
                 torch.from_numpy(twists)[None], LASTS, VIEW.tensor()[None])
         np.testing.assert_allclose(found.contact, wanted.contact_until[0], atol=1e-5)
         np.testing.assert_allclose(found.features, wanted.features[0], atol=4e-5)

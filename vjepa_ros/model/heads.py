@@ -75,6 +75,17 @@ class Pooler(nn.Module):
         return self.cross_attention_block(self.query_tokens, x)[:, 0]
 
 
+def patch_reader(dim: int, hidden: int) -> nn.Sequential:
+    """Make layers from features of a patch in two tubelets, 2 `dim`, to what is known of it."""
+    return nn.Sequential(nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
+                         nn.Linear(hidden, hidden), nn.GELU())
+
+
+def read_patches(reader: nn.Module, features: Tensor) -> Tensor:
+    """Apply a `patch_reader` to the newest two tubelets of features (B, T', Hp, Wp, D)."""
+    return reader(torch.cat((features[:, -1], features[:, -2]), dim=-1))
+
+
 class Heads(nn.Module):
     """Compute `HeadOutputs` from the features of an encoder, always in float32.
 
@@ -107,9 +118,7 @@ class Heads(nn.Module):
         self.dim, self.hidden = dim, hidden
         self.specs = tuple(HEADS.values() if specs is None else specs)
         shared = sum(spec.kind.channels for spec in self.specs if not spec.own_layer)
-        self.dense = nn.Sequential(
-            nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
-            nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, shared))
+        self.dense = nn.Sequential(*patch_reader(dim, hidden), nn.Linear(hidden, shared))
         self.pooler, self.patch_pooler = Pooler(dim), Pooler(hidden)
         self.patch_norm = nn.LayerNorm(hidden)
         self.norm = nn.LayerNorm(dim + hidden)
@@ -151,7 +160,7 @@ class Heads(nn.Module):
 
     def known(self, features: Tensor) -> Tensor:
         """Return the last hidden layer of the dense heads alone, in float32; see `read`."""
-        return self.dense[:-1](torch.cat((features[:, -1], features[:, -2]), dim=-1))
+        return read_patches(self.dense[:-1], features)
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import EPS, ModuleList, fill_random
 from vjepa_ros.model.head_specs import CLEARANCE_BINS
-from vjepa_ros.model.heads import Heads, full_precision
+from vjepa_ros.model.heads import Heads, full_precision, patch_reader, read_patches
 from vjepa_ros.model.twist_paths import VIEW_DIM, WAY_DIM, around, poses, rays
 
 GRID = 3          # side of the coarse grid
@@ -121,26 +121,6 @@ def coarse(features: Tensor) -> Tensor:
     return F.layer_norm(means, means.shape[-1:]).unflatten(0, features.shape[:-3])
 
 
-def present_of(heads: Heads, features: Tensor) -> Tensor:
-    """Return what the predictor is told of the present, (B, Hp, Wp, C).
-
-    Parameters
-    ----------
-    heads : Heads
-        Those of the encoder.
-    features : Tensor
-        (B, T', Hp, Wp, D), T' at least 2.
-
-    Returns
-    -------
-    Tensor
-        Features of the newest tubelet, and what the dense heads know of each patch.
-
-    """
-    with full_precision(features.device):
-        return torch.cat((features[:, -1].float(), heads.known(features.float())), -1)
-
-
 class _Step(nn.Module):
     """Block of one layer: attention to own steps, to the present, and an MLP."""
 
@@ -186,7 +166,7 @@ class TwistPredictor(nn.Module):
     dim : int
         D.
     known : int
-        Width of what the dense heads know, `Heads.hidden`; C is `dim` + `known`.
+        Width of what it reads of a patch in two tubelets; C is `dim` + `known`.
     width, depth, ratio : int
         P, a multiple of `HEAD_DIM`, layers, and widening of the MLPs.
     way : int
@@ -204,6 +184,8 @@ class TwistPredictor(nn.Module):
         super().__init__()
         if not width or width % HEAD_DIM:
             raise ValueError(f'a predictor is {width} wide, but must be a multiple of {HEAD_DIM}')
+        self.dim = dim
+        self.reader = patch_reader(dim, known).requires_grad_(False)
         self.present_norm = nn.LayerNorm(dim + known, eps=EPS)
         self.present_embed = nn.Linear(dim + known + 3 + VIEW_DIM, width)
         self.near = nn.Linear(width, way)
@@ -220,13 +202,35 @@ class TwistPredictor(nn.Module):
         self.clearance = nn.Linear(width, CLEARANCE_BINS + 1)
         self.cells = nn.Linear(width, 2 * CELLS)
 
+    def read_as(self, heads: Heads) -> None:
+        """Read patches as heads of the same widths do; training changes nothing of that."""
+        self.reader.load_state_dict(heads.dense[:-1].state_dict())
+
+    def present(self, features: Tensor) -> Tensor:
+        """Return what it is told of the present, (B, Hp, Wp, C).
+
+        Parameters
+        ----------
+        features : Tensor
+            (B, T', Hp, Wp, D), T' at least 2.
+
+        Returns
+        -------
+        Tensor
+            Features of the newest tubelet, and what is known of each patch.
+
+        """
+        with full_precision(features.device):
+            return torch.cat((features[:, -1].float(),
+                              read_patches(self.reader, features.float())), -1)
+
     def see(self, present: Tensor, view: Tensor) -> Seen:
         """Read the present once.
 
         Parameters
         ----------
         present : Tensor
-            (B, Hp, Wp, C), see `present_of`.
+            (B, Hp, Wp, C), see `present`.
         view : Tensor
             (B, VIEW_DIM) float32, see `View`.
 

@@ -41,6 +41,7 @@ from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import UNKNOWN, course_weight, find_threats
 from vjepa_ros.perception.danger import (
+    APART_TIME,
     Contact,
     NOTHING,
     RULE,
@@ -112,6 +113,8 @@ class Judgement:
     believed
         Looming rate on course that the level follows, 1/s; None where that is the one of
         `threat`.
+    by_one_pair
+        Whether only geometry sees what `threat` says, which compares two pictures.
     """
 
     method: str
@@ -120,6 +123,7 @@ class Judgement:
     probability: float | None = None
     disagrees: bool = False
     believed: float | None = None
+    by_one_pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     probability = contact_within(settings.collision_horizon, learned, by_geometry)
     if math.isnan(believed):
         probability = told_unmeasured(probability, learned, settings)
-    return Judgement(settings.looming_method, field, threat, probability, disagrees, believed)
+    return Judgement(settings.looming_method, field, threat, probability, disagrees, believed,
+                     threat.course_rate > APART_TIME * alone.course_rate)     # false with NaN
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -468,7 +473,8 @@ class Assessor:
                       raw.looming_rate if found.believed is None else found.believed,
                       math.nan if found.probability is None else found.probability)
         field, seen = found.field, now
-        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
+        if found.by_one_pair or (field is not None and field.gyroscope != ''
+                                 and turned_far(field.rotation, field.dt_s)):
             seen = now.shown_twice(self._before)
         self._before = now
         scores = {

@@ -24,7 +24,7 @@ from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.head_specs import CLEARANCE_BINS
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_paths import VIEW_DIM, View
-from vjepa_ros.model.twist_predictor import CELLS, Seen, TwistPredictor, present_of
+from vjepa_ros.model.twist_predictor import CELLS, Seen, TwistPredictor
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS, Queue, Replay
 from vjepa_ros.runtime.device import DeviceChoice, choose_device, computing_with
@@ -66,8 +66,6 @@ class Imagination:
     ----------
     predictor : TwistPredictor
         Owned from then on.
-    heads : Heads
-        Those of the encoder whose features it is shown; owned from then on.
     choice : DeviceChoice
         Device and precision.
     meta : BundleMeta, optional
@@ -88,13 +86,12 @@ class Imagination:
 
     """
 
-    def __init__(self, predictor: TwistPredictor, heads: Heads, choice: DeviceChoice,
+    def __init__(self, predictor: TwistPredictor, choice: DeviceChoice,
                  meta: BundleMeta | None = None, encoder_sha256: str = ''):
         self.choice, self.meta, self.encoder_sha256 = choice, meta, encoder_sha256
         self._predictor = predictor.eval().requires_grad_(False).to(choice.device)
         if choice.dtype != torch.float32:
             self._predictor.set_branch_precision(choice.branches)
-        self._heads = heads.eval().requires_grad_(False).to(choice.device)
         self._queue = Queue(choice.device)
         self._seen: Seen | None = None
         self._sight: Replay | None = None               # for features of one grid
@@ -129,7 +126,7 @@ class Imagination:
         """
         found = load_twists(model_size, weights, predictor)
         choice = choose_device(device, device != 'auto', precision)
-        return cls(found.predictor, found.heads, choice, found.meta, found.report.tensors_sha256)
+        return cls(found.predictor, choice, found.meta, found.report.tensors_sha256)
 
     @classmethod
     def random(cls, model_size: str = 'tiny', device: str = 'auto', precision: str = 'auto',
@@ -139,7 +136,8 @@ class Imagination:
         heads = Heads.for_variant(variant, seed)
         predictor = TwistPredictor(variant.dim, heads.hidden)
         predictor.init_random(seed)
-        return cls(predictor, heads, choose_device(device, device != 'auto', precision))
+        predictor.read_as(heads)
+        return cls(predictor, choose_device(device, device != 'auto', precision))
 
     @torch.inference_mode()
     def see(self, features: np.ndarray, view: View) -> None:
@@ -159,9 +157,9 @@ class Imagination:
 
         """
         self.view = None
-        if features.ndim != 4 or len(features) < 2 or features.shape[-1] != self._heads.dim:
+        if features.ndim != 4 or len(features) < 2 or features.shape[-1] != self._predictor.dim:
             raise ValueError(f'features are {features.shape}, but must be (tubelets, rows, columns'
-                             f', {self._heads.dim}) with at least 2 tubelets')
+                             f', {self._predictor.dim}) with at least 2 tubelets')
         if not np.isfinite(features[-2:]).all():
             raise ValueError('features are not finite')
         numbers = np.concatenate((features[-2:].ravel(), view.tensor().numpy()), dtype=np.float32)
@@ -215,7 +213,7 @@ class Imagination:
         found = replay.finish()
         if self._queue.stream is not None:
             found = found.copy()    # the next plans overwrite it
-        fields = (1, CLEARANCE_BINS + 1, CELLS, CELLS, CELLS * self._heads.dim)
+        fields = (1, CLEARANCE_BINS + 1, CELLS, CELLS, CELLS * self._predictor.dim)
         contact, clearance, course, looming, features = np.split(
             found, np.cumsum(fields)[:-1], axis=-1)
         return Foreseen(contact[..., 0], clearance, course, looming,
@@ -224,7 +222,7 @@ class Imagination:
     def _look(self, given: Tensor, rows: int, cols: int) -> None:
         """See; what is seen stays on the device, for a graph at one address."""
         newest = given[:-VIEW_DIM].view(1, 2, rows, cols, -1)
-        self._seen = self._predictor.see(present_of(self._heads, newest), given[None, -VIEW_DIM:])
+        self._seen = self._predictor.see(self._predictor.present(newest), given[None, -VIEW_DIM:])
 
     def _score(self, given: Tensor, plans: int, steps: int) -> Tensor:
         """Score plans: (N, K, all fields of `Foreseen` side by side)."""

@@ -313,7 +313,8 @@ class TrainConfig:
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
         """Worlds whose clips are rendered, equally many of each."""
-        return tuple(WorldConfig(name) for name in WORLDS if self.world in (name, BOTH))
+        return tuple(WorldConfig(name, stops=True) for name in WORLDS
+                     if self.world in (name, BOTH))
 
     @property
     def tubelets(self) -> int:

@@ -33,7 +33,6 @@ from vjepa_ros.model.twist_predictor import (
     Imagined,
     TwistPredictor,
     coarse,
-    present_of,
 )
 
 STEPS = 6
@@ -48,7 +47,7 @@ class Pasts:
     Attributes
     ----------
     present : Tensor
-        (B, Hp, Wp, C) float16, see `present_of`.
+        (B, Hp, Wp, C) float16, see `TwistPredictor.present`.
     view : Tensor
         (B, VIEW_DIM), see `View`.
     scenes : Scenes
@@ -99,8 +98,8 @@ def view_of(scenes: Scenes, ahead: Tensor, draws: SceneRng) -> Tensor:
 
 
 @torch.no_grad()
-def make_pasts(world: ClipWorld, network: Network, sample: Sample, seed: int,
-               filmed_on: int | None = None, even: bool = False) -> Pasts:
+def make_pasts(world: ClipWorld, network: Network, predictor: TwistPredictor, sample: Sample,
+               seed: int, filmed_on: int | None = None, even: bool = False) -> Pasts:
     """Film pasts and one plan of some of them, and encode both.
 
     Parameters
@@ -109,6 +108,8 @@ def make_pasts(world: ClipWorld, network: Network, sample: Sample, seed: int,
         With the frames of the window of the encoder.
     network : Network
         With a block-causal encoder on the device of the world.
+    predictor : TwistPredictor
+        Reads the present, there, too.
     sample : Sample
         Of the world, see `ClipWorld.sample`.
     seed : int
@@ -135,7 +136,7 @@ def make_pasts(world: ClipWorld, network: Network, sample: Sample, seed: int,
     count = len(scenes) if filmed_on is None else filmed_on
     with half(device):
         features = network.encoder(normalised(before), times=network.encoder.times(told))
-    present = present_of(network.heads, features)
+    present = predictor.present(features)
     known = Pasts(present.half(), view, _newest(scenes), plan, *_nothing(features))
     if not count:
         return known

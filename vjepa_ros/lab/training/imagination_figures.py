@@ -112,7 +112,7 @@ def evaluate_futures(setup: Setup, name: str, first: int, count: int, device: st
     world = _world(name, network.encoder.window, setup.track.image_size, device)
     seed = HELD_OUT_SEED + first
     sample = world.sample(seed, count)
-    pasts = make_pasts(world, network, sample, seed, even=True)
+    pasts = make_pasts(world, network, predictor, sample, seed, even=True)
     futures = make_futures(world, pasts, seed, PLANS)
     risk, features = imagined(predictor, pasts, futures)
     way = futures.plans.poses(torch.arange(0, HORIZONS_S[-1] + LOOK_S / 2, LOOK_S, device=device))

@@ -42,7 +42,7 @@ BACK = 100          # batches of pasts that a continued run films again, one in 
 
 
 def build(config: TrainConfig) -> tuple[Imaginer, Network]:
-    """Build a predictor, and the frozen encoder and heads that it reads, on the CPU.
+    """Build a predictor, and the frozen encoder that it reads with its heads, on the CPU.
 
     The predictor is that of the weights, where they bring one, or a new one.
 
@@ -62,9 +62,11 @@ def build(config: TrainConfig) -> tuple[Imaginer, Network]:
             f"of '{config.weights}': give {meta.num_frames} and {meta.image_size}")
     if has_twists(config.model_size, config.weights):
         predictor = load_twists(config.model_size, config.weights).predictor.requires_grad_()
+        predictor.reader.requires_grad_(False)
     else:
         predictor = TwistPredictor(encoder.variant.dim, heads.hidden)
         predictor.init_random(derive(config.seed, 'predictor'))
+        predictor.read_as(heads)
     network = Network(encoder, heads).eval().requires_grad_(False)
     return Imaginer(predictor), network
 
@@ -82,15 +84,17 @@ class PastFeed:
         They take turns.
     network : Network
         Encoder and heads, on the device of the worlds.
+    predictor : TwistPredictor
+        Reads the pasts, there, too.
     config : TrainConfig
         `batch` pasts are filmed at once, and half of them are filmed on along one plan.
     draw : Draw
         Seed and rank.
     """
 
-    def __init__(self, worlds: Sequence[ClipWorld], network: Network, config: TrainConfig,
-                 draw: Draw) -> None:
-        self._worlds, self._network = worlds, network
+    def __init__(self, worlds: Sequence[ClipWorld], network: Network, predictor: TwistPredictor,
+                 config: TrainConfig, draw: Draw) -> None:
+        self._worlds, self._network, self._predictor = worlds, network, predictor
         self._count, self._reuse, self._draw = config.batch, config.reuse, draw
         self._pool = ThreadPoolExecutor(config.workers, thread_name_prefix='scenes')
         self._drawn: dict[int, Future[Sample]] = {}
@@ -131,8 +135,9 @@ class PastFeed:
                 self._drawn[coming] = self._pool.submit(self._world(coming).sample,
                                                         self._seed(coming), self._count)
         world = self._world(number)
-        made = make_pasts(world, self._network, self._drawn.pop(number).result(),
-                          self._seed(number), -(-self._count // 2))
+        made = make_pasts(world, self._network, self._predictor,
+                          self._drawn.pop(number).result(), self._seed(number),
+                          -(-self._count // 2))
         if not self._most:
             self._most = max(len(self._worlds), int(
                 MEMORY_SHARE * free_bytes(world.device) / (made.present.nbytes
@@ -147,13 +152,13 @@ class PastFeed:
         return derive(self._draw.seed, 'pasts', number, self._draw.rank)
 
 
-def held_out(world: ClipWorld, network: Network, first_seed: int, count: int
-             ) -> list[Callable[[], Lesson]]:
+def held_out(world: ClipWorld, network: Network, predictor: TwistPredictor, first_seed: int,
+             count: int) -> list[Callable[[], Lesson]]:
     """Return functions that film the pasts of a fixed split, in pieces of a fixed size."""
     def lesson(number: int) -> Lesson:
         seed = first_seed + number
         sample = world.sample(seed, min(AT_ONCE, count - number * AT_ONCE))
-        pasts = make_pasts(world, network, sample, seed, even=True)
+        pasts = make_pasts(world, network, predictor, sample, seed, even=True)
         return Lesson(pasts, make_futures(world, pasts, seed, PLANS))
 
     return [lambda number=number: lesson(number) for number in range(math.ceil(count / AT_ONCE))]
@@ -221,7 +226,8 @@ def finish(config: TrainConfig, trained: Imaginer, network: Network, state: RunS
     # Judging takes minutes; a machine that is lost meanwhile takes nothing but the figures.
     save(weights, config, trained, state, found)
     for world in worlds if config.held_out_clips else ():
-        makers = held_out(world, network, HELD_OUT_SEED, config.held_out_clips)
+        makers = held_out(world, network, trained.predictor, HELD_OUT_SEED,
+                          config.held_out_clips)
         found[world.config.name] = json_safe(judge(
             trained.predictor, noted(makers, note, 'judging')))
     meta = save(weights, config, trained, state, found)

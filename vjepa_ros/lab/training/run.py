@@ -301,7 +301,7 @@ class _TwistRun(_Run):
     def _make_feed(self, stack: ExitStack) -> Feed:
         config, here = self.config, self.team
         return stack.enter_context(imagination_run.PastFeed(
-            self._world(config.image_size), self.network, config,
+            self._world(config.image_size), self.network, self.imaginer.predictor, config,
             Draw(config.seed, here.rank, here.device)))
 
     def _configs(self) -> list[WorldConfig]:
@@ -310,7 +310,8 @@ class _TwistRun(_Run):
     def _figures(self) -> dict[str, float]:
         if self._validation is None:
             makers = [make for world in self._judge() for make in imagination_run.held_out(
-                world, self.network, VALIDATION_SEED, self.config.validation_clips)]
+                world, self.network, self.imaginer.predictor, VALIDATION_SEED,
+                self.config.validation_clips)]
             self._validation = list(noted(makers, self.listener.working, 'rendering'))
         return imagination_run.headline(
             imagination_run.judge(self.imaginer.predictor, self._validation))

@@ -11,7 +11,13 @@ from pathlib import Path
 from torch import nn
 
 from vjepa_ros.model.checkpoint.download import located
-from vjepa_ros.model.checkpoint.files import WeightsError, compare, files_sha256
+from vjepa_ros.model.checkpoint.files import (
+    WeightsError,
+    compare,
+    files_sha256,
+    tensors_sha256,
+    under,
+)
 from vjepa_ros.model.checkpoint.layouts import (
     ADAPTERS,
     AUTO,
@@ -28,7 +34,6 @@ from vjepa_ros.model.checkpoint.layouts import (
 from vjepa_ros.model.checkpoint.load import (
     WeightsReport,
     bundled_file,
-    readers_sha256,
     report_of,
 )
 from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY, Profile, profile_of
@@ -158,19 +163,16 @@ def examine(path: str | Path) -> Contents:
 
 
 def _stranger(opened: Opened, belongs_to: str) -> str:
-    """Return why the predictor of twists in a file does not go with its encoder and heads."""
-    tensors = opened.groups.get(FLAT, {})
-    if not any(key.startswith('encoder.') for key in tensors):
-        return ''
-    return '' if belongs_to == readers_sha256(tensors) else (
-        'it belongs to another encoder or other heads')
+    """Return why the predictor of twists in a file does not go with its encoder."""
+    own = under('encoder.', opened.groups.get(FLAT, {}))
+    return '' if not own or belongs_to == tensors_sha256(own) else 'it belongs to another encoder'
 
 
 def _is_for_bundled(variant: str, belongs_to: str) -> bool:
     """Return whether a predictor of twists reads what the package brings for a size."""
     path = bundled_file(variant) if belongs_to else None
-    return path is not None and belongs_to == readers_sha256(
-        open_weights(path, PARAMETER).groups[FLAT])
+    return path is not None and belongs_to == tensors_sha256(under(
+        'encoder.', open_weights(path, PARAMETER).groups[FLAT]))
 
 
 def _report(part: Part) -> PartReport:

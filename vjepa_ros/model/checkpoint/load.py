@@ -287,7 +287,7 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         file of their encoder (`WeightsReport.sha256`).
     encoder, heads, adapters, twists : mapping of str to Tensor, optional
         State of an `Encoder`, of `Heads`, of `adapter_state`, and of a `TwistPredictor`. A
-        predictor that is saved with both others belongs to them; alone it belongs to what
+        predictor that is saved with an encoder belongs to it; alone it belongs to what
         `meta.twists` says.
 
     Returns
@@ -320,19 +320,13 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         raise ValueError('heads are saved with the hash of the file of their encoder '
                          '(backbone_sha256)')
     meta = replace(meta, has_encoder=bool(encoder), backbone_sha256=own)
-    if twists and encoder and heads:
-        meta = replace(meta, twists=meta.twists | {'belongs_to': readers_sha256(tensors)})
+    if twists and encoder:
+        meta = replace(meta, twists=meta.twists | {'belongs_to': own})
     path = Path(path)
     half_written = path.with_name(path.name + '.part')
     save_file(tensors, half_written, metadata={KEY: meta.to_json()})
     os.replace(half_written, path)
     return meta
-
-
-def readers_sha256(tensors: State) -> str:
-    """Hash the encoder and heads in a file, which a predictor of twists reads."""
-    return tensors_sha256({key: value for key, value in tensors.items()
-                           if key.startswith(('encoder.', 'heads.'))})
 
 
 def read_meta(path: str | Path) -> BundleMeta | None:

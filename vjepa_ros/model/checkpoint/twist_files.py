@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Load a predictor of twists, put one into the file of its encoder, and refuse any other.
 
-A predictor reads the features of one encoder and what its heads know of them, so it belongs to
-both, by the hash of their tensors.
+A predictor reads the features of one encoder, so it belongs to it, by the hash of its tensors.
 """
 
 from __future__ import annotations
@@ -15,20 +14,23 @@ from typing import Any
 
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER, WeightsError, under
+from vjepa_ros.model.checkpoint.files import (
+    WEIGHTS_FOLDER,
+    WeightsError,
+    tensors_sha256,
+    under,
+)
 from vjepa_ros.model.checkpoint.layouts import TWISTS, parts_of
 from vjepa_ros.model.checkpoint.load import (
     RANDOM,
     WeightsReport,
     bundled_file,
     load_model,
-    readers_sha256,
     save_bundle,
 )
 from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY
 from vjepa_ros.model.checkpoint.networks import build, fill
 from vjepa_ros.model.checkpoint.readers import FLAT, open_weights
-from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.twist_predictor import TwistPredictor
 
 
@@ -40,17 +42,14 @@ class TwistModel:
     ----------
     predictor : TwistPredictor
         On the CPU in float32.
-    heads : Heads
-        Those that it reads.
     meta : BundleMeta
-        Description of their file, with `twists` of the predictor.
+        Description of the file of the encoder, with `twists` of the predictor.
     report : WeightsReport
         Of the encoder whose features it reads.
 
     """
 
     predictor: TwistPredictor
-    heads: Heads
     meta: BundleMeta
     report: WeightsReport
 
@@ -72,7 +71,7 @@ def has_twists(model_size: str = 'tiny', weights: str | Path = '') -> bool:
 
 def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: str | Path = ''
                 ) -> TwistModel:
-    """Load a predictor of twists and the heads that it reads.
+    """Load a predictor of twists for an encoder.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: s
     Raises
     ------
     WeightsError
-        If there is no predictor, or it belongs to another encoder or other heads.
+        If there is no predictor, or it belongs to another encoder.
 
     """
     path = weights or bundled_file(model_size)
@@ -96,10 +95,10 @@ def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: s
                            'set `weights` to a file with encoder, heads and twist predictor')
     _, heads, report = load_model(model_size, weights=path)
     if heads is None or report.heads is None:
-        raise WeightsError(f"weights file '{path}' has no heads, which a twist predictor reads; "
-                           'set `weights` to a file that has')
+        raise WeightsError(f"weights file '{path}' has no heads, with which twist predictors are "
+                           'made; set `weights` to a file that has')
     meta = report.heads.meta
-    own = readers_sha256(open_weights(Path(path), 'weights').groups[FLAT])
+    own = report.tensors_sha256
     predictor = predictor or (path if weights else WEIGHTS_FOLDER / 'tiny_twists.safetensors')
     opened = open_weights(Path(predictor), 'predictor')
     part = next((one for one in parts_of(opened, 'predictor') if one.kind == TWISTS), None)
@@ -124,12 +123,12 @@ def load_twists(model_size: str = 'tiny', weights: str | Path = '', predictor: s
         raise WeightsError(f'{name}: {error}; get it anew') from error
     assert isinstance(network, TwistPredictor)
     fill(network, part, f'{name} has a twist predictor that is not complete', name)
-    return TwistModel(network, heads, replace(meta, twists=about), report)
+    return TwistModel(network, replace(meta, twists=about), report)
 
 
 def save_twists(path: str | Path, weights: str | Path, state: Mapping[str, Tensor],
                 about: Mapping[str, Any], alone: bool = False) -> BundleMeta:
-    """Write a predictor of twists, with the encoder and heads that it reads or alone.
+    """Write a predictor of twists, with its encoder and the heads of that, or alone.
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ def save_twists(path: str | Path, weights: str | Path, state: Mapping[str, Tenso
                            'to one with encoder and heads')
     tensors = opened.groups[FLAT]
     meta = replace(BundleMeta.from_json(opened.metadata[KEY]), twists={
-        **about, 'belongs_to': readers_sha256(tensors)})
+        **about, 'belongs_to': tensors_sha256(under('encoder.', tensors))})
     if alone:
         return save_bundle(path, meta, twists=state)
     copies = {key: value.clone() for key, value in tensors.items()}    # the file may be replaced

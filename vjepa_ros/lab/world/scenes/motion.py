@@ -45,7 +45,8 @@ def picture_of(hold: Tensor, frames: int) -> Tensor:
     return frames - 1 - (back // hold[:, None]) * hold[:, None]
 
 
-def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor) -> Tensor:
+def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
+              fastest: Tensor | None = None) -> Tensor:
     """Distance still to go at each of the times before the newest frame [m], (B, T).
 
     Parameters
@@ -59,6 +60,9 @@ def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor) -> T
         (B,) greatest distance of the whole movement [m]: an arm is only so long.
     times : Tensor
         (B, T) at most 0 [s].
+    fastest : Tensor, optional
+        (B,) speed that what brakes had before it began to [m/s]; it braked all the time if
+        omitted.
     """
     size = speed.abs()[:, None]
     since = -times
@@ -66,6 +70,11 @@ def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor) -> T
     started = torch.where(slope < 0, size / (-slope).clamp(min=1e-6), torch.inf)
     moving = torch.minimum(since, started)
     far = size * moving + 0.5 * slope * moving.square()
+    if fastest is not None:
+        gained = (fastest[:, None] - size).clamp(min=0)
+        braked = gained / slope.clamp(min=1e-6)
+        even = size * moving + slope * braked * (moving - 0.5 * braked)
+        far = torch.where((slope > 0) & (braked < moving), even, far)
     far = reach[:, None] * torch.tanh(far / reach[:, None])
     return far * torch.where(speed < 0, -1.0, 1.0)[:, None]
 

@@ -39,6 +39,7 @@ WIDE_SHARE = 0.22         # of cameras have a lens of `WIDE_DEGREES`
 WIDE_DEGREES = (100.0, 150.0)
 BOXED_SHARE = 0.15        # of other pictures that are not square get bars
 STEADY_SHARE = 0.7        # of vehicles ahead keep their distance
+STANDS_SHARE, STANDS_S = 0.75, 1.5       # of what has stopped stands, for up to so long [s]
 DEFAULT_SHARE, SLOW_SHARE = 0.35, 0.25   # of clips at about 4 Hz, and as slow as their camera
 
 
@@ -126,6 +127,9 @@ class Ride:
         Time for which it has turned or climbed as now [s].
     climb : Tensor
         Upwards at the newest frame [m/s].
+    stands_s, fastest : Tensor
+        For how long what has stopped stands [s], 0 for all else; and how fast it was [m/s], inf
+        for all else.
     """
 
     platform: Tensor
@@ -134,6 +138,12 @@ class Ride:
     boxed: Tensor
     settled_s: Tensor
     climb: Tensor
+    stands_s: Tensor
+    fastest: Tensor
+
+    def stopping(self, times: Tensor) -> Tensor:
+        """Return times (B, T) until it stands, for what has stopped a while ago."""
+        return (times + self.stands_s[:, None]).clamp(max=0)
 
     @property
     def own(self) -> Tensor:
@@ -181,13 +191,18 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     climbs = free & (_CLIMB[platform] > 0) & draws.chance(0.4) & ~rotates & ~slides
     climb = torch.where(climbs, draws.sign() * draws.uniform(0.1, 1) * _CLIMB[platform], 0)
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
+    stands, fastest = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
+    if config.stops:
+        stopped = own & spec.happens('stopped') & (motion == USUAL)
+        stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)
+        fastest = torch.where(stopped, pace, torch.inf)
     height = draws.log(_HEIGHT[platform, 0], _HEIGHT[platform, 1])
     pitch = torch.where(draws.chance(0.15), spec.pitch, draws.normal(0.05))
     spec = replace(
         spec, outcome=outcome, present=present, speed=speed, drift=drift, turn=turn,
         height=torch.where(own & ~spec.at('table'), height, spec.height),
         pitch=torch.where(own, pitch, spec.pitch), moves=spec.moves & ~rotates & ~slides)
-    return spec, Ride(platform, period, bend, boxed, settled, climb)
+    return spec, Ride(platform, period, bend, boxed, settled, climb, stands, fastest)
 
 
 def _timed(draws: SceneRng, spec: SceneSpec, own: Tensor,
@@ -214,25 +229,31 @@ def _seen_wide(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec
             torch.where(wide, bend, 1.0))
 
 
-def driven(draws: SceneRng, encounter: Encounter, ride: Ride) -> Encounter:
+def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfig) -> Encounter:
     """Let platforms speed up and brake as they do, and vehicles ahead keep their distance."""
     spec = encounter.spec
     least, most = _SPEED_UP[ride.platform].unbind(-1)
     changes = ride.own & (spec.speed.abs() > 0.1) & ~spec.happens('stopped') & draws.chance(0.5)
     braking = torch.where(changes, draws.sign() * draws.uniform(least, most),
                           encounter.robot_braking)
+    slowing = encounter.body_braking
+    if config.stops:
+        stops, harder = ride.own & spec.happens('stopped'), draws.log(least, most)
+        braking = torch.where(stops & ~spec.moves, harder, braking)
+        slowing = torch.where(stops & spec.moves, harder, slowing)
     keeps = ride.own & spec.happens('follow') & draws.chance(STEADY_SHARE)
     robot = torch.stack((spec.drift.sin(), spec.drift.cos()), -1) * spec.speed[:, None]
     return replace(
         encounter, robot_braking=braking,
         velocity=torch.where(keeps[:, None], robot, encounter.velocity),
-        body_braking=torch.where(keeps, braking, encounter.body_braking))
+        body_braking=torch.where(keeps, braking, slowing))
 
 
-def pace(speed: Tensor, braking: Tensor, times: Tensor) -> Tensor:
+def pace(speed: Tensor, braking: Tensor, times: Tensor, fastest: Tensor) -> Tensor:
     """Speed at times before the newest frame [m/s], (B, T); the derivative of `travelled`."""
     before = speed.abs()[:, None] - braking[:, None] * times
-    return torch.where(speed < 0, -1.0, 1.0)[:, None] * before.clamp(min=0)
+    most = torch.where(braking > 0, torch.maximum(fastest, speed.abs()), torch.inf)[:, None]
+    return torch.where(speed < 0, -1.0, 1.0)[:, None] * before.clamp(min=0).minimum(most)
 
 
 def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor) -> Shake:

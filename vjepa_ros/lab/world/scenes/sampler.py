@@ -101,15 +101,18 @@ class SceneSampler:
             spec, ride = mount(draws, spec, self.config)
         encounter = solve(draws, spec, self.config)
         if ride is not None:
-            encounter = driven(draws, encounter, ride)
+            encounter = driven(draws, encounter, ride, self.config)
         spec = encounter.spec
         times = self._times(draws, spec, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
+        moving, fastest = times, None
+        if ride is not None:
+            moving, fastest = ride.stopping(times), ride.fastest
         gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
-                         times)
+                         moving, fastest)
         path = camera_path(spec.heading, spec.drift, turned, gone)
-        hero = self._hero(draws, encounter, times)
+        hero = self._hero(draws, encounter, times, moving, fastest)
         place = lay_out(draws, encounter, path.place, self.materials, self.config)
         body = hero.place[:, :, 0, 0::2]
         parts = [
@@ -173,15 +176,16 @@ class SceneSampler:
         rough = clip_times(draws, spec.interval_s, ride.period_s, self.frames)
         return torch.where(ride.own[:, None], rough, times)
 
-    def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor) -> Bodies:
-        """Return the body of importance on its path."""
+    def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor, moving: Tensor,
+              fastest: Tensor | None) -> Bodies:
+        """Return the body of importance on its path; for the rest see `travelled`."""
         spec = encounter.spec
         at = to_world(encounter.at, spec.heading)
         go = to_world(encounter.velocity, spec.heading)
         place = torch.stack((at[:, 0], -encounter.base, at[:, 1]), -1)
         velocity = torch.stack((go[:, 0], -encounter.rise, go[:, 1]), -1)
         pace = velocity.norm(dim=-1)
-        gone = travelled(pace, encounter.body_braking, encounter.body_range, times)
+        gone = travelled(pace, encounter.body_braking, encounter.body_range, moving, fastest)
         turn = torch.where(encounter.body_range < FAR_M, draws.normal(0.5), 0)
         turn = torch.where(draws.chance(0.5) & spec.moves, turn, 0)
         yaw = encounter.yaw[:, None] + turn[:, None] * times
@@ -216,7 +220,7 @@ def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
     spec = encounter.spec
     speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
     along = path.yaw + spec.drift[:, None]
-    ahead = pace(speed, encounter.robot_braking, times)
+    ahead = pace(speed, encounter.robot_braking, ride.stopping(times), ride.fastest)
     level = torch.stack((along.sin() * ahead, torch.zeros_like(ahead), along.cos() * ahead), -1)
     yaw_rate = ride.grown(spec.turn, times)[1]
     rates = moved.rates + torch.nn.functional.pad(yaw_rate[..., None], (0, 2))

@@ -44,6 +44,9 @@ class WorldConfig:
     jitter : float
         Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world
         this and the share before are for carriers of the standard world.
+    stops : bool
+        In the rough world, more stops, harder ones, and what has stopped may stand for a while:
+        what training has beside the clips that figures are made with, which stay as they were.
     """
 
     name: str = 'standard'
@@ -51,6 +54,7 @@ class WorldConfig:
     interval_s: tuple[float, float] = (1 / 30, 1 / 2)
     hold_share: float = 0.2
     jitter: float = 0.3
+    stops: bool = False
 
     @property
     def rough(self) -> bool:
@@ -86,6 +90,8 @@ _OUTCOME_SHARES = torch.tensor([
     [0, 0, 50, 0, 26, 0, 6, 12, 16, 0, 0, 0, 0, 5],       # table
     [18, 14, 17, 5, 14, 12, 9, 6, 4, 3, 6, 6, 8, 4],      # lab
 ], dtype=torch.float32)
+_MORE_STOPS = torch.zeros_like(_OUTCOME_SHARES)    # where wanted
+_MORE_STOPS[:, OUTCOME['stopped']] = 10
 _MORE_LEADS = torch.zeros_like(_OUTCOME_SHARES)    # in the rough world
 _MORE_LEADS[[PLACE['street'], PLACE['motorway']], OUTCOME['follow']] = torch.tensor([14., 22.])
 # Who carries the camera: a low robot, a tall robot, a person, a car.
@@ -201,6 +207,8 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     """Draw a specification for every scene."""
     place = draws.pick(_PLACE_SHARES[config.name])
     shares = _OUTCOME_SHARES + _MORE_LEADS if config.rough else _OUTCOME_SHARES
+    if config.rough and config.stops:
+        shares = shares + _MORE_STOPS
     outcome = draws.pick(shares[place])
 
     def at(*names: str) -> Tensor:
