@@ -21,6 +21,7 @@ from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.planning import imagined_risk
 from vjepa_ros.planning.ways import Grid, LONGER
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.imagination import Imagination
@@ -83,6 +84,7 @@ def test_figures_weigh_success_by_the_way():
 def test_a_planner_that_is_given_a_predictor_of_twists_asks_it(bank, materials, monkeypatch):
     monkeypatch.setattr(get_past, 'LENGTH', (3.0, 3.5))
     monkeypatch.setattr(get_past, 'SPEED', (1.4, 1.5))
+    monkeypatch.setattr(imagined_risk, 'MOVES', 0.0)        # something always moves
     config = replace(QUICK, rate=4.0)
     loop = Loop(EpisodeWorld([get_past.draw(1, 0, materials, config)], config, bank, 96),
                 'with_planner', Engine.load(EngineConfig(device='cpu')))

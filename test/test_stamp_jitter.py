@@ -44,7 +44,7 @@ def test_times_between_pictures_are_those_of_the_camera(seed):
     assert interval_error(stamps, taken) > 0.2
     assert interval_error(found, taken) < 0.04
     # No earlier than it can have been, and nearly always before it came.
-    assert np.abs(found - stamps).max() < PERIOD
+    assert np.abs(found - stamps).max() < 1.5 * PERIOD
     assert np.mean((found <= stamps + 1e-9)[KNOWN:]) > 0.9
 
 

@@ -54,4 +54,5 @@ def test_robots_that_stopped_stand_until_the_newest_frame(materials):
 
 def test_training_has_stops_and_figures_do_not():
     worlds = TrainConfig(out='x', clips=1, world='both').worlds
-    assert all(world.stops for world in worlds) and not WorldConfig('rough').stops
+    assert [world.stops for world in worlds] == [world.rough for world in worlds] == [False, True]
+    assert not WorldConfig('rough').stops

@@ -102,10 +102,10 @@ def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Not
     # Judging takes minutes; a machine that is lost meanwhile takes nothing but the figures.
     save_weights(weights, config, network, describe(run, calibration, {}))
     held_out: dict[str, dict[str, Any]] = {}
-    for trained_in in worlds if config.held_out_clips else ():
-        # The clips of `vjepa-ros evaluate`.
-        world = ClipWorld(trained_in.size, trained_in.num_frames, trained_in.device,
-                          trained_in.bank, replace(trained_in.config, stops=False))
+    for world in worlds if config.held_out_clips else ():
+        if world.config.stops:      # the clips of `vjepa-ros evaluate` have none
+            world = ClipWorld(world.size, world.num_frames, world.device, world.bank,
+                              replace(world.config, stops=False))
         answers = answer(network, noted(world_batches((world,), HELD_OUT_SEED,
                                                       config.held_out_clips),
                                         note, 'judging'))
