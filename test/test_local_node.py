@@ -399,7 +399,10 @@ def test_a_file_without_a_predictor_of_its_encoder_is_refused_and_the_node_stays
             told, tensors = file.metadata(), {name: file.get_tensor(name)
                                             for name in file.keys()}  # noqa: SIM118
         own = load_twists(weights=weights).meta.twists['belongs_to']
-        save_file(tensors, weights, {k: v.replace(own, 'cd' * 32) for k, v in told.items()})
+        says = f'"belongs_to": "{own}"'
+        assert any(says in text for text in told.values())
+        save_file(tensors, weights, {name: text.replace(says, says.replace(own, 'cd' * 32))
+                                     for name, text in told.items()})
     with ros_session() as ros:
         states: list[DiagnosticArray] = []
         ros.node.create_subscription(DiagnosticArray, f'{NAME}/state', states.append, 10)
