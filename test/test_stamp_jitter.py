@@ -48,6 +48,13 @@ def test_times_between_pictures_are_those_of_the_camera(seed):
     assert np.mean((found <= stamps + 1e-9)[KNOWN:]) > 0.9
 
 
+@pytest.mark.parametrize('most', [0.3, 1.0, 3.0])
+def test_times_ascend_and_never_jump_whatever_the_jitter(most):
+    stamps = np.sort(arrivals(1 + PERIOD * np.arange(300), most=most)) + 1e-6 * np.arange(300)
+    steps = np.diff(evened(stamps))
+    assert (steps > 0).all() and (steps <= np.diff(stamps).max() + 1e-9).all()
+
+
 def test_pictures_that_were_lost_are_counted():
     number = np.arange(300)[np.random.default_rng(3).random(300) > 0.1]
     taken = 1 + PERIOD * number

@@ -84,9 +84,9 @@ class StampFilter:
             many < (ENDS if self._jitters else BEGINS) * one)
         if jitters and not self._jitters:
             # Nothing arrives before it was taken: almost every evened stamp is to be the earlier
-            # one, so that what a gyroscope said until then is there, too.
+            # one, so that what a gyroscope said until then is there, too. It comes to that by and
+            # by, as a jump would be an error of the time between two pictures.
             self._delay_ns = USUAL_DELAY * math.sqrt(one / 2)
-            self._even_ns -= round(self._delay_ns)
         self._jitters = jitters
         return (period, loses) if self._jitters else (0.0, False)
 
