@@ -11,6 +11,7 @@ import pytest
 
 from vjepa_ros.perception.assessment import Assessor, Judgement, SETTLE_RESULTS, Smoother
 from vjepa_ros.perception.collision import UNKNOWN
+from vjepa_ros.perception.danger import Contact
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
@@ -41,14 +42,20 @@ class Film:
                                     Judgement('geometric', None, UNKNOWN), self.settings)
 
 
-def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too():
-    for alone, shown in ((True, [0.01, 0.01, 0.9]), (False, [0.01, 0.9, 0.9])):
-        assessor, found = Assessor(), Judgement('fused', None, UNKNOWN, 0.1, believed=0.01)
-        rates = []
-        for number, rate in enumerate((0.01, 0.9, 0.9)):
-            one = replace(found, believed=rate, by_one_pair=alone and rate > 0.5)
-            rates.append(assessor.smooth(raw(rate, 100 + number / 10), one, RAW).looming_rate)
-        assert rates == pytest.approx(shown)
+@pytest.mark.parametrize(('heads', 'shown'), [
+    (None, [0.01, 0.9, 0.9]),
+    (Contact(0.01, 0.01, 0.1), [0.01, 0.01, 0.9]),      # geometry alone sees it
+    (Contact(0.4, 0.3, 0.7), [0.01, 0.4, 0.9])])        # heads see a part of it
+def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads, shown):
+    assessor, rates, odds = Assessor(), [], []
+    for number, rate in enumerate((0.01, 0.9, 0.9)):
+        found = Judgement('fused', None, UNKNOWN, rate, believed=rate,
+                          by_heads=heads if rate > 0.5 else None)
+        told = assessor.smooth(raw(rate, 100 + number / 10), found, RAW)
+        rates.append(told.looming_rate)
+        odds.append(told.collision_probability)
+    assert rates == pytest.approx(shown)
+    assert odds[1] == pytest.approx(0.9 if heads is None else heads.probability)
 
 
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])

@@ -43,9 +43,9 @@ def test_times_between_pictures_are_those_of_the_camera(seed):
     found = evened(stamps)
     assert interval_error(stamps, taken) > 0.2
     assert interval_error(found, taken) < 0.04
-    # No earlier than it can have been, and nearly always before it came.
-    assert np.abs(found - stamps).max() < 1.5 * PERIOD
-    assert np.mean((found <= stamps + 1e-9)[KNOWN:]) > 0.9
+    # No earlier than it can have been, and never after it came.
+    assert (stamps - found).max() < 1.5 * PERIOD
+    assert (found <= stamps + 1e-9).all()
 
 
 @pytest.mark.parametrize('most', [0.3, 1.0, 3.0])
@@ -78,7 +78,39 @@ def test_a_camera_that_is_irregular_itself_is_taken_for_that():
         rng = np.random.default_rng(seed)
         stamps = np.cumsum(PERIOD * (1 + 0.2 * rng.normal(size=300).clip(-2, 2)))
         changed.append(np.mean(np.abs(evened(stamps) - stamps) > 1e-6))
-    assert np.mean(changed) < 0.2
+    assert np.mean(changed) < 0.02
+
+
+@pytest.mark.parametrize('rate', [25.0, 30.0, 60.0])
+@pytest.mark.parametrize('pass_s', [0.04, 0.06, 0.085, 0.1, 0.15])
+@pytest.mark.parametrize('jitter_s', [0.0, 0.003])
+def test_a_busy_node_that_leaves_pictures_out_has_their_stamps(rate, pass_s, jitter_s):
+    """It takes the newest picture whenever it is done: every second or third, or one and two."""
+    rng = np.random.default_rng(0)
+    taken = 1 + np.arange(900) / rate
+    ends = np.arange(1.1, taken[-1], pass_s) + 0.005 * rng.random(
+        len(np.arange(1.1, taken[-1], pass_s)))
+    taken = np.unique(taken[np.searchsorted(taken, ends) - 1])
+    stamps = np.round((taken + jitter_s * rng.random(len(taken))) * NS) / NS
+    found = evened(stamps)
+    if jitter_s:
+        assert np.std(np.diff(found - taken)) <= np.std(np.diff(stamps - taken))
+    else:
+        assert np.array_equal(found, stamps)
+
+
+@pytest.mark.parametrize('rates', [(5, 10), (10, 20), (10, 30), (15, 30)])
+def test_times_do_not_pile_up_when_the_rate_rises(rates):
+    """Else looming would be many times too fast: auto exposure changes the rate like that."""
+    for seed in range(5):
+        taken = 1 + np.cumsum(np.repeat(1 / np.array(rates, float), 150))
+        stamps = taken + 0.2 / rates[0] * np.random.default_rng(seed).random(300)
+        stamps = np.maximum.accumulate(stamps) + 1e-6 * np.arange(300)
+        found = evened(stamps)
+        for back in (2, 3, 4):
+            spans, true = found[back:] - found[:-back], taken[back:] - taken[:-back]
+            least = (stamps[back:] - stamps[:-back]) / true
+            assert (spans / true).min() > 0.9 * least.min()
 
 
 def test_another_rate_is_followed():
@@ -101,14 +133,26 @@ def test_a_ring_chooses_by_when_frames_were_taken_and_tells_their_stamps():
     assert sample is not None and sample.newest_ns == ring.newest_ns == stamps[-1]
     assert np.diff(sample.stamps_ns) / NS == pytest.approx([PERIOD] * 3, rel=0.05)
     assert [stamp for stamp, _ in ring.recent('rgb', 2.5 * PERIOD)] == list(sample.stamps_ns[1:])
-    # Stamps out of order are those of the camera: from then on they are taken as they are.
-    late = stamps[-1] + round(2 * PERIOD * NS)
-    ring.push(late, FRAME)
-    assert ring.push(late - round(PERIOD * NS), FRAME) is Push.REORDERED
-    ring.push(late + round(0.7 * PERIOD * NS), FRAME)
-    ring.push(late + round(2 * PERIOD * NS), FRAME)
-    assert np.diff([stamp for stamp, _ in ring.recent('rgb', 2 * PERIOD)])[-1] == pytest.approx(
-        1.3 * PERIOD * NS, rel=1e-6)
+
+
+@pytest.mark.parametrize('left_out', [False, True])
+def test_a_ring_takes_stamps_as_they_are_when_some_lack_or_come_out_of_order(left_out):
+    taken = 1 + PERIOD * np.arange(140)
+    stamps = [round(stamp * NS) for stamp in arrivals(taken)]
+    ring = FrameRing(4, clip_fps=1 / PERIOD)
+    delays = []
+    for number, stamp in enumerate(stamps):
+        if number == 60 and left_out:
+            ring.left_out()
+        ring.push(stamp, FRAME)
+        delays.append(stamp - ring.recent('rgb', 0.0)[-1][0])
+        if number == 60 and not left_out:
+            assert ring.push(stamp - round(0.02 * NS), FRAME) is Push.REORDERED
+    assert max(delays[50:60]) > 0.05 * NS
+    # By and by, and then for as long as it takes to know the camera again.
+    assert [late / early for early, late in pairwise(delays[61:90])] == pytest.approx(
+        [0.9] * 28, rel=1e-6)
+    assert max(delays[120:]) > 0.05 * NS
 
 
 def test_a_drone_turns_evenly_by_evened_stamps(shared_data):

@@ -367,6 +367,13 @@ class FrameRing:
         first, last = self._times[place - 1], self._times[place]
         return first + (stamp_ns - start) * (last - first) // (end - start)
 
+    def left_out(self) -> None:
+        """Tell that images were left out before the next frame.
+
+        Who pushes a part of them makes stamps uneven that tell exactly when a picture was taken.
+        """
+        self._filter.forget()
+
     @property
     def held(self) -> set[int]:
         """Numbers of all frames that it holds, see `keys`."""

@@ -113,8 +113,9 @@ class Judgement:
     believed
         Looming rate on course that the level follows, 1/s; None where that is the one of
         `threat`.
-    by_one_pair
-        Whether only geometry sees what `threat` says, which compares two pictures.
+    by_heads
+        What the heads alone say, where only geometry, which compares two pictures, sees what
+        `threat` says; else None.
     """
 
     method: str
@@ -123,7 +124,7 @@ class Judgement:
     probability: float | None = None
     disagrees: bool = False
     believed: float | None = None
-    by_one_pair: bool = False
+    by_heads: Contact | None = None
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,12 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     probability = contact_within(settings.collision_horizon, learned, by_geometry)
     if math.isnan(believed):
         probability = told_unmeasured(probability, learned, settings)
+    sure = None
+    if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
+        sure = Contact(alone.course_rate, alone.course_rate,
+                       contact_within(settings.collision_horizon, learned, UNKNOWN))
     return Judgement(settings.looming_method, field, threat, probability, disagrees, believed,
-                     threat.course_rate > APART_TIME * alone.course_rate)     # false with NaN
+                     sure)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -473,9 +478,10 @@ class Assessor:
                       raw.looming_rate if found.believed is None else found.believed,
                       math.nan if found.probability is None else found.probability)
         field, seen = found.field, now
-        if found.by_one_pair or (field is not None and field.gyroscope != ''
-                                 and turned_far(field.rotation, field.dt_s)):
+        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
             seen = now.shown_twice(self._before)
+        elif found.by_heads is not None:
+            seen = now.shown_twice(self._before, found.by_heads)
         self._before = now
         scores = {
             'rate': seen.rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,

@@ -39,7 +39,8 @@ Rotation
     two frames. But it differs from one pair of frames to the next, while an approach stays. So
     unless a gyroscope tells the rotation, what is on course counts there as far as two results in
     succession show it. So does, anywhere, what geometry shows alone: more than twice the rate that
-    the heads see. Noise of two pictures does not come again with the next two.
+    the heads see. Noise of two pictures does not come again with the next two. What the heads see
+    counts at once.
 
 Collision if ahead
     The heads also know the free way ahead: the probability that it is shorter than what the robot
@@ -387,11 +388,19 @@ class Contact:
     probability: float
     doubted: bool = False
 
-    def shown_twice(self, before: Contact) -> Contact:
-        """Return what of this moment the one before shows, too, where that knew anything."""
-        # Of a number and NaN, min takes the first.
-        return Contact(min(self.rate, before.rate), min(self.believed, before.believed),
-                       min(self.probability, before.probability))
+    def shown_twice(self, before: Contact, sure: Contact | None = None) -> Contact:
+        """Return what of this moment the one before shows, too, where that knew anything.
+
+        What is `sure` counts at once.
+        """
+        # Of a number and NaN, min and max take the first.
+        shown = Contact(min(self.rate, before.rate), min(self.believed, before.believed),
+                        min(self.probability, before.probability))
+        if sure is None:
+            return shown
+        return Contact(max(shown.rate, min(self.rate, sure.rate)),
+                       max(shown.believed, min(self.believed, sure.believed)),
+                       max(shown.probability, min(self.probability, sure.probability)))
 
 
 NOTHING = Contact(math.nan, math.nan, math.nan)      # is known
