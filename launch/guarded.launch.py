@@ -8,7 +8,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 
-from vjepa_ros.ros.command.launch_sources import cameras_in, sources_for
+from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common import launching
 from vjepa_ros.ros.common.launching import RESPAWN, SWITCH, is_on
 
@@ -93,6 +93,10 @@ def start(context: LaunchContext) -> list:
         'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},
         **({'heartbeat': HEARTBEAT_S} if watched else {})))
     if watched:
+        file = launching.parameter_path('guard_params_file', value['guard_params_file'])
+        message = parameters_in(file, 'collision_guard').get('message')
+        if message and not value['message']:     # its zeros have to reach the same base
+            parameters['message'] = str(message)
         nodes.append(Node(
             package='vjepa_ros', executable='command_watchdog', name='command_watchdog',
             namespace=value['namespace'], parameters=[

@@ -58,6 +58,42 @@ def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads
     assert odds[1] == pytest.approx(0.9 if heads is None else heads.probability)
 
 
+def test_what_was_before_a_pause_confirms_nothing():
+    for pause, shown in ((0.1, 0.8), (60.0, 0.9)):
+        assessor, heads = Assessor(), Contact(0.01, 0.01, 0.1)
+        for rate, stamp in ((0.8, 100.0), (0.9, 100.0 + pause)):
+            told = assessor.smooth(raw(rate, stamp), Judgement(
+                'fused', None, UNKNOWN, 0.5, believed=rate, by_heads=heads), RAW)
+        assert told.looming_rate == pytest.approx(shown)
+    settings = replace(RAW, smoothing_method='median', smoothing_window=5)
+    for others in ([settings] * 4, [settings] * 3 + [RAW]):
+        assessor = Assessor()
+        for number, given in enumerate(others):
+            assessor.smooth(raw(0.0, 100 + number / 10),
+                            Judgement('geometric', None, UNKNOWN), given)
+        told = assessor.smooth(raw(0.9, 100.4 if others[-1] is RAW else 160.0),
+                               Judgement('geometric', None, UNKNOWN), settings)
+        assert told.looming_rate == pytest.approx(0.9)
+
+
+def test_where_nothing_is_measured_any_more_what_the_heads_see_is_told_whole():
+    assessor = Assessor()
+    for number in range(5):
+        assessor.smooth(raw(0.0, 100 + number / 30),
+                        Judgement('fused', None, UNKNOWN, 0.0), Settings())
+    told = assessor.smooth(raw(NAN, 100 + 5 / 30), Judgement(
+        'fused', None, UNKNOWN, 0.7, believed=NAN), Settings())
+    assert told.level is Level.UNKNOWN and told.collision_probability == 0.7
+
+
+def test_an_old_picture_tells_nothing_of_the_way_ahead():
+    for flags, known in ((Quality(0), True), (Quality.STALE, False)):
+        told = Assessor().smooth(
+            replace(raw(0.1, 100.0), clearance=5.0, collision_if_ahead=0.2, flags=flags),
+            Judgement('geometric', None, UNKNOWN), RAW)
+        assert math.isfinite(told.clearance) == math.isfinite(told.collision_if_ahead) == known
+
+
 @pytest.mark.parametrize(('first', 'second', 'tau'), [(0.2, 0.8, 0.1), (0.8, 0.2, 0.5)])
 def test_rise_and_fall_follow_their_own_time_constants(first, second, tau):
     smoother, settings = Smoother(), Settings(smoothing_rise=0.1, smoothing_fall=0.5)

@@ -49,6 +49,34 @@ def find(field, settings=SETTINGS, optics=OPTICS, size=SIZE):
     return find_threats(field, size, optics, settings)
 
 
+@pytest.mark.parametrize('threshold', [1 / SETTINGS.warning_ttc, 1 / SETTINGS.danger_ttc])
+def test_more_looming_never_gives_less_while_cells_cross_a_threshold(threshold):
+    """Four cells, each of them a little on course, of which the fastest pass it first."""
+    found = []
+    for fast in range(5):
+        field = empty()
+        for number in range(4):
+            rate = threshold * (1.01 if number < fast else 0.99)
+            field.rate[8, 4 + number] = rate
+            # So far beside it that the weight of the course is 0.4.
+            miss = 0.4 * CELL + SETTINGS.collision_margin * OPTICS.fx * math.sqrt(
+                -2 * math.log(0.4))
+            field.flow[8, 4 + number] = miss * rate, 0.0
+        threat = find(field)
+        found.append(threat.course_rate)
+        assert [region.on_course for region in threat.regions] == [True]
+    assert found == sorted(found)
+    assert found[0] > 0.98 * threshold
+
+
+def test_what_is_beside_the_course_is_a_region_of_its_own_rate():
+    field = empty()
+    approach(field, slice(7, 9), slice(4, 6), 1.0, focus=(-500, 0))
+    approach(field, slice(7, 9), slice(6, 8), 0.5, focus=(-500, 0))
+    rates = [(region.looming_rate, region.on_course) for region in find(field).regions]
+    assert rates == [(1.0, False), (0.5, False)]
+
+
 def test_a_field_without_a_known_cell_is_unknown_and_a_still_one_free():
     for field in (None, empty(math.nan), empty(0.0, confidence=0.0)):
         threat = find(field)

@@ -27,10 +27,14 @@ from vjepa_ros.perception.assessment import (
     on_cells,
 )
 from vjepa_ros.perception.collision import UNKNOWN, find_threats
-from vjepa_ros.perception.danger import collision_if_ahead, contact_probability
+from vjepa_ros.perception.danger import (
+    collision_if_ahead,
+    contact_probability,
+    contact_within,
+)
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Level, Quality, Threat
 
 CELL, WIDTH, HEIGHT = 16, 384, 288
 ROWS, COLS = HEIGHT // CELL, WIDTH // CELL
@@ -120,6 +124,18 @@ def test_without_geometry_the_cells_cover_the_image(gray):
     assert field.gray_size == gray
     assert np.isfinite(field.rate).all()
     assert judge(None, heads, size, gray, OPTICS, SETTINGS).threat.known_fraction == 1.0
+
+
+@pytest.mark.parametrize('gyroscope', ['', 'late', None])
+def test_the_rotation_of_a_gyroscope_counts_for_both_together(gyroscope):
+    found = judged(replace(geometric(1.0), gyroscope=gyroscope), learned(1.0, contact_s=1.0))
+    assert found.method == 'fused' and found.field.gyroscope == gyroscope
+
+
+def test_heads_that_see_something_in_a_blind_frame_do_not_calm_geometry():
+    sure = [contact_within(2.0, learned(contact_s=0.3, surely=p, sees=False),
+                           Threat(1.2, 0.0, 0.0, 0.5, 0.06, ())) for p in (0.4, 0.49, 0.51, 0.7)]
+    assert sure == sorted(sure) and sure[0] > 0.9
 
 
 SEEN = learned(0.5, contact_s=1.5)

@@ -241,6 +241,11 @@ def test_a_range_by_rep_117(value, found):
         found, nan_ok=True)
 
 
+def test_a_range_sensor_without_limits_is_refused():
+    with pytest.raises(ValueError, match='min_range 0 and max_range 0'):
+        range_distance(Range(range=0.2))
+
+
 def scan(values: dict[int, float], default: float = math.inf, low: float = 0.1,
          high: float = 10.0) -> LaserScan:
     """A scan of 360 rays of one degree, from -180 on."""

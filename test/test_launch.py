@@ -367,6 +367,13 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
         assert parameters_of(got[name])[cameras] == ['front']
 
 
+def test_the_zeros_of_a_watchdog_have_the_type_of_the_guard(recorded, tmp_path):
+    file = tmp_path / 'guard.yaml'
+    file.write_text('collision_guard: {ros__parameters: {message: twist_stamped}}')
+    got = recorded('guarded.launch.py', f'guard_params_file:={file}', 'watchdog:=true')
+    assert parameters_of(got['command_watchdog'])['message'] == 'twist_stamped'
+
+
 def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(recorded, tmp_path):
     # By the argument, and by the parameter file of the perception node.
     for argument in ('cameras:=front,rear', 'params_file:=multi_camera.yaml'):

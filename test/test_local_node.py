@@ -29,7 +29,7 @@ from guard_rig import (
     twist_of,
 )
 from looming_scenes import OPTICS, field, seen
-from node_fixtures import now_ns, stamped, values_of
+from node_fixtures import NS, now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -428,6 +428,10 @@ def test_it_stops_until_somebody_tells_the_speed(speed_from, words):
         rig.wait_for_state(words)
         rig.wait_for_speed(0.0)
         base = ros.node.create_publisher(type(msg), topic, 1)
+        if stamp:
+            with Every(0.05, lambda: base.publish(stamped(msg, now_ns() - 5 * NS))):
+                rig.wait_for_log('odom: .*s old')
+            rig.wait_for_state(words)
         with Every(0.05, lambda: base.publish(stamped(msg, now_ns()) if stamp else msg)):
             rig.wait_for_turn()
         ros.node.destroy_publisher(base)

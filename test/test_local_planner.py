@@ -392,6 +392,21 @@ def test_what_holds_the_base_is_an_obstacle():
     assert len(planner.memory.points()) and planner.pursue(3 + 0j).twist.vx < 0.5
 
 
+def test_what_somebody_else_holds_for_a_fault_is_none():
+    """Neither while the planner sends zeros nor while a guard still holds the base after them."""
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
+    goal = 20 + 0j
+    for _ in range(30):
+        planner.rest()
+        planner.move(Twist(), 0.1)
+    for _ in range(15):
+        assert planner.pursue(goal).twist.vx > 0.4
+        planner.move(Twist(), 0.1)
+    assert not len(planner.memory.points())
+    travel(planner, goal, 2.0, held=True)      # but for ever it is not a guard
+    assert len(planner.memory.points())
+
+
 class OnlyTheRightIsFree:
     """A predictor of twists that expects contacts of all plans but those that turn right."""
 

@@ -67,6 +67,7 @@ from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
 
 NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
+PAUSE_S = 1.0          # between results after which the one before confirms nothing
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
 SURE = 0.5                    # confidence from which a source can disagree
@@ -201,7 +202,8 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
         geometry = CourseField(
             g.rate, g.confidence, g.sigma, g.flow, g.centers, g.rotation, g.direction, g.dt_s,
-            g.cell_px, g.gray_size, course_weight(g, np.nan_to_num(g.rate), focal, settings))
+            g.cell_px, g.gray_size, gyroscope=g.gyroscope,
+            course=course_weight(g, np.nan_to_num(g.rate), focal, settings))
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
         field = fuse(geometry, heads, settings.min_confidence)
         threat = find_threats(field, size, optics, settings, field.course)
@@ -413,6 +415,10 @@ class Smoother:
         self._last: dict[str, tuple[float, int]] = {}     # smoothed value and its stamp [ns]
         self._recent: dict[str, deque[float]] = {}
 
+    def forget_window(self) -> None:
+        """Begin the window of the median anew."""
+        self._recent.clear()
+
     def update(self, values: Mapping[str, float], stamp_ns: int,
                settings: Settings) -> dict[str, float]:
         """Take raw values by name and return the smoothed ones.
@@ -422,6 +428,10 @@ class Smoother:
         bring old values back as new ones, so it starts anew.
         """
         smoothed, method = dict(values), settings.smoothing_method
+        if method != 'median':
+            self._recent.clear()
+        for name in self._recent.keys() - values.keys():
+            del self._recent[name]
         for name, value in values.items():
             if math.isnan(value):
                 self._recent.pop(name, None)
@@ -455,7 +465,7 @@ class Assessor:
         self._level = Level.UNKNOWN
         self._since_ns = 0
         self._results = 0
-        self._before = NOTHING
+        self._stamp_ns, self._before = 0, NOTHING
 
     def smooth(self, raw: Assessment, found: Judgement, settings: Settings) -> Assessment:
         """Return the assessment of the newest clip with smoothed scores and its level.
@@ -474,15 +484,7 @@ class Assessor:
         self._results += 1
         if self._results <= SETTLE_RESULTS:
             flags |= Quality.WARMING_UP
-        now = Contact(raw.looming_rate,
-                      raw.looming_rate if found.believed is None else found.believed,
-                      math.nan if found.probability is None else found.probability)
-        field, seen = found.field, now
-        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
-            seen = now.shown_twice(self._before)
-        elif found.by_heads is not None:
-            seen = now.shown_twice(self._before, found.by_heads)
-        self._before = now
+        seen = self._counted(raw, found)
         scores = {
             'rate': seen.rate, 'obstacle': raw.obstacle_score, 'motion': raw.motion_score,
             'ahead': raw.collision_if_ahead, 'believed': seen.believed}
@@ -492,6 +494,8 @@ class Assessor:
         probability = scores.get('probability')
         if probability is None:
             probability = contact_probability(scores['rate'], settings.collision_horizon)
+        elif math.isnan(scores['rate']):     # what it was while something was measured counts less
+            probability = max(probability, seen.probability)
         contact = NOTHING if Quality.STALE in flags else Contact(
             scores['rate'], scores['believed'], probability)
         level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
@@ -506,11 +510,29 @@ class Assessor:
         elif not closing:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
+        clearance, ahead = raw.clearance, scores['ahead']
+        if Quality.STALE in flags:
+            clearance = ahead = math.nan
         return replace(
             raw, motion_score=scores['motion'], obstacle_score=scores['obstacle'],
-            collision_probability=contact.probability, collision_if_ahead=scores['ahead'],
+            collision_probability=contact.probability, collision_if_ahead=ahead,
+            clearance=clearance,
             time_to_contact=time_to_contact(contact.rate, settings), looming_rate=contact.rate,
             bearing=bearing, elevation=elevation, level=level, flags=flags)
+
+    def _counted(self, raw: Assessment, found: Judgement) -> Contact:
+        """Return what counts of a moment, before smoothing."""
+        if raw.stamp_ns - self._stamp_ns > PAUSE_S * NS:
+            self._smoother.forget_window()
+            self._before = NOTHING
+        now = Contact(raw.looming_rate,
+                      raw.looming_rate if found.believed is None else found.believed,
+                      math.nan if found.probability is None else found.probability)
+        before, field = self._before, found.field
+        self._stamp_ns, self._before = raw.stamp_ns, now
+        if field is not None and field.gyroscope != '' and turned_far(field.rotation, field.dt_s):
+            return now.shown_twice(before)
+        return now if found.by_heads is None else now.shown_twice(before, found.by_heads)
 
     def _next_level(self, contact: Contact, obstacle: float, motion: float, stamp_ns: int,
                     settings: Settings) -> Level:

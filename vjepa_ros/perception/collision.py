@@ -13,6 +13,7 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import cv2
@@ -156,32 +157,47 @@ class _Cells:
 
 
 def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
-    """Return connected cells above each rate [1/s], the highest first."""
-    found: list[Region] = []
-    left = cells.usable.copy()
-    share = cells.course * cells.field.confidence
+    """Return connected cells above each rate [1/s], the highest first.
+
+    What is too little on course by itself may be a part of something slower that is: that is one
+    region, or more looming would give less alarm.
+    """
+    met: list[Region] = []
+    beside: list[tuple[Region, np.ndarray]] = []      # and their cells
+    free, left = cells.usable.copy(), cells.usable.copy()
     for least in rates:
-        mask = left & (cells.rate >= least)
-        if np.count_nonzero(mask) < MIN_CELLS:
-            continue
-        count, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8),
-                                                                   connectivity=4)
-        large = boxes[:, cv2.CC_STAT_AREA] >= MIN_CELLS
-        large[0] = False                                    # the rest of the view
-        left &= ~large[labels]
-        flat = labels.ravel()
-        course, confidence, met, closing = (
-            np.bincount(flat, values.ravel(), count).tolist()
-            for values in (cells.course, cells.field.confidence, share, share * cells.rate))
-        for one in np.flatnonzero(large).tolist():
-            # On course when enough of it will be met; then only the part that will be met counts.
-            on_course = course[one] >= COURSE_CELLS
-            rate = closing[one] / met[one] if on_course else middle(cells.rate[labels == one])
-            x, y, wide, tall, area = boxes[one].tolist()
-            found.append(_region(cells, (x, y, wide, tall), rate, confidence[one] / area,
-                                 on_course))
+        fast = cells.rate >= least
+        for region, mask in _connected(cells, free & fast):
+            if region.on_course:
+                met.append(region)
+                free &= ~mask
+                beside = [(other, part) for other, part in beside if not (part & mask).any()]
+        left &= free
+        for region, mask in _connected(cells, left & fast):
+            beside.append((region, mask))
+            left &= ~mask
+    found = met + [region for region, _ in beside]
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
+
+
+def _connected(cells: _Cells, mask: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
+    """Yield connected parts of a mask that are no noise, as regions and as masks."""
+    if np.count_nonzero(mask) < MIN_CELLS:
+        return
+    count, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
+    large = boxes[:, cv2.CC_STAT_AREA] >= MIN_CELLS
+    large[0] = False                                    # the rest of the view
+    flat, share = labels.ravel(), cells.course * cells.field.confidence
+    course, confidence, met, closing = (
+        np.bincount(flat, values.ravel(), count).tolist()
+        for values in (cells.course, cells.field.confidence, share, share * cells.rate))
+    for one in np.flatnonzero(large).tolist():
+        # On course when enough of it will be met; then only the part that will be met counts.
+        part, on_course = labels == one, course[one] >= COURSE_CELLS
+        rate = closing[one] / met[one] if on_course else middle(cells.rate[part])
+        x, y, wide, tall, area = boxes[one].tolist()
+        yield _region(cells, (x, y, wide, tall), rate, confidence[one] / area, on_course), part
 
 
 def _region(cells: _Cells, box: tuple[int, int, int, int], rate: float, confidence: float,

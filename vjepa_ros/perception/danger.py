@@ -302,7 +302,9 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
     if not math.isnan(geometric):
         odds += (rule.geometry_weight * min(1.0, by_geometry.known_fraction / rule.known_well)
                  * _log_odds(geometric, rule.most_geometric))
-    return 1.0 / (1.0 + math.exp(-odds))
+    both = 1.0 / (1.0 + math.exp(-odds))
+    # Where the newest frame shows nothing, heads that suspect something do not calm geometry.
+    return both if learned.sees else max(both, geometric)       # of NaN, max takes the first
 
 
 def told_unmeasured(probability: float, learned: LearnedField, settings: Settings) -> float:
@@ -329,10 +331,14 @@ def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
     """Compute the probability of contact if the robot went ahead, whatever it does now, 0..1.
 
     Ahead means at ``approach_speed`` along the optical axis for ``collision_horizon``. NaN where
-    the newest frame shows no structure, and with an ``approach_speed`` of 0.
+    the newest frame shows no structure, with an ``approach_speed`` of 0, and where the way is
+    longer than the heads tell and nothing is likely to block what they tell.
     """
     way = settings.approach_speed * settings.collision_horizon
-    return learned.clearance.below(way) if learned.sees and way > 0 else math.nan
+    if not learned.sees or way <= 0:
+        return math.nan
+    blocked = learned.clearance.below(way)
+    return blocked if way <= learned.clearance.edges[-1] or blocked >= LIKELY else math.nan
 
 
 def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,

@@ -158,7 +158,7 @@ class Assessment:
     collision_if_ahead
         Probability of contact within ``collision_horizon`` if the robot went ahead at
         ``approach_speed``, whatever it does now, by the learned heads: that the way ahead is
-        shorter than their product, 0..1; NaN without valid heads.
+        shorter than their product, 0..1; NaN without valid heads and beyond what they tell of.
     approach_speed, collision_horizon
         What both probabilities assume: a twist of ``linear.x`` alone, along the optical axis
         [m/s], and a time [s].

@@ -73,6 +73,7 @@ IMAGINED = 64            # candidates whose contacts are imagined: half of the a
 STUCK_S = 1.0            # at rest; then the robot must move
 LOST_S, LOST_M = 4.0, 0.4    # a robot that has come no farther in this time is stuck as well
 HELD_S = 0.6             # for so long the base did not follow: something holds it
+AGAIN_S = 2.0            # after a fault: a guard may still hold it for a while
 BLOCKED_M = 0.4          # and counts as an obstacle so far before the robot
 FREES_S = 2.0            # for so long a robot that was stuck goes closer to things
 MEASURED_S = 3.0         # a path that was measured earlier is not known: somebody may have come
@@ -194,7 +195,7 @@ class LocalPlanner:
             self.imagined.forget()
         self._random = np.random.default_rng(0)
         self._motion = Twist()
-        self._since_s = 0.0
+        self._since_s = self._again_s = 0.0
         self._sent = Twist()
         self.forget()
 
@@ -210,6 +211,11 @@ class LocalPlanner:
         self._rested_s = self._held_s = self._frees_s = self._lost_s = 0.0
         self._anchor = self.memory.place     # from where it has to come farther
 
+    def rest(self) -> None:
+        """Take notice that somebody else lets the robot stand: nothing is in its way for that."""
+        self._sent, self._again_s = Twist(), AGAIN_S
+        self._begin()
+
     def move(self, twist: Twist, dt: float) -> None:
         """Take the motion of the robot, see `ObstacleMemory.move`."""
         self.memory.move(twist, dt)
@@ -220,7 +226,9 @@ class LocalPlanner:
         self._ways_s += dt
         still = twist.speed < STANDSTILL
         self._rested_s = self._rested_s + dt if still and abs(twist.omega) < 0.1 else 0.0
-        self._held_s = self._held_s + dt if still and abs(self._sent.vx) > 0.1 else 0.0
+        self._again_s = max(0.0, self._again_s - dt)
+        held = still and abs(self._sent.vx) > 0.1 and not self._again_s
+        self._held_s = self._held_s + dt if held else 0.0
         self._frees_s = max(0.0, self._frees_s - dt)
         self._lost_s += dt
         if abs(self.memory.place - self._anchor) > LOST_M:

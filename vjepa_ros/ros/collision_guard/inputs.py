@@ -107,10 +107,9 @@ class GuardInputs(CommandInputs):
 
     def _on_odometry(self, msg: Any) -> None:
         twist = msg.twist.twist
-        now = self._now_s()
-        stamp = min(now, now - self.age_s(msg))
         self._guard.observe_speed(
-            Motion(twist.linear.x, twist.linear.y, twist.angular.z), stamp)
+            Motion(twist.linear.x, twist.linear.y, twist.angular.z),
+            self._now_s() - self.odometry_age_s(msg))
 
 
 def odometry() -> type:

@@ -26,10 +26,10 @@ def range_distance(msg: Any) -> float:
     Raises
     ------
     ValueError
-        When the limits are not in order.
+        When the limits are not in order, or both are 0, as where a driver does not set them.
     """
     low, high, value = msg.min_range, msg.max_range, msg.range
-    if not 0 <= low <= high:
+    if not (0 <= low <= high and high > 0):
         raise ValueError(f'min_range {low:g} and max_range {high:g} are not a valid range')
     if math.isnan(value):
         return math.nan

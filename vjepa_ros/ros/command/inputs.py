@@ -82,6 +82,10 @@ class CommandInputs(ABC):
         """Return the age of the stamp of a message [s]."""
         return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
 
+    def odometry_age_s(self, msg: Any) -> float:
+        """Return the age of odometry [s]; 0 where nobody stamped it."""
+        return max(0.0, self.age_s(msg)) if read.stamp_ns(msg) else 0.0
+
     def refuse(self, what: str, error: Exception) -> str:
         """Count and log a message that could not be read; return the reason."""
         self.refused += 1

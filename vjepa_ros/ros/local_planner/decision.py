@@ -462,6 +462,7 @@ class LocalDecider:
         problem = self.pose_problem(now_s)
         faults = '; '.join(filter(None, (f'pose: {problem}' if problem else '', faults)))
         if self.hold_reason or faults or self.pose is None:
+            self.planner.rest()
             sent = None if self.config.on_fault == SILENT and not self.hold_reason else Twist()
             return Choice(sent, None, 'fault', self.hold_reason or faults)
         if course.arrived(self.pose):

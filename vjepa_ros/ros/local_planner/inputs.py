@@ -156,6 +156,12 @@ class LocalInputs(CommandInputs):
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
 
     def _on_odometry(self, msg: Any) -> None:
+        age_s, most_s = self.odometry_age_s(msg), self._config.speed_timeout
+        if age_s > most_s:
+            self.refuse('odom', ValueError(
+                f'its stamp is {age_s:.2f} s old, more than speed_timeout ({most_s:g} s); stamp '
+                'odometry by the clock of this node'))
+            return
         try:
             self._decider.located(_pose(msg.pose.pose), self._now_s())
             self._odom_frame = msg.header.frame_id
