@@ -190,6 +190,8 @@ def test_with_odometry_the_measured_speed_counts():
         odom = ros.node.create_publisher(messages.Odometry, 'odom', 1)
         msg = messages.Odometry()
         msg.twist.twist.linear.x = 0.5
+        with rig.driving():
+            assert rig.wait_for_state('no odometry on odom').level == DiagnosticStatus.WARN
         with rig.driving(), Every(0.02, lambda: odom.publish(stamped(msg, now_ns()))):
             rig.wait_for_speed(1.0)
             # 3 s at the measured 0.5 m/s are 1.5 m less 0.3 m: not those of the commanded 1 m/s

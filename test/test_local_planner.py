@@ -653,6 +653,18 @@ def test_what_is_only_drawn_judges_nothing_and_tells_what_it_cannot_read(monkeyp
     assert drive.decider.unimagined('camera') == 'features are not finite'
 
 
+def test_a_goal_ends_when_odometry_begins_anew():
+    robot = Drive()
+    robot.decider.located(Pose(0j, 0.0), robot.now)
+    robot.decider.follow([5 + 0j], 'goal', robot.now)
+    for step in range(1, 20):
+        robot.decider.located(Pose(0.1 * step + 0j, 0.0), robot.now + 0.1 * step)
+    assert robot.decider.course_state == 'active'
+    robot.decider.located(Pose(-30j, 0.0), robot.now + 2.0)
+    assert 'the pose jumped by 30.1 m' in robot.decider.course_state
+    assert robot.decider.course is None
+
+
 def test_after_it_has_turned_away_the_way_is_not_measured():
     drive = Drive()
     assert drive.go(1.0).state == 'free'

@@ -157,6 +157,10 @@ class VelocityGuard:
             self._odometry_s = max(self._odometry_s, stamp_s)
             self.history.add(stamp_s, motion)
 
+    def measures_speed(self, now_s: float) -> bool:
+        """Return whether odometry is current; otherwise the commands sent count as speed."""
+        return now_s - self._odometry_s <= self.settings.odometry_timeout
+
     def override(self, on: bool, now_s: float) -> None:
         """Pass every command for `override_timeout`, or end that."""
         self._override_s = now_s + self.settings.override_timeout if on else -math.inf
@@ -190,7 +194,7 @@ class VelocityGuard:
         decision = self._judge(now_s, dt, reaction)
         if decision.motion is not None:
             self._sent = decision.motion
-            if not now_s - self._odometry_s <= self.settings.odometry_timeout:
+            if not self.measures_speed(now_s):
                 self.history.add(now_s, decision.motion)
         return decision
 

@@ -39,7 +39,8 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         self.guard: VelocityGuard | None = None
         self._frames: Frames | None = None
         self._heartbeat: Heartbeat | None = None
-        self.state_publisher = GuardStatePublisher(self, lambda: self.guard)
+        self.state_publisher = GuardStatePublisher(
+            self, lambda: self.guard, lambda: self.config is not None and self.config.odometry)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.create_service(SetBool, '~/override', self._on_override)
         self.begin()

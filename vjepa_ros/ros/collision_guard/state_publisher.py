@@ -53,6 +53,8 @@ class GuardStatePublisher(StatePublisher[Decision]):
         The node.
     guard
         Returns its guard; None while unconfigured.
+    odometry
+        Returns whether it is to read odometry.
 
     Attributes
     ----------
@@ -60,9 +62,10 @@ class GuardStatePublisher(StatePublisher[Decision]):
         Times from stamp and from arrival of an assessment to its command.
     """
 
-    def __init__(self, node: ManagedNode, guard: Callable[[], VelocityGuard | None]) -> None:
+    def __init__(self, node: ManagedNode, guard: Callable[[], VelocityGuard | None],
+                 odometry: Callable[[], bool]) -> None:
         super().__init__(node)
-        self._guard = guard
+        self._guard, self._odometry = guard, odometry
 
     def renew(self) -> None:
         """Reset all statistics (on configure)."""
@@ -113,6 +116,8 @@ class GuardStatePublisher(StatePublisher[Decision]):
             found = ((n, s.fault(now_s, guard.history, guard.settings))
                      for n, s in guard.sources.items())
             faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
+            if self._odometry() and not guard.measures_speed(now_s):
+                faults.append('no odometry on odom that is current: commands count as motion')
             limits = {limit.source: limit for limit in decided.limits}
             sources = [source_status(name, source, limits.get(source.name), now_s, guard)
                        for source in guard.sources.values()]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:      # brings PyTorch
 NS = 1_000_000_000
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
 EARLIER = 40             # features of a camera that are kept for their pair: 1.3 s at 30 Hz
+JUMP_M, JUMP_SPEED = 1.0, 5.0   # a pose jumps that is farther off than that speed explains [m/s]
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
 
 
@@ -225,6 +226,11 @@ class LocalDecider:
         if not (on_earth(pose.place) and math.isfinite(pose.yaw)):
             raise ValueError(f'the pose is {pose.place} m and {pose.yaw} rad, must be finite and '
                              'on Earth')
+        step = 0.0 if self.pose is None else abs(pose.place - self.pose.place)
+        if self.course is not None and step > JUMP_M + JUMP_SPEED * (now_s - self._pose_s):
+            # Odometry began anew: the goal would lie elsewhere.
+            self.planner.forget()
+            self.drop_course(f'ended: the pose jumped by {step:.1f} m')
         self.pose, self._pose_s = pose, now_s
 
     def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
