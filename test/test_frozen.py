@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vjepa_ros.perception.camera_track import FrozenWatch
+from vjepa_ros.perception.camera_track import FrozenWatch, Track
+from vjepa_ros.perception.settings import TrackConfig
 
 NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
 STILL = NOISE[0]
@@ -43,3 +44,13 @@ def test_a_reset_begins_anew_and_a_clock_that_is_set_back_hides_nothing():
     assert seen.state()[0]
     seen.reset()
     assert seen.state() == (False, 0.0)
+
+
+@pytest.mark.parametrize('stamped', [True, False])
+def test_a_camera_that_stamps_nothing_freezes_too(stamped):
+    track = Track('camera', TrackConfig(num_frames=4, image_size=64, geometry='host'))
+    for number in range(1, 11):
+        now_ns = 10 ** 12 + number * 100_000_000
+        track.push(STILL, now_ns if stamped else 0, 'camera', now_ns)
+        track.frozen.look()
+    assert track.frozen.state() == (True, pytest.approx(0.9))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from recordings import video_packets
+from recordings import packets_with_b_frames, video_packets
 from scenes import texture
 
 from vjepa_ros.sources import SourceError
@@ -36,6 +36,21 @@ def test_no_wrong_picture_comes_from_a_video_with_losses(codec, options, lost):
             assert picture is None or np.abs(picture.astype(int) - FRAMES[n]).mean() < 8
     known = [n for n in range(24) if not any(n // 8 * 8 <= m <= n for m in lost)]
     assert got == known
+
+
+def test_with_b_frames_each_picture_keeps_its_own_stamp():
+    """A packet brings the picture of an earlier one then."""
+    packets, decoder, got = packets_with_b_frames(FRAMES), PacketDecoder('h264'), []
+    assert [n for n, _ in packets] != sorted(n for n, _ in packets)
+    for number, packet in packets:
+        try:
+            frame, of = decoder.picture(packet, number)
+        except SourceError as error:
+            assert 'no picture' in str(error)
+        else:
+            got.append(of)
+            assert np.abs(frame.to_ndarray(format='rgb24').astype(int) - FRAMES[of]).mean() < 8
+    assert got == list(range(len(got))) and len(got) > len(FRAMES) - 4
 
 
 def test_packets_of_both_messages_become_pictures_with_their_stamps():

@@ -341,7 +341,7 @@ class Track:
         if push in (Push.ACCEPTED, Push.RESET):
             self._expire()
             before, self.image = 0 if self.image is None else self.image.nbytes, rgb
-            self.frozen.show(rgb, stamp_ns)
+            self.frozen.show(rgb, self.ring.newest_ns or stamp_ns)
             if before > max(LARGE_BYTES, rgb.nbytes):
                 release_memory(torch.device('cpu'))     # what copies of large images took
         return push

@@ -258,15 +258,16 @@ class BagSource(Source):
         try:
             if self._decoder is None:
                 self._decoder = PacketDecoder(getattr(message, 'format', '') or message.encoding)
-            rgb, problem = self._decoder.decode(np.asarray(message.data).tobytes()), ''
+            frame, taken_ns = self._decoder.picture(np.asarray(message.data).tobytes(), stamp_ns)
+            rgb, problem = np.ascontiguousarray(frame.to_ndarray(format='rgb24')), ''
         except SourceError as error:
-            rgb, problem = None, f'{where}: {error}'
+            rgb, problem, taken_ns = None, f'{where}: {error}', stamp_ns
 
         def load() -> SourceFrame:
             if rgb is None:
                 raise SourceError(problem)
             header = getattr(message, 'header', message)
-            return SourceFrame(stamp_ns, rgb, header.frame_id or 'camera')
+            return SourceFrame(taken_ns, rgb, header.frame_id or 'camera')
         return load
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:

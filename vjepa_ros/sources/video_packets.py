@@ -24,11 +24,14 @@ START = re.compile(rb'\x00\x00\x01(.)', re.S)     # of a unit in a stream, ITU-T
 HIGH_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
 SLICE, KEY_SLICE, SEQUENCE = 1, 5, 7                # types of units of H.264 that are read here
 MOST_BITS = 16                                      # of `frame_num`
+MOST_WAITING = 64                                   # packets whose pictures may come later
 READ = 128                                          # bytes of a unit that hold what is read of it
 
 
 class PacketDecoder:
-    """Decodes the packets of one stream, in their order and without B frames.
+    """Decodes the packets of one stream, in their order.
+
+    With B frames a packet brings the picture of an earlier one.
 
     Parameters
     ----------
@@ -52,13 +55,21 @@ class PacketDecoder:
             raise SourceError(f'{self._codec} needs PyAV ({error}): pip install av') from error
         self._context: Any = None
         self._numbers = _PictureNumbers()
+        self._count, self._waiting = 0, dict[int, Any]()     # packets; who sent them, by number
 
     def decode(self, data: bytes) -> np.ndarray:
         """Return the picture of a packet, RGB uint8 (H, W, 3); see `picture`."""
-        return np.ascontiguousarray(self.picture(data).to_ndarray(format='rgb24'))
+        return np.ascontiguousarray(self.picture(data)[0].to_ndarray(format='rgb24'))
 
-    def picture(self, data: bytes) -> Any:
-        """Return the picture of a packet as an av.VideoFrame.
+    def picture(self, data: bytes, sender: Any = None) -> tuple[Any, Any]:
+        """Return the next picture as an av.VideoFrame, and the sender of its packet.
+
+        Parameters
+        ----------
+        data
+            The packet.
+        sender
+            Something that belongs to it, such as its header.
 
         Raises
         ------
@@ -77,7 +88,11 @@ class PacketDecoder:
         if self._context is None:
             raise SourceError('a packet before it is missing; the next key frame is waited for')
         try:
-            frames = self._context.decode(self._av.Packet(data))
+            packet, self._count = self._av.Packet(data), self._count + 1
+            packet.pts = self._count
+            self._waiting[self._count] = sender
+            self._waiting.pop(self._count - MOST_WAITING, None)
+            frames = self._context.decode(packet)
         except (self._av.FFmpegError, ValueError) as error:
             self._context = None       # what follows refers to what is lost
             raise SourceError(f'the packet cannot be decoded: {error}; the next key frame is '
@@ -85,7 +100,7 @@ class PacketDecoder:
         if not frames:
             raise SourceError('the packet has no picture')
         check_size(frames[-1].width, frames[-1].height, MAX_PIXELS)
-        return frames[-1]
+        return frames[-1], self._waiting.get(frames[-1].pts, sender)
 
     def _is_key(self, data: bytes) -> bool:
         units = (found[1][0] for found in START.finditer(data))

@@ -45,7 +45,7 @@ class VideoPicture:
     Attributes
     ----------
     header
-        Of the message that brought it.
+        Of the message that brought its packet.
     frame
         av.VideoFrame, in the colours of the video.
     """
@@ -72,7 +72,7 @@ class VideoInput:
         self._format = ''
 
     def picture(self, msg: Any) -> VideoPicture:
-        """Decode the next packet.
+        """Decode the next packet; with B frames it brings the picture of an earlier one.
 
         Raises
         ------
@@ -85,9 +85,9 @@ class VideoInput:
             if self._decoder is None or name != self._format:
                 self._decoder, self._format = None, name
                 self._decoder = PacketDecoder(name)
-            frame = self._decoder.picture(bytes(msg.data))
+            header = msg.header if hasattr(msg, 'header') else Header(
+                stamp=msg.timestamp, frame_id=msg.frame_id)
+            frame, header = self._decoder.picture(bytes(msg.data), header)
         except SourceError as error:
             raise ImageError('video', str(error)) from error
-        header = msg.header if hasattr(msg, 'header') else Header(
-            stamp=msg.timestamp, frame_id=msg.frame_id)
         return VideoPicture(header, frame)

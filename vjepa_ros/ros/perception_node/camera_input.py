@@ -7,6 +7,7 @@ A callback takes microseconds, but for a packet of a video, which is decoded at 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -243,6 +244,7 @@ class CameraInput:
         self.rate = Rate()
         self.counts: Counter[str] = Counter()
         self.last_fault = ''        # why the last refused image was refused
+        self.fault_s = -math.inf    # and when [steady s]
         self.info: CameraInfo | None = None
         self.info_problem = ''      # why it can not be used for the newest image
         self.distortion: Distortion | None = None       # of it, where it can be used
@@ -384,7 +386,7 @@ class CameraInput:
     def refuse(self, error: ImageError, topic: str = '') -> None:
         """Count a malformed image of a topic, or of the one in use; warn once per kind."""
         self.counts[error.kind] += 1
-        self.last_fault = str(error)
+        self.last_fault, self.fault_s = str(error), time.monotonic()
         if error.kind not in self._warned:
             self._warned.add(error.kind)
             topic = topic or self.topics.get(self.chosen, self.name)

@@ -15,6 +15,7 @@ from vjepa_ros.model.checkpoint.metadata import HeadsReport
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.statistics import CameraStats
 from vjepa_ros.runtime.memory import DeviceMemory, SMALLER, device_memory
 
@@ -27,6 +28,8 @@ WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
                  | Quality.GYROSCOPE_UNUSED)
 PROCESS = psutil.Process()
+QUIET_S = 3.0            # without a result, after which one was due
+LONG_S = 10.0            # of frames without a result
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 
 
@@ -136,13 +139,16 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         parts.worker.perception
     obstacles = parts.outputs[name].obstacles
     steady = time.monotonic()
+    if camera.silent:
+        stats.waits_s = math.nan
+    quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
     median, high = stats.latency.summary()
     values: dict[str, object] = {
         'transport': camera.chosen or 'none yet', 'rate_in_hz': number(camera.rate.hz(steady)),
         'rate_out_hz': number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
         'assessments_out': stats.rate.total, 'latency_ms_median': number(median),
-        'latency_ms_p95': number(high), 'level': stats.level.name.lower(),
-        'flags': ' '.join(stats.flags.names) or 'none',
+        'latency_ms_p95': number(high), 'level': 'unknown' if quiet else stats.level.name.lower(),
+        'flags': 'none' if quiet else ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': number(stats.clip_rate_hz),
         'looming_method': stats.method or 'none yet',
         'heads': 'none' if perception.heads is None else _heads_state(stats),
@@ -160,22 +166,32 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     values |= {f'stage_ms.{stage}': number(ms) for stage, ms in stats.stages().items()}
     level, message = OK, state
     if state == 'active':
-        level, message = _condition(camera.silent, stats)
+        level, message = _condition(camera, stats, quiet, steady)
     return status(f'{node}: camera {name}', level, message, values,
                   str(perception.engine.choice.device))
 
 
-def _condition(silent: bool, stats: CameraStats) -> tuple[bytes, str]:
-    """Return level and message of the status of a camera of an active node."""
-    if silent:
+def _condition(camera: CameraInput, stats: CameraStats, quiet: bool,
+               now_s: float) -> tuple[bytes, str]:
+    """Return level and message of the status of a camera of an active node.
+
+    `quiet`: no result has come for so long that one was due. Times are steady ones [s].
+    """
+    if camera.silent:
         return STALE, 'no frames'
     if stats.trouble:
         return WARN, stats.trouble
-    if not stats.rate.total:
-        return OK, 'nobody listens' if stats.full else 'buffering'
-    if stats.flags & WORTH_WARNING:
-        return WARN, ' '.join((stats.flags & WORTH_WARNING).names)
-    return OK, 'running'
+    if not quiet:
+        flags = stats.flags & WORTH_WARNING
+        return (WARN, ' '.join(flags.names)) if flags else (OK, 'running')
+    if now_s - camera.fault_s < QUIET_S:
+        return WARN, f'no result, images are refused: {camera.last_fault}'
+    if stats.full:
+        return OK, 'nobody listens'
+    if now_s - stats.waits_s > LONG_S:
+        return WARN, (f'no result for {now_s - stats.waits_s:.0f} s: no clip fills, see clip_fill '
+                      'and resets')
+    return OK, 'buffering'
 
 
 def _heads_state(stats: CameraStats) -> str:

@@ -99,6 +99,8 @@ class CameraStats:
         self.gyroscope: str | None = None      # see Result.gyroscope
         self.disagreements = 0
         self.full = False
+        self.result_s = -math.inf       # steady time of the last result [s]
+        self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
         self.mixed = 0                  # resets as by the images of two cameras
         self.session_ms = math.nan      # of the last pass, from its clip to its assessment
@@ -107,6 +109,10 @@ class CameraStats:
         self._newest: dict[str, float] = {}   # stages of the result that is being made
         self._warned_of_clock: set[str] = set()
         self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Wait for a first result (on activate)."""
+        self.result_s, self.waits_s = -math.inf, math.nan
 
     def fail(self, what: str, error: Exception) -> None:
         """Count an error of this camera; the next result clears the trouble."""
@@ -121,7 +127,8 @@ class CameraStats:
         self.method, self.moving = result.method, result.learned is not None
         self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
         self.disagreements += Quality.DISAGREEMENT in assessment.flags
-        self.rate.tick(time.monotonic())
+        self.result_s, self.waits_s = time.monotonic(), math.nan
+        self.rate.tick(self.result_s)
         self.latency.add(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags
         self.clip_rate_hz = assessment.clip_rate_hz
@@ -144,6 +151,8 @@ class CameraStats:
     def observe(self, track: Track) -> None:
         """Note the state of the frame memory now and then; the worker owns the track."""
         ring, now = track.ring, time.monotonic()
+        if math.isnan(self.waits_s) and ring.fill:
+            self.waits_s = now
         resets = dict(ring.resets)
         if now - self._observed[0] < OBSERVE_S and self._observed[1] == (id(track), resets):
             return

@@ -111,6 +111,8 @@ class Worker:
     def resume(self) -> None:
         """Begin to work (on activate)."""
         self.request_reset('activate')
+        for stats in self.stats.values():
+            stats.begin()
         with self._publishing:
             self._open = True
             self._activation += 1
@@ -312,7 +314,8 @@ class Worker:
                 self._count_for(name, 'storing a frame', error)
                 continue
             stored_ms = (time.perf_counter() - start) * 1e3
-            stats.add_stages({'transport': (frame.arrival_ns - frame.stamp_ns) / 1e6,
+            sent_ns = frame.stamp_ns or frame.arrival_ns     # 0: nobody stamped it
+            stats.add_stages({'transport': (frame.arrival_ns - sent_ns) / 1e6,
                               'wait': waited_ms, 'decode': frame.spent_ms['decode'],
                               'preprocess': frame.spent_ms['preprocess'] + stored_ms})
         stats.observe(track)
@@ -333,6 +336,7 @@ class Worker:
         samples, wait_s = {}, IDLE_S
         names = [n for n in self._cameras if wanted[n] or self.listener is not None]
         for name, sample in self.perception.pending(names).items():
+            self._due[name] = min(self._due[name], now + period)     # the period may change
             early = self._due[name] - EARLY * period - now
             if early > 0:
                 wait_s = min(wait_s, early)
