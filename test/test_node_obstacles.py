@@ -348,6 +348,20 @@ def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)
 
 
+def test_a_frame_that_is_set_while_the_node_is_inactive_waits_for_the_next_configure():
+    """Points of before would be given with a frame that they are not in."""
+    values = {row.name: row.default for row in SCHEMA.rows} | {
+        row.name: row.default for row in camera_rows('camera')}
+    began = make_obstacle_config(values | {'obstacles.base_frame': 'base_link'})
+    out = ObstacleOutput.__new__(ObstacleOutput)
+    out._live = began, None
+    later = make_obstacle_config(values | {'obstacles.base_frame': 'map',
+                                           'obstacles.max_range': 3.0})
+    out.apply(later, None)
+    assert (out._live[0].base_frame, out._live[0].settings) == ('base_link', later.settings)
+    assert later.settings != began.settings
+
+
 def still_output(odometry):
     out = ObstacleOutput.__new__(ObstacleOutput)
     out._sources, out._moved_under = Sources(odometry, None), 0

@@ -102,7 +102,7 @@ class ObstacleOutput:
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
-        self.apply(config, settings)
+        self._live = config, settings
         if self._vision is None:
             node.get_logger().info(f"camera '{camera.name}': no ~/{camera.name}/detections, "
                                    'vision_msgs is not installed')
@@ -110,8 +110,9 @@ class ObstacleOutput:
             self._add(DETECTIONS, self._vision.Detection2DArray, enabled=False)
 
     def apply(self, config: ObstacleConfig, settings: Settings) -> None:
-        """Take new live settings."""
-        self._live = config, settings
+        """Take new live settings; frames and topics stay those of the start."""
+        self._live = replace(self._live[0], settings=config.settings,
+                             odometry_timeout=config.odometry_timeout), settings
 
     def close(self) -> None:
         """Destroy the publishers, and the sources of all cameras, which close together."""
