@@ -257,7 +257,9 @@ def test_it_drives_to_a_goal_around_an_obstacle_and_arrives(rig):
         assert '4.0 m left' in rig.wait_for_state('driving').message
         rig.boxes = LEFT
         rig.wait_for_turn()
-        rig.place = (0.0, 3.9)
+        for away in np.arange(0.3, 4.0, 0.3):
+            rig.place = (0.0, float(away))
+            rig.ros.spin_for(0.1)
         rig.wait_for_state('arrived')
         rig.wait(lambda: rig.twist.linear.x == 0)
         before = len(rig.out)
