@@ -131,6 +131,7 @@ def test_no_message_ends_or_hangs_a_node_or_fails_in_it(rounds):
 
         assert ros.spin_until(lambda: not unseen()), unseen()
         ros.spin_for(1.0)
+        ros.spin_until(lambda: len(list(topics_of(ros))) > 15)
         senders = [(partial(drawn, rng, topic, kind), ros.node.create_publisher(
             kind, topic, RELIABLE)) for topic, kind in topics_of(ros)]
         assert len(senders) > 15
