@@ -90,11 +90,10 @@ class Camera:
     def intrinsics_for(self, size):
         return None
 
-    def send(self, worker, count: int = 1, apart: float = 1) -> None:
-        """Send images, so many tenths of a second apart."""
+    def send(self, worker, count: int = 1) -> None:
         for _ in range(count):
-            self.sent += apart
-            stamp = 100 * NS + round(self.sent * NS / 10)
+            self.sent += 1
+            stamp = 100 * NS + self.sent * NS // 10
             message = message_conversion.image(make_header(stamp, self.name), PICTURE, 'rgb8')
             self.queue.put(Waiting(message, stamp, time.time_ns(), len(message.data)))
             worker.notify()
@@ -242,19 +241,6 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
     assert b.topic.stamps == [4, 6]                                     # the newest wins
     assert len(threads) == 6                                            # each was decoded once
     assert kind == 'cuda' or set(threads) == {'vjepa_worker'}
-
-
-def test_a_ring_is_told_when_images_were_left_out(bench, engine, device, monkeypatch):
-    on_cpu(engine, monkeypatch)
-    b, told = bench(), []
-    monkeypatch.setattr(b.track().ring, 'left_out', lambda: told.append(True))
-    b.send(4)
-    device.await_entry()
-    b.camera.send(b.worker, 10, 0.1)     # those between are of no use
-    assert told == []
-    device.open()
-    b.until_assessed(5)
-    assert b.worker.stats['cam'].skipped > 0 and told == [True]
 
 
 def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, monkeypatch):

@@ -20,8 +20,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from vjepa_ros.clip.stamp_jitter import StampFilter
-
 SERIALS = itertools.count()   # of the stored frames of all storages
 
 
@@ -49,8 +47,7 @@ class Sample:
     slots
         Storage slots of the chosen frames, oldest first (length ``num_frames``).
     stamps_ns
-        When they were taken [ns]: their stamps, without jitter that came with their transport
-        (`vjepa_ros.clip.stamp_jitter`). A slow camera makes neighbours equal.
+        Their stamps [ns]; a slow camera makes neighbours equal.
     newest_ns, frame_id, size
         Stamp [ns], frame id and source size (width, height) [px] of the newest frame.
     span_s
@@ -200,9 +197,7 @@ class FrameRing:
         wanted = max(num_frames + 1, math.ceil(window * MAX_CAMERA_HZ) + 3)
         self.store = PlaneStore(wanted, num_frames + 1, MAX_BYTES)
         self._stamps: list[int] = []     # ascending
-        self._times: list[int] = []      # when the frames were taken: stamps without jitter
-        self._slots: list[int] = []      # both parallel to _stamps
-        self._filter = StampFilter()
+        self._slots: list[int] = []      # parallel to _stamps
         self.frame_id = ''
         self.size = (0, 0)
         self.counts: Counter[str] = Counter()
@@ -296,7 +291,6 @@ class FrameRing:
         self._make_room(stamp_ns)
         slot = self.store.put(planes)
         place = bisect.bisect_left(self._stamps, stamp_ns)   # making room may have removed one
-        self._times.insert(place, self._taken(place, stamp_ns))
         self._stamps.insert(place, stamp_ns)
         self._slots.insert(place, slot)
         self.counts['accepted'] += 1
@@ -313,7 +307,7 @@ class FrameRing:
         """
         if not self._covered():
             return None
-        return self._chosen(_evenly(self._times, self.num_frames, NS / self.clip_fps))
+        return self._chosen(_evenly(self._stamps, self.num_frames, NS / self.clip_fps))
 
     def sample_stream(self, remembered: Container[object]) -> Sample | None:
         """Choose the tubelets that a stream continues with, instead of an even clip.
@@ -336,43 +330,24 @@ class FrameRing:
         newest, picks = len(self._stamps) - 1, list[int]()
         for back in range(self.num_frames // 2):
             if back and newest > 1:
-                target = self._times[-1] - round(2 * back * step_ns)
+                target = self._stamps[-1] - round(2 * back * step_ns)
                 known = [at for at in range(1, newest)
-                         if abs(self._times[at] - target) <= step_ns
+                         if abs(self._stamps[at] - target) <= step_ns
                          and self.store.serials[self._slots[at]] in remembered]
-                newest = _nearest(self._times, known or range(1, newest), target)
-            target = self._times[newest] - round(step_ns)
-            picks += [newest, _nearest(self._times, range(newest), target)]
+                newest = _nearest(self._stamps, known or range(1, newest), target)
+            target = self._stamps[newest] - round(step_ns)
+            picks += [newest, _nearest(self._stamps, range(newest), target)]
         return self._chosen(picks[::-1])
 
     def _chosen(self, picks: Sequence[int]) -> Sample:
         """Make a sample of the frames at some places, oldest first."""
-        times = tuple(map(self._times.__getitem__, picks))
+        stamps = tuple(map(self._stamps.__getitem__, picks))
         distinct = len(set(picks))
-        span_s = (times[-1] - times[0]) / NS
+        span_s = (stamps[-1] - stamps[0]) / NS
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
         slots = tuple(map(self._slots.__getitem__, picks))
-        return Sample(slots, times, self._stamps[picks[-1]], self.frame_id, self.size, span_s,
-                      rate, distinct)
-
-    def _taken(self, place: int, stamp_ns: int) -> int:
-        """Return when a frame was taken that comes to a place; a late one between its neighbours.
-
-        The times ascend with the stamps.
-        """
-        if place == len(self._stamps):
-            return self._filter.even(stamp_ns)
-        self._filter.forget()   # stamps that come out of order do not tell when they came
-        start, end = self._stamps[place - 1], self._stamps[place]
-        first, last = self._times[place - 1], self._times[place]
-        return first + (stamp_ns - start) * (last - first) // (end - start)
-
-    def left_out(self) -> None:
-        """Tell that images were left out before the next frame.
-
-        Who pushes a part of them makes stamps uneven that tell exactly when a picture was taken.
-        """
-        self._filter.forget()
+        return Sample(slots, stamps, stamps[-1], self.frame_id, self.size, span_s, rate,
+                      distinct)
 
     @property
     def held(self) -> set[int]:
@@ -401,17 +376,17 @@ class FrameRing:
         return self.store.planes[plane][self._slots[-1]]
 
     def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
-        """Return (time [ns], view) of the frames of the last `span_s` seconds, oldest first.
+        """Return (stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
 
         At least the newest two frames are given when there are two. The views stay valid until
         the next push.
         """
         if not self._stamps:
             return []
-        first = bisect.bisect_left(self._times, self._times[-1] - round(span_s * NS))
-        first = max(0, min(first, len(self._times) - 2))
+        first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
+        first = max(0, min(first, len(self._stamps) - 2))
         views = map(self.store.planes[plane].__getitem__, self._slots[first:])
-        return list(zip(self._times[first:], views, strict=True))
+        return list(zip(self._stamps[first:], views, strict=True))
 
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason (storage is kept)."""
@@ -421,17 +396,14 @@ class FrameRing:
             log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
                      reason, count)
         self.store.free.extend(self._slots)    # they keep their content until written again
-        self._clear()
+        self._stamps.clear()
+        self._slots.clear()
 
     def release(self) -> None:
         """Free the storage and the frames in it, without counting a reset."""
-        self._clear()
+        self._stamps.clear()
+        self._slots.clear()
         self.store.release()
-
-    def _clear(self) -> None:
-        for held in (self._stamps, self._times, self._slots):
-            held.clear()
-        self._filter.reset()
 
     def take_over(self, old: FrameRing) -> None:
         """Carry on the counts of another ring (of the same camera, before a change of model)."""
@@ -492,7 +464,6 @@ class FrameRing:
 
     def _remove(self, index: int) -> None:
         self._stamps.pop(index)
-        self._times.pop(index)
         self.store.free.append(self._slots.pop(index))
 
 

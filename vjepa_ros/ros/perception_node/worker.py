@@ -296,10 +296,6 @@ class Worker:
         frames, skipped = self._decoder.take(name, track, spacing_ns)
         stats.skipped += skipped
         fresh = False
-        if skipped:
-            for perception in (self.perception, candidate):
-                if perception is not None:
-                    perception.tracks[name].ring.left_out()
         for frame in frames:
             start = time.perf_counter()
             # Simulated time may stand still while a frame is decoded.
@@ -393,7 +389,7 @@ class Worker:
         for name, sample in samples.items():
             imu = self._cameras[name].imu
             if imu is not None and not self.perception.tracks[name].on_device:
-                imu.wait(sample.stamps_ns[-1], until_s)
+                imu.wait(sample.newest_ns, until_s)
 
     def _publish(self, result: Result, wanted: frozenset[str], activation: int) -> bool:
         """Publish what is at hand of a result and count it; False when the activation is over."""
