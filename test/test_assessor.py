@@ -59,7 +59,7 @@ def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads
 
 
 def test_what_was_before_a_pause_confirms_nothing():
-    for pause, shown in ((0.1, 0.8), (60.0, 0.9)):
+    for pause, shown in ((0.1, 0.8), (10.0, 0.8), (60.0, 0.9)):
         assessor, heads = Assessor(), Contact(0.01, 0.01, 0.1)
         for rate, stamp in ((0.8, 100.0), (0.9, 100.0 + pause)):
             told = assessor.smooth(raw(rate, stamp), Judgement(

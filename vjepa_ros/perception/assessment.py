@@ -67,7 +67,8 @@ from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
 
 NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
-PAUSE_S = 1.0          # between results after which the one before confirms nothing
+PAUSE_S = 12.0         # between results after which the one before confirms nothing: longer than
+                       # results may be apart by `max_rate`
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
 SURE = 0.5                    # confidence from which a source can disagree
