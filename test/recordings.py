@@ -89,10 +89,11 @@ class BagMaker:
         return data.tobytes()
 
     def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0,
-             model: str = 'plumb_bob', d: Sequence[float] = (0.0,) * 5) -> None:
+             model: str = 'plumb_bob', d: Sequence[float] = (0.0,) * 5,
+             topic: str = '/eye/camera_info', region: Sequence[int] = (0, 0, 0, 0)) -> None:
         k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
-        roi = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, do_rectify=False)
-        self.add('/eye/camera_info', 'sensor_msgs/msg/CameraInfo', stamp_ns,
+        roi = self.types['sensor_msgs/msg/RegionOfInterest'](*region, do_rectify=False)
+        self.add(topic, 'sensor_msgs/msg/CameraInfo', stamp_ns,
                  header=self.header(stamp_ns), height=size[1], width=size[0],
                  distortion_model=model, d=np.array(d), k=k, r=np.eye(3).reshape(-1),
                  p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)

@@ -17,6 +17,7 @@ pytest.importorskip('rclpy')
 
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from recordings import BagMaker
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
@@ -169,6 +170,19 @@ def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, varia
     output = SourceOutput(ros.node, OutputOptions('c', transport, 'rgb8', 'reliable', 90, False))
     assert (variable in output.transport_problem(size)) == lost
     assert bool(output.transport_problem(size)) == lost
+
+
+def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):
+    d = (-0.02, 0.01, -0.004, 0.001)
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image('/eye/image_raw', S, np.zeros((24, 32, 3), np.uint8))
+        bag.info(S, model='equidistant', d=d)
+    infos = listen(ros, CameraInfo, 'camera/camera_info')
+    images = listen(ros, Image, 'camera/image_raw')
+    with ros.compose(MODULE, playing(str(tmp_path / 'bag'))) as process:
+        wait_for_all(ros, process, images, infos)
+    assert (infos[0].distortion_model, tuple(infos[0].d)) == ('equidistant', d)
+    assert infos[0].k[0] == 33.0
 
 
 def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):

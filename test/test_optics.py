@@ -49,6 +49,13 @@ def test_rays_undo_the_distortion_that_opencv_makes(model):
     assert (math.tan(bearing), -math.tan(elevation)) == pytest.approx((across, down), abs=1e-4)
 
 
+@pytest.mark.parametrize('model', LENSES)
+@pytest.mark.parametrize('shape', [(0, 2), (3, 0, 2)])
+def test_no_rays_stay_none(model, shape):
+    lens = Distortion(model, LENSES[model])
+    assert lens.bend(np.empty(shape)).shape == lens.straighten(np.empty(shape)).shape == shape
+
+
 @pytest.mark.parametrize(('model', 'coefficients', 'told'), [
     ('magic', (0.1,), 'magic'), ('plumb_bob', (0.1, 0.2), 'plumb_bob'),
     ('plumb_bob', (0.1, math.nan, 0.0, 0.0), 'no number')])

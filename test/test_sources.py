@@ -10,13 +10,14 @@ import os
 import random
 import re
 import shutil
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
-from recordings import BagMaker
+from recordings import BagMaker, packets_with_b_frames, video_packets
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.training.labels import read_flags
@@ -28,6 +29,7 @@ from vjepa_ros.sources import (
     open_source,
     video,
 )
+from vjepa_ros.sources.video_packets import MESSAGES
 
 ROUNDS = int(os.environ.get('VJEPA_ROS_ROUNDS', '6'))   # of damage to each kind of file
 S = 1_000_000_000
@@ -175,6 +177,38 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp
     assert source.rate_hz == min(rate, 20.0)
 
 
+@pytest.mark.parametrize('rate', [10.0, 12.0])
+def test_no_frame_is_left_out_at_the_own_rate_though_stamps_jitter(tmp_path, rate):
+    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,', '00001.png,0.14,0,',
+                             '00002.png,0.16,0,', '00003.png,0.3,0,')
+    assert stamps_s(opened(folder, rate=rate)) == [0.0, 0.14, 0.16, 0.3]
+
+
+UNEVEN = [0, 33, 133, 153, 203, 236, 269, 669, 702, 735]       # ms
+
+
+@pytest.mark.parametrize('suffix', ['mp4', 'mkv', 'avi'])
+@pytest.mark.parametrize('times_ms', [UNEVEN, [n * 1000 / 30 for n in range(10)]], ids=range(2))
+def test_pictures_of_a_video_have_their_own_times_and_even_ones_stay_even(tmp_path, suffix,
+                                                                          times_ms):
+    av = pytest.importorskip('av')
+    base = Fraction(1, 1000 if times_ms is UNEVEN else 30)
+    with av.open(tmp_path / f'film.{suffix}', 'w') as film:
+        stream = film.add_stream('libx264', rate=30, options={'bf': '0' if times_ms is UNEVEN
+                                                              else '2', 'b-adapt': '0'})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, 'yuv420p'
+        stream.codec_context.time_base = base
+        for n, time_ms in enumerate(times_ms):
+            frame = av.VideoFrame.from_ndarray(picture(10 * n, (64, 48)), format='rgb24')
+            frame.pts, frame.time_base = round(time_ms / 1000 / base), base
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode(None))
+    frames = list(opened(tmp_path / f'film.{suffix}'))
+    assert values(frames) == list(range(10))
+    np.testing.assert_allclose([f.stamp_ns - S for f in frames], np.array(times_ms) * 1e6,
+                               atol=1e6 if times_ms is UNEVEN else 1e3)
+
+
 def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
     with pytest.raises(SourceError, match='no frames to repeat'):
         next(iter(opened(ten, loop=True, start_s=5.0)))
@@ -229,6 +263,8 @@ def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
     assert source.intrinsics[0] == pytest.approx(25.0)
     assert len(list(source)) == source.frame_count
     more = source.frame_count + 5
+    even = stamps_s(opened('synthetic', size=(32, 32), rate=30.0, max_frames=3))
+    assert even == [0.0, 0.0333, 0.0667]
     on = stamps_s(opened('synthetic:approach', **options, loop=True, max_frames=more))
     assert on == [float(n) for n in range(more)]
 
@@ -312,6 +348,29 @@ def test_intrinsics_of_a_larger_picture_are_scaled_as_in_the_node(tmp_path):
     assert opened(tmp_path / 'bag').intrinsics[:2] == (33.0, 33.0)
 
 
+def test_a_small_region_of_a_plausible_camera_has_intrinsics(tmp_path):
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image('/eye/image_raw', S, picture(10))
+        bag.info(S, (640, 480), 600.0, region=(400, 300, 24, 32))
+    assert opened(tmp_path / 'bag').intrinsics == (600.0, 600.0, 15.5 - 400, 11.5 - 300)
+
+
+@pytest.mark.parametrize(('images', 'infos', 'focal'), [
+    (['/eye/image_raw/compressed', '/eye/image_raw'], ['/eye/camera_info', '/info'], 33.0),
+    (['/eye/image_raw/ffmpeg', '/rear/image_raw'], ['/rear/camera_info', '/eye/camera_info'], 43),
+    (['/eye/image_raw', '/eye/image_raw/ffmpeg'], ['/info'], 33.0),
+    (['/eye/image_raw', '/rear/image_raw'], ['/rear/camera_info'], None)], ids=range(4))
+def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, images, infos, focal):
+    with BagMaker(tmp_path / 'bag') as bag:
+        for topic in images:
+            bag.image(topic, S, picture(10))
+        for n, topic in enumerate(infos):
+            bag.info(S, focal=33.0 + 10 * n, topic=topic)
+    found = opened(tmp_path / 'bag', topic=images[0]).intrinsics
+    assert (found and found[0]) == focal
+    assert (f"'{infos[0]}' is ignored" in caplog.text) == (focal is None)
+
+
 @pytest.mark.parametrize(('model', 'd', 'known'), [
     ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('magic', (0.1,), False),
     ('plumb_bob', (0.0,) * 5, False)])
@@ -355,6 +414,49 @@ def test_a_bag_without_images_or_with_a_broken_one_is_refused_by_topic(tmp_path)
     next(frames)
     with pytest.raises(SourceError, match=r"/eye/image_raw.*'strange'"):
         next(frames)
+
+
+VIDEO = 'foxglove_msgs/msg/CompressedVideo'
+
+
+def video_bag(path: Path, packets: list[tuple[int, bytes]]) -> Path:
+    """A bag of packets with the numbers of their pictures, which are taken at 10 Hz."""
+    from rosbags.typesys import get_types_from_msg
+
+    with BagMaker(path) as bag:
+        bag.store.register(get_types_from_msg(MESSAGES[VIDEO], VIDEO))
+        for n, (number, packet) in enumerate(packets):
+            bag.add('/eye/video', VIDEO, S + n * 100_000_000, frame_id='eye', format='h264',
+                    timestamp=bag.header(S + number * 100_000_000).stamp,
+                    data=np.frombuffer(packet, np.uint8))
+    return path
+
+
+def test_packets_without_a_picture_do_not_end_a_bag_and_are_told_once(tmp_path, caplog):
+    packets = list(enumerate(video_packets([picture(10 * n) for n in range(12)], 'h264', 4,
+                                           sc_threshold='0')))
+    packets[6] = 6, b'\0\0\1\x41\xff'
+    source = opened(video_bag(tmp_path / 'bag', packets[1:]), loop=True, max_frames=12)
+    assert values(source) == [4, 5, 8, 9, 10, 11] * 2
+    told, = caplog.messages
+    assert told.startswith('5 of 11 packets') and '/eye/video' in told and 'key frame' in told
+    with pytest.raises(SourceError, match=r'/eye/video.*key frame'):
+        opened(video_bag(tmp_path / 'blind', packets[1:4]))
+
+
+@pytest.mark.parametrize('rate', [None, 5.0])
+def test_pictures_behind_b_frames_keep_their_stamps_in_each_pass(tmp_path, rate):
+    packets = packets_with_b_frames([picture(10 * n) for n in range(12)])
+    path = video_bag(tmp_path / 'bag', packets)
+    count = len(list(opened(path)))
+    assert count > 8
+    frames = list(opened(path, loop=True, rate=rate, max_frames=2 * count))
+    numbers = np.array(values(frames))
+    step = 1 if rate is None else 2
+    assert numbers[:4].tolist() == [0, step, 2 * step, 3 * step]
+    later = np.cumsum(np.diff(numbers, prepend=0) < 0) * round(count / step) * step
+    np.testing.assert_array_equal([f.stamp_ns - S for f in frames],
+                                  (numbers + later) * 100_000_000)
 
 
 def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):

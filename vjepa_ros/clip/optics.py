@@ -66,6 +66,8 @@ class Distortion:
     def bend(self, tangents: np.ndarray) -> np.ndarray:
         """Return where rays (..., 2) seem to come from."""
         flat = np.asarray(tangents, np.float64).reshape(-1, 1, 2)
+        if not flat.size:        # OpenCV refuses it
+            return flat.reshape(np.shape(tangents))
         space = np.concatenate((flat, np.ones((*flat.shape[:-1], 1))), -1)
         project = cv2.fisheye.projectPoints if self._fisheye else cv2.projectPoints
         return project(space, np.zeros(3), np.zeros(3), np.eye(3),
@@ -74,6 +76,8 @@ class Distortion:
     def straighten(self, bent: np.ndarray) -> np.ndarray:
         """Return the rays (..., 2) that seem to come from there; NaN: none."""
         flat = np.asarray(bent, np.float64).reshape(-1, 1, 2)
+        if not flat.size:
+            return flat.reshape(np.shape(bent))
         undo = (cv2.fisheye if self._fisheye else cv2).undistortPoints
         out = undo(flat, np.eye(3), np.array(self.coefficients))
         # That stops after 5 rounds, and the way to ask for more depends on the version of OpenCV.

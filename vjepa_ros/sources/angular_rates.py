@@ -63,12 +63,16 @@ def rates_of_poses(stamps_s: np.ndarray, orientation: np.ndarray) -> tuple[np.nd
     ndarray, ndarray
         (M,) times [s], ascending; (M, 3) rates of the body [rad/s].
     """
-    stamps_s = _evened(stamps_s.ravel())
+    stamps_s = stamps_s.ravel()
+    # Each part alone: evened stamps would spread a gap over its neighbours.
+    gaps = np.flatnonzero(np.diff(stamps_s) > MOST_APART_S) + 1
     times, rates = [], []
-    for k, step_s in enumerate(np.diff(stamps_s)):
-        if 0 < step_s <= MOST_APART_S:
-            times.append(stamps_s[k] + step_s / 2)
-            rates.append(_difference(orientation[k], orientation[k + 1]) / step_s)
+    for part, poses in zip(np.split(stamps_s, gaps), np.split(orientation, gaps), strict=True):
+        evened = _evened(part)
+        for k, step_s in enumerate(np.diff(evened)):
+            if 0 < step_s <= MOST_APART_S:
+                times.append(evened[k] + step_s / 2)
+                rates.append(_difference(poses[k], poses[k + 1]) / step_s)
     return np.array(times), np.array(rates).reshape(-1, 3)
 
 

@@ -125,6 +125,11 @@ def _images(connections: Iterable[Any]) -> dict[str, str]:
             and not c.topic.endswith('/compressedDepth')}
 
 
+def _raw(topic: str) -> str:
+    """Return an image topic without its transport, as the node names it."""
+    return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
+
+
 class BagSource(Source):
     """Images of one topic, with the stamps and frame_id of the message headers.
 
@@ -135,6 +140,7 @@ class BagSource(Source):
     def __init__(self, path: Path, options: PlayOptions):
         self._path = path
         self._decoder: PacketDecoder | None = None       # of a video, in the present pass
+        self._lost = 0                                   # packets without a picture, as told
         self._reader = open_bag(path)
         try:
             topic = self._choose(options.topic)
@@ -220,9 +226,20 @@ class BagSource(Source):
 
     def _play(self) -> Play:
         self._decoder = None
+        lost, first = 0, ''
         for connection, recorded_ns, raw in self._messages(self._connections):
-            stamp, load = self._parsed(connection, recorded_ns, raw)
+            try:
+                stamp, load = self._parsed(connection, recorded_ns, raw)
+            except SourceError as error:
+                if connection.msgtype not in MESSAGES:
+                    raise
+                lost, first = lost + 1, first or str(error)
+                continue
             yield stamp, load
+        if lost > self._lost:        # a loop does not say it again
+            _log.warning('%d of %d packets had no picture, the first: %s', lost,
+                         sum(c.msgcount for c in self._connections), first)
+            self._lost = lost
 
     @property
     def duration_s(self) -> float:
@@ -250,33 +267,33 @@ class BagSource(Source):
             at = getattr(message, 'timestamp', None) or message.header.stamp
             stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
         if video:
-            return stamp, self._unpacked(message, stamp, where)
+            frame = self._unpacked(message, stamp, where)
+            return frame.stamp_ns, lambda: frame
         return stamp, partial(_frame, message, connection.msgtype, stamp, where)
 
-    def _unpacked(self, message: Any, stamp_ns: int, where: str) -> Load:
-        """Decode a packet of a video now, for those after it need it; how to get its frame."""
+    def _unpacked(self, message: Any, stamp_ns: int, where: str) -> SourceFrame:
+        """Decode a packet of a video at once, for those after it need it."""
         try:
             if self._decoder is None:
                 self._decoder = PacketDecoder(getattr(message, 'format', '') or message.encoding)
             frame, taken_ns = self._decoder.picture(np.asarray(message.data).tobytes(), stamp_ns)
-            rgb, problem = np.ascontiguousarray(frame.to_ndarray(format='rgb24')), ''
-        except SourceError as error:
-            rgb, problem, taken_ns = None, f'{where}: {error}', stamp_ns
-
-        def load() -> SourceFrame:
-            if rgb is None:
-                raise SourceError(problem)
-            header = getattr(message, 'header', message)
-            return SourceFrame(taken_ns, rgb, header.frame_id or 'camera')
-        return load
+            rgb = np.ascontiguousarray(frame.to_ndarray(format='rgb24'))
+        except ValueError as error:        # also one that is too large
+            raise SourceError(f'{where}: {error}') from error
+        header = getattr(message, 'header', message)
+        return SourceFrame(taken_ns, rgb, header.frame_id or 'camera')
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
-        """Return those of the CameraInfo beside the image topic, or of the only one in the bag."""
+        """Return those of the CameraInfo beside the images, or of a lone one of a lone camera."""
         infos = {c.topic: c for c in self._reader.connections if c.msgtype == _INFO}
-        base = topic[:-len('/compressed')] if topic.endswith('/compressed') else topic
-        beside = f'{base.rsplit("/", 1)[0]}/camera_info'
+        beside = f'{_raw(topic).rsplit("/", 1)[0]}/camera_info'
         chosen = infos.get(beside) or (next(iter(infos.values())) if len(infos) == 1 else None)
         if chosen is None:
+            return None
+        cameras = {_raw(name) for name in _images(self._reader.connections)}
+        if chosen.topic != beside and len(cameras) > 1:
+            _log.warning("bag '%s': '%s' is ignored, it may be of another camera than '%s'; "
+                         "record '%s'", self._path, chosen.topic, topic, beside)
             return None
         for connection, _, raw in self._messages([chosen]):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):

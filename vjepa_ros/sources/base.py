@@ -160,10 +160,6 @@ class Source(ABC):
         self.rate_hz = rate_hz if options.rate is None else (
             options.rate if math.isnan(rate_hz) else min(rate_hz, options.rate))
         self.frame_count = frame_count if frame_count is None else self._count(frame_count)
-        problem = intrinsics and pinhole_problem(intrinsics, size)
-        if problem:
-            raise SourceError(f'{name} has an implausible calibration: {problem}; correct it, or '
-                              'remove it')
         self.intrinsics = scale_intrinsics(intrinsics, size, self.size)
         self.skipped = 0
         # Of the current pass: where to skip to, first and last stamp, newest gap between frames.
@@ -241,7 +237,10 @@ class Source(ABC):
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""
         begin_ns = None
-        thinning = None if self.options.rate is None else _Thinning(self.options.rate)
+        rate = self.options.rate
+        # Not at its own rate: that would lose frames whose stamps jitter. A camera's is a guess.
+        every = rate is None or (rate >= self._own_rate and not self.live)
+        thinning = None if every or rate is None else _Thinning(rate)
         self._skip_ns = self._span_ns = None
         for stamp, load in self._play():
             if begin_ns is None:
@@ -256,7 +255,7 @@ class Source(ABC):
                 self.skipped += 1
                 continue
             frame = load()
-            yield dataclasses.replace(frame, stamp_ns=stamp + shift_ns) if shift_ns else frame
+            yield dataclasses.replace(frame, stamp_ns=frame.stamp_ns + shift_ns)
 
     def _repeated(self) -> Iterator[SourceFrame]:
         shift_ns = 0

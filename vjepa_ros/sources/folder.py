@@ -27,6 +27,7 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
     inside,
+    pinhole_problem,
 )
 from vjepa_ros.sources.encodings import (
     JPEG_START,
@@ -108,7 +109,7 @@ class FolderSource(Source):
         shape = load(self._paths[0])[0].shape
         super().__init__(f"image folder '{folder}'", options, (shape[1], shape[0]),
                          options.rate or DEFAULT_RATE_HZ, len(self._paths),
-                         read_calibration(folder / 'calib.txt'))
+                         read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
 
     def _play(self) -> Play:
         for number, path in enumerate(self._paths):
@@ -131,7 +132,8 @@ class RecordingSource(Source):
         rate = (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 \
             else DEFAULT_RATE_HZ
         super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), rate,
-                         len(stamps), read_calibration(folder / 'calib.txt'))
+                         len(stamps),
+                         read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
 
     def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return `read_angular_rates` with stamps (N,) int64 [ns] on the clock of the frames."""
@@ -238,10 +240,11 @@ def _number(row: dict[str, str], column: str, where: str, empty: float | None = 
     return value
 
 
-def read_calibration(path: Path) -> Intrinsics | None:
+def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
     """Return fx, fy, cx, cy [px] of the first row of a KITTI calibration file, None without it.
 
-    A row is a projection matrix (3, 4): 12 numbers, optionally after a name and a colon.
+    A row is a projection matrix (3, 4): 12 numbers, optionally after a name and a colon. It must
+    be plausible for pictures of a size.
     """
     if not path.is_file():
         return None
@@ -254,4 +257,9 @@ def read_calibration(path: Path) -> Intrinsics | None:
     if len(p) != 12 or not all(map(math.isfinite, p)) or p[0] <= 0 or p[5] <= 0:
         raise SourceError(f"'{path}' does not start with a row of 12 numbers (a KITTI projection "
                           f'matrix with positive focal lengths), but with {text[:60]!r}')
-    return p[0], p[5], p[2], p[6]
+    found = p[0], p[5], p[2], p[6]
+    problem = pinhole_problem(found, size)
+    if problem:
+        raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
+                          'remove it')
+    return found

@@ -26,11 +26,13 @@ from vjepa_ros.sources.base import (
 from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
 
 _ASSUMED_RATE_HZ = 30.0
+_ROUNDED_MS = 1.0         # by which mkv and webm round times; an even rate stays even
+_MOST_MS = 9e12           # stamps in ns have 64 bits
 _log = logging.getLogger(__name__)
 
 
 class VideoSource(Source):
-    """A video file; stamps come from its frame rate."""
+    """A video file; stamps are the times of its pictures, or follow its frame rate."""
 
     def __init__(self, path: Path, options: PlayOptions):
         self._path = path
@@ -75,11 +77,17 @@ class VideoSource(Source):
     def _play(self) -> Play:
         capture = self._open()
         try:
-            number = 0
+            first_ms, last_ms, next_ms = None, -math.inf, 0.0
             while capture.grab():
-                stamp = FIRST_STAMP_NS + round(number * 1e9 / self._own_rate)
+                told_ms = capture.get(cv2.CAP_PROP_POS_MSEC)
+                first_ms = told_ms if first_ms is None else first_ms
+                told_ms -= first_ms
+                # Damaged files, and the last pictures of an avi with B frames, tell no such time.
+                usable = last_ms < told_ms < _MOST_MS
+                last_ms = told_ms if usable and abs(told_ms - next_ms) > _ROUNDED_MS else next_ms
+                next_ms = last_ms + 1e3 / self._own_rate
+                stamp = FIRST_STAMP_NS + round(last_ms * 1e6)
                 yield stamp, partial(self._frame, capture, stamp)
-                number += 1
         finally:
             capture.release()
 

@@ -131,6 +131,9 @@ def _pixels(rgb: np.ndarray, encoding: str) -> np.ndarray:
 def _camera_info(header: Header, frame: SourceFrame, source: Source) -> CameraInfo:
     info = CameraInfo(header=header, height=frame.rgb.shape[0], width=frame.rgb.shape[1],
                       distortion_model='plumb_bob', d=[0.0] * 5)
+    if source.distortion is not None:
+        info.distortion_model = source.distortion.model
+        info.d = list(source.distortion.coefficients)
     if source.intrinsics is not None:
         fx, fy, cx, cy = source.intrinsics
         info.k = [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0]
