@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.cli import main as cli
+from vjepa_ros.cli import profile
 from vjepa_ros.cli.benchmark import baselines, case, compare, main, suite
 from vjepa_ros.cli.benchmark import model as benchmark_model
 from vjepa_ros.cli.benchmark.baselines import Floor
@@ -245,6 +246,25 @@ def test_a_profile_tells_stages_layers_operators_and_precisions(tmp_path, capsys
     # Without a terminal there is no spinner: a line tells of each step as it begins.
     steps = re.findall(r'^ +\d+\.\d s  (.+)$', capsys.readouterr().out, re.MULTILINE)
     assert steps[:5] == ['stages', 'operators', 'layers', 'precisions: fp32', 'precisions: bf16']
+
+
+def test_a_profile_is_shown_where_a_file_cannot_be_written(tmp_path, monkeypatch, capsys):
+    def run(case, runs, seconds, trace, say):
+        trace.write_text('events')
+        about = ('model_size', 'model_version', 'num_frames', 'image_size', 'device_name',
+                 'precision')
+        return {'configuration': dict.fromkeys(about, 1), 'stages_ms': {}, 'layer_totals_ms': {},
+                'operators': [], 'precisions': {}, 'memory_bytes': {'weights': 2**20}}
+
+    monkeypatch.setattr(profile, 'run', run)
+    (blocked := tmp_path / 'file').touch()
+    trace = tmp_path / 'new' / 'trace.json'
+    assert cli.main(['profile', '--trace', str(trace), '--json', str(blocked / 'a.json')]) == 1
+    said = capsys.readouterr().out
+    assert 'weights 1 MiB' in said and f"--json '{blocked / 'a.json'}' cannot be written" in said
+    assert trace.read_text() == 'events'
+    assert cli.main(['profile', '--trace', str(blocked / 'trace.json')]) == 1
+    assert "trace.json' cannot be written" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('version', ['2.0', '2.1'])

@@ -161,6 +161,20 @@ def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypa
     assert 'the power went' in capsys.readouterr().out
 
 
+def test_figures_are_told_where_a_plot_cannot_be_written(bank, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
+    monkeypatch.setattr(Driver, 'drive', lambda self, mode, numbers: [
+        outcome(number, False, 1.0) for number in numbers])
+    (blocked := tmp_path / 'file').touch()
+    assert cli.main(['drive', '--episodes', '1', '--jobs', '1', '--device', 'cpu', '--set',
+                     'get_past', '--modes', 'without_guard', '--json', str(tmp_path / 'a.json'),
+                     '--plot', str(blocked / 'plot.png')]) == 1
+    said = capsys.readouterr().out
+    assert 'success 0.000' in said and f'wrote {tmp_path / "a.json"}' in said
+    assert f"--plot '{blocked / 'plot.png'}' cannot be written" in said
+    assert 'unfinished' not in json.loads((tmp_path / 'a.json').read_text())['configuration']
+
+
 @pytest.mark.parametrize(('words', 'text'), [
     (['--episodes', '0'], '--episodes: 0 is out of range'),
     (['--guard', 'nonsense=1'], "'nonsense=1' is not known"),
@@ -170,6 +184,8 @@ def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypa
     (['--ros', '--latency', '2'], '--latency: does not go with --ros'),
     (['--ros', '--modes', 'oracle'], '--ros: drives without the oracle'),
     (['--ros', '--set', 'get_past', '--no-odometry'], '--ros: goals need odometry'),
+    (['--first', '2', '--episodes', '3', '--follow', '3', '7'],
+     'argument --follow: 7 is not among the episodes 2 to 4'),
     (['--ros', '--page', 'page.html'], '--page: needs --ros, --film and --set get_past'),
 ])
 def test_bad_options_are_named(words, text, capsys):

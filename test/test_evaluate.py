@@ -75,9 +75,12 @@ def report(recordings, tmp_path_factory) -> dict:
     """Figures of the geometric method on both, with page and document."""
     out = tmp_path_factory.mktemp('report')
     document = out / 'accuracy.md'
-    document.write_text('before\n<!-- accuracy:begin -->\nold\n<!-- accuracy:end -->\nafter\n')
+    document.write_text('before ![b](accuracy/before.png)\n<!-- accuracy:begin -->\nold '
+                        '![a](accuracy/stale.png) ![b](accuracy/a (1)_failures.jpg)\n'
+                        '<!-- accuracy:end -->\nafter\n')
     (out / 'accuracy').mkdir()
-    (out / 'accuracy' / 'stale.png').write_bytes(b'')
+    for name in ('stale.png', 'a (1)_failures.jpg', 'before.png', 'frame_0001.jpg'):
+        (out / 'accuracy' / name).write_bytes(b'')
     figures = evaluated(out / 'figures.json', str(recordings / 'closing'),
                         str(recordings / 'still'), '--method', 'geometric', '--jobs', '1',
                         '--html', str(out / 'page.html'), '--document', str(document))
@@ -277,13 +280,30 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
 
 def test_the_document_is_rewritten_between_its_marks(report):
     text = (report['out'] / 'accuracy.md').read_text()
-    assert text.startswith('before\n<!-- accuracy:begin -->\n') and '\nold\n' not in text
+    assert text.startswith('before ![b](accuracy/before.png)\n<!-- accuracy:begin -->\n')
+    assert '\nold' not in text
     assert text.endswith('<!-- accuracy:end -->\nafter\n')
-    shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text)
+    shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text.partition('-->')[2])
     assert {'accuracy/closing.png', 'accuracy/still.png', 'accuracy/roc.png'} <= set(shown)
     assert all(cv2.imread(str(report['out'] / name)) is not None for name in shown)
     there = {f'accuracy/{p.name}' for p in (report['out'] / 'accuracy').iterdir()}
-    assert there == set(shown)                          # nothing is left of an older run
+    # Nothing is left of an older run, and nothing of others is gone.
+    assert there == {*shown, 'accuracy/before.png', 'accuracy/frame_0001.jpg'}
+
+
+def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys):
+    (document := tmp_path / 'plain.md').write_text('no marks\n')
+    assert evaluate.main(['nowhere.mp4', '--document', str(document)]) == 1
+    said = capsys.readouterr().out
+    assert f"--document '{document}'" in said and 'accuracy:begin' in said
+
+
+def test_a_recording_without_angular_rates_is_told(recordings, tmp_path, capsys):
+    still = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--method',
+                      'geometric', '--jobs', '1', '--imu')['sequences']['still']
+    assert still['gyroscope_used'] == 0
+    assert 'no imu.csv or motion.csv' in (reason := still['gyroscope_problem'])
+    assert f'used at 0% of the frames {reason}' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(('words', 'text'), [

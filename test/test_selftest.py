@@ -194,3 +194,16 @@ def test_a_device_that_is_not_there_is_no_success(tmp_path, capsys):
     assert told['ok'] is False and "'cuda:9' is not available" in told['problems'][0]
     page = make_page(told)
     assert 'FAILED' in page and 'not available' in page and 'What was tested' not in page
+
+
+def test_the_verdict_is_told_where_a_file_cannot_be_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(selftest, 'run', lambda *more: {
+        'ok': True, 'problems': [], 'device': 'cpu', 'versions': {'torch': '2'}, 'paths': [],
+        'left_out': {}, 'operators': {}})
+    monkeypatch.setattr(selftest, 'make_page', lambda result: 'page')
+    (blocked := tmp_path / 'file').touch()
+    page = tmp_path / 'new' / 'page.md'
+    assert run('--json', str(blocked / 'a.json'), '--page', str(page)) == 1
+    said = capsys.readouterr().out
+    assert 'SELF-TEST PASSED' in said and f"--json '{blocked / 'a.json'}' cannot be" in said
+    assert page.read_text() == 'page'

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from vjepa_ros.cli.soak import main
 from vjepa_ros.cli.soak.invariants import BaseWatch, Delays, Ledger, OutputWatch, growth
 
 MS = 1_000_000
@@ -122,6 +123,17 @@ def test_the_delays_of_a_machine_are_those_of_a_thread_that_waits_for_its_core()
     assert delays.between('one', 0, now_ns) >= 0.3
     assert delays.between('one', now_ns + MS * 1000, now_ns + MS * 2000) == 0.0
     assert delays.between('another', 0, now_ns) == 0.0
+
+
+def test_what_held_is_told_where_the_file_cannot_be_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(main, 'ros_problem', lambda: '')
+    monkeypatch.setattr(main, 'soak', lambda args, ledger, *more: ledger.check('sight', 0.1, 1.0))
+    monkeypatch.setattr(main, 'end_like_ctrl_c', lambda: None)
+    (blocked := tmp_path / 'file').touch()
+    assert main.main(['--json', str(blocked / 'soak.json')]) == 1
+    said = capsys.readouterr().out
+    assert '0 faults, seed 0' in said and f"--json '{blocked / 'soak.json'}' cannot be" in said
+    assert main.main(['--json', str(tmp_path / 'new' / 'soak.json')]) == 0
 
 
 @pytest.mark.ros

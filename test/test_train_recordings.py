@@ -199,13 +199,19 @@ class TestRecordings:
         assert torch.equal(batch.frames, again.frames)
 
 
+def test_recordings_that_no_batch_has_room_for_are_refused(tmp_path, capsys):
+    assert tool.main(['--out', str(tmp_path), '--batch', '2', '--recording', 'walk']) == 2
+    said = ' '.join(capsys.readouterr().err.split())
+    assert 'batch 2 x --recording-share 0.25 gives no clip' in said and '--batch or' in said
+
+
 def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):
     path = folder(tmp_path / 'walk', lambda n: f'{int(n >= 12)},', frames=24)
     assert tool.main([
         '--out', str(tmp_path / 'out'), '--model-size', 'test', '--batch', '8', '--num-frames',
         '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
         '--calibration-clips', '0', '--held-out-clips', '8', '--progress-s', '0', '--recording',
-        path, '--recording-share', '0.5', '--clips', '80', '--lr', '3e-3', '--tokens-kept',
+        path, '--recording-share', '0.55', '--clips', '80', '--lr', '3e-3', '--tokens-kept',
         '0.75']) == 0
     first, *_, last = read_state(tmp_path / 'out').history
     assert last['losses']['danger'] < 0.9 * first['losses']['danger']

@@ -10,8 +10,10 @@ import re
 import socket
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import cv2
 import numpy as np
@@ -19,6 +21,7 @@ import pytest
 from browser import CHROMIUM, browsing
 
 from vjepa_ros.cli import main as cli
+from vjepa_ros.cli import view
 from vjepa_ros.cli.view import link
 from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
@@ -268,6 +271,23 @@ def test_a_recording_for_foxglove_is_shown_too(codec, tmp_path, monkeypatch):
     found = rows(out)
     assert found['/cameras/camera/overlay'] == found['/plots/contact/camera'] == len(RECORDS)
     assert found['/states/camera'] == 1 + len(RECORDS)       # with their colours
+
+
+def test_options_count_where_a_bag_is_shown_as_it_was_recorded(tmp_path, monkeypatch, capsys):
+    pytest.importorskip('rosbags')
+    from test_foxglove import RECORDS
+
+    from vjepa_ros.lab.report.foxglove import Shown, write_mcap
+
+    bag, log = write_mcap(tmp_path / 'run.mcap', Shown(RECORDS)), MagicMock()
+    monkeypatch.setattr(view, 'recording', lambda *args, live: nullcontext(log))
+    assert cli.main(['view', str(bag), '--save', 'out.rrd', '--max-seconds', '0.15']) == 0
+    stamps = [record['stamp_ns'] for record in RECORDS]      # 0.1 s apart
+    assert {call.args[0] for call in log.at.call_args_list} == set(stamps[:2])
+    with pytest.raises(SystemExit):
+        cli.main(['view', str(bag), '--save', 'out.rrd', '--rate', '5', '--model-size', 'base'])
+    assert '--rate, --model-size has no effect' in (said := capsys.readouterr().err)
+    assert '--perceive' in said
 
 
 @NEEDS

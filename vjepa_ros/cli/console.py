@@ -96,6 +96,37 @@ def print_error(text: object, console: Console | None = None,
     return 1
 
 
+def save(option: str, path: Path | None, write: Callable[[Path], object],
+         console: Console) -> int:
+    """Write a file with its folder and say so; 1 where it cannot be, which is told.
+
+    So nothing that took long to find is lost with a file.
+
+    Parameters
+    ----------
+    option
+        That names the file.
+    path
+        Of the file; None where it was not asked for.
+    write
+        Writes it; where it makes several files, or another, it returns a list of them.
+    console
+        For what is said.
+    """
+    if path is None:
+        return 0
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = write(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, 'strerror', None) or error
+        return print_error(f"{option} '{path}' cannot be written ({why}); choose another path",
+                           console)
+    for each in made if isinstance(made, list) else [path]:
+        console.print(f'wrote {each}', highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
 def with_options(text: str, known: Collection[str]) -> str:
     """Write the parameters in a text as options, and leave out ways that the command lacks.
 

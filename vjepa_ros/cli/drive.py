@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vjepa_ros.cli.console import add_model, print_error, whole
+from vjepa_ros.cli.console import add_model, print_error, save, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive import doom_map
@@ -219,6 +220,10 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
         if importlib.util.find_spec('vizdoom') is None:
             parser.error(f'argument --world: {doom_map.NEEDS}')
     args.set = DOOM if args.world == DOOM else args.set or 'stop'
+    numbers = _numbers(args)
+    if outside := [number for number in args.follow if number not in numbers]:
+        parser.error(f'argument --follow: {outside[0]} is not among the episodes {numbers[0]} to '
+                     f'{numbers[-1]}')
     if args.video and not args.film:
         parser.error('argument --video: needs --film')
     if args.mcap and importlib.util.find_spec('rosbags') is None:
@@ -260,10 +265,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         **where, **about, 'minutes': round((time.monotonic() - begun) / 60, 1)})
     for line in lines(result):
         console.print(line, highlight=False, soft_wrap=True)
-    _write(args, result, outcomes, console)
+    failed = _write(args, result, outcomes, console)
     if hint:
         console.print(hint, style='yellow', markup=False, highlight=False, soft_wrap=True)
-    return 0
+    return failed
 
 
 def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], device: torch.device,
@@ -341,25 +346,21 @@ def guard_parameters(words: Sequence[str], settings: GuardSettings) -> dict[str,
 
 
 def _write(args: argparse.Namespace, result: dict[str, Any], outcomes: Outcomes,
-           console: Console) -> None:
-    example = next((n for n in sorted(args.follow or [args.first]) if n in _numbers(args)), None)
+           console: Console) -> int:
+    example, rate = min(args.follow or [args.first]), result['configuration']['episode']['rate']
     plot = args.plot or (args.json.with_suffix('.png') if args.json else None)
-    if args.json:
-        write_json(args.json, result)
-    if plot:
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        shown = {**result, 'details': result['configuration']['details']}
-        draw(outcomes, shown, example).savefig(plot)
-    video = None
-    if args.video and example is not None:
-        rate = result['configuration']['episode']['rate']
-        video = write_film(args.video, args.film, list(outcomes), example, rate)
-    bags = write_recordings(args.mcap, args.film, outcomes) if args.mcap else []
+    shown = {**result, 'details': result['configuration']['details']}
     driven = outcomes.get('with_planner', []) if args.page else []
-    pages = [] if not driven else write_page(
-        args.page, args.film / 'with_planner' / f'{driven[0].number:04d}', driven[0],
-        result['with_planner'], result['configuration']['episode']['rate'],
-        result['configuration']['command'])
-    for path in (args.json, plot, args.film, video, *bags, *pages):
-        if path:
-            console.print(f'wrote {path}', highlight=False)
+    failed = (
+        save('--json', args.json, partial(write_json, result=result), console)
+        | save('--plot', plot, lambda path: draw(outcomes, shown, example).savefig(path), console)
+        | save('--video', args.video, lambda path: [
+            write_film(path, args.film, list(outcomes), example, rate)], console)
+        | save('--mcap', args.mcap, lambda path: write_recordings(path, args.film, outcomes),
+               console)
+        | save('--page', args.page if driven else None, lambda path: write_page(
+            path, args.film / 'with_planner' / f'{driven[0].number:04d}', driven[0],
+            result['with_planner'], rate, result['configuration']['command']), console))
+    if args.film:
+        console.print(f'wrote {args.film}', highlight=False)
+    return failed

@@ -48,7 +48,7 @@ from vjepa_ros.lab.evaluation.recording_replay import (
 from vjepa_ros.lab.evaluation.sequence import Outcome
 from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
 from vjepa_ros.lab.report.live_view import log_to
-from vjepa_ros.lab.report.measurement import hardware, versions
+from vjepa_ros.lab.report.measurement import fill, hardware, versions
 from vjepa_ros.lab.report.report import json_safe
 from vjepa_ros.lab.training import imagination_figures
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
@@ -146,6 +146,12 @@ def check(args: argparse.Namespace) -> None:
     if args.document and not args.document.is_file():
         raise ValueError(f"--document '{args.document}' is not a file; create it with the two "
                          f'marks of the block {evaluate_document.BLOCK}')
+    if args.document:
+        try:
+            fill(args.document.read_text(encoding='utf-8'), evaluate_document.BLOCK, '')
+        except ValueError as error:
+            raise ValueError(f"--document '{args.document}' cannot be filled: {error}; add both "
+                             'marks') from error
 
 
 def run(args: argparse.Namespace, console: Console, command: str) -> int:

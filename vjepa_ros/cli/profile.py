@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from vjepa_ros.cli.benchmark.case import Case, Encode, EndToEnd, add_options, case_of, memory
 from vjepa_ros.cli.benchmark.clock import Contender, measure, statistics
-from vjepa_ros.cli.console import positive, print_error, steps, whole
+from vjepa_ros.cli.console import positive, print_error, save, steps, whole
 from vjepa_ros.cli.selftest.parity import relative
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.model.checkpoint.load import WeightsError, load_model
@@ -252,18 +255,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    try:
-        with steps(console) as say:
-            result = run(case_of(args), args.runs, args.seconds, args.trace, say)
-    except (ValueError, DeviceError, SessionError, WeightsError) as error:
-        return print_error(f'cannot profile: {error}', console, args)
-    for table in make_tables(result):
-        console.print(table)
-    memory_bytes = result['memory_bytes']
-    console.print(', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
-                            for name, value in memory_bytes.items()), highlight=False)
-    if args.json:
-        write_json(args.json, result)
-    for path in filter(None, (args.trace, args.json)):
-        console.print(f'written: {path}', highlight=False, soft_wrap=True)
-    return 0
+    with TemporaryDirectory() as work:
+        # PyTorch does not tell where it could not write.
+        trace = args.trace and Path(work) / args.trace.name
+        try:
+            with steps(console) as say:
+                result = run(case_of(args), args.runs, args.seconds, trace, say)
+        except (ValueError, DeviceError, SessionError, WeightsError) as error:
+            return print_error(f'cannot profile: {error}', console, args)
+        for table in make_tables(result):
+            console.print(table)
+        memory_bytes = result['memory_bytes']
+        console.print(', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
+                                for name, value in memory_bytes.items()), highlight=False)
+        return (save('--trace', args.trace, partial(shutil.copyfile, trace), console)
+                | save('--json', args.json, partial(write_json, result=result), console))

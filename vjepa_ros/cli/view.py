@@ -18,6 +18,7 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import add_model, positive, print_error, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
+from vjepa_ros.ros import read
 from vjepa_ros.sources import PlayOptions, SUPPORTED, open_source
 from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
@@ -28,6 +29,7 @@ WEB_PORT, DATA_PORT = 9090, 9876
 MEMORY = '1GiB'          # that the server keeps for browsers that come later
 LOOK_S = 0.5             # between two looks at the list of topics
 SILENT_S = 10.0          # after which it says that nobody publishes
+PERCEIVING = ('topic', 'rate', 'clip_fps', 'model_size', 'weights', 'device')     # options
 REMEDY = ("Rerun is missing: pip install rerun-sdk (the extra 'view' of this package), on this "
           'or on any other computer of the ROS domain')
 
@@ -131,14 +133,31 @@ def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
 
 def replay(args: argparse.Namespace, console: Console, bag: Any) -> int:
     """Show what nodes said when a bag was recorded."""
+    check_replay(args)
     with recording(args, console, live=False) as log:
         topics = Topics(log)
         topics.what = published(bag.topics)
         console.print(f"'{args.source}': as it was recorded", highlight=False, soft_wrap=True)
+        begin = 0
         for topic, msg in bag.messages(topics.what):
+            # Plain numbers have no stamp, and one of 0 was never set.
+            if hasattr(msg, 'header') and (stamp_ns := read.stamp_ns(msg)):
+                begin = begin or stamp_ns
+                if args.max_seconds and stamp_ns - begin > args.max_seconds * 1e9:
+                    break
             topics.take(topic, msg)
         tell(topics, console)
         return stay(args, console)
+
+
+def check_replay(args: argparse.Namespace) -> None:
+    """End the program for options that have no effect where nothing is perceived."""
+    parser = make_parser()
+    idle = [f'--{name.replace("_", "-")}' for name in PERCEIVING
+            if getattr(args, name) != parser.get_default(name)]
+    if idle:
+        parser.error(f"{', '.join(idle)} has no effect with '{args.source}', which holds outputs "
+                     'of nodes; add --perceive')
 
 
 def listen(args: argparse.Namespace, console: Console) -> int:

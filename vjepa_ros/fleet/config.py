@@ -97,7 +97,11 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
         name, assigned, value = word.partition(':=')
         if not assigned:
             raise ValueError(f"-p '{word}' must be NAME:=VALUE, such as max_rate:=15.0")
-        given[name] = yaml.safe_load(value)
+        try:
+            given[name] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError) as error:
+            raise ValueError(f"-p '{word}': the value is not YAML; quote it if it is a text, such "
+                             "as weights:='\"a: b\"'") from error
     rows = {row.name: row for row in SCHEMA.rows}
     # The rows of cameras say where images come from, which is a recording here.
     cameras = given.get('cameras', values['cameras'])

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vjepa_ros.cli.console import plain_lines, print_error
+from vjepa_ros.cli.console import plain_lines, print_error, save
 from vjepa_ros.cli.selftest.cases import FULL, Model, USUAL, find_paths, weights_of
 from vjepa_ros.cli.selftest.operators import Operators, coverage, fallback_problem
 from vjepa_ros.cli.selftest.page import make_page, not_reached
@@ -185,24 +186,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = {name: len(found['ran']) for name, found in result['operators'].items()}
     console.print('operators: ' + ', '.join(f'{n} different ones in {p}'
                                             for p, n in counts.items()), highlight=False)
-    _write(args, words, result, console)
     if result['ok']:
         console.print('[bold green]SELF-TEST PASSED[/]: every path is within its limit of '
                       'float32', highlight=False)
-        return 0
-    console.print(Panel('\n'.join(result['problems']).replace('[', r'\['),
-                        title='SELF-TEST FAILED: do not trust this machine with these settings',
-                        style='bold red'), highlight=False)
-    return 1
+    else:
+        console.print(Panel('\n'.join(result['problems']).replace('[', r'\['),
+                            title='SELF-TEST FAILED: do not trust this machine with these '
+                            'settings', style='bold red'), highlight=False)
+    return _write(args, words, result, console) or int(not result['ok'])
 
 
 def _write(args: argparse.Namespace, words: Sequence[str], result: dict[str, Any],
-           console: Console) -> None:
+           console: Console) -> int:
     result = {'command': command('selftest', words), **result}
-    if args.json is not None:
-        write_json(args.json, result)
-    if args.page is not None:
-        args.page.parent.mkdir(parents=True, exist_ok=True)
-        args.page.write_text(make_page(result), encoding='utf-8')
-    for path in filter(None, (args.json, args.page)):
-        console.print(f'written: {path}', highlight=False, soft_wrap=True)
+    return (save('--json', args.json, partial(write_json, result=result), console)
+            | save('--page', args.page, lambda path: path.write_text(
+                make_page(result), encoding='utf-8'), console))

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.console import plain_lines, positive, print_error, whole
+from vjepa_ros.cli.console import plain_lines, positive, print_error, save, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.cli.soak.invariants import Ledger
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
@@ -111,14 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return print_error(f'vjepa-ros soak: {error}')
         if ledger.failed:
             keep_logs(Path(folder), LOGS)
-    if args.json:
-        rows = {name: asdict(row) for name, row in ledger.rows.items()}
-        args.json.write_text(json.dumps({'events': ledger.events, 'invariants': rows}, indent=1)
-                             + '\n', encoding='utf-8')
     tell(f'{len(ledger.events)} faults, seed {args.seed}')
     for row in ledger.rows.values():
         tell(str(row))
     if ledger.failed:
         tell(f'Logs are in {LOGS}. The same faults again: vjepa-ros soak --minutes '
              f'{args.minutes:g} --seed {args.seed} --rate {args.rate:g}')
-    return int(bool(ledger.failed))
+    rows = {name: asdict(row) for name, row in ledger.rows.items()}
+    text = json.dumps({'events': ledger.events, 'invariants': rows}, indent=1) + '\n'
+    return save('--json', args.json, lambda path: path.write_text(text, encoding='utf-8'),
+                console) or int(bool(ledger.failed))

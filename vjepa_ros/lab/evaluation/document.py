@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -347,7 +348,7 @@ def _html_failure(failure: str) -> str:
 # -- Markdown -------------------------------------------------------------------------------------
 
 def write(document: Path, report: Mapping[str, Any], parts: Sequence[Section]) -> None:
-    """Replace the block between the marks of a document, and the folder of its pictures.
+    """Replace the block between the marks of a document, and the pictures that it shows.
 
     Parameters
     ----------
@@ -368,8 +369,10 @@ def write(document: Path, report: Mapping[str, Any], parts: Sequence[Section]) -
     fill(text, BLOCK, '')       # raises before anything is written
     folder = document.with_suffix('')
     folder.mkdir(exist_ok=True)
-    for old in [*folder.glob('*.png'), *folder.glob('*.jpg')]:
-        old.unlink()
+    old = text.partition(f'<!-- {BLOCK}:begin -->')[2].partition(f'<!-- {BLOCK}:end -->')[0]
+    # All else in the folder is of others: it may be the recording itself.
+    for name in re.findall(rf'\]\({re.escape(folder.name)}/([^/\n]+?\.(?:png|jpg))\)', old):
+        (folder / name).unlink(missing_ok=True)
     known = report['configuration']
     block = [f'| | |\n|---|---|\n| Command | `{known["command"]}`, {known["minutes"]} minutes |\n'
              f'| Date, machine | {known["date"]}, {known["machine"]} |\n'

@@ -38,6 +38,7 @@ MARKS = {
 METHODS = ('geometric', 'learned', 'fused')
 CAMERA = 'camera'
 NS = 1e9
+NO_RATES = 'no imu.csv or motion.csv (only recording folders have rates)'
 DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '::dark' item
 
 
@@ -207,6 +208,9 @@ class Reader:
             self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
         if setup.use_imu:
             self.track.gyroscope = self.gyroscope
+            if self.gyroscope is None:     # one that can not be used: each result then says why
+                self.track.gyroscope = Gyroscope()
+                self.track.gyroscope.problem = NO_RATES
         self._assessors = {method: Assessor() for method in setup.methods}
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 

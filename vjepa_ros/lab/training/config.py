@@ -282,6 +282,9 @@ class TrainConfig:
         if self.cached_clips and (not self.heads_only or self.lora_rank or self.recordings):
             raise ValueError('cached_clips needs heads_only without adapters and recordings: '
                              'features can be kept only where nothing changes them')
+        if self.recordings and not self.from_recordings:
+            raise ValueError(f'batch {self.batch} x recording_share {self.recording_share} gives '
+                             'no clip of recordings; raise `batch` or `recording_share`')
         if self.heads_only and not self.weights:
             raise ValueError('heads_only needs the weights of the encoder that the heads are for')
         if self.window and (self.objective != 'supervised' or self.recordings):
@@ -321,6 +324,11 @@ class TrainConfig:
         """Most tubelets of a clip that a block-causal encoder sees."""
         # Of a stream whose frames stand twice, one tubelet fewer fits into the clip.
         return self.num_frames // TUBELET - 1
+
+    @property
+    def from_recordings(self) -> int:
+        """Clips of a batch that come from recordings."""
+        return round(self.batch * self.recording_share) if self.recordings else 0
 
     @property
     def image_size(self) -> int:

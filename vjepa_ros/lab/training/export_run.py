@@ -145,8 +145,9 @@ def describe(run: TrainedRun, calibration: Calibration, metrics: dict[str, Any])
         data += f' and {config.textures} crops of photographs'
     if config.recordings:
         names = ', '.join(f'`{Path(r).name}`' for r in config.recordings)
-        data = f'{data}; recordings ({names}, {config.recording_share:.0%} of each batch)' \
-            if config.recording_share < 1 else f'recordings ({names})'
+        share = config.from_recordings / config.batch
+        data = f'{data}; recordings ({names}, {share:.0%} of each batch)' \
+            if share < 1 else f'recordings ({names})'
     trained_on = {
         'data': data, 'objective': config.objective, 'seed': config.seed,
         'clips': state.clips, 'steps': state.step, 'seconds': state.seconds,

@@ -250,16 +250,16 @@ class _Run:
         config, here = self.config, self.team
         draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised',
                     (self.network.encoder.window, config.tubelets))
-        from_recordings = round(config.batch * config.recording_share) if config.recordings else 0
         world = None
-        if from_recordings < config.batch:
+        if config.from_recordings < config.batch:
             world = stack.enter_context(WorldFeed(
-                self._world, config.batch - from_recordings, draw, config.workers, config.reuse))
-        if world is None or from_recordings:
+                self._world, config.batch - config.from_recordings, draw, config.workers,
+                config.reuse))
+        if world is None or config.recordings:
             loaded = [load_recording(r, config) for r in config.recordings]
             recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
             log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
-            return MixedFeed(world, recordings, from_recordings, draw)
+            return MixedFeed(world, recordings, config.from_recordings, draw)
         if config.cached_clips:
             return CachedFeed(world, self.network, config.cached_clips, config.image_size,
                               config.batch, draw, self._encoding)
