@@ -137,6 +137,7 @@ def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path):
     with torch.inference_mode():
         torch.testing.assert_close(encoder(clip), trained(clip), rtol=1e-4, atol=1e-4)
     assert report.heads.adapted
+    assert report.tensors_sha256 == ''      # no predictor of the encoder in the file goes with it
 
 
 @pytest.mark.parametrize(('meta', 'use', 'problem'), [

@@ -14,6 +14,7 @@ import checkpoints
 import numpy as np
 import pytest
 import torch
+from bundles import save_causal_bundle
 from checkpoints import (
     encoder_state,
     hugging_face_names,
@@ -33,6 +34,7 @@ from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
 from vjepa_ros.model.checkpoint.layouts import parts_of
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.metadata import Profile
 from vjepa_ros.model.checkpoint.networks import fits, variant_of, version_of
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.predictor import DensePredictor, Predictor
@@ -105,8 +107,7 @@ def test_a_folder_of_hugging_face_loads(tmp_path, shards):
     encoder, report = load_encoder('tiny', weights=path)
     assert equal(encoder.state_dict(), STATE)
     assert (report.layout, report.part) == ('Hugging Face', 'encoder')
-    assert vars(report.profile) == {'resize_mode': 'hf', 'image_size': 256, 'num_frames': 64,
-                                    'clip_fps': 4.0}
+    assert report.profile == Profile('hf', 256, 64, 4.0)
     assert len(report.sha256) == 64
 
 
@@ -349,6 +350,17 @@ def test_our_weights_come_back_bit_for_bit_from_every_layout(tmp_path, kind, lay
     assert all(part.complete for part in there.parts)
     convert(tmp_path / 'there', tmp_path / 'back.safetensors')
     assert equal(load_file(tmp_path / 'back.safetensors'), WHOLE[kind])
+
+
+def test_a_block_causal_encoder_keeps_its_window_or_is_not_converted(tmp_path):
+    path = save_causal_bundle(tmp_path / 'causal.safetensors')
+    assert convert(path, tmp_path / 'a.safetensors').window == 2
+    convert(tmp_path / 'a.safetensors', tmp_path / 'b.safetensors')
+    encoders = [load_encoder('tiny', weights=one)[0] for one in (path, tmp_path / 'b.safetensors')]
+    assert [one.window for one in encoders] == [2, 2]
+    assert equal(*(one.state_dict() for one in encoders))
+    with pytest.raises(WeightsError, match=r"layout 'meta'.*block-causal; choose 'safetensors'"):
+        convert(path, tmp_path / 'c.pt', 'meta')
 
 
 @pytest.mark.parametrize('make', [checkpoints.meta_20, checkpoints.meta_ac])

@@ -206,24 +206,24 @@ def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, enco
     assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
 
 
-@pytest.mark.parametrize(('wanted', 'device', 'fused', 'tools', 'reason'), [
-    ('auto', 'cuda', False, ALL, 'all'),
-    ('auto', 'cuda', True, ALL, 'kernels of this package'),
-    ('auto', 'cuda', False, Toolchain(False, True), 'needs Triton, which'),
-    ('auto', 'cuda', False, NONE, 'Triton and a C compiler'),
-    ('auto', 'cpu', False, ALL, 'on cpu'),
-    ('on', 'cuda', False, Toolchain(False, True), 'needs Triton, which'),
-    ('on', 'cpu', False, NONE, 'needs a C compiler, which'),
-    ('on', 'mps', False, ALL, 'not used on mps')])
+@pytest.mark.parametrize(('wanted', 'device', 'instead', 'tools', 'reason'), [
+    ('auto', 'cuda', '', ALL, 'all'),
+    ('auto', 'cuda', 'kernels', ALL, 'kernels of this package'),
+    ('auto', 'cuda', '', Toolchain(False, True), 'needs Triton, which'),
+    ('auto', 'cuda', '', NONE, 'Triton and a C compiler'),
+    ('auto', 'cpu', '', ALL, 'on cpu'),
+    ('on', 'cuda', '', Toolchain(False, True), 'needs Triton, which'),
+    ('on', 'cpu', '', NONE, 'needs a C compiler, which'),
+    ('on', 'mps', '', ALL, 'not used on mps')])
 def test_compilation_is_used_where_it_pays_and_on_is_refused_where_it_is_impossible(
-        wanted, device, fused, tools, reason):
+        wanted, device, instead, tools, reason):
     if wanted == 'auto':
-        choice = choose_compile(wanted, device, fused, tools)
+        choice = choose_compile(wanted, device, instead, tools)
         assert choice.compile is (reason == 'all')
         assert reason in choice.reason
     else:
         with pytest.raises(SessionError, match=rf"compile is 'on'.*{reason}.*`compile: auto`"):
-            choose_compile(wanted, device, fused, tools)
+            choose_compile(wanted, device, instead, tools)
 
 
 def test_a_compilation_that_fails_is_said_and_undone(caplog):

@@ -15,7 +15,7 @@ from sessions import SIZE, choice_of, clips_of, session
 
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime import engine
+from vjepa_ros.runtime import engine, memory
 from vjepa_ros.runtime.device import DeviceError, OperatorError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.session import EncoderSession, SessionError
@@ -187,6 +187,17 @@ def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
     sessions = [entry.frame.f_locals['session'] for entry in failure.traceback
                 if 'session' in entry.frame.f_locals]
     assert [s.memory_bytes() for s in sessions] == [0]
+
+
+def test_a_change_that_fails_leaves_the_limit_of_memory_as_it_was(monkeypatch):
+    limits = []
+    monkeypatch.setattr(memory, '_limits', {})
+    monkeypatch.setattr(memory, 'limit_memory', lambda device, part: limits.append(part) or
+                        memory._limits.update({device: part}))
+    Engine.load(replace(SMALL, memory_fraction=0.5)).close()
+    with pytest.raises(WeightsError):
+        Engine.load(replace(SMALL, memory_fraction=0.1, weights='/nowhere.safetensors'))
+    assert limits == [0.5, 0.1, 0.5]
 
 
 def test_threads_are_those_asked_for_in_the_thread_that_computes():

@@ -319,6 +319,74 @@ def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):
     assert (0 in store.keys, store.nbytes) == (False, most)
 
 
+def test_more_cameras_than_it_has_room_for_are_several_passes(encoder, monkeypatch):
+    monkeypatch.setattr('vjepa_ros.runtime.streaming.MOST_TUBELETS', 1)
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    random = np.random.default_rng(0)
+    clips = list(random.integers(0, 256, (LEAST_CLIPS + 1, 2 * WINDOW, SIDE, SIDE, 3), np.uint8))
+    stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW)) for _ in clips]
+    keys = [[(camera, at) for at in range(2 * WINDOW)] for camera in range(len(clips))]
+    alone = [session.run([clip], keys=[names], stamps=[when])[0].features
+             for clip, names, when in zip(clips, keys, stamps, strict=True)]
+    session.forget()
+    together = session.run(clips, keys=keys, stamps=stamps)
+    for one, other in zip(together, alone, strict=True):
+        assert np.abs(one.features - other).max() < 1e-4
+
+
+def test_frames_without_a_key_are_never_found_again(encoder):
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    clip = np.random.default_rng(0).integers(0, 256, (2, 2 * WINDOW, SIDE, SIDE, 3), np.uint8)
+    nothing, even = [[None] * 2 * WINDOW], [np.arange(2.0 * WINDOW)]
+    session.run([clip[0]], keys=nothing, stamps=even)
+    (after,) = session.run([clip[1]], keys=nothing, stamps=even)
+    session.forget()
+    (alone,) = session.run([clip[1]], keys=nothing, stamps=even)
+    assert np.abs(after.features - alone.features).max() < 1e-4
+
+
+@pytest.mark.parametrize(('stamps', 'problem'), [
+    ([1, 2, 3], r'\(3,\)\], expected \(6,\)'), ([0, 1, 2, 2, 4, 5], 'do not rise'),
+    ([0, 1, 2, np.nan, 4, 5], 'do not rise')])
+def test_stamps_that_do_not_belong_to_the_frames_are_refused(encoder, stamps, problem):
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    clip = np.zeros((2 * WINDOW, SIDE, SIDE, 3), np.uint8)
+    with pytest.raises(ValueError, match=problem):
+        session.run([clip], keys=[range(2 * WINDOW)], stamps=[np.array(stamps)])
+    assert not session.remembered()
+    with pytest.raises(ValueError, match=problem):
+        session.features([clip], stamps=[np.array(stamps)])
+
+
+def test_what_a_failed_pass_was_to_remember_is_forgotten(encoder, monkeypatch):
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    monkeypatch.setattr(session._stream, 'send', lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        session.run([np.zeros((2 * WINDOW, SIDE, SIDE, 3), np.uint8)],
+                    keys=[range(2 * WINDOW)], stamps=[np.arange(2.0 * WINDOW)])
+    assert not session.remembered()
+
+
+def test_features_are_of_the_times_that_are_told(encoder):
+    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
+    session.stream()
+    random = np.random.default_rng(0)
+    clip = random.integers(0, 256, (2 * WINDOW, SIDE, SIDE, 3), np.uint8)
+    stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW))]
+    (served,) = session.run([clip], keys=[range(2 * WINDOW)], stamps=stamps)
+    for options in ({}, {'levels': 1}, {'layers': (11,)}):
+        (found,) = session.features([clip], stamps=stamps, **options)
+        assert np.abs(found - served.features).max() < 1e-4
+    assert np.abs(session.features([clip])[0] - served.features).max() > 0.1
+    (newest,) = session.features([clip], newest=1, stamps=stamps)
+    (even,) = session.features([clip], newest=1)
+    assert newest.shape[0] == 1 and np.abs(even - newest).max() > 0
+
+
 def test_memory_is_what_is_taken_from_the_device(encoder):
     """A CPU gives pages when they are written and keeps them, a GPU gives everything at once."""
     host = TubeletStore(encoder, 9)

@@ -261,7 +261,10 @@ class ObstacleDetector:
         sample = self.track.sample()
         if sample is None:
             return None
-        return self.engine.features([self.track.frames(sample)], layers, levels, per)[0]
+        stamps = None if self.engine.not_streaming else [
+            sample.moments(self.track.config.clip_fps)]
+        return self.engine.features([self.track.frames(sample)], layers, levels, per,
+                                    stamps=stamps)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:
         """Compute the motion map (Hp, Wp), 0..1, of features (T', Hp, Wp, D).

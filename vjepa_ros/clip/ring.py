@@ -68,6 +68,10 @@ class Sample:
     rate_hz: float
     distinct: int
 
+    def moments(self, clip_fps: float) -> np.ndarray:
+        """Return when the frames were taken, in intervals of `clip_fps` (num_frames,) float64."""
+        return np.asarray(self.stamps_ns, np.float64) / NS * clip_fps
+
 
 class PlaneStore:
     """Equally many slots of several named arrays (planes), such as a picture and its grey one.

@@ -215,12 +215,13 @@ class Encoder(nn.Module):
         spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
         return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
 
-    def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None) -> Tensor:
+    def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None,
+              times: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side.
 
         Parameters
         ----------
-        clip, keep : Tensor
+        clip, keep, times : Tensor
             See `forward`.
         levels : int
             Number of taps, 1 to 4, counted from the last; shallowest first in the result.
@@ -234,7 +235,7 @@ class Encoder(nn.Module):
         if self.version == '2.0' or not 1 <= levels <= len(self._ends):
             raise ValueError(f'{levels} levels of dense features are asked of version '
                              f'{self.version}; version 2.1 has 1 to 4')
-        return torch.cat(self.layers(clip, self._ends[-levels:], keep), dim=-1)
+        return torch.cat(self.layers(clip, self._ends[-levels:], keep, times), dim=-1)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
         """Return T', Hp, Wp of a clip of `shape`; ValueError for one that cannot be cut."""

@@ -101,6 +101,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, swapped, sin)
 
 
+# Token grids whose tables are kept: more than a session of 8 tubelets asks for, since its CUDA
+# graphs read them where they are.
+MOST_KEPT = 16
+
+
 class Positions:
     """Position tables in the precision a model needs, kept for the last few token grids.
 
@@ -133,7 +138,7 @@ class Positions:
         """
         key = (grid, device, dtype)
         if key not in self.kept:
-            if len(self.kept) >= 4:
+            if len(self.kept) >= MOST_KEPT:
                 self.kept.pop(next(iter(self.kept)))
             tables = rope_tables(*grid, self.head_dim, self.version, self.spacing)
             with torch.inference_mode(False):

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from vjepa_ros.clip.ring import NS, Sample
+from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.gpu.kernels import prepare_kernels
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
@@ -147,7 +147,8 @@ class Perception:
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
             pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
-                                         stamps=[self._moments(samples[name]) for name in names])
+                                         stamps=[samples[name].moments(self.config.clip_fps)
+                                                 for name in names])
             submitted = time.perf_counter()
         finally:
             if helped is not None:
@@ -187,10 +188,6 @@ class Perception:
             if want.looming and not (by_heads and settings.looming_method == 'learned'):
                 looming.append(name)
         return names, keys, heads, looming, features
-
-    def _moments(self, sample: Sample) -> np.ndarray:
-        """Return when the frames of a clip were taken, in frame intervals (T,) float64."""
-        return np.asarray(sample.stamps_ns, np.float64) / NS * self.config.clip_fps
 
     def _valid(self, names: Sequence[str]) -> list[np.ndarray] | None:
         """Return the valid patches of cameras whose change is made on the device, or None."""

@@ -29,7 +29,7 @@ from vjepa_ros.runtime.device import (
     load_on,
 )
 from vjepa_ros.runtime.forward.compilation import MODES
-from vjepa_ros.runtime.memory import limit_memory
+from vjepa_ros.runtime.memory import limited_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
 from vjepa_ros.runtime.session import EncoderSession, UNCALIBRATED
@@ -166,12 +166,15 @@ class Engine:
                                need_bytes=need, memory_fraction=config.memory_fraction)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
-        return load_on(choice, lambda chosen: cls._on(chosen, config), config.require_device,
-                       config.precision)
+
+        def made(chosen: DeviceChoice) -> Engine:
+            with limited_memory(chosen.device, config.memory_fraction):
+                return cls._on(chosen, config)
+
+        return load_on(choice, made, config.require_device, config.precision)
 
     @classmethod
     def _on(cls, choice: DeviceChoice, config: EngineConfig) -> Engine:
-        limit_memory(choice.device, config.memory_fraction)
         laps = [time.perf_counter()]
         with waking(choice.device, choice.branches):
             weights = config.weights and located(config.weights, 'weights', config.fetched)
@@ -291,9 +294,10 @@ class Engine:
         return computing_with(max(1, torch.get_num_threads() - spares))
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
-                 levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:
+                 levels: int = 0, per: str = 'grid', newest: int = 0,
+                 stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
-        return self._session.features(clips, layers, levels, per, newest)
+        return self._session.features(clips, layers, levels, per, newest, stamps)
 
     def _here(self) -> None:
         """Set the number of threads, which PyTorch keeps for each thread that has computed."""

@@ -71,17 +71,13 @@ class HostRunner:
         host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
         if len(host) == len(clips):
             clips = [clip[read] for clip in host]       # the others are not read
-        try:
-            return Arrived(self._pass(forward, self._upload(clips), features, heads, begin))
-        except BaseException:
-            self.trim()     # what was to be remembered is not
-            raise
+        return Arrived(self._pass(forward, self._upload(clips), features, heads, begin))
 
     def _find(self, clips: Sequence[Clip], keys: Sequence[Keys] | None,
               stamps: Sequence[np.ndarray] | None) -> tuple[Work, list[int] | None, slice]:
         """Return what computes clips, slots of their tubelets (None: none), and what it reads."""
         stream = self.stream
-        if stream is None or not keys or not stamps or not stream.has_room(len(clips)):
+        if stream is None or not keys or not stamps:
             return self._forward, None, slice(None)
         forward, read = ((stream.step, slice(-TUBELET, None)) if stream.ready(keys)
                          else (stream.whole, slice(None)))

@@ -9,7 +9,8 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ Part = TypeVar('Part')
 
 # A process captures one CUDA graph at a time, and frees no memory meanwhile.
 CAPTURING = threading.RLock()
+_limits: dict[torch.device, float] = {}     # of this process, as `limit_memory` has set them
 
 # In errors of backends without a type for it. The last two are of cuBLAS, cuDNN and their kin on
 # AMD GPUs: *_STATUS_ALLOC_FAILED and, newer, *_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
@@ -85,10 +87,23 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
 
 def limit_memory(device: torch.device, fraction: float) -> None:
     """Let this process use at most a part, 0..1, of the memory of a device."""
+    _limits[device] = fraction
     if device.type == 'cuda':
         torch.cuda.set_per_process_memory_fraction(fraction, device)
     elif device.type == 'mps':
         torch.mps.set_per_process_memory_fraction(fraction)
+
+
+@contextmanager
+def limited_memory(device: torch.device, fraction: float) -> Iterator[None]:
+    """Do what `limit_memory` does, and take it back where what follows fails."""
+    before = _limits.get(device, 1.0)
+    limit_memory(device, fraction)
+    try:
+        yield
+    except BaseException:
+        limit_memory(device, before)
+        raise
 
 
 def release_memory(device: torch.device) -> None:

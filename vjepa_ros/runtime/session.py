@@ -205,7 +205,7 @@ class EncoderSession:
         Raises
         ------
         ValueError
-            For a clip of another shape or type, or another number of keys than frames.
+            For a clip of another shape or type, or another number of keys or stamps than frames.
         SessionError
             If the session is closed, or the device has no memory for a single clip. If it has
             none for all of them, they run in several passes, and so do later ones.
@@ -230,9 +230,15 @@ class EncoderSession:
         """Encode each tubelet once from now on, if possible; else `not_streaming` says why not."""
         with self._lock:
             assert self._encoder is not None
-            self._stream, self.not_streaming = stream_of(
-                self._encoder, self._normalise, self.clip_shape,
-                isinstance(self._runner, HostRunner))
+            try:
+                self._stream, self.not_streaming = stream_of(
+                    self._encoder, self._normalise, self.clip_shape,
+                    isinstance(self._runner, HostRunner))
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise OutOfMemory(f'what a stream remembers does not fit into the memory of '
+                                  f'{self.choice.device}; {SMALLER}') from error
             if not self._not_compiled:
                 self._stream, self.not_streaming = None, 'torch.compile is used'
             self._runner.stream = self._stream
@@ -261,7 +267,8 @@ class EncoderSession:
         return frozenset() if self._stream is None else self._stream.remembered
 
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
-                 levels: int = 0, per: str = 'grid', newest: int = 0) -> list[np.ndarray]:
+                 levels: int = 0, per: str = 'grid', newest: int = 0,
+                 stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
         """Compute features of clips from any depth, as grids or pooled.
 
         Parameters
@@ -278,6 +285,9 @@ class EncoderSession:
             patches; 'clip': over tubelets too.
         newest : int
             Encode only so many tubelets, the newest, as if there were none before; 0: all.
+        stamps : sequence of ndarray, optional
+            See `run`. A block-causal encoder is told them, or else takes frames for evenly spaced;
+            any other does not ask.
 
         Returns
         -------
@@ -301,9 +311,13 @@ class EncoderSession:
                              f'{self.clip_shape[0] // TUBELET}')
         with self._lock:
             encoder = self._ready(clips, None)
-            look = deep_features(encoder, self._normalise, layers, levels, per, newest)
-            parts = self._parts.run(len(clips),
-                                    lambda part: self._runner.apply(clips[part], look))
+            times = None
+            if stamps is not None and encoder.window:
+                _check_stamps(stamps, len(clips), self.clip_shape[0])
+                times = encoder.times(torch.from_numpy(np.stack(stamps)))[:, -newest:]
+            look = partial(deep_features, encoder, self._normalise, layers, levels, per, newest)
+            parts = self._parts.run(len(clips), lambda part: self._runner.apply(
+                clips[part], look(None if times is None else times[part])))
         return [array for part in parts for array in part]
 
     def memory_bytes(self) -> int:
@@ -332,8 +346,8 @@ class EncoderSession:
 
     def _compile(self, wanted: str, encoder: Encoder) -> str:
         """Compile the encoder, if so decided; '' or why not."""
-        choice = choose_compile(wanted, self.choice.device.type,
-                                self._kind != PLAIN or encoder.window > 0, Toolchain.here())
+        instead = ('kernels' if self._kind != PLAIN else 'streams' if encoder.window else '')
+        choice = choose_compile(wanted, self.choice.device.type, instead, Toolchain.here())
         grey = [np.full(self.clip_shape, 128, np.uint8)]
 
         def trial() -> None:
@@ -349,6 +363,7 @@ class EncoderSession:
             passes: list[Given] = [(clips, keys, valid, stamps)]
             order: list[int] = []
             if self._stream is not None and keys is not None and stamps is not None:
+                _check_stamps(stamps, len(clips), self.clip_shape[0])
                 groups = self._stream.groups(keys)
                 if len(groups) > 1:
                     passes = [([clips[at] for at in group], _chosen(keys, group),
@@ -356,9 +371,14 @@ class EncoderSession:
                               for group in groups]
                     order = [at for group in groups for at in group]
             flights: list[Flight] = []
-            for given in passes:
-                flights += self._parts.run(len(given[0]),
-                                           partial(self._start, features, heads, given))
+            try:
+                for given in passes:
+                    flights += self._parts.run(len(given[0]),
+                                               partial(self._start, features, heads, given))
+            except BaseException:
+                if self._stream is not None:
+                    self._stream.forget()       # what was to be remembered is not
+                raise
         return Pending(flights, self._outputs, self._report, order)
 
     def _start(self, features: bool, heads: bool, given: Given, part: slice) -> Flight:
@@ -411,6 +431,17 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
                          f'{shape[0]} for each of {len(clips)} clips')
 
 
+def _check_stamps(stamps: Sequence[np.ndarray], clips: int, frames: int) -> None:
+    shapes = [np.shape(each) for each in stamps]
+    if shapes != [(frames,)] * clips:
+        raise ValueError(f'stamps have the shapes {shapes}, expected {(frames,)} for each of '
+                         f'{clips} clips')
+    # NaN is not above 0 either.
+    if not np.all(np.diff(np.stack(stamps))[:, ::TUBELET] > 0):
+        raise ValueError('stamps do not rise within each tubelet; leave out clips in which a '
+                         'frame goes with itself')
+
+
 def _chosen(values: Sequence[Item] | None, places: Sequence[int]) -> list[Item] | None:
     return None if values is None else [values[place] for place in places]
 
@@ -430,16 +461,18 @@ def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
 
 
 def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
-                  layers: Sequence[int] | None, levels: int, per: str, newest: int = 0
-                  ) -> Callable[[Tensor], Tensor]:
+                  layers: Sequence[int] | None, levels: int, per: str, newest: int = 0,
+                  times: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """Make the function from uint8 pixels (B, T, S, S, 3) to `EncoderSession.features`."""
 
     def look(pixels: Tensor) -> Tensor:
         clip = normalise(pixels[:, -TUBELET * newest:])
+        when = None if times is None else times.to(pixels.device)
         if layers is not None:
-            found = encoder.layers(clip, layers)
+            found = encoder.layers(clip, layers, times=when)
         else:
-            found = (encoder.dense(clip, levels) if levels else encoder(clip),)
+            found = (encoder.dense(clip, levels, times=when) if levels
+                     else encoder(clip, times=when),)
         if per != 'grid':
             found = tuple(pooled(one, per == 'tubelet') for one in found)
         return found[0] if layers is None else torch.stack(found, dim=1)

@@ -280,13 +280,15 @@ class StreamEncoder:
         return self._store.keys >= {end for each in keys for end in each[1:-1:TUBELET]}
 
     def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
-        """Return the places of the clips that are ready, and of the others; none is empty."""
-        if keys and self.ready(keys):
-            return [[*range(len(keys))]]
+        """Return the places of the clips of each pass: those that are ready, then the others.
+
+        No pass has more of them than there are slots for.
+        """
+        most = self._store.spare // self._encoder.window
         steps = [self.ready([each]) for each in keys]
-        groups = ([at for at, step in enumerate(steps) if step is wanted]
-                  for wanted in (True, False))
-        return [group for group in groups if group]
+        groups = [[at for at, step in enumerate(steps) if step is wanted]
+                  for wanted in (True, False)]
+        return [group[at:at + most] for group in groups for at in range(0, len(group), most)]
 
     def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray]) -> None:
         """Upload what the pass of some clips needs, on the current stream.
@@ -301,15 +303,13 @@ class StreamEncoder:
 
     def find(self, keys: Sequence[Keys]) -> list[int]:
         """Return the slots of the tubelets of clips, for `send`; see `prepare`."""
-        return self._store.find([end for each in keys for end in each[1::TUBELET]])
+        # A frame without a key never comes again, so its slot is never found again.
+        return self._store.find([object() if end is None else end
+                                 for each in keys for end in each[1::TUBELET]])
 
     def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
         """Upload slots and stamps; the second half of `prepare`."""
         self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
-
-    def has_room(self, clips: int) -> bool:
-        """Return whether so many clips can be remembered at once."""
-        return clips * self._encoder.window <= self._store.spare
 
     def step(self, pixels: Tensor) -> Tensor:
         """Encode the newest tubelet of clips whose others are remembered.

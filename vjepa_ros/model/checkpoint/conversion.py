@@ -93,6 +93,9 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
         chosen = choose_encoder(parts, weights_part, name)
     kept = _kept(parts, chosen, encoder_only, name, strict=FLAT in opened.groups)
     profile = profile_of(opened, parts, chosen)
+    if profile.window and layout != SAFETENSORS:
+        raise WeightsError(f"layout '{layout}' cannot say that the encoder of {name} is "
+                           f"block-causal; choose '{SAFETENSORS}'")
     temporary = target.with_name(target.name + '.part')
     try:
         if layout == SAFETENSORS:

@@ -148,7 +148,6 @@ def examine(path: str | Path) -> Contents:
     reports = [_report(part) for part in parts if part.kind or not part.name]
     profile = profile_of(opened, parts, encoder)      # raises for a description that is damaged
     meta = BundleMeta.from_json(opened.metadata[KEY]) if KEY in opened.metadata else None
-    window = meta.window if meta is not None and meta.has_encoder else 0
     belongs_to = ''
     if meta is not None and any(one.kind == TWISTS for one in reports):
         belongs_to = str(meta.twists.get('belongs_to', ''))
@@ -158,7 +157,7 @@ def examine(path: str | Path) -> Contents:
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
                     files_sha256(opened.files), tuple(reports),
                     '' if encoder is None else encoder.name or ENCODER,
-                    (*strange, *opened.others), profile, window, belongs_to,
+                    (*strange, *opened.others), profile, profile.window, belongs_to,
                     meta is not None and _is_for_bundled(meta.variant, belongs_to))
 
 

@@ -181,17 +181,17 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
     name = f"weights file '{path}'"
     opened = open_weights(path, 'weights', 'set `weights` to a checkpoint or '
                           '`allow_random_weights: true` to run untrained')
-    own_hash, window = '', 0
+    own_hash = ''
     if KEY in opened.metadata:
-        part, own_hash, window = _of_bundle(opened)
+        part, own_hash = _of_bundle(opened)
         parts = [part]
     else:
         parts = parts_of(opened, 'weights')
         refuse_strays(parts, name)
         part = choose_encoder(parts, which, name)
     version = version_of(part) if version == AUTO else version
-    encoder = _empty(variant, version, window if version == '2.1' else 0)
     profile = profile_of(opened, parts, part)
+    encoder = _empty(variant, version, profile.window if version == '2.1' else 0)
     with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
         hashed = worker.submit(files_sha256, opened.files)
         fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
@@ -248,8 +248,8 @@ def refuse_strays(parts: list[Part], name: str) -> None:
                            'the file anew')
 
 
-def _of_bundle(opened: Opened) -> tuple[Part, str, int]:
-    """Return the encoder in a file that `save_bundle` wrote, its hash and its window."""
+def _of_bundle(opened: Opened) -> tuple[Part, str]:
+    """Return the encoder in a file that `save_bundle` wrote, and its hash."""
     path = opened.path
     try:
         meta = BundleMeta.from_json(opened.metadata[KEY])
@@ -270,7 +270,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str, int]:
                            f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
                            'download it again')
     return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
-                ), own_hash, meta.window
+                ), own_hash
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
@@ -406,6 +406,8 @@ def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path 
     if not heads:
         return encoder, None, report
     loaded, heads_report = load_heads(heads, encoder, report)
+    if heads_report.adapted:    # these are other features now, with which no predictor goes
+        report = replace(report, tensors_sha256='')
     return encoder, loaded, replace(report, heads=heads_report)
 
 

@@ -164,6 +164,8 @@ class Profile:
         Frames of a clip; None unknown.
     clip_fps : float, optional
         Rate [Hz]; None unknown.
+    window : int
+        See `BundleMeta`.
 
     """
 
@@ -171,6 +173,7 @@ class Profile:
     image_size: int | None = None
     num_frames: int | None = None
     clip_fps: float | None = None
+    window: int = 0
 
     def to_json(self) -> dict[str, str | float | None]:
         """Convert to what a converted file stores."""
@@ -202,7 +205,8 @@ def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profi
             meta = BundleMeta.from_json(opened.metadata[KEY])
         except ValueError as error:
             raise WeightsError(f"file '{opened.path}' cannot be used: {error}; {ANEW}") from error
-        return Profile(meta.resize_mode, meta.image_size, meta.num_frames)
+        return Profile(meta.resize_mode, meta.image_size, meta.num_frames,
+                       window=meta.window if meta.has_encoder else 0)
     if CONVERTED in opened.metadata:
         return _kept(opened.metadata[CONVERTED])
     kinds = {part.kind for part in parts}
@@ -228,7 +232,8 @@ def _kept(text: str) -> Profile:
         found = json.loads(text)['profile']
         return Profile(str(found['resize_mode']), _count(found['image_size']),
                        _count(found['num_frames']),
-                       float(found['clip_fps']) if found['clip_fps'] else None)
+                       float(found['clip_fps']) if found['clip_fps'] else None,
+                       _count(found.get('window')) or 0)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Profile()
 

@@ -12,7 +12,7 @@ from vjepa_ros.ros.common.logs import Logger, tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.memory import is_out_of_memory
+from vjepa_ros.runtime.memory import is_out_of_memory, limit_memory
 
 
 class Swapper:
@@ -122,6 +122,7 @@ class Swapper:
         """Return this configuration: one that is ready, or with a ready engine, or loaded."""
         for each in ready:
             if _key(config) == _key_of(each):
+                limit_memory(each.engine.choice.device, config.engine.memory_fraction)
                 return each
         self.loading = f'{config.engine.model_size} on {config.engine.device}'
         engine = next((each.engine for each in ready if each.engine.config == config.engine),

@@ -25,8 +25,8 @@ def smaller(config: EngineConfig, choice: DeviceChoice) -> EngineConfig | None:
     Half precision where a GPU computes in fp32, then half of the frames, then images with three
     quarters of the side.
     """
-    if (choice.precision, config.precision) in (('fp32', 'auto'), ('fp32', 'fp32')) and (
-            choice.device.type != 'cpu'):
+    # Where a GPU was free to choose and took fp32, half precision is slow or impossible there.
+    if (choice.precision, config.precision) == ('fp32', 'fp32') and choice.device.type != 'cpu':
         return replace(config, precision='fp16')
     if config.num_frames > MIN_FRAMES:
         half = config.num_frames // 2 // TUBELET * TUBELET

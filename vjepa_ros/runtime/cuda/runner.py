@@ -134,13 +134,14 @@ class CudaRunner:
 
     @property
     def captured(self) -> bool:
-        """Whether passes are CUDA graphs."""
-        return self._stages.captured
+        """Whether passes are CUDA graphs, those of a stream, too."""
+        return all(stages.captured for stages in (self._stages, *self._streams.values()))
 
     @property
     def reason(self) -> str:
         """Why they are not; ''."""
-        return self._stages.reason
+        return next(filter(None, (stages.reason for stages in
+                                  (self._stages, *self._streams.values()))), '')
 
     @property
     def nbytes(self) -> int:
@@ -205,7 +206,7 @@ class CudaRunner:
                change: bool) -> Stage:
         """Return the stage for a pass, ready but for its pixels."""
         stream = self._stream
-        if stream is None or keys is None or stamps is None or not stream.has_room(clips):
+        if stream is None or keys is None or stamps is None:
             return self._stages.get(clips, change)
         ready = stream.ready(keys)
         stages = self._streams['step' if ready else 'whole']

@@ -61,7 +61,7 @@ class CompileChoice:
     reason: str
 
 
-def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> CompileChoice:
+def choose_compile(wanted: str, device: str, instead: str, tools: Toolchain) -> CompileChoice:
     """Decide on torch.compile.
 
     'off' never compiles. 'on' always does, and fails where that is impossible. 'auto' compiles
@@ -74,8 +74,8 @@ def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> C
         Out of `MODES`.
     device : str
         Type of the device: cpu, cuda or mps.
-    fused : bool
-        Whether kernels of this package run instead.
+    instead : str
+        What of this package runs instead; '' nothing.
     tools : Toolchain
         What this machine has.
 
@@ -102,8 +102,8 @@ def choose_compile(wanted: str, device: str, fused: bool, tools: Toolchain) -> C
         return CompileChoice(True, 'compile is on')
     if device != 'cuda':
         return CompileChoice(False, f'torch.compile costs more time than it saves on {device}')
-    if fused:
-        return CompileChoice(False, 'kernels of this package run instead of torch.compile')
+    if instead:
+        return CompileChoice(False, f'{instead} of this package run instead of torch.compile')
     if lacks:
         return CompileChoice(False, f'torch.compile needs {lacks}, which is not installed')
     return CompileChoice(True, 'all tools of torch.compile are installed')
