@@ -417,9 +417,10 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device, mon
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
                                                                     end):
     b, closed, gate = bench(), [], Gate()
-    other = SimpleNamespace(engine=EngineConfig(seed=7), track=TRACK)
+    other = SimpleNamespace(engine=EngineConfig(seed=7, memory_fraction=0.5), track=TRACK)
     b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
-    swapper = Swapper(b.worker, b.log)
+    swapper, limits = Swapper(b.worker, b.log), []
+    monkeypatch.setattr(model_swapper, 'limit_memory', lambda _, part: limits.append(part))
     monkeypatch.setattr(Engine, 'load', gate.before(lambda config: SimpleNamespace(
         config=config, noise_floor=lambda: None, close=lambda: closed.append(config))))
     monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
@@ -435,6 +436,7 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
     assert swapper.join(PATIENCE_S)
     assert not b.worker.swapping
     assert not b.log.errors
+    assert limits == ([] if end == 'closed' else [1.0])     # which the other had set to 0.5
 
 
 @pytest.mark.parametrize(('rate', 'served'), [(15.0, 45), (30.0, 45), (10.0, 30)])

@@ -120,13 +120,15 @@ class Swapper:
 
     def _load(self, config: NodeConfig, ready: Sequence[Perception]) -> Perception:
         """Return this configuration: one that is ready, or with a ready engine, or loaded."""
-        for each in ready:
-            if _key(config) == _key_of(each):
-                limit_memory(each.engine.choice.device, config.engine.memory_fraction)
-                return each
-        self.loading = f'{config.engine.model_size} on {config.engine.device}'
         engine = next((each.engine for each in ready if each.engine.config == config.engine),
                       None)
+        part = config.engine.memory_fraction
+        if engine is not None and any(one.engine.config.memory_fraction != part for one in ready):
+            limit_memory(engine.choice.device, part)    # it is that of the other
+        for each in ready:
+            if _key(config) == _key_of(each):
+                return each
+        self.loading = f'{config.engine.model_size} on {config.engine.device}'
         shared = engine is not None
         engine = engine or Engine.load(config.engine)
         try:
