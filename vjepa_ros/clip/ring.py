@@ -28,7 +28,7 @@ class Push(Enum):
 
     ACCEPTED = 'accepted'
     RESET = 'reset'                # accepted as the first frame after a reset
-    DUPLICATE = 'duplicate'        # same stamp as a frame already held: dropped
+    DUPLICATE = 'duplicate'        # stamp of a frame already held: dropped
     REORDERED = 'reordered'        # late, inserted at its place
     TOO_LATE = 'too_late'          # late and older than everything held: dropped
 
@@ -151,6 +151,7 @@ class PlaneStore:
 log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
+SAME_NS = 1_000     # closer stamps are of one picture that was published twice
 LOGGED_RESETS = 5      # of each reason that are all logged; then the 8th, 16th, 32nd and so on
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 # Every frame of a camera up to this rate is kept; frames of a faster one are thinned, the most
@@ -284,7 +285,7 @@ class FrameRing:
             reason = ''
         place = bisect.bisect_left(self._stamps, stamp_ns)
         late = place < len(self._stamps)
-        if late and self._stamps[place] == stamp_ns:
+        if any(abs(stamp_ns - one) < SAME_NS for one in self._stamps[max(place - 1, 0):place + 1]):
             self.counts['duplicate'] += 1
             return Push.DUPLICATE
         if late and place == 0:
