@@ -157,10 +157,10 @@ def test_a_track_uses_its_gyroscope_once_it_has_one(queue):
         track.push(np.repeat(grey[..., None], 3, 2), stamp)
     assert track.looming().gyroscope is None
     track.gyroscope = gyroscope((0, 0.5, 0))
-    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 1)
+    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 1_000)
     assert track.looming().gyroscope == ''
     track.gyroscope = Gyroscope()
-    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 2)
+    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 2_000)
     assert 'no angular rates' in track.looming().gyroscope
 
 
