@@ -316,7 +316,7 @@ class TrainConfig:
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
         """Worlds whose clips are rendered, equally many of each."""
-        return tuple(WorldConfig(name, stops=name == 'rough') for name in WORLDS
+        return tuple(WorldConfig(name, training=name == 'rough') for name in WORLDS
                      if self.world in (name, BOTH))
 
     @property

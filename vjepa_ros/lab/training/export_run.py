@@ -103,9 +103,9 @@ def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Not
     save_weights(weights, config, network, describe(run, calibration, {}))
     held_out: dict[str, dict[str, Any]] = {}
     for world in worlds if config.held_out_clips else ():
-        if world.config.stops:      # the clips of `vjepa-ros evaluate` have none
+        if world.config.training:      # judged as by `vjepa-ros evaluate`
             world = ClipWorld(world.size, world.num_frames, world.device, world.bank,
-                              replace(world.config, stops=False))
+                              replace(world.config, training=False))
         answers = answer(network, noted(world_batches((world,), HELD_OUT_SEED,
                                                       config.held_out_clips),
                                         note, 'judging'))

@@ -47,8 +47,9 @@ class WorldClips:
     place, outcome : Tensor
         (B,) numbers of `scene_spec.PLACES` and `scene_spec.OUTCOMES`.
     stamps_s : Tensor
-        (B, T) exact time of each frame relative to the newest [s], ascending, the last 0. Equal
-        where a picture is shown twice. `interval_s` is the time between frames as wanted.
+        (B, T) stamp of each frame relative to the newest [s], ascending, the last 0; exact but
+        for `WorldConfig.training`. Equal where a picture is shown twice. `interval_s` is the time
+        between frames as wanted.
     """
 
     frames: Tensor

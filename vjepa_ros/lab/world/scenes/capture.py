@@ -22,6 +22,9 @@ JITTER = 0.12         # greatest standard deviation of the times of pictures, in
 DROPPED = 0.3         # greatest probability that a picture is lost
 ROLLING_SHARE = 0.7   # of the cameras read one row after the other
 READOUT_S = (0.008, 0.033)
+ARRIVAL_SHARE = 0.5   # of the cameras that training sees are stamped when a picture arrives
+DELAY_S, MOST_DELAY = (0.005, 0.1), 0.5   # of the scatter of delays [s], and its most in periods
+APART_S = 0.001       # between stamps at least
 
 
 def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: int) -> Tensor:
@@ -49,6 +52,25 @@ def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: in
         last = torch.where(number > last, off, torch.inf).argmin(1, keepdim=True)
         taken.append(tick.gather(1, last)[:, 0])
     return torch.stack(taken[::-1], 1)
+
+
+def arrival_times(draws: SceneRng, times: Tensor, ride: Ride) -> Tensor:
+    """Return when drivers say that pictures were taken (B, T) [s], ascending, the last one 0.
+
+    Those that cannot know it take the time of arrival. Delays are half a normal distribution, and
+    no picture overtakes another.
+
+    Parameters
+    ----------
+    times : Tensor
+        (B, T) when they were taken [s].
+    """
+    scatter = torch.minimum(draws.log(*DELAY_S), MOST_DELAY * ride.period_s)[:, None]
+    delay = draws.normal(1, times.shape[1]).abs().clamp(max=2.5) * scatter
+    least = APART_S * torch.arange(times.shape[1])
+    arrival = (times + delay - least).cummax(1).values + least
+    wrong = ride.own[:, None] & draws.chance(ARRIVAL_SHARE, 1)
+    return torch.where(wrong, arrival - arrival[:, -1:], times)
 
 
 def bent_lens(draws: SceneRng, spec: SceneSpec, ride: Ride, size: int,

@@ -39,6 +39,8 @@ WIDE_SHARE = 0.22         # of cameras have a lens of `WIDE_DEGREES`
 WIDE_DEGREES = (100.0, 150.0)
 BOXED_SHARE = 0.15        # of other pictures that are not square get bars
 STEADY_SHARE = 0.7        # of vehicles ahead keep their distance
+CHANGING_SHARE = 0.5      # of platforms turn, and as many speed up or brake
+CHANGING_IN_TRAINING = 0.3
 STANDS_SHARE, STANDS_S = 0.75, 1.5       # of what has stopped stands, for up to so long [s]
 DEFAULT_SHARE, SLOW_SHARE = 0.35, 0.25   # of clips at about 4 Hz, and as slow as their camera
 
@@ -183,7 +185,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     most = torch.minimum(_TURN[platform], (1 - _OVERLAP) * spec.hfov / spec.interval_s)
     part = torch.where(rotates, draws.uniform(0.15, 1), draws.unit().square())
     rate = draws.sign() * most * part
-    rate = torch.where(rotates | draws.chance(0.5), rate, 0)
+    rate = torch.where(rotates | draws.chance(_changing(config)), rate, 0)
     grip = _GRIP / speed.abs().clamp(min=0.5)
     turn = torch.where(free, torch.maximum(torch.minimum(rate, grip), -grip), spec.turn)
     turn = torch.where(slides | (own & spec.happens('follow')), 0, turn)
@@ -192,7 +194,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     climb = torch.where(climbs, draws.sign() * draws.uniform(0.1, 1) * _CLIMB[platform], 0)
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
     stands, fastest = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
-    if config.stops:
+    if config.training:
         stopped = own & spec.happens('stopped') & (motion == USUAL)
         stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)
         fastest = torch.where(stopped, pace, torch.inf)
@@ -229,15 +231,20 @@ def _seen_wide(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec
             torch.where(wide, bend, 1.0))
 
 
+def _changing(config: WorldConfig) -> float:
+    return CHANGING_IN_TRAINING if config.training else CHANGING_SHARE
+
+
 def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfig) -> Encounter:
     """Let platforms speed up and brake as they do, and vehicles ahead keep their distance."""
     spec = encounter.spec
     least, most = _SPEED_UP[ride.platform].unbind(-1)
-    changes = ride.own & (spec.speed.abs() > 0.1) & ~spec.happens('stopped') & draws.chance(0.5)
+    changes = ride.own & (spec.speed.abs() > 0.1) & ~spec.happens('stopped') & draws.chance(
+        _changing(config))
     braking = torch.where(changes, draws.sign() * draws.uniform(least, most),
                           encounter.robot_braking)
     slowing = encounter.body_braking
-    if config.stops:
+    if config.training:
         stops, harder = ride.own & spec.happens('stopped'), draws.log(least, most)
         braking = torch.where(stops & ~spec.moves, harder, braking)
         slowing = torch.where(stops & spec.moves, harder, slowing)

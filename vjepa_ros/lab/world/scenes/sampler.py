@@ -12,6 +12,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
 from vjepa_ros.lab.world.scenes.capture import (
+    arrival_times,
     bent_lens,
     capture,
     clip_times,
@@ -51,7 +52,8 @@ class Sample:
     scenes : Scenes
         B scenes.
     stamps_s : Tensor
-        (B, T) time of the picture that each frame shows [s], 0 for the newest.
+        (B, T) stamp of the picture that each frame shows [s], 0 for the newest: when it was taken,
+        but for `capture.arrival_times`.
     hold : Tensor
         (B,) how often each picture of a clip is shown.
     place, outcome, platform : Tensor
@@ -162,6 +164,8 @@ class SceneSampler:
         there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
         planned = torch.where(there | ~spec.present, encounter.contact_s, torch.inf)
         platform = torch.zeros_like(spec.place) if ride is None else ride.platform
+        if ride is not None and self.config.training:
+            times = arrival_times(draws, times, ride)
         return Sample(scenes, times, spec.hold, spec.place, spec.outcome, platform, planned, there)
 
     def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:

@@ -44,9 +44,10 @@ class WorldConfig:
     jitter : float
         Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world
         this and the share before are for carriers of the standard world.
-    stops : bool
-        In the rough world, more stops, harder ones, and what has stopped may stand for a while:
-        what training has beside the clips that figures are made with, which stay as they were.
+    training : bool
+        In the rough world, what training has beside the clips that figures are made with, which
+        stay as they were: more stops, harder ones, and what has stopped may stand for a while;
+        fewer turns and changes of speed; stamps that tell when a picture arrived.
     """
 
     name: str = 'standard'
@@ -54,7 +55,7 @@ class WorldConfig:
     interval_s: tuple[float, float] = (1 / 30, 1 / 2)
     hold_share: float = 0.2
     jitter: float = 0.3
-    stops: bool = False
+    training: bool = False
 
     @property
     def rough(self) -> bool:
@@ -207,7 +208,7 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     """Draw a specification for every scene."""
     place = draws.pick(_PLACE_SHARES[config.name])
     shares = _OUTCOME_SHARES + _MORE_LEADS if config.rough else _OUTCOME_SHARES
-    if config.rough and config.stops:
+    if config.rough and config.training:
         shares = shares + _MORE_STOPS
     outcome = draws.pick(shares[place])
 

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test stops of the rough world: what has stopped stands, and braked from a steady speed."""
+"""Test what training has in the rough world beside the clips of figures: stops, late stamps."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.world.scenes.capture import APART_S, MOST_DELAY, arrival_times
 from vjepa_ros.lab.world.scenes.motion import travelled
 from vjepa_ros.lab.world.scenes.platforms import pace
 from vjepa_ros.lab.world.scenes.sampler import SceneSampler
+from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, WorldConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
@@ -34,7 +38,7 @@ def test_what_brakes_was_steady_before():
 
 
 def test_robots_that_stopped_stand_until_the_newest_frame(materials):
-    samples = {stops: SceneSampler(materials, 48, 14, WorldConfig('rough', stops=stops))
+    samples = {stops: SceneSampler(materials, 48, 14, WorldConfig('rough', training=stops))
                .sample(5, 3000) for stops in (False, True)}
     shares = {stops: float((one.outcome == OUTCOME['stopped']).float().mean())
               for stops, one in samples.items()}
@@ -52,7 +56,30 @@ def test_robots_that_stopped_stand_until_the_newest_frame(materials):
     assert (stood[drove] < -0.3).float().mean() > 0.2 and (stood[drove] > -2.5).all()
 
 
-def test_training_has_stops_and_figures_do_not():
+def test_half_of_the_cameras_are_stamped_when_pictures_arrive(materials):
+    exact, told = (SceneSampler(materials, 48, 14, WorldConfig('rough', training=training))
+                   .sample(5, 3000) for training in (False, True))
+    late, times = told.stamps_s, told.scenes
+    assert (late.diff() >= 0).all() and (late[:, -1] == 0).all()
+    # A picture that arrives with the delay of the newest seems as old as it is; others are off.
+    own = told.platform > 0
+    uneven = (late.diff() - times.interval_s[:, None]).abs() / times.interval_s[:, None]
+    usual = (exact.stamps_s.diff() - exact.scenes.interval_s[:, None]).abs() \
+        / exact.scenes.interval_s[:, None]
+    assert uneven[own].mean() > 1.05 * usual[exact.platform > 0].mean()
+    draws, ride = SceneRng(3, 4000), SimpleNamespace(
+        own=torch.arange(4000) < 3000, period_s=torch.full((4000,), 0.15))
+    true = -0.15 * torch.arange(8.0).flip(0).expand(4000, 8)
+    said = arrival_times(draws, true, ride)
+    wrong = (said != true).any(1)
+    assert not wrong[3000:].any() and 0.45 < wrong[:3000].float().mean() < 0.55
+    off = (said - true)[wrong]
+    assert (said.diff() >= 0.9 * APART_S).all() and (off[:, -1] == 0).all()
+    assert 0.01 < off[:, :-1].abs().mean() < 0.03 and off.abs().max() <= 2.5 * MOST_DELAY * 0.15
+
+
+def test_training_has_more_and_figures_do_not():
     worlds = TrainConfig(out='x', clips=1, world='both').worlds
-    assert [world.stops for world in worlds] == [world.rough for world in worlds] == [False, True]
-    assert not WorldConfig('rough').stops
+    assert [world.rough for world in worlds] == [False, True]
+    assert [world.training for world in worlds] == [False, True]
+    assert not WorldConfig('rough').training
