@@ -291,8 +291,10 @@ def test_the_document_is_rewritten_between_its_marks(report):
     assert there == {*shown, 'accuracy/before.png', 'accuracy/frame_0001.jpg'}
 
 
-def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys):
-    (document := tmp_path / 'plain.md').write_text('no marks\n')
+@pytest.mark.parametrize('text', [
+    'no marks\n', '<!-- accuracy:end -->\n<!-- accuracy:begin -->\nthe end comes first\n'])
+def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys, text):
+    (document := tmp_path / 'plain.md').write_text(text)
     assert evaluate.main(['nowhere.mp4', '--document', str(document)]) == 1
     said = capsys.readouterr().out
     assert f"--document '{document}'" in said and 'accuracy:begin' in said

@@ -30,13 +30,14 @@ def fill(text: str, name: str, content: str) -> str:
     Raises
     ------
     ValueError
-        When a mark is missing.
+        When a mark is missing, or the end comes first.
     """
     begin, end = f'<!-- {name}:begin -->\n', f'<!-- {name}:end -->'
-    if begin not in text or end not in text:
+    before, found, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not found or not ends:
         raise ValueError(f'the document has no block between {begin.strip()} and {end}')
-    before, rest = text.split(begin, 1)
-    return before + begin + content + end + rest.split(end, 1)[1]
+    return before + begin + content + end + after
 
 
 try:
