@@ -236,6 +236,9 @@ class BagSource(Source):
                 lost, first = lost + 1, first or str(error)
                 continue
             yield stamp, load
+        for frame in self._rest():
+            lost -= 1       # its packet brought another picture, or none
+            yield frame.stamp_ns, lambda frame=frame: frame
         if lost > self._lost:        # a loop does not say it again
             _log.warning('%d of %d packets had no picture, the first: %s', lost,
                          sum(c.msgcount for c in self._connections), first)
@@ -276,12 +279,16 @@ class BagSource(Source):
         try:
             if self._decoder is None:
                 self._decoder = PacketDecoder(getattr(message, 'format', '') or message.encoding)
-            frame, taken_ns = self._decoder.picture(np.asarray(message.data).tobytes(), stamp_ns)
-            rgb = np.ascontiguousarray(frame.to_ndarray(format='rgb24'))
+            header = getattr(message, 'header', message)
+            return _picture(*self._decoder.picture(np.asarray(message.data).tobytes(),
+                                                   (stamp_ns, header.frame_id or 'camera')))
         except ValueError as error:        # also one that is too large
             raise SourceError(f'{where}: {error}') from error
-        header = getattr(message, 'header', message)
-        return SourceFrame(taken_ns, rgb, header.frame_id or 'camera')
+
+    def _rest(self) -> Iterator[SourceFrame]:
+        """Yield the last pictures of a video with B frames."""
+        for frame, sender in self._decoder.rest() if self._decoder is not None else ():
+            yield _picture(frame, sender)
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
         """Return those of the CameraInfo beside the images, or of a lone one of a lone camera."""
@@ -316,6 +323,12 @@ class BagSource(Source):
             _log.warning("bag '%s': the distortion on '%s' is ignored: %s", self._path, topic,
                          error)
         return None
+
+
+def _picture(frame: Any, sender: tuple[int, str]) -> SourceFrame:
+    """Return a picture of a video, whose packet had a stamp [ns] and a frame_id."""
+    stamp_ns, frame_id = sender
+    return SourceFrame(stamp_ns, np.ascontiguousarray(frame.to_ndarray(format='rgb24')), frame_id)
 
 
 def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:

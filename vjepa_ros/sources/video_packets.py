@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ READ = 128                                          # bytes of a unit that hold 
 class PacketDecoder:
     """Decodes the packets of one stream, in their order.
 
-    With B frames a packet brings the picture of an earlier one.
+    With B frames a packet brings the picture of an earlier one, and `rest` the last pictures.
 
     Parameters
     ----------
@@ -101,6 +102,19 @@ class PacketDecoder:
             raise SourceError('the packet has no picture')
         check_size(frames[-1].width, frames[-1].height, MAX_PIXELS)
         return frames[-1], self._waiting.get(frames[-1].pts, sender)
+
+    def rest(self) -> Iterator[tuple[Any, Any]]:
+        """Yield what `picture` would return for the pictures that wait, when no packet follows."""
+        context, self._context = self._context, None
+        if context is None:
+            return
+        try:
+            frames = context.decode(None)
+        except self._av.FFmpegError:       # they refer to what is lost
+            return
+        for frame in frames:
+            if frame.pts in self._waiting:
+                yield frame, self._waiting[frame.pts]
 
     def _is_key(self, data: bytes) -> bool:
         units = (found[1][0] for found in START.finditer(data))
