@@ -82,6 +82,7 @@ class FakeCuda:
     """What the stand-ins were asked for."""
 
     captures = 0
+    abandoned = 0
     refuse = ''
 
 
@@ -117,5 +118,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
             'graph_pool_handle': lambda: (0, 1), 'memory_snapshot': list}.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch, 'empty', unpinned)
+    def abandon(pool: Any, device: torch.device) -> None:
+        fake.abandoned += 1
+
+    # The builds of PyTorch for CUDA have the real ones, which want a real device.
     monkeypatch.setattr('vjepa_ros.runtime.cuda.graph_replay.clear_workspaces', lambda: None)
+    monkeypatch.setattr('vjepa_ros.runtime.cuda.graph_replay.abandon_pool', abandon)
     return fake

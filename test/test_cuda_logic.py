@@ -85,7 +85,7 @@ def test_passes_go_on_when_capturing_fails(fake, caplog):
     assert not runner.captured
     assert runner.reason == f'CUDA graph capture failed: RuntimeError: {fake.refuse}'
     assert caplog.text.count('kernel by kernel') == 1
-    assert fake.captures == 3
+    assert fake.captures == 3 and fake.abandoned == 1
 
 
 def test_frames_with_keys_are_uploaded_once(fake):
@@ -264,7 +264,7 @@ def test_what_can_not_be_captured_runs_step_by_step_and_says_why(fake, caplog):
     replay = Replay(captured_queue(), lambda given: 2 * given, 2, 'doubling')
     replay.start(np.array([1.0, 2.0]))
     np.testing.assert_allclose(replay.finish(), [2, 4])
-    assert not replay.captured
+    assert not replay.captured and fake.abandoned == 1
     assert fake.refuse in replay.reason
     assert 'doubling: CUDA graph capture failed' in caplog.text
 
