@@ -243,6 +243,17 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
     assert kind == 'cuda' or set(threads) == {'vjepa_worker'}
 
 
+@pytest.mark.parametrize('hz', [0.1, 0.3, 1.0, 30.0])
+def test_a_rate_is_told_until_the_next_event_is_overdue(hz):
+    rate = Rate()
+    assert rate.hz(0.0) == 0
+    for k in range(100):
+        rate.tick(k / hz)
+        assert rate.hz((k + 0.9) / hz) == pytest.approx(hz if k else 0)
+    assert rate.hz(99 / hz + max(3.0, 2 / hz) + 0.1) == 0
+    assert rate.total == 100
+
+
 def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, monkeypatch):
     b, decode = bench('bad', 'good'), decoder.decode
     broken = failing(MemoryError('no room for the picture'))

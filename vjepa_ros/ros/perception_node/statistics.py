@@ -31,7 +31,7 @@ class Rate:
     Parameters
     ----------
     window_s
-        Length of the window [s].
+        Length of the window [s]; at least the two newest events count.
     """
 
     def __init__(self, window_s: float = 3.0) -> None:
@@ -47,14 +47,21 @@ class Rate:
             self.total += 1
 
     def hz(self, now_s: float) -> float:
-        """Return the rate in the window that ends now [Hz]; 0 when nothing happened in it."""
+        """Return the rate in the window that ends now [Hz].
+
+        0 when nothing happened in it, unless the next event is not overdue yet: it may take twice
+        as long as the newest interval.
+        """
         with self._lock:
-            while self._times and now_s - self._times[0] > self._window_s:
+            while len(self._times) > 2 and now_s - self._times[0] > self._window_s:
                 self._times.popleft()
             if len(self._times) < 2:
                 return 0.0
             span = self._times[-1] - self._times[0]
-            return (len(self._times) - 1) / span if span > 0 else 0.0
+            interval = span / (len(self._times) - 1)
+            if now_s - self._times[-1] > max(self._window_s, 2 * interval):
+                return 0.0
+            return 1 / interval if interval > 0 else 0.0
 
 
 class Recent:

@@ -21,6 +21,7 @@ from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 LOOKS = 4        # independent materials and colours per body
+STUCK_ON = ('poster', 'door')   # cards that lie on a body; others are what it looks like
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,10 @@ class Kit:
         self.front = torch.zeros_like(self.group)
         self.look = torch.zeros_like(self.group)
         self.swing = torch.zeros(rows, slots)
+        self.card = torch.tensor(kinds) == CARD
+        self.paintable = torch.tensor([all(
+            kinds[part.slot] != CARD or part.group in STUCK_ON for part in parts)
+            for parts in types.values()])
         self.aside, self.end, self.flank = (torch.zeros_like(self.alive) for _ in range(3))
         for row, parts in enumerate(types.values()):
             for part in parts:
@@ -275,7 +280,7 @@ class Bodies:
 
 
 def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
-             draws: SceneRng) -> Shapes:
+             draws: SceneRng, painted_share: float = 0.0) -> Shapes:
     """Shapes of bodies: the row of the kit for the first body, then for the second, and so on.
 
     Parameters
@@ -284,6 +289,8 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
         Where they are relative to a camera at the world's origin at the newest frame.
     times : Tensor
         (B, T) [s], at most 0.
+    painted_share : float
+        Of the bodies that have a surface, how many have a plain one with nothing on it.
     """
     b, m = bodies.kind.shape
     n = len(kit.kinds)
@@ -302,6 +309,11 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
                                     half[..., 2]), -1), half)
     half = half.clamp(min=0.002)
     group = torch.where(end[..., None] > 0, kit.front[kind], kit.group[kind])
+    alive = kit.alive[kind] & bodies.present.unsqueeze(-1)
+    if painted_share:
+        painted = (draws.chance(painted_share, m) & kit.paintable[kind]).unsqueeze(-1)
+        group = torch.where(painted, GROUPS['plain'], group)
+        alive = alive & ~(painted & kit.card)
     texture, tile, tint = materials.draw(draws, group, kit.look[kind], LOOKS)
 
     # Legs stand still for the moment at either end of their swing, so that the velocity of
@@ -323,7 +335,6 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
     carried = torch.stack((rate * arm[..., 2], torch.zeros_like(arm[..., 1]),
                            -rate * arm[..., 0]), -1)
     yaw = bodies.yaw.unsqueeze(-1) + torch.where(kit.aside[kind], math.pi / 2, 0.0).unsqueeze(1)
-    alive = kit.alive[kind] & bodies.present.unsqueeze(-1)
     frames = times.shape[1]
     cycles = (speed.unsqueeze(1) * times.unsqueeze(-1) / (2 * STEP_M)).unsqueeze(-1)
     texture = materials.walking(

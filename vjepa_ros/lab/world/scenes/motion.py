@@ -45,8 +45,32 @@ def picture_of(hold: Tensor, frames: int) -> Tensor:
     return frames - 1 - (back // hold[:, None]) * hold[:, None]
 
 
+@dataclass(frozen=True)
+class Steady:
+    """How fast B robots or bodies were before they began to brake or to speed up; all (B,).
+
+    Attributes
+    ----------
+    most : Tensor
+        Greatest speed of what brakes [m/s]; inf: it braked all the time.
+    faster, slower : Tensor
+        Speed of what brakes, and of what speeds up, as a factor on the speed of now: from 1 to
+        inf, where `most` alone counts, and from 0, where it stood, to 1.
+    """
+
+    most: Tensor
+    faster: Tensor
+    slower: Tensor
+
+    def around(self, size: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the greatest and the least speed (B, 1) [m/s] around that of now (B,)."""
+        faster = torch.where(self.faster.isinf(), torch.inf, self.faster * size)
+        return (torch.maximum(self.most, size).minimum(faster)[:, None],
+                (self.slower * size)[:, None])
+
+
 def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
-              fastest: Tensor | None = None) -> Tensor:
+              steady: Steady | None = None) -> Tensor:
     """Distance still to go at each of the times before the newest frame [m], (B, T).
 
     Parameters
@@ -60,19 +84,19 @@ def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
         (B,) greatest distance of the whole movement [m]: an arm is only so long.
     times : Tensor
         (B, T) at most 0 [s].
-    fastest : Tensor, optional
-        (B,) speed that what brakes had before it began to [m/s]; it braked all the time if
-        omitted.
+    steady : Steady, optional
+        What it was before; it braked all the time, or stood, if omitted.
     """
     size = speed.abs()[:, None]
     since = -times
     slope = braking[:, None]
-    started = torch.where(slope < 0, size / (-slope).clamp(min=1e-6), torch.inf)
+    fastest, slowest = (torch.inf, 0.0) if steady is None else steady.around(speed.abs())
+    started = torch.where(slope < 0, (size - slowest) / (-slope).clamp(min=1e-6), torch.inf)
     moving = torch.minimum(since, started)
     far = size * moving + 0.5 * slope * moving.square()
-    if fastest is not None:
-        gained = (fastest[:, None] - size).clamp(min=0)
-        braked = gained / slope.clamp(min=1e-6)
+    if steady is not None:
+        far = far + slowest * (since - moving)
+        braked = (fastest - size) / slope.clamp(min=1e-6)
         even = size * moving + slope * braked * (moving - 0.5 * braked)
         far = torch.where((slope > 0) & (braked < moving), even, far)
     far = reach[:, None] * torch.tanh(far / reach[:, None])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
-from vjepa_ros.lab.world.scenes.motion import Shake
+from vjepa_ros.lab.world.scenes.motion import Shake, Steady
 from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
     OUTCOME,
@@ -40,8 +40,13 @@ WIDE_DEGREES = (100.0, 150.0)
 BOXED_SHARE = 0.15        # of other pictures that are not square get bars
 STEADY_SHARE = 0.7        # of vehicles ahead keep their distance
 CHANGING_SHARE = 0.5      # of platforms turn, and as many speed up or brake
-CHANGING_IN_TRAINING = 0.3
+TURNING_IN_TRAINING = 0.3
 STANDS_SHARE, STANDS_S = 0.75, 1.5       # of what has stopped stands, for up to so long [s]
+# Share of changes of speed that set in at some time, and the speed until then as a factor on that
+# of now; below 0 it stood.
+SETS_IN_SHARE = 0.75
+FASTER, SLOWER = (1.1, 4.0), (-0.7, 0.9)
+LEANS_S = (0.05, 0.25)    # half of the time that a multirotor takes to lean [s]
 DEFAULT_SHARE, SLOW_SHARE = 0.35, 0.25   # of clips at about 4 Hz, and as slow as their camera
 
 
@@ -129,9 +134,10 @@ class Ride:
         Time for which it has turned or climbed as now [s].
     climb : Tensor
         Upwards at the newest frame [m/s].
-    stands_s, fastest : Tensor
-        For how long what has stopped stands [s], 0 for all else; and how fast it was [m/s], inf
-        for all else.
+    stands_s : Tensor
+        For how long what has stopped stands [s], 0 for all else.
+    steady : Steady
+        How fast it was before.
     """
 
     platform: Tensor
@@ -141,7 +147,7 @@ class Ride:
     settled_s: Tensor
     climb: Tensor
     stands_s: Tensor
-    fastest: Tensor
+    steady: Steady
 
     def stopping(self, times: Tensor) -> Tensor:
         """Return times (B, T) until it stands, for what has stopped a while ago."""
@@ -185,7 +191,8 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     most = torch.minimum(_TURN[platform], (1 - _OVERLAP) * spec.hfov / spec.interval_s)
     part = torch.where(rotates, draws.uniform(0.15, 1), draws.unit().square())
     rate = draws.sign() * most * part
-    rate = torch.where(rotates | draws.chance(_changing(config)), rate, 0)
+    turning = TURNING_IN_TRAINING if config.training else CHANGING_SHARE
+    rate = torch.where(rotates | draws.chance(turning), rate, 0)
     grip = _GRIP / speed.abs().clamp(min=0.5)
     turn = torch.where(free, torch.maximum(torch.minimum(rate, grip), -grip), spec.turn)
     turn = torch.where(slides | (own & spec.happens('follow')), 0, turn)
@@ -193,18 +200,22 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     climbs = free & (_CLIMB[platform] > 0) & draws.chance(0.4) & ~rotates & ~slides
     climb = torch.where(climbs, draws.sign() * draws.uniform(0.1, 1) * _CLIMB[platform], 0)
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
-    stands, fastest = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
+    stands, endless = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
+    steady = Steady(endless, endless, stands)
     if config.training:
         stopped = own & spec.happens('stopped') & (motion == USUAL)
         stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)
-        fastest = torch.where(stopped, pace, torch.inf)
+        sets_in = own & ~stopped & draws.chance(SETS_IN_SHARE)
+        steady = Steady(torch.where(stopped, pace, torch.inf),
+                        torch.where(sets_in, draws.log(*FASTER), torch.inf),
+                        torch.where(sets_in, draws.uniform(*SLOWER).clamp(min=0), 0))
     height = draws.log(_HEIGHT[platform, 0], _HEIGHT[platform, 1])
     pitch = torch.where(draws.chance(0.15), spec.pitch, draws.normal(0.05))
     spec = replace(
         spec, outcome=outcome, present=present, speed=speed, drift=drift, turn=turn,
         height=torch.where(own & ~spec.at('table'), height, spec.height),
         pitch=torch.where(own, pitch, spec.pitch), moves=spec.moves & ~rotates & ~slides)
-    return spec, Ride(platform, period, bend, boxed, settled, climb, stands, fastest)
+    return spec, Ride(platform, period, bend, boxed, settled, climb, stands, steady)
 
 
 def _timed(draws: SceneRng, spec: SceneSpec, own: Tensor,
@@ -231,16 +242,12 @@ def _seen_wide(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec
             torch.where(wide, bend, 1.0))
 
 
-def _changing(config: WorldConfig) -> float:
-    return CHANGING_IN_TRAINING if config.training else CHANGING_SHARE
-
-
 def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfig) -> Encounter:
     """Let platforms speed up and brake as they do, and vehicles ahead keep their distance."""
     spec = encounter.spec
     least, most = _SPEED_UP[ride.platform].unbind(-1)
     changes = ride.own & (spec.speed.abs() > 0.1) & ~spec.happens('stopped') & draws.chance(
-        _changing(config))
+        CHANGING_SHARE)
     braking = torch.where(changes, draws.sign() * draws.uniform(least, most),
                           encounter.robot_braking)
     slowing = encounter.body_braking
@@ -256,14 +263,46 @@ def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfi
         body_braking=torch.where(keeps, braking, slowing))
 
 
-def pace(speed: Tensor, braking: Tensor, times: Tensor, fastest: Tensor) -> Tensor:
+def pace(speed: Tensor, braking: Tensor, times: Tensor, steady: Steady) -> Tensor:
     """Speed at times before the newest frame [m/s], (B, T); the derivative of `travelled`."""
     before = speed.abs()[:, None] - braking[:, None] * times
-    most = torch.where(braking > 0, torch.maximum(fastest, speed.abs()), torch.inf)[:, None]
-    return torch.where(speed < 0, -1.0, 1.0)[:, None] * before.clamp(min=0).minimum(most)
+    fastest, slowest = steady.around(speed.abs())
+    brakes = braking[:, None] > 0
+    before = before.maximum(torch.where(brakes, 0, slowest))
+    before = before.minimum(torch.where(brakes, fastest, torch.inf))
+    return torch.where(speed < 0, -1.0, 1.0)[:, None] * before
 
 
-def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor) -> Shake:
+def _lean(encounter: Encounter, ride: Ride, gain: Tensor, speed: Tensor, turn: Tensor) -> Tensor:
+    """Yaw, pitch and roll (B, T, 3) [rad] that an acceleration, a speed and a turn take.
+
+    A multirotor leans where it thrusts: against drag, to speed up, and into a bend.
+    """
+    drift, flies = encounter.spec.drift[:, None], _FLIES[ride.platform][:, None]
+    ahead, right = speed * drift.cos(), speed * drift.sin()
+    nod = torch.where(flies, -((gain * drift.cos() + _DRAG * ahead) / GRAVITY).atan(),
+                      (_SQUAT * gain).clamp(-0.05, 0.05))
+    roll = torch.where(flies, ((gain * drift.sin() + _DRAG * right + ahead * turn)
+                               / GRAVITY).atan(), 0)
+    return torch.stack((torch.zeros_like(nod), nod, roll), -1)
+
+
+def _leans(encounter: Encounter, ride: Ride, times: Tensor, half: Tensor) -> Tensor:
+    """Return `_lean` at times (B, T); it changes within twice a half (B, 1) [s]."""
+    spec = encounter.spec
+    moves = (spec.speed.abs() > 0.1) | spec.happens('stopped')
+    speed = torch.where(moves, spec.speed, 0)
+    braking = torch.where(moves, encounter.robot_braking, 0)
+
+    def at(when: Tensor) -> Tensor:
+        return pace(speed, braking, ride.stopping(when), ride.steady)
+
+    gain = (at(times + half) - at(times - half)) / (2 * half)
+    return _lean(encounter, ride, gain, at(times), ride.grown(spec.turn, times)[1])
+
+
+def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor,
+           config: WorldConfig) -> Shake:
     """Sway, steps, vibration and lean of platforms at times (B, T)."""
     spec, platform = encounter.spec, ride.platform
     strength = draws.uniform(0.1, 1.5)[:, None]
@@ -275,15 +314,16 @@ def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor) -> 
     angles = (size[:, None] * swing[..., :3]).sum(2)
     rates = (size[:, None] * change[..., :3]).sum(2)
 
-    # A multirotor leans where it thrusts: against drag, to speed up, and into a bend.
-    ahead, right = spec.speed * spec.drift.cos(), spec.speed * spec.drift.sin()
-    gain = -encounter.robot_braking * (spec.speed.abs() > 0.1)
-    flies = _FLIES[platform]
-    nod = torch.where(flies, -((gain * spec.drift.cos() + _DRAG * ahead) / GRAVITY).atan(),
-                      (_SQUAT * gain).clamp(-0.05, 0.05))
-    lean = torch.where(flies, ((gain * spec.drift.sin() + _DRAG * right + ahead * spec.turn)
-                               / GRAVITY).atan(), 0)
-    angles = angles + torch.stack((torch.zeros_like(nod), nod, lean), -1)[:, None]
+    if config.training:
+        half = draws.log(*LEANS_S)[:, None]
+        leans = _leans(encounter, ride, times, half)
+        step = 0.1 * half
+        rates = rates + (_leans(encounter, ride, times + step, half)
+                         - _leans(encounter, ride, times - step, half)) / (2 * step[..., None])
+    else:
+        gain = -encounter.robot_braking * (spec.speed.abs() > 0.1)
+        leans = _lean(encounter, ride, gain[:, None], spec.speed[:, None], spec.turn[:, None])
+    angles = angles + leans
 
     heave = strength * _HEAVE[platform]                                             # B W
     up = (heave[:, None] * swing[..., 3]).sum(2)

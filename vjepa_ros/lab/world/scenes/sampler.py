@@ -24,6 +24,7 @@ from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
     Path,
     Shake,
+    Steady,
     body_path,
     camera_path,
     frame_times,
@@ -41,6 +42,7 @@ from vjepa_ros.lab.world.scenes.scene_spec import SceneSpec, WorldConfig, make_s
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
+PAINTED_SHARE = 0.35      # of bodies that training sees have plain surfaces, as boards and boxes
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,22 @@ class SceneSampler:
         times = self._times(draws, spec, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
-        moving, fastest = times, None
+        moving, steady = times, None
         if ride is not None:
-            moving, fastest = ride.stopping(times), ride.fastest
+            moving, steady = ride.stopping(times), ride.steady
         gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
-                         moving, fastest)
+                         moving, steady)
         path = camera_path(spec.heading, spec.drift, turned, gone)
-        hero = self._hero(draws, encounter, times, moving, fastest)
+        hero = self._hero(draws, encounter, times, moving, steady)
         place = lay_out(draws, encounter, path.place, self.materials, self.config)
         body = hero.place[:, :, 0, 0::2]
+        painted = PAINTED_SHARE if self.config.rough and self.config.training else 0.0
         parts = [
-            assemble(HERO, hero, times, self.materials, draws),
+            assemble(HERO, hero, times, self.materials, draws, painted),
             assemble(SIDE, side_bodies(draws, encounter, place, path.place, body, times,
-                                       self.config), times, self.materials, draws),
+                                       self.config), times, self.materials, draws, painted),
             assemble(THIN, thin_bodies(draws, encounter, place, times, self.config), times,
-                     self.materials, draws),
+                     self.materials, draws, painted),
             place.boxes, decor(draws, encounter, place, self.materials)]
         if ride is not None:
             parts[-1] = glaring(draws, parts[-1], ride)
@@ -130,7 +133,7 @@ class SceneSampler:
 
         moved = shake(draws, times, spec.hand, spec.steps, spec.motor)
         if ride is not None:
-            moved = ridden(draws, ride, encounter, times).where(ride.own, moved)
+            moved = ridden(draws, ride, encounter, times, self.config).where(ride.own, moved)
         camera = _camera(encounter, path, moved)
         shapes = _cleared(shapes, camera['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
@@ -181,7 +184,7 @@ class SceneSampler:
         return torch.where(ride.own[:, None], rough, times)
 
     def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor, moving: Tensor,
-              fastest: Tensor | None) -> Bodies:
+              steady: Steady | None) -> Bodies:
         """Return the body of importance on its path; for the rest see `travelled`."""
         spec = encounter.spec
         at = to_world(encounter.at, spec.heading)
@@ -189,7 +192,7 @@ class SceneSampler:
         place = torch.stack((at[:, 0], -encounter.base, at[:, 1]), -1)
         velocity = torch.stack((go[:, 0], -encounter.rise, go[:, 1]), -1)
         pace = velocity.norm(dim=-1)
-        gone = travelled(pace, encounter.body_braking, encounter.body_range, moving, fastest)
+        gone = travelled(pace, encounter.body_braking, encounter.body_range, moving, steady)
         turn = torch.where(encounter.body_range < FAR_M, draws.normal(0.5), 0)
         turn = torch.where(draws.chance(0.5) & spec.moves, turn, 0)
         yaw = encounter.yaw[:, None] + turn[:, None] * times
@@ -224,7 +227,7 @@ def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
     spec = encounter.spec
     speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
     along = path.yaw + spec.drift[:, None]
-    ahead = pace(speed, encounter.robot_braking, ride.stopping(times), ride.fastest)
+    ahead = pace(speed, encounter.robot_braking, ride.stopping(times), ride.steady)
     level = torch.stack((along.sin() * ahead, torch.zeros_like(ahead), along.cos() * ahead), -1)
     yaw_rate = ride.grown(spec.turn, times)[1]
     rates = moved.rates + torch.nn.functional.pad(yaw_rate[..., None], (0, 2))
