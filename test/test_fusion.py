@@ -173,6 +173,25 @@ def test_geometry_and_heads_are_judged_together(geometry, heads, expected):
     assert geometry is None or judged(geometry, heads, 'geometric').probability is None
 
 
+def at_the_left(rate: float) -> LoomingField:
+    """A geometric field in which something comes nearer at the left edge."""
+    field = geometric()
+    centers = field.centers[7:11, :3]
+    field.rate[7:11, :3] = rate
+    field.flow[7:11, :3] = rate * (centers - centers.reshape(-1, 2).mean(0))
+    return field
+
+
+@pytest.mark.parametrize(('mode', 'believed'), [('squash', CAUTION), ('crop', 1.5)])
+def test_heads_calm_geometry_only_where_they_see(mode, believed):
+    found = judged(at_the_left(1.5), learned(0.0, course=0.0, mode=mode))
+    assert found.believed == pytest.approx(believed, rel=0.1)
+    assert found.threat.course_rate >= found.believed
+    assert found.probability > 0.9 if mode == 'crop' else found.probability < 0.3
+    ahead = judged(geometric(1.5), learned(0.0, mode=mode))
+    assert ahead.believed == pytest.approx(CAUTION, rel=0.1)
+
+
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 @pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
     (True, True, 0.9, True), (True, True, 0.25, True),   # no patch is sure, but there is a picture

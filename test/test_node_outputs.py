@@ -255,6 +255,19 @@ def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again
     assert again.get('thresholds.motion') == before
 
 
+def test_scores_of_two_models_calibrate_nothing(again):
+    again.begin_anew(calibration__seconds=5.0)
+    before = again.get('thresholds.motion')
+    with Camera(again.ros), again.listen('assessment') as got:
+        again.some(got, 3)
+        answer = again.begin('calibrate')
+        again.set(num_frames=6)
+        again.wait_for('model', lambda v: v['num_frames'] == '6')
+        assert again.ros.spin_until(answer.done, ANSWER_S)
+    assert not answer.result().success and 'model was changed' in answer.result().message
+    assert again.get('thresholds.motion') == before
+
+
 def test_a_calibration_that_can_not_be_made_says_why(again):
     again.begin_anew(calibration__seconds=0.5)
     answer = again.ask('calibrate')                   # there is no camera

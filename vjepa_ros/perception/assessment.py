@@ -17,7 +17,8 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
 3. The clip head gives the time by which contact is as likely as not. Where that is less than the
    time to contact of the learned field, it counts instead: what is in the way is met before the
    camera is where it stands. This is the time to contact.
-4. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
+4. Where a crop has cut the view of the heads, geometry counts by itself.
+5. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
    three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
    (six cells at least), or when their times to contact differ by more than a factor of two and
    one is below ``thresholds.caution_ttc``.
@@ -71,6 +72,7 @@ PAUSE_S = 12.0         # between results after which the one before confirms not
                        # results may be apart by `max_rate`
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
+WHOLE = 0.999                 # part of a picture from which heads count as seeing all of it
 SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
@@ -199,6 +201,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     heads, alone = by_heads.cells, by_heads.threat
     if settings.looming_method == 'learned' or geometric is None:
         threat, by_geometry, field, disagrees = alone, UNKNOWN, heads, False
+        aside = UNKNOWN
     else:
         g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
         geometry = CourseField(
@@ -206,6 +209,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
             g.cell_px, g.gray_size, gyroscope=g.gyroscope,
             course=course_weight(g, np.nan_to_num(g.rate), focal, settings))
         by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
+        aside = _unseen_by_heads(geometric, size, grey_size, optics, settings, learned.view)
         field = fuse(geometry, heads, settings.min_confidence)
         threat = find_threats(field, size, optics, settings, field.course)
         if not math.isnan(alone.course_rate):
@@ -213,12 +217,17 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         disagrees = (fields_disagree(geometry, heads, settings)
                      or times_disagree(by_geometry, alone, settings))
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
+    if not math.isnan(aside.course_rate):
+        believed = max(aside.course_rate, believed)     # of a number and NaN, the first
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # One source alone raises this: report it no later than the level does.
-        one = by_geometry if by_geometry.course_rate >= believed else alone
+        one = next((one for one in (by_geometry, aside) if one.course_rate >= believed), alone)
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
     probability = contact_within(settings.collision_horizon, learned, by_geometry)
+    if not math.isnan(aside.course_rate):
+        probability = max(contact_probability(aside.course_rate, settings.collision_horizon),
+                          probability)
     if math.isnan(believed):
         probability = told_unmeasured(probability, learned, settings)
     sure = None
@@ -227,6 +236,17 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
                        contact_within(settings.collision_horizon, learned, UNKNOWN))
     return Judgement(settings.looming_method, field, threat, probability, disagrees, believed,
                      sure)
+
+
+def _unseen_by_heads(geometric: LoomingField, size: tuple[int, int], grey_size: tuple[int, int],
+                     optics: Optics, settings: Settings, view: View) -> Threat:
+    """Return what geometry sees where a crop has cut the view of the heads: point 4."""
+    if view.coverage >= WHOLE:
+        return UNKNOWN
+    inside, _ = _patches(geometric.centers.astype(np.float32).tobytes(), geometric.centers.shape,
+                         size, grey_size, view)
+    beside = np.where(inside, np.float32(0), geometric.confidence)
+    return find_threats(replace(geometric, confidence=beside), size, optics, settings)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -387,7 +407,7 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),
             (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
-            (Quality.PARTIAL_VIEW, known.view.coverage < 0.999),
+            (Quality.PARTIAL_VIEW, known.view.coverage < WHOLE),
             (Quality.STALE, bool(age_problem(known.age_s, settings.max_frame_age))),
             (Quality.SLOW_CAMERA, sample.distinct < len(sample.slots)),
             (Quality.ASSUMED_INTRINSICS, known.optics.assumed),

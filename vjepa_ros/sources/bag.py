@@ -254,12 +254,15 @@ class BagSource(Source):
         start_ns = self._reader.start_time
         begin_ns = start_ns + round(begin_s * 1e9)
         end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
-        self._decoder = None
+        self._decoder, at_s = None, begin_s
         for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
             def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
                 return self._parsed(c, t, r)[1]()
 
-            yield (recorded_ns - start_ns) / 1e9, load
+            at_s = (recorded_ns - start_ns) / 1e9
+            yield at_s, load
+        for frame in self._rest():
+            yield at_s, lambda frame=frame: frame
 
     def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
         """Return the stamp of a message [ns] and how to get its frame."""

@@ -121,7 +121,7 @@ class Calibration:
             return _answer(response, False, 'a calibration is already under way')
         seen: list[Assessment] = []   # not results: pictures and features of minutes are large
         done, watch_s, worker = Future(), parts.config.calibration_seconds, parts.worker
-        self._done = done
+        self._done, engine = done, worker.perception.engine
         timer = node.create_timer(watch_s, lambda: _finish(done, True), clock=self._clock,
                                   callback_group=self.group)
         worker.listener = lambda result: seen.append(result.assessment)
@@ -134,6 +134,9 @@ class Calibration:
             node.destroy_timer(timer)
         if not complete or node.state != 'active':
             return _answer(response, False, 'the node was deactivated during the calibration')
+        if worker.perception.engine is not engine:
+            return _answer(response, False, 'the model was changed during the calibration, and '
+                           'another model has other scores; call it again')
         if len(seen) < MIN_RESULTS:
             return _answer(response, False, f'only {len(seen)} assessments in '
                            f'{parts.config.calibration_seconds:g} s, need {MIN_RESULTS}; check '
