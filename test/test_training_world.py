@@ -135,6 +135,15 @@ def test_half_of_the_cameras_are_stamped_when_pictures_arrive(materials):
     assert 0.01 < off[:, :-1].abs().mean() < 0.03 and off.abs().max() <= 2.5 * MOST_DELAY * 0.15
 
 
+def test_contacts_in_training_are_farther_off(materials):
+    far = {}
+    for training in (False, True):
+        world = WorldConfig('rough', training=training)
+        planned = SceneSampler(materials, 48, 4, world).sample(5, 3000).planned_s
+        far[training] = float((planned[planned.isfinite()] > 3).float().mean())
+    assert 0.04 < far[False] < 0.1 and 0.15 < far[True] < 0.25
+
+
 def test_training_has_more_and_figures_do_not():
     worlds = TrainConfig(out='x', clips=1, world='both').worlds
     assert [world.rough for world in worlds] == [False, True]

@@ -27,6 +27,9 @@ from vjepa_ros.lab.world.scenes.scene_spec import (
 )
 
 _LEAST_SHARE = 0.002    # of the picture that a body should fill where it matters
+# Share of the times to contact that reach far, and from when to when [s].
+_FAR_SHARE, _FAR_S = 0.12, (0.4, 8.0)
+_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING = 0.5, (0.4, 10.0)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,9 @@ def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
 
     bearing, closing = _closing(draws, spec)
     tau = torch.where(draws.chance(0.25), draws.uniform(0.08, 0.9), draws.uniform(0.2, 3.1))
-    tau = torch.where(draws.chance(0.12), draws.log(0.4, 8), tau)
+    more = config.rough and config.training
+    share, span = (_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING) if more else (_FAR_SHARE, _FAR_S)
+    tau = torch.where(draws.chance(share), draws.log(*span), tau)
     meets = spec.happens('drive_into', 'hit_by', 'emerge', 'pass_static', 'pass_moving')
     near = torch.where(held, 0.08, 0.15 + 0.1 * width)
     gap = closing * tau

@@ -48,7 +48,8 @@ class WorldConfig:
         In the rough world, what training has beside the clips that figures are made with, which
         stay as they were: more stops, harder ones, and what has stopped may stand for a while;
         fewer turns; changes of speed that set in, with a lean that comes and goes; bodies with
-        plain surfaces; stamps that tell when a picture arrived.
+        plain surfaces; more contacts that are seconds away; stamps that tell when a picture
+        arrived.
     """
 
     name: str = 'standard'
