@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.resize import View
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH
 from vjepa_ros.perception.patch_maps import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise_floor import (
@@ -22,7 +23,7 @@ from vjepa_ros.runtime.noise_floor import (
 from vjepa_ros.sources import open_source
 
 pytestmark = pytest.mark.usefixtures('one_thread')
-FRAMES, SIZE = 8, 192
+FRAMES, SIZE = NUM_FRAMES, IMAGE_SIZE
 # Recordings in which something moves, from when to when, and which of their frames are held still.
 MOVING = {
     'cup.mp4': {'hold': 80}, 'box.mp4': {'begin_s': 1.6, 'end_s': 13.2, 'hold': 160},
@@ -106,7 +107,7 @@ def test_the_map_shows_where_a_small_object_moves(engine):
         frames[k, 64:96, 48 + 4 * k:80 + 4 * k] = texture(4, seed=9)[:32, :32]
     clip = noisy(frames)
     motion = motion_map(engine.encode([clip])[0], engine.noise_floor(), clip)
-    crossed = np.zeros((12, 12), dtype=bool)
+    crossed = np.zeros((SIZE // PATCH, SIZE // PATCH), dtype=bool)
     crossed[4:6, 3:7] = True
     assert motion[crossed].min() > 0.8 and motion[~crossed].max() < 0.05
 

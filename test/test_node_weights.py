@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from test_planner_node import Planner
 from test_planner_node import SMALL as SMALL_PLANNER
 
-from vjepa_ros.model.variants import find_variant
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, find_variant
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 
@@ -143,7 +143,8 @@ def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
 
 
 def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
-    unset = {'weights': '', 'allow_random_weights': False, 'num_frames': 8, 'image_size': 192}
+    unset = {'weights': '', 'allow_random_weights': False, 'num_frames': NUM_FRAMES,
+             'image_size': IMAGE_SIZE}
     with ros_session() as session, node_running(
             session, autostart=True, max_frame_age=3600.0, **unset, **exact()) as node, \
             even_camera(session):

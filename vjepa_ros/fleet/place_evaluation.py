@@ -113,7 +113,7 @@ def rendered(engine: Engine, places: int, frames: int) -> dict[str, dict[str, fl
         episode = draw(SEED, number, materials, config)
         for drives, seen, command in ((firsts, episode, FIRST),
                                       (seconds, other_light(episode), SECOND)):
-            world = EpisodeWorld([seen], config, bank, 192)
+            world = EpisodeWorld([seen], config, bank, engine.config.image_size)
             drives.append(drive(engine, world, number, frames, command))
     first, second = (Drive(*map(np.concatenate, zip(*drives, strict=True)))
                      for drives in (firsts, seconds))

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from vjepa_ros.clip.resize import MODES
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 
 GEOMETRIES = ('auto', 'host', 'device')
 LOOMING_METHODS = ('geometric', 'learned', 'fused')
@@ -138,8 +139,8 @@ class TrackConfig:
         Field of view assumed without camera_info [rad].
     """
 
-    num_frames: int = 8
-    image_size: int = 192
+    num_frames: int = NUM_FRAMES
+    image_size: int = IMAGE_SIZE
     clip_fps: float = 4.0
     resize_mode: str = 'squash'
     max_frame_gap: float = 1.0

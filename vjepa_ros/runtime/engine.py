@@ -17,7 +17,7 @@ import torch
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
-from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, find_variant
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.device import (
@@ -89,8 +89,8 @@ class EngineConfig:
     weights_part: str = 'auto'
     heads: str = ''
     allow_random_weights: bool = False
-    num_frames: int = 8
-    image_size: int = 192
+    num_frames: int = NUM_FRAMES
+    image_size: int = IMAGE_SIZE
     device: str = 'auto'
     require_device: bool = False
     precision: str = 'auto'

@@ -23,7 +23,14 @@ from safetensors.torch import save_file
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
-from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
+from vjepa_ros.model.variants import (
+    IMAGE_SIZE,
+    NUM_FRAMES,
+    PATCH,
+    TUBELET,
+    VARIANTS,
+    find_variant,
+)
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -64,8 +71,8 @@ class Case:
 
     model_size: str = 'tiny'
     model_version: str = 'auto'
-    num_frames: int = 8
-    image_size: int = 192
+    num_frames: int = NUM_FRAMES
+    image_size: int = IMAGE_SIZE
     cameras: int = 1
     device: str = 'auto'
     precision: str = 'auto'

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
-from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, find_variant
 
 FLOOR = 0.01          # of the learning rate at the end
 
@@ -196,9 +196,9 @@ class TrainConfig:
     stop_after: float = 0.0
     batch: int = 64
     world: str = 'standard'
-    num_frames: int = 8
+    num_frames: int = NUM_FRAMES
     window: int = 0
-    image_sizes: str = '192'
+    image_sizes: str = str(IMAGE_SIZE)
     tokens_kept: str = '1.0'
     lr: float = 1e-3
     weight_decay: float = 0.05
