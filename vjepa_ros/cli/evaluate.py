@@ -56,7 +56,7 @@ from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.checkpoint.twist_files import load_twists
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, VARIANTS
+from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -109,8 +109,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--weights', default='', metavar='FILE', help='safetensors file of the '
                         'encoder, with or without heads (default: the bundled one)')
     parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
-    parser.add_argument('--num-frames', type=int, default=NUM_FRAMES, metavar='N')
-    parser.add_argument('--image-size', type=int, default=IMAGE_SIZE, metavar='PX')
+    parser.add_argument('--num-frames', type=int, default=EngineConfig.num_frames, metavar='N')
+    parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX')
     parser.add_argument('--device', default='auto', help='for the model and the '
                         'renderer: auto, cpu, cuda, cuda:N or mps')
     parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '

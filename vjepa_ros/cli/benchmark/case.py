@@ -23,14 +23,7 @@ from safetensors.torch import save_file
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import VERSIONS
-from vjepa_ros.model.variants import (
-    IMAGE_SIZE,
-    NUM_FRAMES,
-    PATCH,
-    TUBELET,
-    VARIANTS,
-    find_variant,
-)
+from vjepa_ros.model.variants import PATCH, TUBELET, VARIANTS, find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -71,8 +64,8 @@ class Case:
 
     model_size: str = 'tiny'
     model_version: str = 'auto'
-    num_frames: int = NUM_FRAMES
-    image_size: int = IMAGE_SIZE
+    num_frames: int = EngineConfig.num_frames
+    image_size: int = EngineConfig.image_size
     cameras: int = 1
     device: str = 'auto'
     precision: str = 'auto'

@@ -19,7 +19,7 @@ from torch import nn
 
 from vjepa_ros.model.checkpoint.load import bundled_file
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, find_variant
+from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import Toolchain
@@ -39,8 +39,8 @@ class Model:
 
     size: str = 'tiny'
     version: str = 'auto'
-    num_frames: int = NUM_FRAMES
-    image_size: int = IMAGE_SIZE
+    num_frames: int = EngineConfig.num_frames
+    image_size: int = EngineConfig.image_size
     weights: str = ''
 
     @property
