@@ -133,7 +133,7 @@ def _clips(group: argparse._ArgumentGroup) -> None:
     _add(group, '--window', 'train a block-causal encoder, in which a tubelet attends to so many, '
          'itself and the latest before it; 0: all attend to all', metavar='TUBELETS')
     _add(group, '--image-sizes', 'pixels per side, a multiple of 16. Several with their shares of '
-         "the run, such as '128:0.7,192:0.3', because small images train faster. The result is "
+         "the run, such as '128:0.7,256:0.3', because small images train faster. The result is "
          'for the last one', metavar='N')
     group.add_argument('--tokens-kept', default=None, metavar='SHARE', help='part of the patches '
                        'the encoder sees, 0..1; the others cost nothing. Several with their '

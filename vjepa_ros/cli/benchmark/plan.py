@@ -107,8 +107,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         'of twists: --samples plans (default: 64) of --steps steps (default: 6)')
     parser.add_argument('--model-size', choices=tuple(VARIANTS),
                         help='size of the encoder (default: giant; with --base tiny)')
-    parser.add_argument('--image-size', type=int, metavar='PX',
-                        help='side of its input (default: 256; with --base 192)')
+    parser.add_argument('--image-size', type=int, default=256, metavar='PX',
+                        help='side of its input (default: 256)')
     parser.add_argument('--predictor', default=','.join(map(str, PUBLISHED)),
                         metavar='WIDTH,DEPTH,HEADS',
                         help='size of the predictor (default: as published)')
@@ -134,9 +134,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the program for values that the planner refuses; fill in defaults."""
-    usual = ('tiny', 192, 64, 6) if args.base or args.local else (
-        'giant', 256, 400, 2)
-    for name, value in zip(('model_size', 'image_size', 'samples', 'steps'), usual, strict=True):
+    usual = ('tiny', 64, 6) if args.base or args.local else ('giant', 400, 2)
+    for name, value in zip(('model_size', 'samples', 'steps'), usual, strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)
     try:

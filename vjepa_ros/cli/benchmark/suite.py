@@ -28,7 +28,7 @@ from rich.progress import track
 import vjepa_ros
 from vjepa_ros.cli.benchmark.clock import make_table
 from vjepa_ros.lab.report.plots import GRID, open_axes
-from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, VARIANTS
 
 # For one row; a busy CPU takes long.
 ROW_LIMIT_S = {'cuda': 200.0, 'other': 900.0}
@@ -123,9 +123,9 @@ def sweep_rows(only: str, words: Sequence[str]) -> dict[str, list[str]]:
     """
     rows = {}
     for size in _chosen(only, VARIANTS, 'size'):
-        frames, side = (8, 192) if size in ('tiny', 'small') else (16, 256)
+        frames = NUM_FRAMES if size in ('tiny', 'small') else 16
         rows[size] = ['--model-size', size, '--num-frames', str(frames), '--image-size',
-                      str(side), *(word for word in words if word != '--sweep')]
+                      str(IMAGE_SIZE), *(word for word in words if word != '--sweep')]
         if size == 'gigantic':      # exists in version 2.1 only
             rows[size] += ['--model-version', '2.1']
     return rows

@@ -27,6 +27,7 @@ from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.sampler import Sample
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.runtime.device import computing_with
 
 PROBLEMS = (RuntimeError,)
@@ -71,10 +72,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this subject."""
     parser.add_argument('--device', choices=('cuda', 'cpu'),
                         help='where clips are drawn (default: cuda where there is one)')
-    parser.add_argument('--size', type=whole(8), default=192, metavar='PX',
-                        help='side of the pictures (default: 192)')
-    parser.add_argument('--frames', type=whole(), default=8, metavar='N',
-                        help='frames of a clip (default: 8)')
+    parser.add_argument('--size', type=whole(8), default=IMAGE_SIZE, metavar='PX',
+                        help=f'side of the pictures (default: {IMAGE_SIZE})')
+    parser.add_argument('--frames', type=whole(), default=NUM_FRAMES, metavar='N',
+                        help=f'frames of a clip (default: {NUM_FRAMES})')
     parser.add_argument('--batch', type=whole(), metavar='N',
                         help='clips that are drawn at once (default: 64 on cuda, 4 on cpu)')
     parser.add_argument('--seconds', type=positive, default=10.0, metavar='S',

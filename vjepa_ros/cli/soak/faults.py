@@ -108,7 +108,7 @@ def parameter_storm(attack: Attack, rng: Random) -> None:
 def swap_model(attack: Attack, rng: Random) -> None:
     """Load another number of frames or another size of images in the background."""
     if attack.runs(PERCEPTION):
-        name, values = rng.choice((('num_frames', (4, 8)), ('image_size', (128, 192))))
+        name, values = rng.choice((('num_frames', (4, 8)), ('image_size', (128, 256))))
         now = attack.told[MODEL].get(name)
         value = next(value for value in values if str(value) != now)
         answers = attack.set_parameters(PERCEPTION, [(name, value)])

@@ -90,7 +90,7 @@ class ClipWorld:
         Compile the drawing, see `render`.
     """
 
-    def __init__(self, size: int = 192, num_frames: int = 8, device: torch.device | str = 'cpu',
+    def __init__(self, size: int, num_frames: int, device: torch.device | str = 'cpu',
                  bank: TextureBank | None = None, config: WorldConfig | None = None,
                  samples: int = 2, compile: bool = False) -> None:
         self.size, self.num_frames = size, num_frames
