@@ -46,7 +46,7 @@ class Phases:
             shares = [float(part[1]) if len(part) == 2 else 1.0 for part in parts]
         except (ValueError, IndexError):
             raise ValueError(f"{name} '{text}' is neither a number nor numbers with shares such "
-                             "as '128:0.7,192:0.3'") from None
+                             "as '128:0.7,256:0.3'") from None
         if any(share <= 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
             raise ValueError(f"{name} '{text}': the shares must be above 0 and add up to 1")
         ends = [sum(shares[:i + 1]) for i in range(len(shares))]
