@@ -123,9 +123,9 @@ def sweep_rows(only: str, words: Sequence[str]) -> dict[str, list[str]]:
     """
     rows = {}
     for size in _chosen(only, VARIANTS, 'size'):
-        frames = NUM_FRAMES if size in ('tiny', 'small') else 16
+        frames, side = (NUM_FRAMES, IMAGE_SIZE) if size in ('tiny', 'small') else (16, 256)
         rows[size] = ['--model-size', size, '--num-frames', str(frames), '--image-size',
-                      str(IMAGE_SIZE), *(word for word in words if word != '--sweep')]
+                      str(side), *(word for word in words if word != '--sweep')]
         if size == 'gigantic':      # exists in version 2.1 only
             rows[size] += ['--model-version', '2.1']
     return rows

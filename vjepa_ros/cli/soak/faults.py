@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from vjepa_ros.cli.soak.attack import Attack, CAMERA, GUARD, MODEL, PERCEPTION, SILENCES, STATE
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.ros.collision_guard.parameters import SECTIONS
 from vjepa_ros.ros.common.parameter import LIVE, Param
 from vjepa_ros.ros.common.processes import ros_arguments
@@ -108,7 +109,8 @@ def parameter_storm(attack: Attack, rng: Random) -> None:
 def swap_model(attack: Attack, rng: Random) -> None:
     """Load another number of frames or another size of images in the background."""
     if attack.runs(PERCEPTION):
-        name, values = rng.choice((('num_frames', (4, 8)), ('image_size', (128, 256))))
+        name, values = rng.choice((('num_frames', (4, NUM_FRAMES)),
+                                   ('image_size', (128, IMAGE_SIZE))))
         now = attack.told[MODEL].get(name)
         value = next(value for value in values if str(value) != now)
         answers = attack.set_parameters(PERCEPTION, [(name, value)])
