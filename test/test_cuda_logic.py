@@ -19,6 +19,7 @@ from sessions import CPU, SHAPE, SIZE, choice_of, clips_of, lively_heads
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.structure import coarse
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.twist_paths import View as Mount
@@ -322,7 +323,7 @@ def test_captured_plans_are_those_of_single_steps(fake, refused, caplog):
 @pytest.mark.parametrize('mode', ['squash', 'hf'])
 def test_captured_frames_are_those_of_single_steps(fake, mode):
     view = View(mode, (320, 240), 64)
-    captured, plain = (DeviceFrames(queue, view, (160, 120), 4, mirror=True)
+    captured, plain = (DeviceFrames(queue, view, (160, 120), 4)
                        for queue in (captured_queue(), Queue(CPU)))
     for number, row in enumerate((2, 0, 3, 2, 1)):
         for frames in (captured, plain):
@@ -330,6 +331,9 @@ def test_captured_frames_are_those_of_single_steps(fake, mode):
     assert captured.captured
     assert torch.equal(captured.grey, plain.grey)
     np.testing.assert_array_equal(captured.pixels(range(4)), plain.pixels(range(4)))
+    for frames in (captured, plain):
+        for found, pixels in zip(frames.coarse(range(4)), plain.pixels(range(4)), strict=True):
+            np.testing.assert_array_equal(found, coarse(pixels))
     out = torch.empty((3, 64, 64, 3), dtype=torch.uint8)
     captured.clip([1, 3, 2]).copy_to(out)
     np.testing.assert_array_equal(out, plain.pixels([1, 3, 2]))

@@ -24,9 +24,10 @@ from vjepa_ros.perception.assessment import (
     fields_disagree,
     fuse,
     judge,
+    judge_geometry,
     on_cells,
 )
-from vjepa_ros.perception.collision import UNKNOWN, find_threats
+from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import (
     collision_if_ahead,
     contact_probability,
@@ -246,7 +247,7 @@ def test_what_stands_in_the_way_is_told_apart_from_what_comes(clearance_m, chang
     heads = learned(contact_s=0.0, surely=0.02, clearance_m=clearance_m)
     settings = replace(SETTINGS, **changes)
     assert collision_if_ahead(heads, settings) == pytest.approx(ahead, nan_ok=True)
-    found, raw = assess(clip(looming=geometric(), before=Before(UNKNOWN), learned=heads), settings)
+    found, raw = assess(clip(looming=geometric(), before=Before(), learned=heads), settings)
     seen = Assessor().smooth(raw, found, settings)
     assert (seen.level, seen.approach_speed, seen.collision_horizon) == (
         Level.CLEAR, settings.approach_speed, settings.collision_horizon)
@@ -262,7 +263,7 @@ def clip(**changes) -> Measured:
     sample = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
     field = geometric(0.5)
     return replace(Measured('cam', sample, View('squash', SIZE, 192), SIZE, OPTICS, field,
-                            Before(find_threats(field, SIZE, OPTICS, SETTINGS)),
+                            Before(judge_geometry(field, SIZE, OPTICS, SETTINGS)),
                             learned(0.5, contact_s=2.0), 0.0, 0.01, Quality(0)), **changes)
 
 

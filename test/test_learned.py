@@ -16,6 +16,7 @@ from scenes import texture
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
+from vjepa_ros.looming.structure import Shown, coarse
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.patch_maps import (
     Rhythm,
@@ -64,8 +65,10 @@ def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
 def field(what, sample=None, picture=None, view=None):
     picture = texture((64, 64)) if picture is None else picture
     interval = Rhythm.of((sample or even(0.1)).stamps_ns).interval_s
-    return learned_field(what, interval, view or View('squash', SIZE, 64),
-                         picture[None] if picture.ndim == 3 else picture)
+    view = view or View('squash', SIZE, 64)
+    frames = picture[None] if picture.ndim == 3 else picture
+    return learned_field(what, interval, view,
+                         Shown.by(view.patch_valid(), map(coarse, frames[::-1])))
 
 
 @pytest.mark.parametrize('interval', [1 / 30, 0.5])

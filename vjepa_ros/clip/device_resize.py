@@ -147,6 +147,14 @@ def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    across, down = size[0] // wanted[0], size[1] // wanted[1]
+    if size == (across * wanted[0], down * wanted[1]):
+
+        def blocks(image: Tensor) -> Tensor:
+            total = image.reshape(wanted[1], down, wanted[0], across, 3).sum((1, 3)).float()
+            return total.div_(across * down).round_().to(torch.uint8)
+
+        return blocks
     cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
     share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
                             device=device)

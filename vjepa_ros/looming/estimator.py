@@ -255,14 +255,17 @@ class CellGrid:
 
     def field(self, pair: PairLooming, min_confidence: float) -> LoomingField:
         """Arrange the looming of the cells in the grid, NaN below a confidence."""
-        rate, flow = pair.rate.astype(np.float32), pair.flow.astype(np.float32, order='C')
-        unknown = ~(pair.confidence >= min_confidence)
-        rate[unknown] = flow[unknown] = np.nan
+        known = pair.confidence >= min_confidence
+        rate, flow = pair.rate, pair.flow
+        if not known.all():
+            rate, flow = np.where(known, rate, np.nan), np.where(known[:, None], flow, np.nan)
+        rate, confidence, sigma = (
+            each.astype(np.float32, copy=False).reshape(self.shape)
+            for each in (rate, pair.confidence, pair.sigma))
+        flow = flow.astype(np.float32, order='C', copy=False).reshape(*self.shape, 2)
         motion, direction = pair.motion, pair.motion.direction
         return LoomingField(
-            rate.reshape(self.shape), pair.confidence.astype(np.float32).reshape(self.shape),
-            pair.sigma.astype(np.float32).reshape(self.shape), flow.reshape(*self.shape, 2),
-            self._places, (motion.rotation / pair.dt_s).astype(np.float32),
+            rate, confidence, sigma, flow, self._places, (motion.rotation / pair.dt_s).astype(np.float32),
             None if direction is None else direction.astype(np.float32), pair.dt_s,
             float(self.cell_px), self.size)
 

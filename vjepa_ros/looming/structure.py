@@ -9,7 +9,7 @@ ahead. Heads may therefore warn of such a view, but never clear it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -43,16 +43,26 @@ class Shown:
     saw: bool
 
     @classmethod
-    def by(cls, valid: np.ndarray, clip: Sequence[np.ndarray]) -> Shown:
-        """Look at a clip, (T, S, S, 3) uint8, oldest frame first."""
+    def by(cls, valid: np.ndarray, frames: Iterable[np.ndarray]) -> Shown:
+        """Look at the frames of a clip.
+
+        Parameters
+        ----------
+        valid
+            (Hp, Wp) part of each patch that shows image, 0..1.
+        frames
+            Their `coarse` pictures, the newest first; older ones are asked for only where the
+            newest shows nothing.
+        """
         inside, whole = valid > 0.5, valid > 0.999
-        gray = _coarse(clip[-1], valid.shape)
+        older = iter(frames)
+        gray = next(older).astype(np.float32)
         spread, mean = _spread(gray, whole)
         showing = spread >= LEAST_STRUCTURE
         part = np.count_nonzero(showing & inside) / max(1, np.count_nonzero(inside))
         saw = sees = bool(part >= HARDLY_SHOWN)
-        for frame in () if sees else clip[-2::-1]:
-            shows = _spread(_coarse(frame, valid.shape), whole)[0] >= LEAST_STRUCTURE
+        for frame in () if sees else older:
+            shows = _spread(frame.astype(np.float32), whole)[0] >= LEAST_STRUCTURE
             if shows[inside].mean() >= HARDLY_SHOWN:
                 saw = True
                 break
@@ -64,11 +74,11 @@ class Shown:
         return cls(inside, seen, sure, sees, saw)
 
 
-def _coarse(rgb: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
-    """Grey levels (Hp h, Wp w) float32 of blocks of `GRAIN` pixels, as many in each patch."""
+def coarse(rgb: np.ndarray) -> np.ndarray:
+    """Return the grey levels (S / GRAIN, S / GRAIN) uint8 of blocks of pixels (S, S, 3) uint8."""
     height, width = rgb.shape[:2]
     small = cv2.resize(rgb, (width // GRAIN, height // GRAIN), interpolation=cv2.INTER_AREA)
-    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
 
 
 def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -295,7 +295,7 @@ def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> C
     course = field.course if isinstance(field, CourseField) else None
     if course is None:
         focal = optics.fx * field.gray_size[0] / size[0]
-        course = course_weight(field, rate, focal, settings)
+        course = course_weight(field, focal, settings)
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
     return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
                  np.where(known, course, 0.0), ahead[0], drop[0],

@@ -40,7 +40,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, course_weight, find_threats
+from vjepa_ros.perception.collision import UNKNOWN, course_weight, find_threats, in_roi
 from vjepa_ros.perception.danger import (
     APART_TIME,
     Contact,
@@ -93,8 +93,9 @@ class CourseField(LoomingField):
     @cached_property
     def trusted_sigma(self) -> np.ndarray:
         """Return standard errors [1/s], no smaller than `LEAST_SIGMA`."""
-        return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.abs(
-            np.nan_to_num(self.rate)))
+        # Of a number and NaN, fmax takes the number.
+        return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.fmax(
+            np.abs(self.rate), np.float32(0)))
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class HeadsAlone:
-    """What the heads alone say, on the cells of a looming field.
+class Alone:
+    """What geometry, or the heads, say alone.
 
     Attributes
     ----------
@@ -149,26 +150,37 @@ class HeadsAlone:
 
 @dataclass(frozen=True)
 class Before:
-    """What was computed of either source alone, before they are joined; None where it was not.
+    """What was computed of either source before they are joined; None where it was not.
 
     Attributes
     ----------
     by_geometry
-        `find_threats` of the geometric field.
+        `judge_geometry` of the geometric field.
     by_heads
         `judge_heads` of the heads.
     """
 
-    by_geometry: Threat | None = None
-    by_heads: HeadsAlone | None = None
+    by_geometry: Alone | None = None
+    by_heads: Alone | None = None
+
+
+def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
+                   settings: Settings) -> Alone:
+    """Judge a geometric looming field, see `judge`."""
+    course = course_weight(field, optics.fx * field.gray_size[0] / size[0], settings)
+    cells = CourseField(
+        field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
+        field.direction, field.dt_s, field.cell_px, field.gray_size, gyroscope=field.gyroscope,
+        course=course)
+    return Alone(cells, find_threats(cells, size, optics, settings, course))
 
 
 def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> HeadsAlone:
+                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> Alone:
     """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
     cells = on_cells(learned, like, size, grey_size)
     threat = find_threats(cells, size, optics, settings, cells.course)
-    return HeadsAlone(cells, _with_clip(threat, learned, cells, size, optics, settings))
+    return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings))
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
@@ -191,30 +203,27 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     before
         What was computed before; of the heads it counts where the cells are those of `geometric`.
     """
-    by_geometry, by_heads = before.by_geometry, before.by_heads
+    geometry, by_heads = before.by_geometry, before.by_heads
+    if geometry is None and geometric is not None and (
+            learned is None or settings.looming_method != 'learned'):
+        geometry = judge_geometry(geometric, size, optics, settings)
+    by_geometry = UNKNOWN if geometry is None else geometry.threat
     if learned is None or settings.looming_method == 'geometric':
-        threat = by_geometry or find_threats(geometric, size, optics, settings)
-        return Judgement('geometric', geometric, threat)
+        return Judgement('geometric', geometric, by_geometry)
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
         by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
     heads, alone = by_heads.cells, by_heads.threat
-    if settings.looming_method == 'learned' or geometric is None:
+    if settings.looming_method == 'learned' or geometry is None:
         threat, by_geometry, field, disagrees = alone, UNKNOWN, heads, False
         aside = UNKNOWN
     else:
-        g, focal = geometric, optics.fx * geometric.gray_size[0] / size[0]
-        geometry = CourseField(
-            g.rate, g.confidence, g.sigma, g.flow, g.centers, g.rotation, g.direction, g.dt_s,
-            g.cell_px, g.gray_size, gyroscope=g.gyroscope,
-            course=course_weight(g, np.nan_to_num(g.rate), focal, settings))
-        by_geometry = by_geometry or find_threats(geometric, size, optics, settings)
-        aside = _unseen_by_heads(geometric, size, grey_size, optics, settings, learned.view)
-        field = fuse(geometry, heads, settings.min_confidence)
+        aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
+        field = fuse(geometry.cells, heads, settings.min_confidence)
         threat = find_threats(field, size, optics, settings, field.course)
         if not math.isnan(alone.course_rate):
             threat = _with_clip(threat, learned, heads, size, optics, settings)
-        disagrees = (fields_disagree(geometry, heads, settings)
+        disagrees = (fields_disagree(geometry.cells, heads, settings)
                      or times_disagree(by_geometry, alone, settings))
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(aside.course_rate):
@@ -238,15 +247,14 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
                      sure)
 
 
-def _unseen_by_heads(geometric: LoomingField, size: tuple[int, int], grey_size: tuple[int, int],
+def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],
                      optics: Optics, settings: Settings, view: View) -> Threat:
     """Return what geometry sees where a crop has cut the view of the heads: point 4."""
     if view.coverage >= WHOLE:
         return UNKNOWN
-    inside, _ = _patches(geometric.centers.astype(np.float32).tobytes(), geometric.centers.shape,
-                         size, grey_size, view)
-    beside = np.where(inside, np.float32(0), geometric.confidence)
-    return find_threats(replace(geometric, confidence=beside), size, optics, settings)
+    inside = _patches(geometric.centers.tobytes(), geometric.rate.shape, size, grey_size, view)[0]
+    beside = replace(geometric, confidence=np.where(inside, np.float32(0), geometric.confidence))
+    return find_threats(beside, size, optics, settings, geometric.course)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -259,66 +267,62 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         centers, cell = _grid(gray_size), float(CELL_PX)
     else:
         centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
-    inside, (y, x) = _patches(centers.astype(np.float32).tobytes(), centers.shape, size, gray_size,
-                              learned.view)
+    inside, patches = _patches(centers.tobytes(), centers.shape[:2], size, gray_size, learned.view)
     f32 = np.float32
     low, high = rule.on_course
-    course = np.clip((learned.course - low) / (high - low), 0.0, 1.0).astype(f32)
+    course = ((learned.course - low) / (high - low)).clip(0.0, 1.0).astype(f32, copy=False)
+
+    def laid(values: np.ndarray, outside: float) -> np.ndarray:
+        return np.where(inside, values.take(patches), f32(outside))
+
     return CourseField(
-        np.where(inside, learned.rate[y, x], f32(np.nan)),
-        np.where(inside, learned.confidence[y, x], f32(0)),
-        np.where(inside, learned.sigma[y, x], f32(np.inf)),
-        np.zeros(centers.shape, f32), centers, np.zeros(3, f32), None,
-        math.nan, cell, gray_size, np.where(inside, course[y, x], f32(0)))
+        laid(learned.rate, math.nan), laid(learned.confidence, 0.0),
+        laid(learned.sigma, math.inf), np.zeros(centers.shape, f32), centers, np.zeros(3, f32),
+        None, math.nan, cell, gray_size, laid(course, 0.0))
 
 
 @lru_cache(8)       # grids of all cameras
 def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
              gray_size: tuple[int, int], view: View) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether cells (Hc, Wc) lie in the view, and row and column (2, Hc, Wc) of a patch."""
-    points = (np.frombuffer(centers, np.float32).reshape(shape) + 0.5) * (
+    """Return whether cells lie in the view, and the number of a patch of it, both (Hc, Wc)."""
+    points = (np.frombuffer(centers, np.float32).reshape(*shape, 2) + 0.5) * (
         np.array(size) / gray_size) - 0.5
     place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
     rows, cols = view.patch_valid().shape
     inside = np.asarray(((place >= 0) & (place < (cols, rows))).all(axis=-1))
-    return inside, np.stack((place[..., 1].clip(0, rows - 1), place[..., 0].clip(0, cols - 1)))
+    return inside, place[..., 1].clip(0, rows - 1) * cols + place[..., 0].clip(0, cols - 1)
 
 
 def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
     """Combine both on their cells: points 1 and 2 of the rule."""
     known = _known(geometry, min_confidence), _known(heads, min_confidence)
-    weights = (np.where(known[0], 1.0 / geometry.trusted_sigma ** 2, 0.0),
-               np.where(known[1], 1.0 / heads.trusted_sigma ** 2, 0.0))
-    any_known, total = known[0] | known[1], weights[0] + weights[1]
+    weights = known[0] / geometry.trusted_sigma ** 2, known[1] / heads.trusted_sigma ** 2
+    whole = weights[0] + weights[1]
     # Where neither knows, keep the less uncertain one with its low confidence.
     first = geometry.confidence >= heads.confidence
-    even = known[0].astype(float), known[1].astype(float)
-    means = []
-    for one, other, (a, b) in ((geometry.rate, heads.rate, weights),
-                               (geometry.course, heads.course, even)):
-        whole = a + b
-        mixed = np.where(a > 0, a * one, 0.0) + np.where(b > 0, b * other, 0.0)
-        means.append(np.where(any_known, mixed / np.where(whole > 0, whole, 1.0),
-                              np.where(first, one, other)).astype(np.float32))
-    with np.errstate(divide='ignore'):
-        sigma = np.where(any_known, 1.0 / np.sqrt(total),
-                         np.where(first, geometry.sigma, heads.sigma))
-    confidence = np.maximum(geometry.confidence, heads.confidence)
-    return replace(geometry, rate=means[0], sigma=sigma.astype(np.float32),
-                   confidence=confidence.astype(np.float32), course=means[1])
+    rate, sigma, course = (np.where(first, one, other) for one, other in (
+        (geometry.rate, heads.rate), (geometry.sigma, heads.sigma),
+        (geometry.course, heads.course)))
+    any_known = whole > 0
+    rates = (np.where(known[0], geometry.rate, np.float32(0)),      # 0 times NaN is NaN
+             np.where(known[1], heads.rate, np.float32(0)))
+    mixed = weights[0] * rates[0] + weights[1] * rates[1]
+    np.divide(mixed, whole, out=rate, where=any_known)
+    np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
+    np.divide(known[0] * geometry.course + known[1] * heads.course,
+              np.add(*known, dtype=np.float32), out=course, where=any_known)
+    return replace(geometry, rate=rate, sigma=sigma, course=course,
+                   confidence=np.maximum(geometry.confidence, heads.confidence))
 
 
 def fields_disagree(geometry: CourseField, heads: CourseField, settings: Settings) -> bool:
     """Return whether both are sure of contradicting rates on a part of the region of interest."""
-    width, height = geometry.gray_size
-    x, y = ((geometry.centers[..., 0] + 0.5) / width, (geometry.centers[..., 1] + 0.5) / height)
-    left, top, right, bottom = settings.roi
     apart = np.abs(geometry.rate - heads.rate)      # NaN where either is unknown
     sure = (np.isfinite(apart) & (np.minimum(geometry.confidence, heads.confidence) >= SURE)
-            & (x >= left) & (x <= right) & (y >= top) & (y <= bottom))
+            & in_roi(geometry, settings))
     limit = APART_SIGMA * np.hypot(geometry.trusted_sigma, heads.trusted_sigma)
-    against = sure & (apart > limit) & (apart > settings.looming_threshold)
-    return int(against.sum()) >= max(APART_CELLS, APART_AREA * int(sure.sum()))
+    against = sure & (apart > np.maximum(limit, settings.looming_threshold))
+    return bool(np.count_nonzero(against) >= max(APART_CELLS, APART_AREA * np.count_nonzero(sure)))
 
 
 def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],

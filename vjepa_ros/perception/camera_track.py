@@ -22,14 +22,14 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import (
+    Alone,
     Assessor,
     Before,
-    HeadsAlone,
     Measured,
     assess,
+    judge_geometry,
     judge_heads,
 )
-from vjepa_ros.perception.collision import UNKNOWN, find_threats
 from vjepa_ros.perception.frame_store import (
     Geometry,
     Prepared,
@@ -50,7 +50,7 @@ from vjepa_ros.perception.patch_maps import (
     valid_mask,
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
-from vjepa_ros.perception.types import Quality, Result, Threat
+from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.cuda.frame_upload import Clip
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.device import SessionError
@@ -126,13 +126,13 @@ class OnCourse:
 
     Attributes
     ----------
-    threat
-        What is on course.
+    alone
+        What is on course; None where looming is unknown.
     grid
         (Hp, Wp) looming rate of the patches; None where it was not wanted.
     """
 
-    threat: Threat
+    alone: Alone | None
     grid: np.ndarray | None
 
 
@@ -209,8 +209,9 @@ class LoomingJob:
         if self._on_course is None or self._on_course[0] != asked:
             field, clock, view = self.finish(), time.perf_counter(), self.geometry.view
             grid = looming_map(view, field, settings.min_confidence) if self._with_map else None
-            threat = find_threats(field, view.source_size, optics, settings)
-            self._on_course = asked, OnCourse(threat, grid)
+            alone = (None if field is None
+                     else judge_geometry(field, view.source_size, optics, settings))
+            self._on_course = asked, OnCourse(alone, grid)
             self.ahead_s += time.perf_counter() - clock
         return self._on_course[1]
 
@@ -285,7 +286,7 @@ class Track:
         self._job: LoomingJob | None = None
         self._field: LoomingField | None = None      # of the clip before: the same cells
         self._heads_read: tuple[Output, tuple[str, LearnedField | None]] | None = None
-        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], HeadsAlone] | None = None
+        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], Alone] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
 
@@ -353,8 +354,7 @@ class Track:
             self._geometry = None
             self._expire()
             self.ring.reset('size_change')
-        self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue,
-                                               self.heads.meta is not None)
+        self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue)
         if problem:
             log.warning('%s: frames are resized and looming is measured on the host: %s',
                         self.name, problem)
@@ -496,7 +496,7 @@ class Track:
             clock, job = time.perf_counter(), self.looming_job()
             place = job.geometry
             self._shown = sample, Shown.by(place.view.patch_valid(),
-                                           place.pixels(self.ring, sample))
+                                           place.coarse(self.ring, sample))
             job.ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
@@ -512,7 +512,7 @@ class Track:
             self._heads_read = known = output, (problem, learned)
         return known[1]
 
-    def judge_heads(self, learned: LearnedField, settings: Settings) -> HeadsAlone:
+    def judge_heads(self, learned: LearnedField, settings: Settings) -> Alone:
         """Return what the heads alone say on the cells of the last looming field, see `judge`."""
         known, asked = self._heads_alone, (settings, self.optics())
         if known is None or known[0] is not learned or known[1] != asked:
@@ -565,7 +565,7 @@ class Track:
             score = motion_score(moving, score_mask(place.view, settings.roi))
             now = time.perf_counter()
             times['motion'], clock = (now - clock) * 1e3, now
-        field, by_heads, seen = None, None, OnCourse(UNKNOWN, None)
+        field, by_heads, seen = None, None, OnCourse(None, None)
         if wants.looming:
             if learned is None or settings.looming_method != 'learned':
                 field = self._field = job.finish()
@@ -576,7 +576,7 @@ class Track:
         frozen, unchanged_s = self.frozen.state()
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field,
-            Before(seen.threat, by_heads),
+            Before(seen.alone, by_heads),
             learned if wants.looming else None, score, age_s,
             Quality(0) if self._model is None else self._model.flags, frozen,
             wants.looming and job.failed, problem), settings)

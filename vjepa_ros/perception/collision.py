@@ -13,8 +13,9 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import cv2
 import numpy as np
@@ -57,22 +58,18 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     if field is None:
         return UNKNOWN
     scale = size[0] / field.gray_size[0]
-    # Cells of a column share x, cells of a row share y.
-    x = (field.centers[0, :, 0] + 0.5) / field.gray_size[0]
-    y = (field.centers[:, 0, 1] + 0.5) / field.gray_size[1]
-    left, top, right, bottom = settings.roi
-    inside = ((y >= top) & (y <= bottom))[:, None] & ((x >= left) & (x <= right))
+    inside = in_roi(field, settings)
     usable = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence) & inside
     count = int(np.count_nonzero(usable))
     if not count:
         return UNKNOWN
-    known_fraction = float(count / np.count_nonzero(inside))
-    rate = np.where(usable, field.rate, 0.0)
+    known_fraction = count / int(np.count_nonzero(inside))
     if course is None:
-        course = course_weight(field, rate, optics.fx / scale, settings)
-    course_rate, peak = _peak(rate, course, field.confidence, usable)
-    regions = _regions(_Cells(field, rate, usable, course, scale, size, optics),
-                       level_rates(settings))
+        course = course_weight(field, optics.fx / scale, settings)
+    cells = _Cells(field, np.where(usable, field.rate, np.float32(0)), usable,
+                   np.where(usable, course, np.float32(0)), scale, size, optics)
+    course_rate, strength = _peak(cells)
+    regions = _regions(cells, level_rates(settings))
     ahead = bool(regions) and regions[0].on_course
     if known_fraction < settings.min_known and not ahead:      # that does not stand for all
         return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
@@ -81,54 +78,49 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         course_rate = max(course_rate, regions[0].looming_rate)
         bearing, elevation = regions[0].bearing, regions[0].elevation
     elif approaches(course_rate, settings):
+        peak = divmod(int(strength.argmax()), strength.shape[1])
         x, y = field.centers[peak] * scale
         bearing, elevation = optics.direction(float(x), float(y))
-    return Threat(course_rate, bearing, elevation,
-                  _obstacle_score(rate, field.confidence, usable, settings),
+    return Threat(course_rate, bearing, elevation, _obstacle_score(cells, count, settings),
                   known_fraction, regions)
 
 
-def course_weight(field: LoomingField, rate: np.ndarray, focal: float,
-                  settings: Settings) -> np.ndarray:
+def in_roi(field: LoomingField, settings: Settings) -> np.ndarray:
+    """Return the cells (Hc, Wc) bool that are centred in the region of interest, read only."""
+    return _in_roi(field.centers.tobytes(), field.centers.dtype, field.rate.shape,
+                   field.gray_size, settings.roi)
+
+
+@lru_cache(16)      # grids of all cameras
+def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: tuple[int, int],
+            roi: tuple[float, float, float, float]) -> np.ndarray:
+    places = (np.frombuffer(centers, dtype).reshape(*shape, 2) + 0.5) / gray_size
+    inside = ((places >= roi[:2]) & (places <= roi[2:])).all(-1)
+    inside.flags.writeable = False      # all fields of the grid share it
+    return inside
+
+
+def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.ndarray:
     """Return 1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
 
     Parameters
     ----------
     field
-        Gives the flow.
-    rate
-        (Hc, Wc) looming rate [1/s] without unknown values.
+        Gives looming rate and flow; what is unknown counts as standing still.
     focal
         Focal length [px of the grey image].
     settings
         Gives the margin.
     """
-    speed = np.maximum(rate, 1e-3)[..., None]
-    known = np.where(np.isnan(field.flow), 0.0, field.flow)
-    miss = np.abs(known) / speed                              # px by which the camera passes it
+    # Of a number and NaN, fmax takes the number.
+    speed = np.fmax(field.rate, np.float32(1e-3))[..., None]
+    miss = np.abs(field.flow) / speed                         # px by which the camera passes it
     # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.
-    beside = np.maximum(0.0, miss - 0.4 * field.cell_px)
+    beside = np.fmax(miss - 0.4 * field.cell_px, 0.0)
     wide = max(1.0, settings.collision_margin * focal)
-    return np.exp(-0.5 * ((beside[..., 0] / wide) ** 2
-                          + (beside[..., 1] / max(1.0, UPRIGHT_MARGIN * wide)) ** 2))
-
-
-def _peak(rate: np.ndarray, course: np.ndarray, confidence: np.ndarray,
-          usable: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Return the looming rate of the strongest cells on course [1/s], and the strongest cell."""
-    course = np.where(usable, course, 0.0)
-    # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    strength = cv2.blur((np.maximum(rate, 0.0) * course * confidence).astype(np.float32), (3, 3),
-                        borderType=cv2.BORDER_REPLICATE)
-    count = min(PEAK_CELLS, strength.size)
-    top = strength.ravel().argpartition(-count)[-count:]
-    share = course.ravel()[top] * confidence.ravel()[top]
-    place = divmod(int(strength.argmax()), strength.shape[1])
-    whole = share.sum()
-    if whole <= 0:
-        return 0.0, place
-    mean = float((share * rate.ravel()[top]).sum() / whole)
-    return max(0.0, mean) * min(1.0, float(course.ravel()[top].sum()) / COURSE_CELLS), place
+    beside /= np.array((wide, max(1.0, UPRIGHT_MARGIN * wide)), beside.dtype)
+    beside *= beside
+    return np.exp(-0.5 * (beside[..., 0] + beside[..., 1]))
 
 
 @dataclass(frozen=True)
@@ -140,8 +132,8 @@ class _Cells:
     field
         The field.
     rate, usable, course
-        (Hc, Wc) looming rate [1/s], 0 where not usable; whether it counts; how far it is on
-        course, 0..1.
+        (Hc, Wc) looming rate [1/s] and how far it is on course, 0..1, both 0 where not usable;
+        whether it counts.
     scale, size, optics
         Pixels of the source image over those of the grey image; source image (width, height)
         [px] and its intrinsics.
@@ -155,6 +147,27 @@ class _Cells:
     size: tuple[int, int]
     optics: Optics
 
+    @cached_property
+    def share(self) -> np.ndarray:
+        """Return how much each cell says about the looming of the course, (Hc, Wc)."""
+        return self.course * self.field.confidence
+
+
+def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
+    """Return the looming rate of the strongest cells on course [1/s], and the strength of all."""
+    share, rate = cells.share, cells.rate
+    # One cell alone is noise: average 3x3 so that neighbours have to agree.
+    strength = cv2.blur(np.maximum(rate, 0.0) * share, (3, 3), borderType=cv2.BORDER_REPLICATE)
+    count = min(PEAK_CELLS, strength.size)
+    top = strength.ravel().argpartition(-count)[-count:]
+    share = share.ravel()[top]
+    whole = share.sum()
+    if whole <= 0:
+        return 0.0, strength
+    mean = float((share * rate.ravel()[top]).sum() / whole)
+    course = float(cells.course.ravel()[top].sum())
+    return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
+
 
 def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
     """Return connected cells above each rate [1/s], the highest first.
@@ -164,43 +177,77 @@ def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
     """
     met: list[Region] = []
     beside: list[tuple[Region, np.ndarray]] = []      # and their cells
-    free, left = cells.usable.copy(), cells.usable.copy()
+    free = left = cells.usable      # of what is met; and of what is beside, too
     for least in rates:
         fast = cells.rate >= least
-        for region, mask in _connected(cells, free & fast):
-            if region.on_course:
-                met.append(region)
-                free &= ~mask
+        mask, parts = free & fast, None
+        if np.count_nonzero(mask) < MIN_CELLS:
+            continue
+        if cells.course[mask].sum() >= COURSE_CELLS:
+            parts = _Parts.of(cells, mask)
+        for one in () if parts is None else parts.numbers:
+            if parts.on_course(one):
+                mask = parts.mask(one)
+                met.append(parts.region(one, mask))
+                free, left = free & ~mask, left & ~mask
                 beside = [(other, part) for other, part in beside if not (part & mask).any()]
-        left &= free
-        for region, mask in _connected(cells, left & fast):
-            beside.append((region, mask))
-            left &= ~mask
+        if parts is None or beside:
+            parts = _Parts.of(cells, left & fast)
+        for one in () if parts is None else parts.numbers:
+            if not parts.on_course(one):
+                mask = parts.mask(one)
+                beside.append((parts.region(one, mask), mask))
+                left = left & ~mask
     found = met + [region for region, _ in beside]
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
 
-def _connected(cells: _Cells, mask: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
-    """Yield connected parts of a mask that are no noise, as regions and as masks."""
-    if np.count_nonzero(mask) < MIN_CELLS:
-        return
-    count, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
-    large = boxes[:, cv2.CC_STAT_AREA] >= MIN_CELLS
-    large[0] = False                                    # the rest of the view
-    flat, share = labels.ravel(), cells.course * cells.field.confidence
-    course, confidence, met, closing = (
-        np.bincount(flat, values.ravel(), count).tolist()
-        for values in (cells.course, cells.field.confidence, share, share * cells.rate))
-    for one in np.flatnonzero(large).tolist():
-        # On course when enough of it will be met; then only the part that will be met counts.
-        part, on_course = labels == one, course[one] >= COURSE_CELLS
-        rate = closing[one] / met[one] if on_course else middle(cells.rate[part])
-        x, y, wide, tall, area = boxes[one].tolist()
-        yield _region(cells, (x, y, wide, tall), rate, confidence[one] / area, on_course), part
+class _Parts:
+    """Connected parts of a mask over cells that are no noise, by number.
+
+    Attributes
+    ----------
+    numbers
+        Of the parts.
+    """
+
+    def __init__(self, cells: _Cells, labels: np.ndarray, boxes: list[list[int]]) -> None:
+        self._cells, self._labels, self._boxes = cells, labels, boxes
+        self.numbers = [one for one, box in enumerate(boxes)
+                        if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]      # 0 is the rest
+        self._course = self._sums(cells.course)
+
+    @classmethod
+    def of(cls, cells: _Cells, mask: np.ndarray) -> _Parts | None:
+        """Find the parts; None where there can be none."""
+        if np.count_nonzero(mask) < MIN_CELLS:
+            return None
+        _, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
+        return cls(cells, labels, boxes.tolist())
+
+    def on_course(self, one: int) -> bool:
+        """Return whether enough of a part will be met."""
+        return self._course[one] >= COURSE_CELLS
+
+    def mask(self, one: int) -> np.ndarray:
+        """Return the cells of a part, (Hc, Wc) bool."""
+        return self._labels == one
+
+    def region(self, one: int, mask: np.ndarray) -> Region:
+        """Describe a part that has these cells."""
+        cells, (*box, area) = self._cells, self._boxes[one]
+        on_course = self.on_course(one)
+        # Of what is on course only the part that will be met counts.
+        rate = (self._sums(cells.share * cells.rate)[one] / self._sums(cells.share)[one]
+                if on_course else middle(cells.rate[mask]))
+        return _region(cells, box, rate, self._sums(cells.field.confidence)[one] / area, on_course)
+
+    def _sums(self, values: np.ndarray) -> list[float]:
+        return np.bincount(self._labels.ravel(), values.ravel(), len(self._boxes)).tolist()
 
 
-def _region(cells: _Cells, box: tuple[int, int, int, int], rate: float, confidence: float,
+def _region(cells: _Cells, box: Sequence[int], rate: float, confidence: float,
             on_course: bool) -> Region:
     """Return the region of the cells in a box: first column and row, width and height."""
     field, scale, size, optics = cells.field, cells.scale, cells.size, cells.optics
@@ -218,11 +265,14 @@ def _region(cells: _Cells, box: tuple[int, int, int, int], rate: float, confiden
                   confidence, on_course)
 
 
-def _obstacle_score(rate: np.ndarray, confidence: np.ndarray, usable: np.ndarray,
-                    settings: Settings) -> float:
-    """Return the mean of min(1, rate * horizon) over the tenth of the cells that looms most."""
-    near = usable & (rate >= settings.looming_threshold)
-    urgency = np.clip(rate[near] * settings.collision_horizon, 0.0, 1.0) * confidence[near]
+def _obstacle_score(cells: _Cells, count: int, settings: Settings) -> float:
+    """Return the mean of min(1, rate * horizon) over that tenth of `count` cells that looms most.
+
+    Each counts with its confidence.
+    """
+    near = cells.usable & (cells.rate >= settings.looming_threshold)
+    urgency = np.minimum(cells.rate[near] * settings.collision_horizon, 1.0)
+    urgency *= cells.field.confidence[near]
     urgency.sort()
-    tenth = max(1, np.count_nonzero(usable) // 10)
+    tenth = max(1, count // 10)
     return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,6 +26,7 @@ from vjepa_ros.looming.derotation import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
+from vjepa_ros.looming.structure import coarse
 from vjepa_ros.perception.gpu_frames import DeviceFrames, StraightFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
@@ -131,7 +132,11 @@ class Geometry(Protocol):
         ...
 
     def pixels(self, ring: FrameRing, sample: Sample) -> list[np.ndarray]:
-        """Return the same on the host; from a device only where heads need it."""
+        """Return the same on the host."""
+        ...
+
+    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
+        """Return its frames for `Shown.by`, the newest first; valid until the next `push`."""
         ...
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
@@ -185,6 +190,10 @@ class HostGeometry:
 
     pixels = frames
 
+    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
+        """Return its frames for `Shown.by`."""
+        return map(coarse, ring.frames(sample)[::-1])
+
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Do nothing: the host measures looming when asked for it."""
 
@@ -223,20 +232,17 @@ class DeviceGeometry:
         Of the device.
     capacity
         Frames that the ring may hold.
-    mirror
-        Whether `pixels` will be called.
     """
 
     NUMBER = np.dtype(np.int32)
     on_device = True
 
-    def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int,
-                 mirror: bool) -> None:
+    def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int) -> None:
         self.view = view
         self._history_s = config.looming_history
         self.grey_size = grey_size(view.source_size, config.looming_width)
         # More than the ring holds: the last one to leave may still be in use.
-        self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2, mirror)
+        self._frames = DeviceFrames(queue, view, self.grey_size, capacity + 2)
         self._estimator = DeviceLooming(queue, EVERYTHING)
         self._next = 0
         self._begun: int | None = None      # frame whose looming is under way
@@ -287,6 +293,10 @@ class DeviceGeometry:
         """Return the encoder's input of a sample on the host."""
         return self._frames.pixels(self._rows(ring, sample))
 
+    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
+        """Return its frames for `Shown.by`."""
+        return self._frames.coarse(self._rows(ring, sample)[::-1])
+
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Queue the first step of looming at the newest frame."""
         if self._begun == ring.newest_key:
@@ -336,12 +346,12 @@ class DeviceGeometry:
         return ring.gather(sample, 'number')[:, 0].tolist()
 
 
-def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue | None,
-                 mirror: bool) -> tuple[Geometry, str]:
+def geometry_for(config: TrackConfig, view: View, ring: FrameRing,
+                 queue: Queue | None) -> tuple[Geometry, str]:
     """Return the geometry for images of one size, and why it is not on the device or ''.
 
     The ring is empty, or drops its frames with the next one, which has another size. Its limit is
-    set for what it will hold. `mirror`: whether the host needs the pixels, too.
+    set for what it will hold.
     """
     ring.store.max_bytes = RING_BYTES
     if queue is None:
@@ -354,7 +364,7 @@ def geometry_for(config: TrackConfig, view: View, ring: FrameRing, queue: Queue 
     ring.store.max_bytes = RING_BYTES // frame * DeviceGeometry.NUMBER.itemsize
     room = ring.store.room(DeviceGeometry.NUMBER.itemsize)
     try:
-        return DeviceGeometry(config, view, queue, room, mirror), ''
+        return DeviceGeometry(config, view, queue, room), ''
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

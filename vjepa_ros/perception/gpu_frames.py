@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
 from vjepa_ros.clip.resize import View
+from vjepa_ros.looming.structure import GRAIN
 from vjepa_ros.perception.straight_view import StraightView
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
@@ -53,8 +54,6 @@ class DeviceFrames:
         Width and height of the grey image [px].
     capacity
         Frames in the store.
-    mirror
-        Also keep the inputs of the model on the host.
 
     Attributes
     ----------
@@ -64,8 +63,8 @@ class DeviceFrames:
         How images are resized, for diagnostics.
     """
 
-    def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int], capacity: int,
-                 mirror: bool) -> None:
+    def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int],
+                 capacity: int) -> None:
         self.queue, self.capacity = queue, capacity
         device, side = queue.device, view.image_size
         self._pin = device.type == 'cuda'
@@ -80,14 +79,17 @@ class DeviceFrames:
             self._dim = zeros(1, *grey_size[::-1])
             self._view = DeviceView(view, device)
             self._make_grey = DeviceGrey(view.source_size, grey_size, device)
-        self._mirror = torch.empty((capacity, side, side, 3), dtype=torch.uint8,
-                                   pin_memory=self._pin) if mirror else None
+            blocks = side // GRAIN
+            self._make_coarse = DeviceGrey((side, side), (blocks, blocks), device)
+            self._blocks = torch.zeros(blocks, blocks, dtype=torch.uint8, device=device)
+        self._coarse = np.zeros((capacity, blocks, blocks), np.uint8)
         self._made = Replay(queue, self._work, 1, 'resizing', first=np.zeros(1, np.int64))
         self.how = 'graph' if self._made.captured else 'eager'
         # Images come on a queue of their own: they wait neither for graphs nor for the model.
         self._arrivals = queue.beside()
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
         self._ready: torch.cuda.Event | None = None
+        self._last: int | None = None       # row of the last image, until `_coarse` has it
         self._used: torch.cuda.Event | None = None
 
     @property
@@ -129,35 +131,41 @@ class DeviceFrames:
             image = self._staged(rgb) if own is None or own[0] is not rgb else own[1]
         else:
             image = upload.image
-        if self._ready is not None:
-            self._ready.synchronize()   # the numbers given before are read no more
+        self._settle()      # the numbers given before are read no more
         # What looks at the frames of before, among them perhaps that of this row.
         self.queue.wait_for(self._used)
         if upload is not None:
             self.queue.wait_for(upload.arrived)
-        with self.queue.here():
+        with self.queue.lightly() if self._made.captured else self.queue.here():
             self._raw.copy_(image, non_blocking=True)
             if upload is not None and self.queue.stream is not None:
                 # Its memory came from the other queue and must not be used again before.
                 image.record_stream(self.queue.stream)
             self._made.start_here((row,))
-            if self._mirror is not None:
-                self._mirror[row].copy_(self._rgb[row], non_blocking=True)
             self._ready = self.queue.mark()
+        self._last = row
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
         """Return a clip of some rows, for the model."""
         return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
 
     def pixels(self, rows: Sequence[int]) -> list[np.ndarray]:
-        """Return the same on the host, T times (S, S, 3) uint8; in place with `mirror`."""
-        if self._mirror is None:
-            with self.queue.here():
-                return list(self._rgb[list(rows)].cpu().numpy())
+        """Return the same on the host, T times (S, S, 3) uint8."""
+        with self.queue.here():
+            return list(self._rgb[list(rows)].cpu().numpy())
+
+    def coarse(self, rows: Sequence[int]) -> list[np.ndarray]:
+        """Return the `coarse` pictures of some rows, in place."""
+        self._settle()
+        return [self._coarse[row] for row in rows]
+
+    def _settle(self) -> None:
+        """Wait for the last image, and take what came back of it."""
         if self._ready is not None:
             self._ready.synchronize()
-        kept = self._mirror.numpy()
-        return [kept[row] for row in rows]
+        if self._last is not None:
+            self._coarse[self._last] = self._made.finish()
+            self._last = None
 
     def _staged(self, rgb: np.ndarray) -> torch.Tensor:
         staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
@@ -168,12 +176,14 @@ class DeviceFrames:
     def _mark_used(self, event: torch.cuda.Event) -> None:
         self._used = event
 
-    def _work(self, row: torch.Tensor) -> None:
-        """Fill a row of the store; `row` is (1,) its number."""
+    def _work(self, row: torch.Tensor) -> torch.Tensor:
+        """Fill a row of the store, `row` is (1,) its number; return its coarse picture."""
         self._view.apply(self._raw, self._small[0])
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
+        self._make_coarse.apply(self._small[0], self._blocks)
+        return self._blocks.float()
 
 
 class StraightFrames:

@@ -392,7 +392,7 @@ class LearnedField:
 
 
 def learned_field(heads: HeadArrays, interval: float, view: View,
-                  clip: Sequence[np.ndarray] | Shown) -> LearnedField:
+                  shown: Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they are valid.
 
     Parameters
@@ -403,10 +403,9 @@ def learned_field(heads: HeadArrays, interval: float, view: View,
         Frame interval that they count in [s], see `HeadsUse.interval_s`.
     view
         Where the patches lie.
-    clip
-        The encoder's input, T times (S, S, 3) uint8, the newest frame last; or its structure.
+    shown
+        Structure in the clip.
     """
-    shown = clip if isinstance(clip, Shown) else Shown.by(view.patch_valid(), clip)
     rate = heads.expansion / interval
     sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)

@@ -270,13 +270,14 @@ def read_pair(numbers: np.ndarray, dt_s: float) -> PairLooming:
     numpy.linalg.LinAlgError
         When the cells lead to singular systems, as on the host.
     """
-    motion, rates = np.split(numbers.astype(np.float64), [MOTION_NUMBERS])
+    motion, rates = numbers[:MOTION_NUMBERS].astype(np.float64), numbers[MOTION_NUMBERS:].copy()
     if not np.isfinite(motion).all():
         raise np.linalg.LinAlgError(SINGULAR)
     found = CameraMotion(motion[:3], motion[3:6] if motion[6] else None,
                          motion[9:45].reshape(6, 6), float(motion[7]), _KINDS[int(motion[8])])
-    rate, sigma, confidence, *flow = rates.reshape(5, -1)
-    return PairLooming(rate, sigma, confidence, np.concatenate(flow).reshape(-1, 2), found, dt_s)
+    cells = len(rates) // 5
+    rate, sigma, confidence, flow = np.split(rates, (cells, 2 * cells, 3 * cells))
+    return PairLooming(rate, sigma, confidence, flow.reshape(-1, 2), found, dt_s)
 
 
 def sources() -> dict[str, tuple[str, str]]:

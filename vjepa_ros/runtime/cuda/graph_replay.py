@@ -79,6 +79,10 @@ class Queue:
               torch.cuda.stream(self.stream)):
             yield
 
+    def lightly(self) -> contextlib.AbstractContextManager[object]:
+        """Queue copies and replays of graphs, for which much less has to be entered."""
+        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
     def mark(self) -> torch.cuda.Event | None:
         """Return an event that comes when all work queued so far is done; None: it is."""
         if self.stream is None:
@@ -157,7 +161,7 @@ class Replay:
                 self.start_here(numbers)
                 self._done = self._queue.mark()
             return
-        with torch.cuda.stream(stream):     # all that a graph needs, and much less to enter
+        with self._queue.lightly():
             self.start_here(numbers)
             if self._done is None:
                 self._done = torch.cuda.Event()
