@@ -331,17 +331,19 @@ class FrameRing:
         """
         if not self._covered() or len(self._stamps) <= self.num_frames // 2:
             return None
-        step_ns = NS / self.clip_fps
-        newest, picks = len(self._stamps) - 1, list[int]()
+        stamps, step_ns = self._stamps, NS / self.clip_fps
+        newest, picks = len(stamps) - 1, list[int]()
         for back in range(self.num_frames // 2):
             if back and newest > 1:
-                target = self._stamps[-1] - round(2 * back * step_ns)
-                known = [at for at in range(1, newest)
-                         if abs(self._stamps[at] - target) <= step_ns
-                         and self.store.serials[self._slots[at]] in remembered]
-                newest = _nearest(self._stamps, known or range(1, newest), target)
-            target = self._stamps[newest] - round(step_ns)
-            picks += [newest, _nearest(self._stamps, range(newest), target)]
+                target = stamps[-1] - round(2 * back * step_ns)
+                first = bisect.bisect_left(stamps, target - math.floor(step_ns), 1, newest)
+                last = bisect.bisect_right(stamps, target + math.floor(step_ns), 1, newest)
+                known = [at for at in range(first, last)
+                         if self.store.serials[self._slots[at]] in remembered]
+                newest = (_nearest(stamps, known, target) if known
+                          else _nearest_of(stamps, 1, newest, target))
+            target = stamps[newest] - round(step_ns)
+            picks += [newest, _nearest_of(stamps, 0, newest, target)]
         return self._chosen(picks[::-1])
 
     def _chosen(self, picks: Sequence[int]) -> Sample:
@@ -496,6 +498,12 @@ def _nearest(stamps_ns: Sequence[int], places: Iterable[int], target_ns: int) ->
         if off < least:
             best, least = at, off
     return best
+
+
+def _nearest_of(stamps_ns: Sequence[int], first: int, end: int, target_ns: int) -> int:
+    """Return `_nearest` of the places from the first to before the end, whose stamps ascend."""
+    at = bisect.bisect_left(stamps_ns, target_ns, first, end)
+    return _nearest(stamps_ns, range(max(first, at - 1), min(end, at + 1)), target_ns)
 
 
 def _most_redundant(stamps_ns: Sequence[int]) -> int:

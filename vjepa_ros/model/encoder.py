@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -214,6 +215,12 @@ class Encoder(nn.Module):
         """
         spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
         return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
+
+    def times_of(self, stamps: np.ndarray) -> np.ndarray:
+        """Compute `times` of stamps (B, T) float64 on the host, faster where they are few."""
+        ends = stamps[:, 1::2]
+        spacing = np.log(ends - stamps[:, ::2]).astype(np.float32)[..., None]
+        return np.concatenate((self._positions.turns_of(ends / TUBELET), spacing), -1)
 
     def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None,
               times: Tensor | None = None) -> Tensor:

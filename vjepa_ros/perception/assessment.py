@@ -141,11 +141,16 @@ class Alone:
     cells
         Looming.
     threat
-        What is on course.
+        What is on course. Its regions beside the course are left out: few results show them.
     """
 
     cells: CourseField
     threat: Threat
+
+    def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
+        """Return the threat with all of its regions; arguments as for `judge`."""
+        all_of_it = find_threats(self.cells, size, optics, settings, self.cells.course)
+        return replace(self.threat, regions=all_of_it.regions)
 
 
 @dataclass(frozen=True)
@@ -172,14 +177,14 @@ def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
         field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
         field.direction, field.dt_s, field.cell_px, field.gray_size, gyroscope=field.gyroscope,
         course=course)
-    return Alone(cells, find_threats(cells, size, optics, settings, course))
+    return Alone(cells, find_threats(cells, size, optics, settings, course, whole=False))
 
 
 def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
                 grey_size: tuple[int, int], optics: Optics, settings: Settings) -> Alone:
     """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
     cells = on_cells(learned, like, size, grey_size)
-    threat = find_threats(cells, size, optics, settings, cells.course)
+    threat = find_threats(cells, size, optics, settings, cells.course, whole=False)
     return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings))
 
 
@@ -209,14 +214,15 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         geometry = judge_geometry(geometric, size, optics, settings)
     by_geometry = UNKNOWN if geometry is None else geometry.threat
     if learned is None or settings.looming_method == 'geometric':
-        return Judgement('geometric', geometric, by_geometry)
+        return Judgement('geometric', geometric, UNKNOWN if geometry is None
+                         else geometry.whole(size, optics, settings))
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
         by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
     heads, alone = by_heads.cells, by_heads.threat
     if settings.looming_method == 'learned' or geometry is None:
-        threat, by_geometry, field, disagrees = alone, UNKNOWN, heads, False
-        aside = UNKNOWN
+        threat, by_geometry = by_heads.whole(size, optics, settings), UNKNOWN
+        field, disagrees, aside = heads, False, UNKNOWN
     else:
         aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
         field = fuse(geometry.cells, heads, settings.min_confidence)
@@ -230,7 +236,12 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         believed = max(aside.course_rate, believed)     # of a number and NaN, the first
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # One source alone raises this: report it no later than the level does.
-        one = next((one for one in (by_geometry, aside) if one.course_rate >= believed), alone)
+        if geometry is not None and by_geometry.course_rate >= believed:
+            one = geometry.whole(size, optics, settings)
+        elif aside.course_rate >= believed:
+            one = aside
+        else:
+            one = by_heads.whole(size, optics, settings)
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
     probability = contact_within(settings.collision_horizon, learned, by_geometry)

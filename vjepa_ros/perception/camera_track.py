@@ -187,9 +187,14 @@ class LoomingJob:
             self._timed(self.geometry.begin, self._ring, self.optics, self._gyroscope)
 
     def proceed(self) -> None:
-        """Continue what `start` has begun, so that the device works on it again."""
+        """Continue what `start` has begun where the host has to, so that the device works again."""
         if not self._done:
             self._timed(self.geometry.proceed)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `finish` would not wait for a device."""
+        return self._done or self.geometry.measured()
 
     def finish(self) -> LoomingField | None:
         """Return the looming field, computed once; None: unknown."""

@@ -39,7 +39,8 @@ UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
 
 
 def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Optics,
-                 settings: Settings, course: np.ndarray | None = None) -> Threat:
+                 settings: Settings, course: np.ndarray | None = None,
+                 whole: bool = True) -> Threat:
     """Return regions, looming rate on course and obstacle score of one field.
 
     Parameters
@@ -54,6 +55,8 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         Region of interest, margins and thresholds.
     course
         (Hc, Wc) 0..1, how far each cell is on course; None computes it from the flow.
+    whole
+        Whether to look for the regions that are not on course, too, which decide nothing.
     """
     if field is None:
         return UNKNOWN
@@ -69,7 +72,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     cells = _Cells(field, np.where(usable, field.rate, np.float32(0)), usable,
                    np.where(usable, course, np.float32(0)), scale, size, optics)
     course_rate, strength = _peak(cells)
-    regions = _regions(cells, level_rates(settings))
+    regions = _regions(cells, level_rates(settings), whole)
     ahead = bool(regions) and regions[0].on_course
     if known_fraction < settings.min_known and not ahead:      # that does not stand for all
         return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
@@ -169,8 +172,8 @@ def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
     return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
 
 
-def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
-    """Return connected cells above each rate [1/s], the highest first.
+def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Region, ...]:
+    """Return connected cells above each rate [1/s], the highest first; see `find_threats`.
 
     What is too little on course by itself may be a part of something slower that is: that is one
     region, or more looming would give less alarm.
@@ -191,6 +194,8 @@ def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
                 met.append(parts.region(one, mask))
                 free, left = free & ~mask, left & ~mask
                 beside = [(other, part) for other, part in beside if not (part & mask).any()]
+        if not whole:
+            continue
         if parts is None or beside:
             parts = _Parts.of(cells, left & fast)
         for one in () if parts is None else parts.numbers:

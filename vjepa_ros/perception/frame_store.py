@@ -147,6 +147,10 @@ class Geometry(Protocol):
         """Continue looming on a device as far as possible without waiting for it."""
         ...
 
+    def measured(self) -> bool:
+        """Return whether `looming` would not wait for a device."""
+        ...
+
     def looming(self, ring: FrameRing, optics: Optics,
                 gyroscope: Gyroscope | None = None) -> LoomingField | None:
         """Return the looming field at the newest frame; None: unknown."""
@@ -199,6 +203,10 @@ class HostGeometry:
 
     def proceed(self) -> None:
         """Do nothing."""
+
+    def measured(self) -> bool:
+        """Return True: there is none."""
+        return True
 
     def looming(self, ring: FrameRing, optics: Optics,
                 gyroscope: Gyroscope | None = None) -> LoomingField | None:
@@ -321,8 +329,12 @@ class DeviceGeometry:
         if self._estimator.begin(frames, recent, *lens):
             self._begun, self._halfway = ring.newest_key, False
 
+    def measured(self) -> bool:
+        """Return whether nothing of looming is under way that is not done."""
+        return self._begun is None or self._estimator.measured()
+
     def proceed(self) -> None:
-        """Queue the second step."""
+        """Queue what waits for the host."""
         if self._begun is None or self._halfway:
             return
         begun, self._begun = self._begun, None      # stays None where this fails

@@ -23,7 +23,7 @@ from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.cuda.frame_upload import Keys
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.outputs import Output, Pending
 
 log = logging.getLogger(__name__)
 # By this part of a period a result may be early. Otherwise, once one was late by more than a
@@ -142,8 +142,7 @@ class Perception:
         if longer:      # looming, than the encoder
             self._start_looming(looming, on_error, LoomingJob.start)
         begun = time.perf_counter()
-        beside = partial(self._work_beside, samples, heads, looming, settings, on_error,
-                         not longer)
+        beside = partial(self._work_beside, samples, heads, looming, settings, on_error, longer)
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
             pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
@@ -154,17 +153,35 @@ class Perception:
             if helped is not None:
                 wait([helped])      # nothing else may use the tracks meanwhile
         beside() if helped is None else helped.result()
-        waiting = submitted if helped is not None else time.perf_counter()
-        outputs = dict(zip(names, pending.early(), strict=True))
-        awaited, self._encode_ms = time.perf_counter(), pending.timings.get('encode', math.inf)
-        if longer:
-            for name in heads:
-                self.tracks[name].read_heads_ahead(samples[name], outputs[name], settings)
+        outputs, waited = dict[str, Output](), 0.0
+        if not longer:
+            outputs, waited = self._land(names, pending)
+        else:
+            # What a device has not measured yet leaves time for what the heads say.
             for name in looming:
+                if not outputs and pending.arrived() and not self.tracks[name].looming_job().ready:
+                    outputs, waited = self._land(names, pending)
+                    self._read_heads(heads, samples, outputs, settings)
                 self._try(name, on_error, Track.work_ahead, settings)
+            if not outputs:
+                outputs, waited = self._land(names, pending)
+        if helped is not None:
+            waited = time.perf_counter() - submitted
+        self._encode_ms = pending.timings.get('encode', math.inf)
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
-                         'submit': (submitted - begun) * 1e3,
-                         'await': (awaited - waiting) * 1e3}
+                         'submit': (submitted - begun) * 1e3, 'await': waited * 1e3}
+
+    @staticmethod
+    def _land(names: Sequence[str], pending: Pending) -> tuple[dict[str, Output], float]:
+        """Wait for all but the features of a pass; return its outputs, and for how long [s]."""
+        begun = time.perf_counter()
+        outputs = dict(zip(names, pending.early(), strict=True))
+        return outputs, time.perf_counter() - begun
+
+    def _read_heads(self, names: Sequence[str], samples: Mapping[str, Sample],
+                    outputs: Mapping[str, Output], settings: Settings) -> None:
+        for name in names:
+            self.tracks[name].read_heads_ahead(samples[name], outputs[name], settings)
 
     def _asked(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings) -> tuple[list[str], list[Keys], list[str], list[str], bool]:
@@ -202,8 +219,8 @@ class Perception:
 
     def _work_beside(self, samples: Mapping[str, Sample], heads: Sequence[str],
                      looming: Sequence[str], settings: Settings, on_error: OnError | None,
-                     to_the_end: bool) -> None:
-        """Do what needs no model, beside its pass; looming `to_the_end` or only begun."""
+                     begun: bool) -> None:
+        """Do what needs no model, beside its pass; all but looming where a device has `begun`."""
         # A GPU is at work now, and has room for looming beside it.
         if self._on_device:
             self._start_looming(looming, on_error, LoomingJob.start, LoomingJob.proceed)
@@ -211,7 +228,7 @@ class Perception:
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, on_error, Track.work_ahead, settings if to_the_end else None)
+            self._try(name, on_error, Track.work_ahead, None if begun else settings)
 
     def _start_looming(self, names: Sequence[str], on_error: OnError | None,
                        *steps: Callable[[LoomingJob], None]) -> None:

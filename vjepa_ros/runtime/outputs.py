@@ -194,6 +194,10 @@ class Flight(Protocol):
         """Return whether everything is there, features too."""
         ...
 
+    def arrived(self) -> bool:
+        """Return whether `land` would not wait."""
+        ...
+
     def land(self) -> Landed:
         """Wait for the results; `Landed.arrival` waits for features."""
         ...
@@ -208,6 +212,8 @@ class Arrived:
     def done(self) -> bool:
         """Return True."""
         return True
+
+    arrived = done
 
     def land(self) -> Landed:
         """Return the results."""
@@ -244,6 +250,10 @@ class Pending:
     def done(self) -> bool:
         """Return whether `result` would not wait."""
         return all(flight.done() for flight in tuple(self._flights))
+
+    def arrived(self) -> bool:
+        """Return whether `early` would not wait."""
+        return all(flight.arrived() for flight in tuple(self._flights))
 
     def early(self) -> list[Output]:
         """Wait for everything but the features, for which `Output.features` waits.

@@ -57,6 +57,8 @@ class _Flight:
         """Return whether it is over."""
         return self.future.done()
 
+    arrived = done
+
     def land(self) -> Landed:
         """Wait for the results, or raise what went wrong."""
         return self.future.result()

@@ -197,13 +197,18 @@ class _Inputs:
         count = clips * encoder.window
         self._nothing = [store.spare] * count, np.stack([even] * clips)
         self.room = store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1)
-        self._times_of = encoder.times
-        each = encoder.times(torch.from_numpy(even)[None]).numel()
-        self._slots = Rows(count, encoder.branch_device)
+        self._times_of = encoder.times_of
+        times = encoder.times_of(even[None])
+        # One upload: whole numbers, and behind them the times, two in the place of one.
+        self._packed = np.zeros(count + -(-clips * times.size // 2), np.int64)
+        self._rows = Rows(len(self._packed), encoder.branch_device)
+        there = self._rows.send(self._packed)
+        self.slots = there[:count].view(clips, -1)
+        self.times = there[count:].view(torch.float32)[:clips * times.size].view(
+            clips, *times.shape[1:])
         self.known: list[int] = []
         self.layers: dict[int, list[StoredLayer]] = {}
         self._eager = eager
-        self._times = Rows(clips * each, encoder.branch_device, torch.float32)
         self.idle()
 
     def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
@@ -211,10 +216,11 @@ class _Inputs:
 
         The float64 stays here: not every device has it.
         """
-        self.slots = self._slots.send(slots).view(len(stamps), -1)
         self.known = list(slots) if self._eager else []
-        times = self._times_of(torch.from_numpy(stamps))
-        self.times = self._times.send(times.flatten().numpy()).view(times.shape)
+        count, times = len(slots), self._times_of(stamps)
+        self._packed[:count] = slots
+        self._packed[count:].view(np.float32)[:times.size] = times.ravel()
+        self._rows.send(self._packed)
 
     def idle(self) -> None:
         """Let the next passes remember nothing."""

@@ -3,9 +3,10 @@
 """The looming estimate of `vjepa_ros.looming.estimator` with its pixels on a GPU.
 
 All work on pixels and samples (choice of the older frame, displacement, evidence, window fits)
-runs on the device in two steps of static shape, each a CUDA graph. The motion of the camera,
-between these steps, and the rates, after them, concern a few hundred cells. Kernels compute them
-on the device; without kernels, or with a gyroscope, the code of the host does.
+runs on the device in two steps of static shape. The motion of the camera, between these steps, and
+the rates, after them, concern a few hundred cells. Kernels compute them on the device, and then
+all of it is one CUDA graph; without kernels, or with a gyroscope, the code of the host does, and
+each step is a graph.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
+_FRAMES = HEAD + 2 * MOST_FRAMES    # numbers given to the first step
 _LENS = 4           # numbers given to the second step: focal length, centre, slant
 _TURN = 10          # and after them, without kernels: matrix of the rotation, time
 
@@ -164,25 +166,28 @@ class DeviceLooming:
         steps = self._ready(frames, gyroscope is not None)
         h, w = frames.shape[1:]
         rays = steps.grid.rays(focal_px, center)
-        given = np.zeros(HEAD + 2 * MOST_FRAMES, np.float32)
+        given = np.zeros(_FRAMES + _LENS, np.float32)
         goal = s.target_px * steps.grid.inner[0] / 384
         given[:HEAD] = (recent[-1][1], rows[near], ages[near], len(rows) == 1, goal,
                         s.max_baseline_s)
         given[HEAD:HEAD + len(rows)] = rows
-        given[HEAD + MOST_FRAMES:] = np.inf
+        given[HEAD + MOST_FRAMES:_FRAMES] = np.inf
         given[HEAD + MOST_FRAMES:][:len(rows)] = ages
-        lens = [rays.focal_px, *(center or ((w - 1) / 2, (h - 1) / 2)), s.slant]
+        lens = given[_FRAMES:]
+        lens[:] = rays.focal_px, *(center or ((w - 1) / 2, (h - 1) / 2)), s.slant
         turns = None if gyroscope is None else steps.grid.turns(
             gyroscope, recent[-1][0], focal_px, center, focal_error)
-        self._frame = _Frame(rays, ages, stamps, np.array(lens, np.float32), turns)
-        steps.first.start(given)
+        self._frame = _Frame(rays, ages, stamps, lens, turns)
+        if steps.both is not None:
+            steps.both.start(given)
+        else:
+            steps.first.start(given[:_FRAMES])
         return True
 
     def proceed(self) -> None:
-        """Queue the second step; where kernels do not, the host computes the motion first."""
+        """Where kernels do not, compute the motion of the camera and queue the second step."""
         steps, frame = self._under_way()
-        if steps.motion is not None:
-            steps.second.start(np.pad(frame.lens, (0, _TURN)))
+        if steps.both is not None:
             return
         found = steps.first.finish()
         cells = found[:-1].reshape(-1, _FIRST).astype(np.float64)
@@ -199,6 +204,11 @@ class DeviceLooming:
             else:
                 frame.turns.learn(frame.turn, frame.fits)
         self._refine(steps, frame, frame.turn)
+
+    def measured(self) -> bool:
+        """Return whether `finish` would not wait, since `begin`."""
+        steps, _ = self._under_way()
+        return steps.both is not None and steps.both.done()
 
     @staticmethod
     def _refine(steps: _Steps, frame: _Frame, turn: Turn | None) -> None:
@@ -221,9 +231,11 @@ class DeviceLooming:
 
     def _pair(self, steps: _Steps, frame: _Frame, turn: Turn | None) -> PairLooming:
         """Wait for the second step, and read what it says with the rotation that it was given."""
+        if steps.both is not None:
+            found = steps.both.finish()
+            return read_pair(found[:-1], frame.ages[int(found[-1])])
+        assert frame.motion is not None
         found = steps.second.finish()
-        if frame.motion is None:
-            return read_pair(found, frame.ages[int(steps.first.finish()[-1])])
         found = found.reshape(-1, _SECOND).astype(np.float64)
         fits = AffineFits(found[:, :6], found[:, 6:42].reshape(-1, 6, 6), found[:, 42],
                           found[:, 43])
@@ -301,16 +313,26 @@ class _Steps:
                                     torch.arange(size[0], device=device), indexing='ij')
             self._pixels = torch.stack([xs, ys], -1).float()
             self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
-        self.first = Replay(queue, self._displace, HEAD + 2 * MOST_FRAMES, 'looming')
-        # It reads what the first leaves where its graph has put it.
-        self.second = Replay(queue, self._refine, _LENS + _TURN, 'looming',
-                             capture=self.first.captured)
-        captured = self.first.captured and self.second.captured
+        self.both: Replay | None = None
+        if self.motion is not None:
+            self.both = Replay(queue, self._measure, _FRAMES + _LENS, 'looming')
+            captured = self.both.captured
+        else:
+            self.first = Replay(queue, self._displace, _FRAMES, 'looming')
+            # It reads what the first leaves where its graph has put it.
+            self.second = Replay(queue, self._refine, _LENS + _TURN, 'looming',
+                                 capture=self.first.captured)
+            captured = self.first.captured and self.second.captured
         self.how = 'graph' if captured else 'eager'
         if self.kernels:
             self.how += ' of kernels' + (', motion on the host' if on_host else '')
         elif reason:
             self.how += f' without kernels: {reason}'
+
+    def _measure(self, given: Tensor) -> Tensor:
+        """Both steps: what kernels say of camera and cells, and the number of the older frame."""
+        best = self._displace(given[:_FRAMES])
+        return torch.cat([self._refine(given[_FRAMES:]), best])
 
     def _displace(self, given: Tensor) -> Tensor:
         """First step: displacement, and blunt fits for the motion of the camera."""
@@ -339,11 +361,13 @@ class _Steps:
         """Second step: exact fits of what is left without rotation, with kernels also looming."""
         held, grid, by = self._held, self._fit_narrow, self.motion
         loose = self._settings.looseness_px
-        lens, turn, dt_s, rough = given[:_LENS], given[_LENS:-1], given[-1:], None
+        lens, rough = given[:_LENS], None
         focal, center = lens[0], lens[1:3]
         if by is not None:
             rough = by.motion(held.fits, self._cells_at, lens)
             turn, dt_s = rough[45:].float(), held.dt_s
+        else:
+            turn, dt_s = given[_LENS:-1], given[-1:]
         turn = turn.view(3, 3)
         spots = (self._spots - center[:, None, None]) / focal
         base = (turned_back(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal

@@ -64,6 +64,10 @@ class CudaFlight:
         """Whether everything is there, features too."""
         return self._end.query()
 
+    def arrived(self) -> bool:
+        """Whether everything but the features is there."""
+        return self._early.query()
+
     def wait(self) -> None:
         """Wait until everything is there."""
         self._end.synchronize()
@@ -169,30 +173,29 @@ class CudaRunner:
             When the frames were taken, see `EncoderSession.run`.
 
         """
-        with self._here():
+        with self._here(), torch.cuda.stream(self._compute):
             while len(self._flying) >= DEPTH:
                 self._flying.popleft().wait()
             stage = self._stage(keys, stamps, len(clips), valid is not None)
             begun = time.perf_counter()
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
-            with torch.cuda.stream(self._compute):
-                spans += self._gather(clips, slots, stage.collector)
-                marks = [spans[-1][2]]
-                found = stage.encode()
+            spans += self._gather(clips, slots, stage.collector)
+            marks = [spans[-1][2]]
+            found = stage.encode()
+            marks.append(_mark(self._compute))
+            packed = stage.read(found) if heads else None
+            if heads:
                 marks.append(_mark(self._compute))
-                packed = stage.read(found) if heads else None
-                if heads:
-                    marks.append(_mark(self._compute))
-                changed = self._changed(stage, found, valid)
-                if valid is not None:
-                    marks.append(_mark(self._compute))
-                packed, changed = _download(packed), _download(changed)
+            changed = self._changed(stage, found, valid)
+            if valid is not None:
+                marks.append(_mark(self._compute))
+            packed, changed = _download(packed), _download(changed)
+            end = _mark(self._compute)
+            marks.append(end)
+            brought = _download(found if features else None)
+            if features:
                 end = _mark(self._compute)
-                marks.append(end)
-                brought = _download(found if features else None)
-                if features:
-                    end = _mark(self._compute)
             names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
             spans += zip(names, marks, marks[1:], strict=False)
             flight = CudaFlight(len(clips), brought, packed, changed, spans, end, host_ms)
@@ -204,18 +207,16 @@ class CudaRunner:
 
     def _stage(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None, clips: int,
                change: bool) -> Stage:
-        """Return the stage for a pass, ready but for its pixels."""
+        """Return the stage for a pass, ready but for its pixels, on the stream of passes."""
         stream = self._stream
         if stream is None or keys is None or stamps is None:
             return self._stages.get(clips, change)
         ready = stream.ready(keys)
         stages = self._streams['step' if ready else 'whole']
         if not stages.has(clips, change):
-            with torch.cuda.stream(self._compute):
-                stream.idle(clips)      # for the passes that warm it
+            stream.idle(clips)      # for the passes that warm it
         stage = stages.get(clips, change)
-        with torch.cuda.stream(self._compute):
-            stream.prepare(keys, stamps)
+        stream.prepare(keys, stamps)
         return stage
 
     def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
