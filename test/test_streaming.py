@@ -4,6 +4,7 @@
 
 import copy
 from collections import OrderedDict
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -23,16 +24,21 @@ from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.forward import fused
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
+from vjepa_ros.runtime.forward.fused_step import prepare_step
+from vjepa_ros.runtime.forward.kernels import PlainSteps
 from vjepa_ros.runtime.queued_runner import QueuedRunner
 from vjepa_ros.runtime.session import EncoderSession
 from vjepa_ros.runtime.streaming import LEAST_CLIPS, TubeletStore
 
 WINDOW, SIDE = 3, 48
+CPU = torch.device('cpu')
 
 
 @pytest.fixture
@@ -454,3 +460,38 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     assert len(seen) == 28 and [n for n, _ in seen[-7:]] == [n for n, _ in seen[:7]]
     perception.reset('test')
     assert not engine.remembered()
+
+
+@pytest.mark.parametrize(('build', 'precision', 'wrong', 'serves', 'said'), [
+    ('plain', torch.bfloat16, False, True, ''),
+    ('plain', torch.bfloat16, True, False, 'the kernels are not used'),
+    ('missing', torch.bfloat16, False, False, 'no compiler'),
+    ('missing', torch.float32, False, False, '')])
+def test_kernels_encode_a_tubelet_only_where_they_agree(encoder, monkeypatch, caplog, build,
+                                                        precision, wrong, serves, said):
+    """The device claims to be CUDA, but computes here; steps of PyTorch stand for the kernels."""
+    def steps(dim, head_dim, grid, dtype, eps):
+        if build == 'missing':
+            raise KernelsMissing('no compiler')
+        return PlainSteps(head_dim, eps, 0.0)
+
+    caplog.set_level('INFO', 'vjepa_ros')
+    monkeypatch.setattr(fused, 'build', steps)
+    monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
+    if wrong:
+        monkeypatch.setattr(PlainSteps, 'rotate', lambda *args: None)
+    encoder.set_branch_precision(precision)
+    choice = DeviceChoice(torch.device('cuda:0'), precision, 'test')
+    step = prepare_step(encoder, choice, Normalise(CPU), SIDE)
+    assert (step is not None) == serves and said in caplog.text
+    if step is None:
+        return
+    pixels = torch.randint(0, 256, (2, 2, SIDE, SIDE, 3), dtype=torch.uint8)
+    times = encoder.times(torch.tensor([[0.0, 1.0], [0.0, 0.5]], dtype=torch.float64))
+    ours, theirs = ([LayerMemory() for _ in encoder.blocks] for _ in range(2))
+    found = step(pixels, times, ours)
+    expected = encoder.step(Normalise(CPU)(pixels), times, theirs)
+    assert (found - expected).norm() < 0.02 * expected.norm()
+    for one, other in zip(ours, theirs, strict=True):
+        for got, wanted in zip(one.own, other.own, strict=True):
+            assert (got - wanted).float().norm() < 0.03 * wanted.float().norm()

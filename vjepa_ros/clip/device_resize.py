@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
 
-_GREY_WEIGHTS = (9798, 19235, 3735)  # OpenCV's of red, green and blue, over 2^15
+GREY_WEIGHTS, GREY_BITS = (9798, 19235, 3735), 15   # OpenCV's of red, green and blue, over 2^15
 _LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
 Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
 
@@ -91,14 +91,14 @@ class DeviceGrey:
                  device: torch.device) -> None:
         self._steps = () if source_size == size else (
             (_halved,) if _is_half(source_size, size) else (_area(source_size, size, device),))
-        self._weight = torch.tensor(_GREY_WEIGHTS, dtype=torch.int32, device=device)
+        self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
         for step in self._steps:
             rgb = step(rgb)
         total = (rgb.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
-        out.copy_((total + (1 << 14)) >> 15)
+        out.copy_((total + (1 << GREY_BITS - 1)) >> GREY_BITS)
 
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
@@ -147,14 +147,6 @@ def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    across, down = size[0] // wanted[0], size[1] // wanted[1]
-    if size == (across * wanted[0], down * wanted[1]):
-
-        def blocks(image: Tensor) -> Tensor:
-            total = image.reshape(wanted[1], down, wanted[0], across, 3).sum((1, 3)).float()
-            return total.div_(across * down).round_().to(torch.uint8)
-
-        return blocks
     cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
     share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
                             device=device)

@@ -265,7 +265,8 @@ class CellGrid:
         flow = flow.astype(np.float32, order='C', copy=False).reshape(*self.shape, 2)
         motion, direction = pair.motion, pair.motion.direction
         return LoomingField(
-            rate, confidence, sigma, flow, self._places, (motion.rotation / pair.dt_s).astype(np.float32),
+            rate, confidence, sigma, flow, self._places,
+            (motion.rotation / pair.dt_s).astype(np.float32),
             None if direction is None else direction.astype(np.float32), pair.dt_s,
             float(self.cell_px), self.size)
 

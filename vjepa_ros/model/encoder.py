@@ -267,6 +267,11 @@ class Encoder(nn.Module):
         chosen = keep[:, None, :, None].expand(-1, -1, -1, cos.shape[-1])
         return cos.gather(2, chosen), sin.gather(2, chosen)
 
+    def step_tables(self, times: Tensor, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines (B, N, D/H) float32 of tubelets with their `times`."""
+        cos, sin = self._positions.tables_at(times[..., :-1], grid, torch.float32)
+        return cos[:, 0], sin[:, 0]
+
     def _allowed(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None
                  ) -> Tensor | None:
         """Which token may attend to which, (N, N) or (B, 1, n, n); None for all to all."""

@@ -209,53 +209,71 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         What was computed before; of the heads it counts where the cells are those of `geometric`.
     """
     geometry, by_heads = before.by_geometry, before.by_heads
-    if geometry is None and geometric is not None and (
-            learned is None or settings.looming_method != 'learned'):
+    if geometric is None or (learned is not None and settings.looming_method == 'learned'):
+        geometry = None
+    elif geometry is None:
         geometry = judge_geometry(geometric, size, optics, settings)
-    by_geometry = UNKNOWN if geometry is None else geometry.threat
     if learned is None or settings.looming_method == 'geometric':
         return Judgement('geometric', geometric, UNKNOWN if geometry is None
                          else geometry.whole(size, optics, settings))
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
         by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
-    heads, alone = by_heads.cells, by_heads.threat
-    if settings.looming_method == 'learned' or geometry is None:
-        threat, by_geometry = by_heads.whole(size, optics, settings), UNKNOWN
-        field, disagrees, aside = heads, False, UNKNOWN
-    else:
+    alone, by_geometry, aside = by_heads.threat, UNKNOWN, UNKNOWN
+    if geometry is not None:
+        by_geometry = geometry.threat
         aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
-        field = fuse(geometry.cells, heads, settings.min_confidence)
-        threat = find_threats(field, size, optics, settings, field.course)
-        if not math.isnan(alone.course_rate):
-            threat = _with_clip(threat, learned, heads, size, optics, settings)
-        disagrees = (fields_disagree(geometry.cells, heads, settings)
-                     or times_disagree(by_geometry, alone, settings))
+    field, threat, disagrees = _joined(geometry, by_heads, learned, size, optics, settings)
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(aside.course_rate):
         believed = max(aside.course_rate, believed)     # of a number and NaN, the first
     if not math.isnan(believed) and not threat.course_rate >= believed:
         # One source alone raises this: report it no later than the level does.
-        if geometry is not None and by_geometry.course_rate >= believed:
+        if geometry is not None and geometry.threat.course_rate >= believed:
             one = geometry.whole(size, optics, settings)
-        elif aside.course_rate >= believed:
-            one = aside
         else:
-            one = by_heads.whole(size, optics, settings)
+            one = (aside if aside.course_rate >= believed
+                   else by_heads.whole(size, optics, settings))
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
+    return Judgement(settings.looming_method, field, threat,
+                     _probability(believed, aside, by_geometry, learned, settings), disagrees,
+                     believed, _by_heads_alone(threat, alone, learned, settings))
+
+
+def _joined(geometry: Alone | None, by_heads: Alone, learned: LearnedField, size: tuple[int, int],
+            optics: Optics, settings: Settings) -> tuple[CourseField, Threat, bool]:
+    """Return the field of both sources, what is on course there, and whether they disagree."""
+    heads, alone = by_heads.cells, by_heads.threat
+    if geometry is None:
+        return heads, by_heads.whole(size, optics, settings), False
+    field = fuse(geometry.cells, heads, settings.min_confidence)
+    threat = find_threats(field, size, optics, settings, field.course)
+    if not math.isnan(alone.course_rate):
+        threat = _with_clip(threat, learned, heads, size, optics, settings)
+    return field, threat, (fields_disagree(geometry.cells, heads, settings)
+                           or times_disagree(geometry.threat, alone, settings))
+
+
+def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: LearnedField,
+                 settings: Settings) -> float:
+    """Return the probability of contact within ``collision_horizon`` that is told; NaN: none."""
     probability = contact_within(settings.collision_horizon, learned, by_geometry)
     if not math.isnan(aside.course_rate):
         probability = max(contact_probability(aside.course_rate, settings.collision_horizon),
                           probability)
     if math.isnan(believed):
-        probability = told_unmeasured(probability, learned, settings)
-    sure = None
+        return told_unmeasured(probability, learned, settings)
+    return probability
+
+
+def _by_heads_alone(threat: Threat, alone: Threat, learned: LearnedField,
+                    settings: Settings) -> Contact | None:
+    """Return `Judgement.by_heads`."""
     if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
-        sure = Contact(alone.course_rate, alone.course_rate,
+        return Contact(alone.course_rate, alone.course_rate,
                        contact_within(settings.collision_horizon, learned, UNKNOWN))
-    return Judgement(settings.looming_method, field, threat, probability, disagrees, believed,
-                     sure)
+    return None
 
 
 def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],

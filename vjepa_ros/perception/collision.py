@@ -98,7 +98,7 @@ def in_roi(field: LoomingField, settings: Settings) -> np.ndarray:
 def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: tuple[int, int],
             roi: tuple[float, float, float, float]) -> np.ndarray:
     places = (np.frombuffer(centers, dtype).reshape(*shape, 2) + 0.5) / gray_size
-    inside = ((places >= roi[:2]) & (places <= roi[2:])).all(-1)
+    inside = np.asarray(((places >= roi[:2]) & (places <= roi[2:])).all(-1))
     inside.flags.writeable = False      # all fields of the grid share it
     return inside
 
@@ -183,73 +183,78 @@ def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Regi
     free = left = cells.usable      # of what is met; and of what is beside, too
     for least in rates:
         fast = cells.rate >= least
-        mask, parts = free & fast, None
+        mask = free & fast
         if np.count_nonzero(mask) < MIN_CELLS:
             continue
-        if cells.course[mask].sum() >= COURSE_CELLS:
-            parts = _Parts.of(cells, mask)
-        for one in () if parts is None else parts.numbers:
-            if parts.on_course(one):
-                mask = parts.mask(one)
-                met.append(parts.region(one, mask))
-                free, left = free & ~mask, left & ~mask
-                beside = [(other, part) for other, part in beside if not (part & mask).any()]
+        parts: list[_Part] = []
+        if may_meet := cells.course[mask].sum() >= COURSE_CELLS:
+            parts = _parts(cells, mask)
+        for part in parts:
+            if part.on_course:
+                met.append(part.region())
+                free, left = free & ~part.mask, left & ~part.mask
+                beside = [(other, its) for other, its in beside if not (its & part.mask).any()]
         if not whole:
             continue
-        if parts is None or beside:
-            parts = _Parts.of(cells, left & fast)
-        for one in () if parts is None else parts.numbers:
-            if not parts.on_course(one):
-                mask = parts.mask(one)
-                beside.append((parts.region(one, mask), mask))
-                left = left & ~mask
+        if beside or not may_meet:
+            parts = _parts(cells, left & fast)
+        for part in parts:
+            if not part.on_course:
+                beside.append((part.region(), part.mask))
+                left = left & ~part.mask
     found = met + [region for region, _ in beside]
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
 
-class _Parts:
-    """Connected parts of a mask over cells that are no noise, by number.
+@dataclass(frozen=True)
+class _Part:
+    """A connected part of the cells.
 
     Attributes
     ----------
-    numbers
-        Of the parts.
+    cells
+        All of them.
+    mask
+        (Hc, Wc) bool, those of the part.
+    box
+        First column and row, width and height, number of cells.
+    course
+        Sum of how far they are on course.
     """
 
-    def __init__(self, cells: _Cells, labels: np.ndarray, boxes: list[list[int]]) -> None:
-        self._cells, self._labels, self._boxes = cells, labels, boxes
-        self.numbers = [one for one, box in enumerate(boxes)
-                        if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]      # 0 is the rest
-        self._course = self._sums(cells.course)
+    cells: _Cells
+    mask: np.ndarray
+    box: list[int]
+    course: float
 
-    @classmethod
-    def of(cls, cells: _Cells, mask: np.ndarray) -> _Parts | None:
-        """Find the parts; None where there can be none."""
-        if np.count_nonzero(mask) < MIN_CELLS:
-            return None
-        _, labels, boxes, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
-        return cls(cells, labels, boxes.tolist())
+    @property
+    def on_course(self) -> bool:
+        """Whether enough of the part will be met."""
+        return self.course >= COURSE_CELLS
 
-    def on_course(self, one: int) -> bool:
-        """Return whether enough of a part will be met."""
-        return self._course[one] >= COURSE_CELLS
+    def region(self) -> Region:
+        """Describe the part."""
+        cells, mask, (*box, area) = self.cells, self.mask, self.box
+        rate = cells.rate[mask]
+        if self.on_course:      # then only the part that will be met counts
+            share = cells.share[mask]
+            rate = float(np.dot(share, rate) / share.sum())
+        else:
+            rate = middle(rate)
+        confidence = float(cells.field.confidence[mask].sum()) / area
+        return _region(cells, box, rate, confidence, self.on_course)
 
-    def mask(self, one: int) -> np.ndarray:
-        """Return the cells of a part, (Hc, Wc) bool."""
-        return self._labels == one
 
-    def region(self, one: int, mask: np.ndarray) -> Region:
-        """Describe a part that has these cells."""
-        cells, (*box, area) = self._cells, self._boxes[one]
-        on_course = self.on_course(one)
-        # Of what is on course only the part that will be met counts.
-        rate = (self._sums(cells.share * cells.rate)[one] / self._sums(cells.share)[one]
-                if on_course else middle(cells.rate[mask]))
-        return _region(cells, box, rate, self._sums(cells.field.confidence)[one] / area, on_course)
-
-    def _sums(self, values: np.ndarray) -> list[float]:
-        return np.bincount(self._labels.ravel(), values.ravel(), len(self._boxes)).tolist()
+def _parts(cells: _Cells, mask: np.ndarray) -> list[_Part]:
+    """Return the connected parts of a mask (Hc, Wc) bool that are no noise."""
+    if np.count_nonzero(mask) < MIN_CELLS:
+        return []
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
+    boxes = stats.tolist()
+    course = np.bincount(labels.ravel(), cells.course.ravel(), len(boxes)).tolist()
+    return [_Part(cells, labels == one, box, course[one]) for one, box in enumerate(boxes)
+            if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]      # 0 is the rest
 
 
 def _region(cells: _Cells, box: Sequence[int], rate: float, confidence: float,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, GREY_BITS, GREY_WEIGHTS
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.structure import GRAIN
 from vjepa_ros.perception.straight_view import StraightView
@@ -80,8 +80,7 @@ class DeviceFrames:
             self._view = DeviceView(view, device)
             self._make_grey = DeviceGrey(view.source_size, grey_size, device)
             blocks = side // GRAIN
-            self._make_coarse = DeviceGrey((side, side), (blocks, blocks), device)
-            self._blocks = torch.zeros(blocks, blocks, dtype=torch.uint8, device=device)
+            self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.float32, device=device)
         self._coarse = np.zeros((capacity, blocks, blocks), np.uint8)
         self._made = Replay(queue, self._work, 1, 'resizing', first=np.zeros(1, np.int64))
         self.how = 'graph' if self._made.captured else 'eager'
@@ -182,8 +181,18 @@ class DeviceFrames:
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
-        self._make_coarse.apply(self._small[0], self._blocks)
-        return self._blocks.float()
+        return coarse_on_device(self._small[0], self._weight)
+
+
+def coarse_on_device(rgb: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Compute `structure.coarse` of pixels (S, S, 3) uint8: whole numbers in float32.
+
+    `weight` is `GREY_WEIGHTS`. All numbers on the way are exact.
+    """
+    blocks = len(rgb) // GRAIN
+    total = rgb.view(blocks, GRAIN, blocks, GRAIN, 3).sum((1, 3), dtype=torch.float32)
+    grey = (total.mul_(1 / GRAIN ** 2).round_() * weight).sum(-1)
+    return grey.mul_(0.5 ** GREY_BITS).add_(0.5).floor_()
 
 
 class StraightFrames:

@@ -129,6 +129,10 @@ class Perception:
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
         if not names:
             return {}, {}
+        # Looming begins where it takes longer than the encoder.
+        longer = self._on_device and self._encode_ms < LOOMING_MS
+        if longer:
+            self._start_looming(looming, on_error, LoomingJob.start)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
@@ -138,9 +142,6 @@ class Perception:
         for track in self.tracks.values():
             held |= track.ring.held
         self.engine.keep(held)
-        longer = self._on_device and self._encode_ms < LOOMING_MS
-        if longer:      # looming, than the encoder
-            self._start_looming(looming, on_error, LoomingJob.start)
         begun = time.perf_counter()
         beside = partial(self._work_beside, samples, heads, looming, settings, on_error, longer)
         helped = None if self._helper is None else self._helper.submit(beside)
@@ -153,35 +154,34 @@ class Perception:
             if helped is not None:
                 wait([helped])      # nothing else may use the tracks meanwhile
         beside() if helped is None else helped.result()
-        outputs, waited = dict[str, Output](), 0.0
-        if not longer:
-            outputs, waited = self._land(names, pending)
-        else:
-            # What a device has not measured yet leaves time for what the heads say.
+        waiting = submitted if helped is not None else time.perf_counter()
+        idle_s = 0.0
+        if longer:
             for name in looming:
-                if not outputs and pending.arrived() and not self.tracks[name].looming_job().ready:
-                    outputs, waited = self._land(names, pending)
-                    self._read_heads(heads, samples, outputs, settings)
+                idle_s += self._first_come(name, pending, on_error)
+                if pending.arrived():       # before looming that a device measures still
+                    said = dict(zip(names, pending.early(), strict=True))
+                    for head in heads:
+                        self.tracks[head].read_ahead(samples[head], said[head], settings,
+                                                     wants[head])
                 self._try(name, on_error, Track.work_ahead, settings)
-            if not outputs:
-                outputs, waited = self._land(names, pending)
-        if helped is not None:
-            waited = time.perf_counter() - submitted
-        self._encode_ms = pending.timings.get('encode', math.inf)
-        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
-                         'submit': (submitted - begun) * 1e3, 'await': waited * 1e3}
-
-    @staticmethod
-    def _land(names: Sequence[str], pending: Pending) -> tuple[dict[str, Output], float]:
-        """Wait for all but the features of a pass; return its outputs, and for how long [s]."""
-        begun = time.perf_counter()
+            waiting = time.perf_counter() - idle_s
         outputs = dict(zip(names, pending.early(), strict=True))
-        return outputs, time.perf_counter() - begun
+        awaited, self._encode_ms = time.perf_counter(), pending.timings.get('encode', math.inf)
+        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
+                         'submit': (submitted - begun) * 1e3,
+                         'await': (awaited - waiting) * 1e3}
 
-    def _read_heads(self, names: Sequence[str], samples: Mapping[str, Sample],
-                    outputs: Mapping[str, Output], settings: Settings) -> None:
-        for name in names:
-            self.tracks[name].read_heads_ahead(samples[name], outputs[name], settings)
+    def _first_come(self, name: str, pending: Pending, on_error: OnError | None) -> float:
+        """Wait for the pass or for the looming of a camera; return for how long [s]."""
+        begun = time.perf_counter()
+
+        def wait_for_either(track: Track) -> None:
+            while not (pending.arrived() or track.looming_job().ready):
+                time.sleep(0)       # there is nothing that waits for either
+
+        self._try(name, on_error, wait_for_either)
+        return time.perf_counter() - begun
 
     def _asked(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings) -> tuple[list[str], list[Keys], list[str], list[str], bool]:

@@ -22,13 +22,22 @@ from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import Forward, Normalise, PLAIN, Work, closed
+from vjepa_ros.runtime.forward.base import (
+    FUSED,
+    Forward,
+    Normalise,
+    PLAIN,
+    Step,
+    Work,
+    closed,
+)
 from vjepa_ros.runtime.forward.compilation import (
     Toolchain,
     allow_shapes,
     choose_compile,
     compile_blocks,
 )
+from vjepa_ros.runtime.forward.fused_step import prepare_step
 from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
 from vjepa_ros.runtime.memory import (
@@ -116,6 +125,7 @@ class EncoderSession:
         self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
         read = None if heads is None else reading(heads, calibration)
         self._stream: StreamEncoder | None = None
+        self._step_kind = PLAIN
         self.not_streaming = "'streaming' is off"
         self._runner = _runner(forward, read, choice.device, self.clip_shape)
         self._parts = Parts(choice, self.clip_shape, self._runner.trim)
@@ -128,7 +138,8 @@ class EncoderSession:
     @property
     def execution(self) -> str:
         """How passes run: eager, compiled, fused or steps; with graph if captured."""
-        kind = self._kind if self._not_compiled else 'compiled'
+        kind = self._kind if self._stream is None else self._step_kind
+        kind = kind if self._not_compiled else 'compiled'
         words = ([] if kind == PLAIN else [kind]) + (['graph'] if self._runner.captured else [])
         return ' '.join(words) or 'eager'
 
@@ -231,9 +242,14 @@ class EncoderSession:
         with self._lock:
             assert self._encoder is not None
             try:
+                step: Step | None = None
+                if self._encoder.window and self._not_compiled:
+                    step = prepare_step(self._encoder, self.choice, self._normalise,
+                                        self.clip_shape[1])
+                self._step_kind = PLAIN if step is None else FUSED
                 self._stream, self.not_streaming = stream_of(
                     self._encoder, self._normalise, self.clip_shape,
-                    isinstance(self._runner, HostRunner))
+                    isinstance(self._runner, HostRunner), step)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise

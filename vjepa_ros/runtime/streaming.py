@@ -24,7 +24,7 @@ from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Keys, Rows, SlotMap
-from vjepa_ros.runtime.forward.base import Work
+from vjepa_ros.runtime.forward.base import Step, Work
 
 STREAMING = ('auto', 'off')
 MAX_BYTES = 512 << 20   # of what is remembered of all cameras
@@ -240,13 +240,18 @@ class StreamEncoder:
         S.
     eager : bool
         Whether each pass runs from here, and none is replayed from a graph.
+    step : callable, optional
+        Encodes the newest tubelets; the encoder itself does when omitted.
 
     """
 
-    def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool = False):
+    def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool = False,
+                 step: Step | None = None):
         self._encoder = encoder
         self._eager = eager
         self._normalise = normalise
+        self._step: Step = step or (lambda pixels, times, memory: encoder.step(
+            normalise(pixels), times, memory))
         self._side = image_size // PATCH
         self._store = TubeletStore(encoder, self._side ** 2)
         self._inputs: dict[int, _Inputs] = {}
@@ -332,8 +337,7 @@ class StreamEncoder:
 
         """
         given = self._inputs_for(len(pixels))
-        features = self._encoder.step(self._normalise(pixels[:, -TUBELET:]), given.times[:, -1:],
-                                      self._memory(given, 1))
+        features = self._step(pixels[:, -TUBELET:], given.times[:, -1:], self._memory(given, 1))
         return self._remembered(given.slots, features)
 
     def whole(self, pixels: Tensor) -> Tensor:
@@ -360,12 +364,12 @@ class StreamEncoder:
         return self._inputs[clips]
 
 
-def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...],
-              eager: bool = False) -> tuple[StreamEncoder | None, str]:
+def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...], eager: bool = False,
+              step: Step | None = None) -> tuple[StreamEncoder | None, str]:
     """Make the stream of a session of clips (T, S, S, 3), or say why there is none."""
     frames, side = clip_shape[:2]
     problem = why_not(encoder, frames)
-    return (None if problem else StreamEncoder(encoder, normalise, side, eager)), problem
+    return (None if problem else StreamEncoder(encoder, normalise, side, eager, step)), problem
 
 
 def why_not(encoder: Encoder, frames: int) -> str:

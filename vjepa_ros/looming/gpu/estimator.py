@@ -382,9 +382,9 @@ class _Steps:
         fits = grid.fit(moments, noise, grain(1), loose, held.start - base_affine)
         own = grid.own(moments)
         seen = grid.seen(own, noise)
-        for wider in self._fit_wide:
-            wide = wider.fit(wider.moments(samples, weight), noise, grain(1), loose)
-            fits = widened(fits, wide, seen, dt_s)
+        wide = [wider.fit(wider.moments(samples, weight), noise, grain(1), loose)
+                for wider in self._fit_wide]
+        fits = widened(fits, wide, seen, dt_s)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = fits._replace(theta=fits.theta + base_affine)
         if by is not None:

@@ -8,6 +8,8 @@ each. Nothing waits for the device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,16 +28,24 @@ def expansion(fits: Fits) -> tuple[Tensor, Tensor]:
     return (-(fits.theta[..., 1] + fits.theta[..., 5]) / 2, spread.clamp_min(1e-12).sqrt() / 2)
 
 
-def widened(narrow: Fits, wide: Fits, seen: Tensor, dt_s: Tensor) -> Fits:
-    """Replace fits by those of wide windows where these are wanted and more exact.
+def widened(narrow: Fits, wide: Sequence[Fits], seen: Tensor, dt_s: Tensor) -> Fits:
+    """Replace fits by those of ever wider windows where these are wanted and more exact.
 
     `seen` (N, C) is that of `DeviceFitter.seen`, `dt_s` (N,) the time between the frames.
     """
-    a, sd = expansion(narrow)
-    vague = (seen > WIDER_SEEN) & (sd > dt_s[:, None] * WANTED_S[0] + WANTED_S[1] * a.abs())
-    take = vague & (expansion(wide)[1] < WIDER_GAIN * sd) & (wide.inliers > WIDER_INLIERS)
-    return Fits(*(torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)), other, ours)
-                  for ours, other in zip(narrow, wide, strict=True)))
+    # All at once: each step on so few numbers takes a device as long as one on many.
+    fits = Fits(*map(torch.stack, zip(narrow, *wide, strict=True)))
+    expands, errors = expansion(fits)
+    a, sd, found = expands[0].abs(), errors[0], list(narrow)
+    known, least = seen > WIDER_SEEN, dt_s[:, None] * WANTED_S[0]
+    for number in range(1, len(errors)):
+        take = (known & (sd > least + WANTED_S[1] * a) & (errors[number] < WIDER_GAIN * sd)
+                & (fits.inliers[number] > WIDER_INLIERS))
+        found = [torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)), all_of_it[number],
+                             ours) for ours, all_of_it in zip(found, fits, strict=True)]
+        a = torch.where(take, expands[number].abs(), a)
+        sd = torch.where(take, errors[number], sd)
+    return Fits(*found)
 
 
 class DeviceFitter:

@@ -7,18 +7,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime.device import SessionError
 
 Work = Callable[[Tensor], Tensor]       # pixels to features, or features to packed heads
+
+# From the pixels (B, 2, S, S, 3) uint8 of the newest tubelets, `Encoder.times` of these, and what
+# each block remembers, to features (B, 1, Hp, Wp, D) float32.
+Step = Callable[[Tensor, Tensor, Sequence[LayerMemory]], Tensor]
 
 PLAIN, FUSED, STEPS = 'plain', 'fused', 'steps'
 # Relative difference between two ways to compute in a precision that rounding explains.
