@@ -214,6 +214,19 @@ def test_what_surely_comes_nearer_is_known_when_nothing_of_it_can_be_made_out_an
     assert (field(heads(rate, sigma), picture=clip).confidence == 0).all()
 
 
+@pytest.mark.parametrize(('shown', 'moving', 'known'), [
+    (True, 0.95, True), (True, 0.85, False), (False, 0.95, False)])
+def test_what_surely_moves_is_known_when_nothing_of_it_can_be_made_out_any_more(shown, moving,
+                                                                                 known):
+    clip = np.full((8, 64, 64, 3), 40, np.uint8)
+    if shown:
+        clip[2] = texture((64, 64))
+    what = heads()
+    what.moving[1] = moving
+    made = field(what, picture=clip)
+    assert (np.isfinite(made.moving).all(1) == [False, known, False, False]).all()
+
+
 @pytest.fixture(scope='module')
 def bundle(tmp_path_factory) -> str:
     """A clip says: closing in at 0.8 /s, on course, contact after 16 intervals, a third moves."""

@@ -31,7 +31,8 @@ the frames that were used. A patch is known when
   that of the picture alone, for a plain wall right ahead looks like a covered lens. A patch that
   surely comes nearer (by two standard errors faster than the 0.25 /s at which caution begins)
   needs no more than structure somewhere in the clip: what has come so near that nothing of it can
-  be made out has not gone away, but that nothing comes is never told blindly,
+  be made out has not gone away, but that nothing comes is never told blindly. Nor does, for its
+  motion, a patch that surely moves by itself (0.9: of rendered patches 99 % of these do),
 - its own standard error is small: confidence is 1 / (1 + (sigma / doubt)^2) with
   doubt = 0.0625 /s + 0.45 |rate|, so that at the usual least confidence of 0.2 two standard errors
   of a surface that seems still stay below 0.25 /s, the looming at which caution begins.
@@ -69,6 +70,7 @@ TOLERANCE = 0.05         # part by which an interval may leave the trained range
 DOUBT_S = (0.0625, 0.45)  # standard error 1/s, absolute and relative, at which confidence is half
 SURELY = 2.0             # standard errors by which a surface comes nearer that needs no structure
 CLOSING_PER_S = 0.25     # and faster than this, 1/s
+SURELY_MOVES = 0.9       # probability of own motion from which none is needed
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
 NS = 1e9
 
@@ -413,9 +415,10 @@ def learned_field(heads: HeadArrays, interval: float, view: View,
     confidence = np.where((shown.seen & shown.sure) | closing,
                           1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
     rate = np.where(shown.inside, rate, np.nan)
+    moves = shown.inside & shown.saw & (heads.moving >= SURELY_MOVES)
     return LearnedField(
         rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
-        np.where(shown.seen, heads.moving, np.nan).astype(np.float32), heads.course,
+        np.where(shown.seen | moves, heads.moving, np.nan).astype(np.float32), heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
         Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
 
