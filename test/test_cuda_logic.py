@@ -223,7 +223,7 @@ class LateDevice:
 
 def test_numbers_that_are_still_on_their_way_are_not_overwritten():
     rows, device = Rows(3, CPU), LateDevice()
-    rows._there = device
+    rows.there = device
     rows._staged = deque((staged, device.event()) for staged, _ in rows._staged)
     sent = [[n, n + 1, n + 2] for n in range(7)]
     for numbers in sent:

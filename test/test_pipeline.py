@@ -21,7 +21,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.noise_floor import Change
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.outputs import Output, Pending
 
 NS = 1_000_000_000
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
@@ -327,8 +327,11 @@ def test_the_age_is_unknown_before_simulated_time_starts():
     assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)
 
 
-def test_looming_that_begins_before_the_encoder_changes_no_result(monkeypatch):
-    """As on a device where it takes longer; two cameras of one pass."""
+@pytest.mark.parametrize('first', ['pass', 'looming'])
+def test_looming_that_begins_before_the_encoder_changes_no_result(monkeypatch, first):
+    """As on a device where it takes longer; two cameras of one pass. Either may be there first."""
+    if first == 'looming':
+        monkeypatch.setattr(Pending, 'arrived', lambda self: self._outputs is not None)
     found = {}
     for least_ms in (math.inf, -1.0):
         monkeypatch.setattr(pipeline, 'LOOMING_MS', least_ms)

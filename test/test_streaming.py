@@ -35,7 +35,7 @@ from vjepa_ros.runtime.forward.fused_step import prepare_step
 from vjepa_ros.runtime.forward.kernels import PlainSteps
 from vjepa_ros.runtime.queued_runner import QueuedRunner
 from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.runtime.streaming import LEAST_CLIPS, TubeletStore
+from vjepa_ros.runtime.streaming import LEAST_CLIPS, StreamEncoder, TubeletStore
 
 WINDOW, SIDE = 3, 48
 CPU = torch.device('cpu')
@@ -495,3 +495,24 @@ def test_kernels_encode_a_tubelet_only_where_they_agree(encoder, monkeypatch, ca
     for one, other in zip(ours, theirs, strict=True):
         for got, wanted in zip(one.own, other.own, strict=True):
             assert (got - wanted).float().norm() < 0.03 * wanted.float().norm()
+    # Two clips of a stream, whose earlier tubelets are remembered in slots.
+    clips = torch.randint(0, 256, (2, 2 * WINDOW + 2, SIDE, SIDE, 3), dtype=torch.uint8)
+    stamps = np.arange(2 * WINDOW + 2.0) + np.array([[0.0], [0.3]])
+    found, expected = (StreamEncoder(encoder, Normalise(CPU), SIDE, step=one)
+                       for one in (step, None))
+    for made in (found, expected):
+        for run, first in ((made.whole, 0), (made.step, 2)):
+            part = slice(first, first + 2 * WINDOW)
+            made.prepare([[(clip, at) for at in range(part.start, part.stop)]
+                          for clip in range(2)], stamps[:, part])
+            features = run(clips[:, part])
+        made.features = features
+    gap = (found.features - expected.features)[:, -1].norm()
+    assert 0 < gap < 0.02 * expected.features[:, -1].norm()
+    assert torch.equal(found.features[:, :-1], expected.features[:, :-1])
+
+
+def test_a_stream_on_a_cpu_says_that_it_is_sped_up():
+    engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
+    assert engine.execution == 'fused' and not engine.not_streaming
+    engine.close()

@@ -76,6 +76,7 @@ WHOLE = 0.999                 # part of a picture from which heads count as seei
 SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
+ROUNDING = 1e-5               # between rates of the same cells, joined with nothing or not
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,20 @@ class Alone:
     cells
         Looming.
     threat
-        What is on course. Its regions beside the course are left out: few results show them.
+        What is on course.
+    complete
+        Whether it has its regions beside the course, too. Where both sources are joined few
+        results show those of one alone.
     """
 
     cells: CourseField
     threat: Threat
+    complete: bool
 
     def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
         """Return the threat with all of its regions; arguments as for `judge`."""
+        if self.complete:
+            return self.threat
         all_of_it = find_threats(self.cells, size, optics, settings, self.cells.course)
         return replace(self.threat, regions=all_of_it.regions)
 
@@ -170,22 +177,26 @@ class Before:
 
 
 def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
-                   settings: Settings) -> Alone:
-    """Judge a geometric looming field, see `judge`."""
+                   settings: Settings, whole: bool = False) -> Alone:
+    """Judge a geometric looming field, see `judge`; `whole` with all of its regions."""
     course = course_weight(field, optics.fx * field.gray_size[0] / size[0], settings)
     cells = CourseField(
         field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
         field.direction, field.dt_s, field.cell_px, field.gray_size, gyroscope=field.gyroscope,
         course=course)
-    return Alone(cells, find_threats(cells, size, optics, settings, course, whole=False))
+    return Alone(cells, find_threats(cells, size, optics, settings, course, whole), whole)
 
 
 def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> Alone:
-    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
+                grey_size: tuple[int, int], optics: Optics, settings: Settings,
+                whole: bool = False) -> Alone:
+    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`.
+
+    `whole` with all regions.
+    """
     cells = on_cells(learned, like, size, grey_size)
-    threat = find_threats(cells, size, optics, settings, cells.course, whole=False)
-    return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings))
+    threat = find_threats(cells, size, optics, settings, cells.course, whole)
+    return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings), whole)
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
@@ -212,13 +223,15 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     if geometric is None or (learned is not None and settings.looming_method == 'learned'):
         geometry = None
     elif geometry is None:
-        geometry = judge_geometry(geometric, size, optics, settings)
+        geometry = judge_geometry(geometric, size, optics, settings,
+                                  learned is None or settings.looming_method != 'fused')
     if learned is None or settings.looming_method == 'geometric':
         return Judgement('geometric', geometric, UNKNOWN if geometry is None
                          else geometry.whole(size, optics, settings))
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
-        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
+        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings,
+                               geometry is None)
     alone, by_geometry, aside = by_heads.threat, UNKNOWN, UNKNOWN
     if geometry is not None:
         by_geometry = geometry.threat
@@ -227,13 +240,15 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(aside.course_rate):
         believed = max(aside.course_rate, believed)     # of a number and NaN, the first
-    if not math.isnan(believed) and not threat.course_rate >= believed:
+    least = believed * (1 - ROUNDING)
+    if not math.isnan(believed) and not threat.course_rate >= least:
         # One source alone raises this: report it no later than the level does.
-        if geometry is not None and geometry.threat.course_rate >= believed:
+        if aside.course_rate >= least:
+            one = aside
+        elif geometry is not None and geometry.threat.course_rate >= least:
             one = geometry.whole(size, optics, settings)
         else:
-            one = (aside if aside.course_rate >= believed
-                   else by_heads.whole(size, optics, settings))
+            one = by_heads.whole(size, optics, settings)
         threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
                          regions=one.regions or threat.regions)
     return Judgement(settings.looming_method, field, threat,
@@ -281,7 +296,8 @@ def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: t
     """Return what geometry sees where a crop has cut the view of the heads: point 4."""
     if view.coverage >= WHOLE:
         return UNKNOWN
-    inside = _patches(geometric.centers.tobytes(), geometric.rate.shape, size, grey_size, view)[0]
+    inside, _ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
+                         geometric.rate.shape, size, grey_size, view)
     beside = replace(geometric, confidence=np.where(inside, np.float32(0), geometric.confidence))
     return find_threats(beside, size, optics, settings, geometric.course)
 
@@ -296,7 +312,8 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         centers, cell = _grid(gray_size), float(CELL_PX)
     else:
         centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
-    inside, patches = _patches(centers.tobytes(), centers.shape[:2], size, gray_size, learned.view)
+    inside, patches = _patches(centers.astype(np.float32, copy=False).tobytes(),
+                               centers.shape[:2], size, gray_size, learned.view)
     f32 = np.float32
     low, high = rule.on_course
     course = ((learned.course - low) / (high - low)).clip(0.0, 1.0).astype(f32, copy=False)

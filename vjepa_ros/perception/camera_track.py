@@ -214,8 +214,9 @@ class LoomingJob:
         if self._on_course is None or self._on_course[0] != asked:
             field, clock, view = self.finish(), time.perf_counter(), self.geometry.view
             grid = looming_map(view, field, settings.min_confidence) if self._with_map else None
-            alone = (None if field is None
-                     else judge_geometry(field, view.source_size, optics, settings))
+            whole = self._with_map or settings.looming_method != 'fused'
+            alone = (None if field is None else
+                     judge_geometry(field, view.source_size, optics, settings, whole))
             self._on_course = asked, OnCourse(alone, grid)
             self.ahead_s += time.perf_counter() - clock
         return self._on_course[1]
@@ -291,7 +292,6 @@ class Track:
         self._job: LoomingJob | None = None
         self._field: LoomingField | None = None      # of the clip before: the same cells
         self._heads_read: tuple[Output, tuple[str, LearnedField | None]] | None = None
-        self._changed: tuple[Output, np.ndarray | None] | None = None
         self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], Alone] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
@@ -371,7 +371,7 @@ class Track:
         if self._job is not None:
             self._job.expired = True
         self._job = self._shown = self._sample = None
-        self._heads_read = self._heads_alone = self._changed = None
+        self._heads_read = self._heads_alone = None
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """Copy a frame into memory that suits `push`."""
@@ -529,8 +529,8 @@ class Track:
                 settings)
         return known[2]
 
-    def read_ahead(self, sample: Sample, output: Output, settings: Settings, wants: Wants) -> None:
-        """Compute what `result` will need of the model, while a device measures looming.
+    def read_heads_ahead(self, sample: Sample, output: Output, settings: Settings) -> None:
+        """Compute what `result` will need of the heads, while a device measures looming.
 
         Computed before, nothing happens.
         """
@@ -538,8 +538,6 @@ class Track:
         learned = self.read_heads(sample, output)[1]
         if learned is not None and settings.looming_method == 'fused':
             self.judge_heads(learned, settings)
-        if wants.features and wants.change and output.change is not None:
-            self._motion(sample, output, job.geometry)
         job.ahead_s += time.perf_counter() - clock
 
     def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
@@ -601,17 +599,12 @@ class Track:
         if featured is not None:
             _await_features(featured, times)
         assessment.timings.update(times)
-        return Result(assessment, None if motion is None else motion.copy(), grid, found.field,
+        return Result(assessment, motion, grid, found.field,
                       None if featured is None else featured.features, place.view,
                       self.image if wants.image else None, learned, found.method, problem,
                       unchanged_s, None if field is None else field.gyroscope)
 
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
-        if self._changed is None or self._changed[0] is not output:
-            self._changed = output, self._motion_now(sample, output, place)
-        return self._changed[1]
-
-    def _motion_now(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
         if self._model is None:
             return None
         floor, valid = self._model.noise_floor(), valid_mask(place.view)

@@ -162,8 +162,7 @@ class Perception:
                 if pending.arrived():       # before looming that a device measures still
                     said = dict(zip(names, pending.early(), strict=True))
                     for head in heads:
-                        self.tracks[head].read_ahead(samples[head], said[head], settings,
-                                                     wants[head])
+                        self.tracks[head].read_heads_ahead(samples[head], said[head], settings)
                 self._try(name, on_error, Track.work_ahead, settings)
             waiting = time.perf_counter() - idle_s
         outputs = dict(zip(names, pending.early(), strict=True))
@@ -174,13 +173,11 @@ class Perception:
 
     def _first_come(self, name: str, pending: Pending, on_error: OnError | None) -> float:
         """Wait for the pass or for the looming of a camera; return for how long [s]."""
-        begun = time.perf_counter()
-
-        def wait_for_either(track: Track) -> None:
-            while not (pending.arrived() or track.looming_job().ready):
-                time.sleep(0)       # there is nothing that waits for either
-
-        self._try(name, on_error, wait_for_either)
+        begun, ready = time.perf_counter(), list[bool]()
+        while not pending.arrived() and not any(ready):
+            time.sleep(0)       # there is nothing that waits for either
+            job = self.tracks[name].looming_job()
+            self._try(name, on_error, lambda track, job=job: ready.append(job.ready))
         return time.perf_counter() - begun
 
     def _asked(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],

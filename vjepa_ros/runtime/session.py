@@ -50,7 +50,7 @@ from vjepa_ros.runtime.memory import (
 from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Flight, Landed, Output, Pending, reading, unpack
 from vjepa_ros.runtime.queued_runner import QueuedRunner
-from vjepa_ros.runtime.streaming import StreamEncoder, stream_of
+from vjepa_ros.runtime.streaming import StreamEncoder, stream_of, why_not
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -243,10 +243,10 @@ class EncoderSession:
             assert self._encoder is not None
             try:
                 step: Step | None = None
-                if self._encoder.window and self._not_compiled:
+                if self._not_compiled and not why_not(self._encoder, self.clip_shape[0]):
                     step = prepare_step(self._encoder, self.choice, self._normalise,
                                         self.clip_shape[1])
-                self._step_kind = PLAIN if step is None else FUSED
+                self._step_kind = self._kind if step is None else FUSED
                 self._stream, self.not_streaming = stream_of(
                     self._encoder, self._normalise, self.clip_shape,
                     isinstance(self._runner, HostRunner), step)

@@ -199,13 +199,19 @@ class _Inputs:
         self.room = store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1)
         self._times_of = encoder.times_of
         times = encoder.times_of(even[None])
-        # One upload: whole numbers, and behind them the times, two in the place of one.
-        self._packed = np.zeros(count + -(-clips * times.size // 2), np.int64)
-        self._rows = Rows(len(self._packed), encoder.branch_device)
-        there = self._rows.send(self._packed)
-        self.slots = there[:count].view(clips, -1)
-        self.times = there[count:].view(torch.float32)[:clips * times.size].view(
-            clips, *times.shape[1:])
+        device, size = encoder.branch_device, clips * times.size
+        # One upload: whole numbers, and behind them the times, two in the place of one. MPS may
+        # read a part of a buffer wrongly in another type, and has two.
+        self._packed = np.zeros(count + -(-size // 2), np.int64)
+        self._apart: Rows | None = None
+        if device.type == 'mps':
+            self._rows, self._apart = Rows(count, device), Rows(size, device, torch.float32)
+            told = self._apart.there
+        else:
+            self._rows = Rows(len(self._packed), device)
+            told = self._rows.there[count:].view(torch.float32)[:size]
+        self.slots = self._rows.there[:count].view(clips, -1)
+        self.times = told.view(clips, *times.shape[1:])
         self.known: list[int] = []
         self.layers: dict[int, list[StoredLayer]] = {}
         self._eager = eager
@@ -219,6 +225,10 @@ class _Inputs:
         self.known = list(slots) if self._eager else []
         count, times = len(slots), self._times_of(stamps)
         self._packed[:count] = slots
+        if self._apart is not None:
+            self._rows.send(slots)
+            self._apart.send(times.ravel())
+            return
         self._packed[count:].view(np.float32)[:times.size] = times.ravel()
         self._rows.send(self._packed)
 

@@ -206,9 +206,11 @@ class DeviceLooming:
         self._refine(steps, frame, frame.turn)
 
     def measured(self) -> bool:
-        """Return whether `finish` would not wait, since `begin`."""
-        steps, _ = self._under_way()
-        return steps.both is not None and steps.both.done()
+        """Return whether what was queued since `begin` is done; never before `proceed`."""
+        steps, frame = self._under_way()
+        if steps.both is not None:
+            return steps.both.done()
+        return frame.motion is not None and steps.second.done()
 
     @staticmethod
     def _refine(steps: _Steps, frame: _Frame, turn: Turn | None) -> None:

@@ -285,11 +285,16 @@ class Rows:
     dtype : torch.dtype
         Their type.
 
+    Attributes
+    ----------
+    there : Tensor
+        (count,) on the device.
+
     """
 
     def __init__(self, count: int, device: torch.device, dtype: torch.dtype = torch.int64):
         cuda = device.type == 'cuda'
-        self._there = torch.empty(count, dtype=dtype, device=device)
+        self.there = torch.empty(count, dtype=dtype, device=device)
         # Each with the event of the copy that reads it: before that it must not change.
         self._staged: deque[tuple[Tensor, torch.cuda.Event | None]] = deque(
             (torch.empty(count, dtype=dtype, pin_memory=cuda),
@@ -298,7 +303,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return self._there.nbytes
+        return self.there.nbytes
 
     def send(self, numbers: Sequence[int] | np.ndarray) -> Tensor:
         """Upload numbers on the current stream; the result is always the same tensor."""
@@ -307,10 +312,10 @@ class Rows:
         if sent is not None:
             sent.synchronize()
         staged.numpy()[:] = numbers
-        self._there.copy_(staged, non_blocking=True)
+        self.there.copy_(staged, non_blocking=True)
         if sent is not None:
             sent.record()
-        return self._there
+        return self.there
 
 
 class Collector:

@@ -9,6 +9,7 @@ residual stream. B clips, N patches of the tubelet, M = B N, D width.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -27,6 +28,8 @@ from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.kernels import Steps
 
 log = logging.getLogger(__name__)
+
+CHOOSING = threading.Lock()     # which attention the process uses
 
 
 class FusedStep(FusedEncoder):
@@ -68,7 +71,7 @@ class FusedStep(FusedEncoder):
             for clip, *tables in zip(qkv, cos, sin, strict=True):
                 steps.rotate(clip, *tables)
             q, k, v = qkv.view(clips, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            with _few_queries():
+            with CHOOSING, _few_queries():
                 seen = F.scaled_dot_product_attention(q, *kept.extend(k, v))
             branch = torch.addmm(layer.proj[1], seen.transpose(1, 2).reshape(clips * n, d),
                                  layer.proj[0])
