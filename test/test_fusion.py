@@ -197,8 +197,8 @@ def test_heads_calm_geometry_only_where_they_see(mode, believed):
 def test_what_is_told_of_a_place_beside_the_view_of_the_heads_is_of_that_place(rate):
     """And not of what geometry sees faster where the heads see nothing."""
     field, middle = at_the_left(rate), geometric(2.3)
-    rows, cols = slice(7, 11), slice(9, 15)
-    field.rate[rows, cols], field.flow[rows, cols] = middle.rate[rows, cols], middle.flow[rows, cols]
+    place = slice(7, 11), slice(9, 15)
+    field.rate[place], field.flow[place] = middle.rate[place], middle.flow[place]
     found = judged(field, learned(0.0, course=0.0, mode='crop')).threat
     assert found.course_rate == pytest.approx(rate, rel=0.1)
     assert found.bearing < -0.3 and found.regions[0].bearing < -0.3
