@@ -516,3 +516,9 @@ def test_a_stream_on_a_cpu_says_that_it_is_sped_up():
     engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
     assert engine.execution == 'fused' and not engine.not_streaming
     engine.close()
+
+
+def test_times_of_the_host_are_those_of_the_device(encoder):
+    stamps = 1e6 + np.random.default_rng(0).uniform(0.2, 2.0, (3, 8)).cumsum(1)
+    expected = encoder.times(torch.from_numpy(stamps))
+    np.testing.assert_array_equal(encoder.times_of(stamps), expected)

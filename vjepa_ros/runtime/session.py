@@ -27,7 +27,6 @@ from vjepa_ros.runtime.forward.base import (
     Forward,
     Normalise,
     PLAIN,
-    Step,
     Work,
     closed,
 )
@@ -50,7 +49,7 @@ from vjepa_ros.runtime.memory import (
 from vjepa_ros.runtime.noise_floor import Change
 from vjepa_ros.runtime.outputs import Flight, Landed, Output, Pending, reading, unpack
 from vjepa_ros.runtime.queued_runner import QueuedRunner
-from vjepa_ros.runtime.streaming import StreamEncoder, stream_of, why_not
+from vjepa_ros.runtime.streaming import StreamEncoder, why_not
 
 __all__ = ['EncoderSession', 'SessionError']
 
@@ -241,22 +240,22 @@ class EncoderSession:
         """Encode each tubelet once from now on, if possible; else `not_streaming` says why not."""
         with self._lock:
             assert self._encoder is not None
+            frames, side = self.clip_shape[:2]
+            self.not_streaming = why_not(self._encoder, frames)
+            if not self._not_compiled:
+                self.not_streaming = 'torch.compile is used'
+            if self.not_streaming:
+                return
             try:
-                step: Step | None = None
-                if self._not_compiled and not why_not(self._encoder, self.clip_shape[0]):
-                    step = prepare_step(self._encoder, self.choice, self._normalise,
-                                        self.clip_shape[1])
+                step = prepare_step(self._encoder, self.choice, self._normalise, side)
                 self._step_kind = self._kind if step is None else FUSED
-                self._stream, self.not_streaming = stream_of(
-                    self._encoder, self._normalise, self.clip_shape,
-                    isinstance(self._runner, HostRunner), step)
+                self._stream = StreamEncoder(self._encoder, self._normalise, side,
+                                             isinstance(self._runner, HostRunner), step)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 raise OutOfMemory(f'what a stream remembers does not fit into the memory of '
                                   f'{self.choice.device}; {SMALLER}') from error
-            if not self._not_compiled:
-                self._stream, self.not_streaming = None, 'torch.compile is used'
             self._runner.stream = self._stream
 
     def forget(self) -> None:

@@ -374,14 +374,6 @@ class StreamEncoder:
         return self._inputs[clips]
 
 
-def stream_of(encoder: Encoder, normalise: Work, clip_shape: tuple[int, ...], eager: bool = False,
-              step: Step | None = None) -> tuple[StreamEncoder | None, str]:
-    """Make the stream of a session of clips (T, S, S, 3), or say why there is none."""
-    frames, side = clip_shape[:2]
-    problem = why_not(encoder, frames)
-    return (None if problem else StreamEncoder(encoder, normalise, side, eager, step)), problem
-
-
 def why_not(encoder: Encoder, frames: int) -> str:
     """Return why an encoder cannot stream with clips of so many frames; '' when it can."""
     if not encoder.window:

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,11 @@ from torch import Tensor
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
+
+log = logging.getLogger(__name__)
+Made = TypeVar('Made')
 
 Work = Callable[[Tensor], Tensor]       # pixels to features, or features to packed heads
 
@@ -100,6 +105,45 @@ class PlainForward:
     def __call__(self, pixels: Tensor) -> Tensor:
         """Compute the features."""
         return self._encoder(self.normalise(pixels))
+
+
+def kernels_for(what: str, plain: Made, make: Callable[[], Made],
+                trial: Callable[[Made], Tensor], choice: DeviceChoice) -> Made | None:
+    """Make what runs kernels if a trial of it is close to that of the plain path.
+
+    Else None, and the log says why not.
+
+    Parameters
+    ----------
+    what : str
+        What the kernels are for, for the log.
+    plain
+        The plain path.
+    make : callable
+        Makes the other one.
+    trial : callable
+        Computes something random with either.
+    choice : DeviceChoice
+        Device and precision.
+
+    """
+    try:
+        wanted = trial(plain)
+        made = make()
+        got = trial(made)
+    # PyTorch raises either for a faulty kernel source.
+    except (RuntimeError, SyntaxError) as error:
+        # Missing kernels are normal on some machines; failing ones are not.
+        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
+        log.log(level, 'no kernels for %s on %s: %s', what, choice.device, error)
+        return None
+    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
+    if difference <= bound:
+        return made
+    log.warning('the kernels are not used for %s on %s: its results differ by %.2g from those of '
+                'PyTorch in %s, allowed is %g', what, choice.device, difference, choice.precision,
+                bound)
+    return None
 
 
 def closed(pixels: Tensor) -> Tensor:

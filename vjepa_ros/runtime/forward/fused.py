@@ -12,6 +12,7 @@ B clips, N tokens of each, M = B N, D width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -122,23 +123,34 @@ class FusedEncoder:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Compute features (B, T', Hp, Wp, D) float32 of clips (B, T, H, W, 3) uint8."""
-        steps, clips = self.steps, pixels.shape[0]
-        n = self.grid[0] * self.grid[1] * self.grid[2]
-        m, d = clips * n, self.dim
+        def attend(number: int, qkv: Tensor) -> Tensor:
+            self.steps.rotate(qkv, self._cos, self._sin)
+            return F.scaled_dot_product_attention(*self._split(qkv, len(pixels)))
+
         matrix, bias = self._embed
-        x = self._tokens(pixels) @ matrix + bias      # float32, as the bias
-        y = torch.empty(m, d, device=pixels.device, dtype=self.dtype)
+        return self._blocks(self._tokens(pixels) @ matrix + bias, attend, len(pixels))
+
+    def _blocks(self, x: Tensor, attend: Callable[[int, Tensor], Tensor], clips: int) -> Tensor:
+        """Apply all blocks and the last norm to tokens (M, D) float32, as the bias makes them.
+
+        `attend` makes of the number of a block, and of queries, keys and values (M, 3 D), what is
+        seen (B, heads, N, D / heads).
+        """
+        y = torch.empty_like(x, dtype=self.dtype)
         branch = None
         for number, layer in enumerate(self._layers):
-            qkv = self._queries(number, x, branch, y)
-            steps.rotate(qkv, self._cos, self._sin)
-            q, k, v = qkv.view(clips, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(m, d)
-            branch = torch.addmm(layer.proj[1], seen, layer.proj[0])
+            seen = attend(number, self._queries(number, x, branch, y))
+            branch = torch.addmm(layer.proj[1], seen.transpose(1, 2).reshape(x.shape),
+                                 layer.proj[0])
             branch = self._mlp(number, x, branch, y)
-        out = torch.empty(m, d, device=pixels.device)
-        steps.norm(x, branch, *self._norm, out)
-        return out.view(clips, *self.grid, d)
+        out = torch.empty_like(x)
+        self.steps.norm(x, branch, *self._norm, out)
+        return out.view(clips, *self.grid, self.dim)
+
+    def _split(self, qkv: Tensor, clips: int) -> tuple[Tensor, Tensor, Tensor]:
+        """View queries, keys and values (M, 3 D) as (B, heads, N, D / heads) each."""
+        q, k, v = qkv.view(clips, -1, 3, self.heads, self.dim // self.heads).permute(2, 0, 3, 1, 4)
+        return q, k, v
 
     def _tokens(self, pixels: Tensor) -> Tensor:
         """Cut clips (B, T, H, W, 3) uint8 into tokens (M, 1536) of (pixel - GREY) UNIT."""

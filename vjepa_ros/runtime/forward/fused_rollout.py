@@ -12,7 +12,6 @@ B plans, n tokens of one step (action, state, N patches), M = B n, P width, D wi
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 
 import torch
@@ -21,13 +20,10 @@ from torch import Tensor
 
 from vjepa_ros.model.ac_predictor import ActionPredictor, normalised
 from vjepa_ros.model.blocks import EPS
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward.base import CLOSE, FUSED, PLAIN
+from vjepa_ros.runtime.forward.base import FUSED, PLAIN, kernels_for
 from vjepa_ros.runtime.forward.fused import Layer
 from vjepa_ros.runtime.forward.kernels import build
-
-log = logging.getLogger(__name__)
 
 CONDITIONS = 2  # tokens before the patches of a step: action and state
 
@@ -194,22 +190,10 @@ def prepare_world(predictor: ActionPredictor, choice: DeviceChoice, grid: tuple[
     """
     if choice.device.type != 'cuda' or choice.dtype == torch.float32:
         return predictor, PLAIN
-    try:
-        wanted = _trial(predictor, predictor, grid, steps, choice.device)
-        fused = FusedPredictor(predictor, grid, steps)
-        got = _trial(fused, predictor, grid, steps, choice.device)
-    # PyTorch raises either for a faulty kernel source.
-    except (RuntimeError, SyntaxError) as error:
-        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
-        log.log(level, 'no kernels for the world model on %s: %s', choice.device, error)
-        return predictor, PLAIN
-    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
-    if difference <= bound:
-        return fused, FUSED
-    log.warning('the kernels are not used for the world model on %s: its predictions differ by '
-                '%.2g from those of PyTorch in %s, allowed is %g', choice.device, difference,
-                choice.precision, bound)
-    return predictor, PLAIN
+    fused = kernels_for('the world model', predictor,
+                        lambda: FusedPredictor(predictor, grid, steps),
+                        lambda world: _trial(world, predictor, grid, steps, choice.device), choice)
+    return (predictor, PLAIN) if fused is None else (fused, FUSED)
 
 
 def _trial(world: World, predictor: ActionPredictor, grid: tuple[int, int], steps: int,

@@ -8,7 +8,6 @@ residual stream. B clips, N patches of the tubelet, M = B N, D width.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,13 +20,10 @@ from torch.nn import attention
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import TUBELET
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward.base import CLOSE, Step, Work, on_device
+from vjepa_ros.runtime.forward.base import Step, Work, kernels_for, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.kernels import Steps
-
-log = logging.getLogger(__name__)
 
 CHOOSING = threading.Lock()     # which attention the process uses
 
@@ -58,27 +54,20 @@ class FusedStep(FusedEncoder):
 
     def step(self, pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
         """Compute the features, see `Step`."""
-        steps, clips, d = self.steps, pixels.shape[0], self.dim
-        n = self.grid[1] * self.grid[2]
+        clips = len(pixels)
         cos, sin = self._tables(times, self.grid)       # B N D/H
-        matrix, bias = self._embed
-        x = self._tokens(pixels) @ matrix + bias        # float32, as the bias
-        x = (x.view(clips, n, d) + times[..., -1:] * self._interval).view(clips * n, d)
-        y = torch.empty(clips * n, d, device=pixels.device, dtype=self.dtype)
-        branch = None
-        for number, (layer, kept) in enumerate(zip(self._layers, memory, strict=True)):
-            qkv = self._queries(number, x, branch, y).view(clips, n, 3 * d)
-            for clip, *tables in zip(qkv, cos, sin, strict=True):
-                steps.rotate(clip, *tables)
-            q, k, v = qkv.view(clips, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+
+        def attend(number: int, qkv: Tensor) -> Tensor:
+            for own, *tables in zip(qkv.chunk(clips), cos, sin, strict=True):
+                self.steps.rotate(own, *tables)
+            q, k, v = self._split(qkv, clips)
             with CHOOSING, _few_queries():
-                seen = F.scaled_dot_product_attention(q, *kept.extend(k, v))
-            branch = torch.addmm(layer.proj[1], seen.transpose(1, 2).reshape(clips * n, d),
-                                 layer.proj[0])
-            branch = self._mlp(number, x, branch, y)
-        out = torch.empty(clips * n, d, device=pixels.device)
-        steps.norm(x, branch, *self._norm, out)
-        return out.view(clips, *self.grid, d)
+                return F.scaled_dot_product_attention(q, *memory[number].extend(k, v))
+
+        matrix, bias = self._embed
+        x = (self._tokens(pixels) @ matrix + bias).view(clips, -1, self.dim)
+        x = x + times[..., -1:] * self._interval
+        return self._blocks(x.view(-1, self.dim), attend, clips)
 
 
 def _few_queries() -> AbstractContextManager[object]:
@@ -115,22 +104,8 @@ def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
 
     if choice.device.type != 'cuda' or choice.dtype == torch.float32:
         return None
-    try:
-        wanted = _trial(plain, encoder, side)
-        fused = FusedStep(encoder, side).step
-        got = _trial(fused, encoder, side)
-    # PyTorch raises either for a faulty kernel source.
-    except (RuntimeError, SyntaxError) as error:
-        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
-        log.log(level, 'no kernels for a stream on %s: %s', choice.device, error)
-        return None
-    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
-    if difference <= bound:
-        return fused
-    log.warning('the kernels are not used for a stream on %s: its features differ by %.2g from '
-                'those of PyTorch in %s, allowed is %g', choice.device, difference,
-                choice.precision, bound)
-    return None
+    return kernels_for('a stream', plain, lambda: FusedStep(encoder, side).step,
+                       lambda step: _trial(step, encoder, side), choice)
 
 
 def _trial(step: Step, encoder: Encoder, side: int) -> Tensor:

@@ -4,23 +4,24 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import CLOSE, Forward, Normalise, PlainForward, on_device
+from vjepa_ros.runtime.forward.base import (
+    CLOSE,
+    Forward,
+    Normalise,
+    PlainForward,
+    kernels_for,
+    on_device,
+)
 from vjepa_ros.runtime.forward.cpu import PixelForward
 from vjepa_ros.runtime.forward.float8 import prepare_float8
 from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.int8 import prepare_int8
 from vjepa_ros.runtime.forward.metal import MetalForward
-
-log = logging.getLogger(__name__)
 
 INSTEAD = {'fp8': 'bf16', 'int8': 'fp32'}       # where narrow matrices are impossible
 
@@ -76,31 +77,20 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
 def _checked(encoder: Encoder, plain: PlainForward, choice: DeviceChoice,
              clip_shape: tuple[int, ...]) -> Forward:
     """Return the forward pass with kernels if it computes the same as `plain`, else `plain`."""
-    device, bound = choice.device, CLOSE[choice.dtype]
-    undo: Callable[[], None] = lambda: None  # noqa: E731
-    try:
-        wanted = _trial(plain, clip_shape, device)
-        if device.type == 'mps':
-            fused: Forward = MetalForward(encoder, plain.normalise, clip_shape, bound)
-            undo = fused.undo
-        else:
-            fused = FusedEncoder(encoder, clip_shape)
-        got = _trial(fused, clip_shape, device)
-    # PyTorch raises either for a faulty kernel source. Too little memory for the trial ends here
-    # as well; the session reports that when it warms.
-    except (RuntimeError, SyntaxError) as error:
-        # Missing kernels are normal on some machines; failing ones are not.
-        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
-        log.log(level, 'no kernels of this package on %s: %s', device, error)
-        undo()
-        return plain
-    difference = float((got - wanted).norm() / wanted.norm())
-    if difference <= bound:
+    made: list[MetalForward] = []
+
+    def make() -> Forward:
+        if choice.device.type == 'cuda':
+            return FusedEncoder(encoder, clip_shape)
+        made.append(MetalForward(encoder, plain.normalise, clip_shape, CLOSE[choice.dtype]))
+        return made[0]
+
+    fused = kernels_for('whole clips', plain, make,
+                        lambda forward: _trial(forward, clip_shape, choice.device), choice)
+    if fused is not None:
         return fused
-    log.warning('the kernels of this package are not used on %s: their features differ by %.2g '
-                'from those of PyTorch in %s, allowed is %g', device, difference,
-                choice.precision, bound)
-    undo()
+    for metal in made:      # which works in the encoder itself
+        metal.undo()
     return plain
 
 
