@@ -36,14 +36,28 @@ SIZE = (128, 96)
 # A kernel, what of its arguments it writes, how that is spoilt, and what is reported.
 WRONG = [
     ('second', 4, torch.Tensor.zero_, 'displacement'),
+    ('blend', 2, lambda out: out.mul_(1.1), 'displacement'),
+    ('shrink', 1, torch.Tensor.zero_, 'displacement'),
+    ('choose', 2, lambda out: out[1].add_(1), 'choice of the frame'),
+    ('trusted', 4, lambda out: out.mul_(0.9), 'trust'),
     ('match', 2, torch.Tensor.zero_, 'motion of the image'),
+    ('guess', 3, lambda out: out[0, 1].add_(1), 'motion of the image'),
+    ('warp', 2, lambda out: out.add_(1), 'image moved as a whole'),
+    ('align', 2, lambda out: out.add_(1), 'moved frame'),
+    ('align', 3, torch.Tensor.zero_, 'inside'),
     ('expose', 2, lambda out: out.mul_(1.1), 'exposure'),
     ('evidence', 4, lambda out: out[0, 4].mul_(1.1), 'evidence hy'),
     ('quarter', 2, lambda out: out.mul_(1.1), 'noise'),
-    ('table', 3, lambda out: out.mul_(1.1), 'moments of windows of 3 blocks'),
+    ('weigh', 3, lambda out: out.mul_(0.9), 'weight of the samples'),
+    ('table', 3, lambda out: out.mul_(1.1), 'moments of cells with 3 blocks'),
     ('fit', 4, lambda out: out.mul_(1.1), 'theta of windows of 3 blocks'),
+    ('settle', 5, lambda out: out.mul_(1.1), 'settled displacement'),
+    ('widen', 10, lambda out: out.mul_(1.1), 'widened covariance'),
+    ('widen', 13, lambda out: out.mul_(0.9), 'texture of the cells'),
     ('motion', 7, lambda out: out[1].add_(0.01), 'rotation of the camera'),
     ('motion', 7, lambda out: out[1].fill_(torch.nan), 'motion of the camera'),
+    ('derotate', 6, lambda out: out.add_(1), 'displacement of samples without rotation'),
+    ('derotate', 7, lambda out: out.mul_(2), 'displacement by rotation'),
     ('rates', 8, lambda out: out.mul_(1.1), 'rate of the cells')]
 
 

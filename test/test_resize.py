@@ -8,8 +8,19 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from warp_on_host import COMPILER, compiled
 
-from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, _area, _area_weights
+from vjepa_ros.clip.device_resize import (
+    DeviceGrey,
+    DeviceView,
+    ResizeKernels,
+    Runs,
+    _area,
+    _area_weights,
+    _halved,
+    agree,
+    kernel_source,
+)
 from vjepa_ros.clip.resize import LETTERBOX_RGB, MODES, PatchCells, View
 from vjepa_ros.runtime.forward.base import Normalise
 
@@ -187,3 +198,22 @@ def test_what_is_half_a_byte_is_rounded_to_the_even_one(size, small):
         np.testing.assert_array_equal(out[..., c], low + up)
         if share[0, 0] % 2 == 0:
             assert (2 * rest == share).mean() > 1e-3
+
+
+@pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
+@pytest.mark.parametrize(('size', 'small'), [((512, 480), (256, 256)), ((320, 180), (96, 72)),
+                                             ((331, 277), (200, 111)), ((1280, 720), (384, 216))])
+def test_kernels_resize_to_the_bytes_of_the_other_path(tmp_path, size, small):
+    source = kernel_source()
+    kernels = ResizeKernels({name: compiled(source, name, tmp_path) for name in ('halve', 'area')})
+    assert agree(kernels, CPU)
+    image = torch.from_numpy(picture(size))
+    even = image[:size[1] // 2 * 2, :size[0] // 2 * 2]
+    assert torch.equal(kernels.halve(even), _halved(even))
+    expected = _area(size, small, CPU)(image)
+    assert torch.equal(kernels.area(Runs.of(size, small, CPU))(image), expected)
+    grey = torch.empty(small[::-1], dtype=torch.uint8)
+    DeviceGrey(size, small, CPU).apply(image, grey)
+    assert torch.equal(kernels.area(Runs.of(size, small, CPU), grey=True)(image), grey)
+    wrong = ResizeKernels({**kernels.made, 'area': lambda *given: given[2][1].zero_()})
+    assert not agree(wrong, CPU)

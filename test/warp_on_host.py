@@ -57,11 +57,14 @@ template <typename T> static T exchange(T v, int from) {
   slot(threadIdx.x % 32) = v; pause(); T r = slot(from); pause(); return r; }
 template <typename T> static T __shfl_xor_sync(unsigned, T v, int step) {
   return exchange(v, threadIdx.x % 32 ^ step); }
+template <typename T> static T __shfl_up_sync(unsigned, T v, int step) {
+  const int lane = threadIdx.x % 32; return exchange(v, lane < step ? lane : lane - step); }
 template <typename T> static T __shfl_sync(unsigned, T v, int from) { return exchange(v, from); }
 static unsigned __ballot_sync(unsigned, int vote) {
   slot(threadIdx.x % 32) = vote; pause();
   unsigned all = 0; for (int lane = 0; lane < 32; ++lane) all |= (slot(lane) != 0) << lane;
   pause(); return all; }
+static int atomicAdd(int* sum, int v) { const int before = *sum; *sum += v; return before; }
 #define __popc __builtin_popcount
 using std::isfinite;
 """

@@ -6,12 +6,15 @@ Every step of `View.apply` and of the grey image is a sum of pixels with fixed w
 rounding, one axis after the other, with whole numbers in float64 so that the sums are exact.
 Where OpenCV itself sums in float32, a value on the border between two bytes may fall to the other
 side; the tests count how rarely. Sums of bytes times whole numbers are exact in any order, on any
-device. A kernel would gain nothing beside the encoder (docs/notebook/kernels.md).
+device. On CUDA kernels compute means: one for each step, instead of some twenty of PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 
 import numpy as np
@@ -19,9 +22,19 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
+from vjepa_ros.runtime.cuda.compiler import (
+    Kernel,
+    KernelsMissing,
+    compile_kernel,
+    loading_on,
+    source_of,
+)
+
+log = logging.getLogger(__name__)
 
 GREY_WEIGHTS, GREY_BITS = (9798, 19235, 3735), 15   # OpenCV's of red, green and blue, over 2^15
 _LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
+_THREADS = 128                      # of a block of a kernel
 Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
 
 
@@ -89,23 +102,43 @@ class DeviceGrey:
 
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
-        self._steps = () if source_size == size else (
-            (_halved,) if _is_half(source_size, size) else (_area(source_size, size, device),))
+        kernels, self._steps = kernels_of(device), ()
+        self._grey: Step | None = None
+        if _is_half(source_size, size):
+            self._steps = (_halving(device),)
+        elif source_size != size and kernels is not None:
+            self._grey = kernels.area(Runs.of(source_size, size, device), grey=True)
+        elif source_size != size:
+            self._steps = (_area(source_size, size, device),)
         self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
+        if self._grey is not None:
+            out.copy_(self._grey(rgb))
+            return
         for step in self._steps:
             rgb = step(rgb)
-        total = (rgb.to(torch.int32) * self._weight).sum(-1, dtype=torch.int32)
-        out.copy_((total + (1 << GREY_BITS - 1)) >> GREY_BITS)
+        out.copy_(_mixed(rgb, self._weight))
+
+
+def _mixed(rgb: Tensor, weight: Tensor) -> Tensor:
+    """Mix colours (H, W, 3) into grey, (H, W) int32, with int32 weights."""
+    total = (rgb.to(torch.int32) * weight).sum(-1, dtype=torch.int32)
+    return (total + (1 << GREY_BITS - 1)) >> GREY_BITS
 
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
     """Make the steps of the host's area average."""
     count, left = _halvings(size, wanted)
-    return (_halved,) * count + ((_area(left, wanted, device),) if left != wanted else ())
+    last = (_area(left, wanted, device),) if left != wanted else ()
+    return (_halving(device),) * count + last
+
+
+def _halving(device: torch.device) -> Step:
+    kernels = kernels_of(device)
+    return _halved if kernels is None else kernels.halve
 
 
 def _halved(image: Tensor) -> Tensor:
@@ -147,6 +180,13 @@ def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded
 
 
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
+    kernels = kernels_of(device)
+    if kernels is not None:
+        return kernels.area(Runs.of(size, wanted, device))
+    return _plain_area(size, wanted, device)
+
+
+def _plain_area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
     cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
     share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
                             device=device)
@@ -264,3 +304,106 @@ def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     weight = np.take_along_axis(matrix, np.minimum(at, count - 1), 1)
     weight[at >= count] = 0
     return first, number, weight
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Weights of an area average for a device.
+
+    Attributes
+    ----------
+    left, top
+        (m,) int32, first pixel of each new column and row.
+    columns, rows
+        (m, longest run) int32, weights from there on; 0 beyond the image.
+    """
+
+    left: Tensor
+    columns: Tensor
+    top: Tensor
+    rows: Tensor
+
+    @classmethod
+    def of(cls, size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Runs:
+        """Make the weights from one width and height to another."""
+        parts = []
+        for length, new in zip(size, wanted, strict=True):
+            first, _, weight = _runs(_area_weights(length, new))
+            parts += [torch.as_tensor(v, dtype=torch.int32, device=device)
+                      for v in (first, weight)]
+        return cls(*parts)
+
+
+@dataclass(frozen=True)
+class ResizeKernels:
+    """The compiled kernels of `resize.cu` by name, for the current device and stream."""
+
+    made: Mapping[str, Kernel]
+
+    def halve(self, image: Tensor) -> Tensor:
+        """Compute the mean of 2x2 pixels of (H, W, 3) uint8, halves rounded up."""
+        h, w = image.shape[:2]
+        out = image.new_empty((h // 2, w // 2, 3))
+        count = out.numel()
+        self.made['halve'](*_blocks(count), [image.contiguous(), out, count, w // 2])
+        return out
+
+    def area(self, runs: Runs, grey: bool = False) -> Step:
+        """Make a resize of (H, W, 3) uint8 by area; to (h, w) if `grey`."""
+        shape = len(runs.top), len(runs.left)
+        numbers = [shape[1], runs.columns.shape[1], runs.rows.shape[1], int(grey)]
+
+        def step(image: Tensor) -> Tensor:
+            out = image.new_empty(shape if grey else (*shape, 3))
+            count = shape[0] * shape[1]
+            self.made['area'](*_blocks(count), [image.contiguous(), out, runs.left, runs.columns,
+                                                runs.top, runs.rows, count, image.shape[1],
+                                                *numbers])
+            return out
+
+        return step
+
+
+def _blocks(count: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    return (-(-count // _THREADS), 1, 1), (_THREADS, 1, 1)
+
+
+def kernel_source() -> str:
+    """Read the source of the kernels, with the constants it needs."""
+    red, green, blue = GREY_WEIGHTS
+    return source_of('vjepa_ros.clip', 'resize', RED=red, GREEN=green, BLUE=blue, BITS=GREY_BITS)
+
+
+@lru_cache(maxsize=16)
+def kernels_of(device: torch.device) -> ResizeKernels | None:
+    """Compile the kernels for a device and compare them with the other path, once.
+
+    Returns None off CUDA and where there are none, which the log tells.
+    """
+    if device.type != 'cuda':
+        return None
+    try:
+        with loading_on(device):
+            kernels = ResizeKernels({name: compile_kernel(kernel_source(), name)
+                                     for name in ('halve', 'area')})
+            same = agree(kernels, device)
+    except KernelsMissing as error:
+        log.info('images on %s are resized without kernels: %s', device, error)
+        return None
+    if not same:
+        log.warning('the kernels that resize images are wrong on %s; images are resized without '
+                    'them, which is slower', device)
+        return None
+    return kernels
+
+
+def agree(kernels: ResizeKernels, device: torch.device) -> bool:
+    """Tell whether the kernels give the very bytes of the other path."""
+    size, wanted = (62, 46), (20, 15)
+    image = torch.randint(256, (size[1], size[0], 3), dtype=torch.uint8,
+                          generator=torch.Generator().manual_seed(0)).to(device)
+    plain, runs = _plain_area(size, wanted, device)(image), Runs.of(size, wanted, device)
+    grey = _mixed(plain, torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)).byte()
+    return all(torch.equal(ours, theirs) for ours, theirs in (
+        (kernels.halve(image), _halved(image)), (kernels.area(runs)(image), plain),
+        (kernels.area(runs, grey=True)(image), grey)))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
 // Sums and ranks over a block of THREADS threads (WARPS warps). All threads take part, and all get
-// the result. Included before `evidence.cu` and `motion.cu`.
+// the result. Included before `evidence.cu`, `motion.cu` and `pace.cu`.
 template <typename T, int K> __device__ void totals(T (&v)[K]) {
   __shared__ T parts[WARPS][K];
 #pragma unroll
@@ -25,24 +25,39 @@ template <typename T> __device__ __forceinline__ T total(T v) {
   totals(one);
   return one[0];
 }
-// The value of a rank among positive numbers, whose bits are in the order of the numbers. Each
-// thread has written the bits i with i % THREADS == threadIdx.x, or all have waited since.
+// The value of a rank among numbers that are not negative, whose bits are in the order of the
+// numbers: byte after byte, by counting. Each thread has written the bits i with
+// i % THREADS == threadIdx.x, or all have waited since.
 __device__ float ranked(const unsigned* bits, int n, int rank) {
-  __shared__ int parts[2][WARPS];
+  __shared__ int counts[256], chosen[2];     // how many have each byte; which one, the rank there
   unsigned found = 0u;
-  for (int bit = 30; bit >= 0; --bit) {
-    const unsigned limit = found | 1u << bit;
-    int below = 0;
-    for (int i = threadIdx.x; i < n; i += THREADS) below += bits[i] < limit;
-#pragma unroll
-    for (int step = 16; step; step /= 2) below += __shfl_xor_sync(~0u, below, step);
-    if (threadIdx.x % 32 == 0) parts[bit & 1][threadIdx.x / 32] = below;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int i = threadIdx.x; i < 256; i += THREADS) counts[i] = 0;
     __syncthreads();
-    below = 0;
+    for (int i = threadIdx.x; i < n; i += THREADS)
+      if (shift == 24 || bits[i] >> (shift + 8) == found)
+        atomicAdd(&counts[bits[i] >> shift & 255u], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      int here = 0;                          // in eight bytes, and up to them
 #pragma unroll
-    for (int warp = 0; warp < WARPS; ++warp) below += parts[bit & 1][warp];
-    if (below <= rank) found = limit;
+      for (int k = 0; k < 8; ++k) here += counts[8 * threadIdx.x + k];
+      int all = here;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int before = __shfl_up_sync(~0u, all, step);
+        if (threadIdx.x >= step) all += before;
+      }
+      if (all - here <= rank && rank < all) {
+        int byte = 8 * threadIdx.x, left = rank - (all - here);
+        while (left >= counts[byte]) left -= counts[byte++];
+        chosen[0] = byte;
+        chosen[1] = left;
+      }
+    }
+    __syncthreads();
+    found = found << 8 | chosen[0];
+    rank = chosen[1];
   }
-  __syncthreads();
   return __uint_as_float(found);
 }

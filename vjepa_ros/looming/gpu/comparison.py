@@ -18,10 +18,17 @@ from vjepa_ros.looming.affine import AffineFits, WindowFitter
 from vjepa_ros.looming.ego_motion import Rays
 from vjepa_ros.looming.estimator import pair_looming
 from vjepa_ros.looming.flow import grain
-from vjepa_ros.looming.gpu.evidence import Aligner, Samples, noise_energy
-from vjepa_ros.looming.gpu.fit import DeviceFitter
-from vjepa_ros.looming.gpu.flow import DenseFlow, GlobalMotion
-from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels, prepare_kernels, read_pair
+from vjepa_ros.looming.gpu.evidence import Aligner, Samples, noise_energy, weigh
+from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back
+from vjepa_ros.looming.gpu.flow import Choice, DenseFlow, GlobalMotion, Trust
+from vjepa_ros.looming.gpu.kernels import (
+    Fits,
+    HEAD,
+    LoomingKernels,
+    MOST_FRAMES,
+    prepare_kernels,
+    read_pair,
+)
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 
 log = logging.getLogger(__name__)
@@ -85,43 +92,77 @@ def _checks(kernels: LoomingKernels, device: torch.device) -> Iterator[Check]:
     newer, older = picture[:, 8:8 + h, 8:8 + w], picture[:, 10:10 + h, 11:11 + w]
     flow, ours = (DenseFlow(_SIZE, device, kernels=used)(newer, older) for used in (None, kernels))
     yield 'displacement', ours, flow, 1.0
+    given = torch.zeros(HEAD + 2 * MOST_FRAMES)
+    given[:HEAD] = torch.tensor([0, 1, 0.1, 0, 8, 0.5])
+    rows = torch.arange(MOST_FRAMES)
+    given[HEAD:] = torch.cat([rows + 7, 0.02 * (MOST_FRAMES - rows)])
+    expected, got = (torch.cat(Choice(_SIZE, device, used)(given.to(device), newer, older))
+                     for used in (None, kernels))
+    yield 'choice of the frame', got, expected, 1.0
+    expected, got = (Trust(_SIZE, device, used)(flow, -0.9 * flow, torch.tensor(
+        [[1.1, -2.0, 3.0]], device=device)) for used in (None, kernels))
+    for name, ours, wanted in zip(('joint displacement', 'trust'), got, expected, strict=True):
+        yield name, ours, wanted, 1.0
     # Far apart, so that something is found.
     others = picture[:, :h, :w]
-    wanted = torch.ones(1, dtype=torch.bool, device=device)
-    guess, ours = (GlobalMotion(_SIZE, device, used)(newer, others, wanted)
-                   for used in (None, kernels))
-    yield 'motion of the image', ours, guess, 1.0
-    aligner = Aligner(_SIZE, device, 1)
+    wanted = torch.ones(1, device=device)
+    whole, fast = (GlobalMotion(_SIZE, device, used) for used in (None, kernels))
+    guess = whole(newer, others, wanted)
+    yield 'motion of the image', fast(newer, others, wanted), guess, 1.0
+    by = 0.9 * guess
+    yield 'image moved as a whole', fast.warped(others, by), whole.warped(others, by), 1.0
+    aligner, fast = Aligner(_SIZE, device, 1), Aligner(_SIZE, device, 1, kernels)
     pair = aligner.prepared(newer), aligner.prepared(0.8 * older + 10)
-    samples, ours = (one.samples(*pair, flow, 0.5 * flow)
-                     for one in (aligner, Aligner(_SIZE, device, 1, kernels)))
+    moved, ours = aligner.moved(pair[1], flow), fast.moved(pair[1], flow)
+    for name, got, expected in zip(('moved frame', 'inside'), ours, moved, strict=True):
+        yield name, got, expected, 1.0
+    samples, ours = (one.samples(pair[0], *moved, 0.5 * flow) for one in (aligner, fast))
     yield 'exposure', ours.exposure, samples.exposure, 1.0
     for name, got, expected in zip(_MEANS, ours.means[0], samples.means[0], strict=True):
         yield f'evidence {name}', got, expected, float(expected.abs().median())
     noise, trust = noise_energy(samples), 0.5 + 0.5 * samples.inside
     yield 'noise', noise_energy(samples, kernels), noise, float(noise[0])
+    expected, got = (weigh(samples, trust, noise, 1, used) for used in (None, kernels))
+    yield 'weight of the samples', got, expected, 1.0
     yield from _fits(kernels, samples, noise, trust)
     yield from _cells(kernels, device)
 
 
 def _fits(kernels: LoomingKernels, samples: Samples, noise: Tensor,
           trust: Tensor) -> Iterator[Check]:
-    device, (columns, rows) = noise.device, (n // 16 for n in _SIZE)
+    device, grid = noise.device, (_SIZE[1] // 16, _SIZE[0] // 16)
+    dt_s = torch.tensor([0.1], device=device)
     for block, across in ((16, 3), (8, 6), (16, 7)):
-        host = WindowFitter((rows, columns), 16, block, across)
-        plain, fast = DeviceFitter(host, device), DeviceFitter(host, device, kernels)
-        fast.prepare(grain(1), _LOOSE)
-        moments = plain.moments(samples, trust)
-        yield (f'moments of windows of {across} blocks', fast.moments(samples, trust), moments,
-               float(moments.abs().median()))
+        plain, fast = (DeviceFitter(WindowFitter(grid, 16, block, across), device, grain(1),
+                                    _LOOSE, used) for used in (None, kernels))
         start = None
         for thorough in (False, True):
-            expected, got = (one.fit(moments, noise, grain(1), _LOOSE, start, thorough)
-                             for one in (plain, fast))
+            rooms = [one.room(1, 2, thorough) for one in (plain, fast)]
+            for room in rooms:
+                for part in room:
+                    part.fill_(torch.nan)
+            expected, got = (Fits(*(part[0] for part in room)) for room in rooms)
+            owns = [one.measure(samples, trust, noise, out, start)
+                    for one, out in ((plain, expected), (fast, got))]
+            yield _relative(f'moments of cells with {across} blocks', owns[1], owns[0])
             for name, ours, wanted in zip(Fits._fields, got, expected, strict=True):
-                yield (f'{name} of windows of {across} blocks', ours, wanted,
-                       float(wanted.abs().median()))
+                yield _relative(f'{name} of windows of {across} blocks', ours, wanted)
             start = expected.theta
+        for part in rooms[0]:   # a wider window that is worth more in every second cell
+            part[1] = part[0]
+        rooms[0].covariance[1, :, ::2] *= 0.1
+        settled = [one.settle(expected, owns[0], noise) for one in (plain, fast)]
+        yield _relative('settled displacement', settled[1], settled[0])
+        base = 0.1 * expected.theta
+        (expected, wanted), (got, vouched) = (one.widened(rooms[0], owns[0], noise, dt_s, base)
+                                              for one in (plain, fast))
+        for name, ours, theirs in zip(Fits._fields, got, expected, strict=True):
+            yield _relative(f'widened {name}', ours, theirs)
+        yield 'texture of the cells', vouched, wanted, 1.0
+
+
+def _relative(name: str, got: Tensor, expected: Tensor) -> Check:
+    return name, got, expected, float(expected.abs().median())
 
 
 def _cells(kernels: LoomingKernels, device: torch.device) -> Iterator[Check]:
@@ -148,6 +189,15 @@ def _cells(kernels: LoomingKernels, device: torch.device) -> Iterator[Check]:
         given = Fits(*(put(part)[None] for part in (theta, covariance, fits.inliers,
                                                     fits.misfit)))
         motion = kernels.motion(given, at, lens)
+        spots = at.view(2, rows, columns)
+        beyond, base, left = kernels.derotate(motion, lens, spots, spots[None], at, given.theta)
+        places, matrix = (at - lens[1:3, None]) / focal, motion[45:].float().view(3, 3)
+        away = (turned_back(places, matrix)[0] - places) * focal
+        its = turn_affine(places, matrix, lens[0])
+        for name, ours, wanted in (('samples', beyond[0].flatten(1), at - away),
+                                   ('cells', left[0], given.theta[0] - its)):
+            yield f'displacement of {name} without rotation', ours, wanted, 1.0
+        yield 'displacement by rotation', base[0], its, 1e-3
         refined = kernels.motion(given, at, lens, motion)
         rates = kernels.rates(given, given.inliers, at, lens, put([dt_s]), refined)
         got = read_pair(torch.cat([refined.float(), rates]).cpu().numpy(), dt_s)

@@ -35,19 +35,10 @@ from vjepa_ros.looming.estimator import (
 )
 from vjepa_ros.looming.flow import grain
 from vjepa_ros.looming.gpu.comparison import choose_kernels
-from vjepa_ros.looming.gpu.evidence import Aligner, noise_energy, signal
-from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back, widened
-from vjepa_ros.looming.gpu.flow import (
-    DenseFlow,
-    GlobalMotion,
-    HEAD,
-    MOST_FRAMES,
-    Pace,
-    Trust,
-    choose,
-    look_up,
-)
-from vjepa_ros.looming.gpu.kernels import Fits, read_pair
+from vjepa_ros.looming.gpu.evidence import Aligner, noise_energy, weigh
+from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back
+from vjepa_ros.looming.gpu.flow import Choice, DenseFlow, GlobalMotion, Trust
+from vjepa_ros.looming.gpu.kernels import Fits, HEAD, MOST_FRAMES, read_pair
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 
@@ -62,8 +53,7 @@ _TURN = 10          # and after them, without kernels: matrix of the rotation, t
 class _Held:
     """What the first step leaves for the second."""
 
-    newer: Tensor
-    older: Tensor
+    pair: tuple[Tensor, Tensor]     # newer and older frame, `Aligner.prepared`
     trust: Tensor
     start: Tensor
     exposure: Tensor
@@ -292,29 +282,25 @@ class _Steps:
         self.frames, self.on_host, self._settings = frames, on_host, settings
         self.grid = CellGrid((w, h), settings.cell_px)
         size = self.grid.inner
+        self._queue = queue
         with queue.here():
             self.kernels, reason = choose_kernels(device)
             self.motion = None if on_host else self.kernels
-            self._pace = Pace(size, device, self.kernels)
+            self._choice = Choice(size, device, self.kernels)
             self._flow = DenseFlow(size, device, kernels=self.kernels)
             self._global = GlobalMotion(size, device, self.kernels)
-            self._trust = Trust(size, device)
+            self._trust = Trust(size, device, self.kernels)
             self._half, self._full = (Aligner(size, device, reduce, self.kernels)
                                       for reduce in (2, 1))
-            self._fit_blunt, self._fit_narrow, *self._fit_wide = (
-                DeviceFitter(fitter, device, self.kernels)
-                for fitter in window_fitters(self.grid))
-            self._fit_blunt.prepare(grain(2), 2 * settings.looseness_px)
-            for fitter in (self._fit_narrow, *self._fit_wide):
-                fitter.prepare(grain(1), settings.looseness_px)
+            loose = settings.looseness_px
+            blunt, *fine = window_fitters(self.grid)
+            self._fit_blunt = DeviceFitter(blunt, device, grain(2), 2 * loose, self.kernels)
+            self._fits = [DeviceFitter(one, device, grain(1), loose, self.kernels)
+                          for one in fine]
             at = torch.as_tensor(self.grid.samples, dtype=torch.float32, device=device)
-            self._spots = at.permute(2, 0, 1)                                         # 2 Hs Ws
+            self._spots = at.permute(2, 0, 1).contiguous()                            # 2 Hs Ws
             self._cells_at = torch.as_tensor(self.grid.centers.T.copy(), dtype=torch.float32,
                                              device=device)                          # 2 C
-            ys, xs = torch.meshgrid(torch.arange(size[1], device=device),
-                                    torch.arange(size[0], device=device), indexing='ij')
-            self._pixels = torch.stack([xs, ys], -1).float()
-            self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
         self.both: Replay | None = None
         if self.motion is not None:
             self.both = Replay(queue, self._measure, _FRAMES + _LENS, 'looming')
@@ -338,21 +324,24 @@ class _Steps:
 
     def _displace(self, given: Tensor) -> Tensor:
         """First step: displacement, and blunt fits for the motion of the camera."""
-        blunt, loose = self._fit_blunt, 2 * self._settings.looseness_px
         newer, near = self._picture(given[:2])
-        best, row, dt_s, large = choose(given, self._pace(newer, near))
+        best, row, dt_s, large = self._choice(given, newer, near)
         older = self._picture(row)[0]
-        guess = self._global(newer, older, large > 0.5)
-        at = (self._pixels * guess[:, None, None, :1] + guess[:, None, None, 1:])
-        warped = look_up(older[:, None], at * self._per_px - 1)[:, 0]
+        with self._queue.aside():
+            half = self._half.prepared(newer), self._half.prepared(older)
+            pair = self._full.prepared(newer), self._full.prepared(older)
+        guess = self._global(newer, older, large)
+        warped = self._global.warped(older, guess)
         found, back = self._flow(torch.cat([newer, warped]), torch.cat([warped, newer])).chunk(2)
         flow, trust = self._trust(found, back, guess)
-        samples = self._half.samples(self._half.prepared(newer), self._half.prepared(older), flow)
+        self._queue.rejoin()
+        samples = self._half.samples(half[0], *self._half.moved(half[1], flow), flow)
         noise = noise_energy(samples, self.kernels)
-        moments = blunt.moments(samples, trust * signal(samples, noise, 2))
-        fits = blunt.fit(moments, noise, grain(2), loose, thorough=False)
-        start = blunt.settle(fits, blunt.own(moments), noise, loose)
-        self._held = _Held(newer, older, trust, start, samples.exposure, fits, dt_s)
+        blunt = self._fit_blunt
+        fits = Fits(*(part[0] for part in blunt.room(1, thorough=False)))
+        own = blunt.measure(samples, weigh(samples, trust, noise, 2, self.kernels), noise, fits)
+        start = blunt.settle(fits, own, noise)
+        self._held = _Held(pair, trust, start, samples.exposure, fits, dt_s)
         if self.motion is not None:
             return best
         cells = torch.cat([fits.theta[..., ::3], fits.covariance.flatten(2),
@@ -361,40 +350,43 @@ class _Steps:
 
     def _refine(self, given: Tensor) -> Tensor:
         """Second step: exact fits of what is left without rotation, with kernels also looming."""
-        held, grid, by = self._held, self._fit_narrow, self.motion
-        loose = self._settings.looseness_px
+        held, grid, by = self._held, self._fits[0], self.motion
         lens, rough = given[:_LENS], None
-        focal, center = lens[0], lens[1:3]
+        with self._queue.aside():
+            spread = grid.spread(held.start)
+            moved = self._full.moved(held.pair[1], spread)
         if by is not None:
             rough = by.motion(held.fits, self._cells_at, lens)
-            turn, dt_s = rough[45:].float(), held.dt_s
+            self._queue.rejoin()
+            beyond, base, start = by.derotate(rough, lens, self._spots, spread, self._cells_at,
+                                              held.start)
+            dt_s = held.dt_s
         else:
-            turn, dt_s = given[_LENS:-1], given[-1:]
-        turn = turn.view(3, 3)
-        spots = (self._spots - center[:, None, None]) / focal
-        base = (turned_back(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
-        base_affine = turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)
-        start = grid.spread(held.start)
-        samples = self._full.samples(self._full.prepared(held.newer),
-                                     self._full.prepared(held.older), start, start - base,
-                                     held.exposure)
+            self._queue.rejoin()
+            turn, dt_s = given[_LENS:-1].view(3, 3), given[-1:]
+            focal, center = lens[0], lens[1:3]
+            spots = (self._spots - center[:, None, None]) / focal
+            away = (turned_back(spots.flatten(1), turn)[0].view_as(spots) - spots) * focal
+            beyond = spread - away
+            base = turn_affine((self._cells_at - center[:, None]) / focal, turn, focal)[None]
+            start = held.start - base
+        samples = self._full.samples(held.pair[0], *moved, beyond, held.exposure)
         noise = noise_energy(samples, self.kernels)
-        weight = held.trust * signal(samples, noise, 1)
-        moments = grid.moments(samples, weight)
-        fits = grid.fit(moments, noise, grain(1), loose, held.start - base_affine)
-        own = grid.own(moments)
-        seen = grid.seen(own, noise)
-        wide = [wider.fit(wider.moments(samples, weight), noise, grain(1), loose)
-                for wider in self._fit_wide]
-        fits = widened(fits, wide, seen, dt_s)
-        vouched = seen * grid.fitting(fits.theta, own, noise, loose)
-        fits = fits._replace(theta=fits.theta + base_affine)
+        weight = weigh(samples, held.trust, noise, 1, self.kernels)
+        fits = grid.room(1, len(self._fits))
+        narrow, *wide = (Fits(*(part[k] for part in fits)) for k in range(len(self._fits)))
+        with self._queue.aside():
+            for fitter, room in zip(self._fits[1:], wide, strict=True):
+                fitter.measure(samples, weight, noise, room)
+        own = grid.measure(samples, weight, noise, narrow, start)
+        self._queue.rejoin()
+        found, vouched = grid.widened(fits, own, noise, dt_s, base)
         if by is not None:
-            motion = by.motion(fits, self._cells_at, lens, rough)
-            rates = by.rates(fits, vouched, self._cells_at, lens, dt_s, motion)
+            motion = by.motion(found, self._cells_at, lens, rough)
+            rates = by.rates(found, vouched, self._cells_at, lens, dt_s, motion)
             return torch.cat([motion.float(), rates])
-        return torch.cat([fits.theta, fits.covariance.flatten(2), fits.inliers[..., None],
-                          fits.misfit[..., None], vouched[..., None]], -1)[0]
+        return torch.cat([found.theta, found.covariance.flatten(2), found.inliers[..., None],
+                          found.misfit[..., None], vouched[..., None]], -1)[0]
 
     def _picture(self, rows: Tensor) -> Tensor:
         """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Evidence in samples, its exposure, noise and sums, as `evidence.Aligner.samples`,
-// `evidence.noise_energy` and `fit.moments`.
-// Defined by the caller: SAMPLE_PX, UNIT, MOST_VALUES, and those of `block.cu` and `image.cu`.
+// Evidence in samples, its exposure, noise, weights and sums, as `evidence.Aligner.samples`,
+// `evidence.noise_energy`, `evidence.signal` and `fit.moments`. Defined by the caller: SAMPLE_PX,
+// EDGE, FAR_EDGE, UNIT, GRAIN, MOST_VALUES, and those of `block.cu` and `image.cu`.
 
 // Each block measures the exposure of a pair of frames: gain and offset of the older one, by a
 // robust fit to the means of every second sample inside.
@@ -53,6 +53,27 @@ extern "C" __global__ void expose(const float* means, const float* inside, float
       }
     }
   if (threadIdx.x == 0) { out[blockIdx.x * 2] = gain; out[blockIdx.x * 2 + 1] = offset; }
+}
+// Each thread looks up a pixel of the older frame where `flow` of the samples takes it; the first
+// of a sample also tells whether that lies inside.
+extern "C" __global__ void align(const float* older, const float* flow, float* moved,
+                                 float* inside, int all, int rows, int cols, int reduce) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= all) return;
+  const int step = SAMPLE_PX / reduce, w = cols * step, h = rows * step, pair = i / (w * h);
+  const int x = i % w, y = i % (w * h) / w;
+  const float *u = flow + (size_t)pair * 2 * rows * cols, *v = u + rows * cols;
+  const float across = (x + 0.5f) / step - 0.5f, below = (y + 0.5f) / step - 0.5f;
+  moved[i] = look(older + (size_t)pair * w * h, w, h,
+                  x + look(u, cols, rows, across, below) / reduce,
+                  y + look(v, cols, rows, across, below) / reduce);
+  if (x % step || y % step) return;
+  const int at = y / step * cols + x / step;
+  const float end = (x / step + 0.5f) * SAMPLE_PX - 0.5f + u[at];
+  const float down = (y / step + 0.5f) * SAMPLE_PX - 0.5f + v[at];
+  inside[pair * rows * cols + at] =
+      end > EDGE && end < cols * SAMPLE_PX - FAR_EDGE && down > EDGE
+      && down < rows * SAMPLE_PX - FAR_EDGE;
 }
 // Each thread computes the seven means of a sample, about the displacement `flow`. `moved` is the
 // older frame looked up at the matches of the newer one's pixels, before exposure.
@@ -116,36 +137,48 @@ extern "C" __global__ void quarter(const float* means, const float* inside, floa
   const float found = ranked(bits, n, (int)live / 4);
   if (threadIdx.x == 0) out[blockIdx.x] = live < 50.f ? 1.f : fmaxf(found / 0.6f, 0.05f);
 }
-// Each thread computes a block of samples: their sums with 1, x, y, ... The last row of a pair's
-// table is empty.
+// Each thread weighs a sample: its trust, as far as gradients around it rise above the noise.
+extern "C" __global__ void weigh(const float* means, const float* trust, const float* noise,
+                                 float* out, int all, int rows, int cols, int reduce) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= all) return;
+  const int plane = rows * cols, pair = i / plane, x = i % cols, y = i % plane / cols;
+  const float *xx = means + (size_t)pair * 7 * plane, *yy = xx + 2 * plane;
+  float sum = 0.f;
+  for (int k = 0; k < 4; ++k) {
+    const int at = (y > k / 2 ? y - k / 2 : 0) * cols + (x > k % 2 ? x - k % 2 : 0);
+    sum += xx[at] + yy[at];
+  }
+  const float ratio = sum * reduce * reduce / (8.f * GRAIN * noise[pair]);
+  out[i] = trust[i] * fminf(fmaxf((ratio - 2.f) / 4.f, 0.f), 1.f);
+}
+// Each thread computes a block of samples: their sums with 1, x, y, ...
 extern "C" __global__ void table(const float* means, const float* trust, const float* inside,
                                  float* out, int all, int rows, int cols, int side) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= all) return;
-  const int wide = cols / side, count = rows / side * wide, pair = i / (count + 1);
-  const int block = i % (count + 1), plane = rows * cols;
+  const int wide = cols / side, count = rows / side * wide, pair = i / count;
+  const int block = i % count, plane = rows * cols;
   float sums[26] = {};
-  if (block < count) {
-    means += (size_t)pair * 7 * plane;
-    trust += (size_t)pair * plane;
-    inside += (size_t)pair * plane;
-    for (int b = 0; b < side; ++b)
-      for (int a = 0; a < side; ++a) {
-        const int at = (block / wide * side + b) * cols + block % wide * side + a;
-        const float x = ((a + 0.5f) * SAMPLE_PX - 0.5f * side * SAMPLE_PX) / UNIT;
-        const float y = ((b + 0.5f) * SAMPLE_PX - 0.5f * side * SAMPLE_PX) / UNIT;
-        const float powers[6] = {1.f, x, y, x * x, x * y, y * y};
-        const float weight = trust[at] * inside[at];
+  means += (size_t)pair * 7 * plane;
+  trust += (size_t)pair * plane;
+  inside += (size_t)pair * plane;
+  for (int b = 0; b < side; ++b)
+    for (int a = 0; a < side; ++a) {
+      const int at = (block / wide * side + b) * cols + block % wide * side + a;
+      const float x = ((a + 0.5f) * SAMPLE_PX - 0.5f * side * SAMPLE_PX) / UNIT;
+      const float y = ((b + 0.5f) * SAMPLE_PX - 0.5f * side * SAMPLE_PX) / UNIT;
+      const float powers[6] = {1.f, x, y, x * x, x * y, y * y};
+      const float weight = trust[at] * inside[at];
 #pragma unroll
-        for (int k = 0; k < 5; ++k) {
-          const float value = weight * means[k * plane + at];
+      for (int k = 0; k < 5; ++k) {
+        const float value = weight * means[k * plane + at];
 #pragma unroll
-          for (int p = 0; p < (k < 3 ? 6 : 3); ++p)
-            sums[(k < 3 ? 6 * k : 3 * k + 9) + p] += value * powers[p];
-        }
-        sums[24] += weight * means[5 * plane + at];
-        sums[25] += weight;
+        for (int p = 0; p < (k < 3 ? 6 : 3); ++p)
+          sums[(k < 3 ? 6 * k : 3 * k + 9) + p] += value * powers[p];
       }
-  }
+      sums[24] += weight * means[5 * plane + at];
+      sums[25] += weight;
+    }
   for (int k = 0; k < 26; ++k) out[(size_t)i * 26 + k] = sums[k];
 }

@@ -8,7 +8,6 @@ N pairs; (Hs, Ws) samples of SAMPLE_PX. Nothing waits for the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -59,11 +58,14 @@ def noise_energy(s: Samples, kernels: LoomingKernels | None = None) -> Tensor:
     return torch.where(count < _ENOUGH[1], 1.0, (quarter / 0.6).clamp_min(0.05))
 
 
-def signal(s: Samples, noise: Tensor, reduce: int) -> Tensor:
-    """Compute `vjepa_ros.looming.flow.Samples.signal` (N, Hs, Ws)."""
+def weigh(s: Samples, trust: Tensor, noise: Tensor, reduce: int,
+          kernels: LoomingKernels | None = None) -> Tensor:
+    """Multiply trust with `vjepa_ros.looming.flow.Samples.signal`, (N, Hs, Ws) each."""
+    if kernels is not None:
+        return kernels.weigh(s.means, trust, noise, reduce)
     energy = functional.pad(s.gradients[:, None], (1, 0, 1, 0), mode='replicate')
     energy = functional.avg_pool2d(energy, 2, 1)[:, 0]
-    return ((energy / (2 * grain(reduce) * noise[:, None, None]) - 2) / 4).clamp(0, 1)
+    return trust * ((energy / (2 * grain(reduce) * noise[:, None, None]) - 2) / 4).clamp(0, 1)
 
 
 class Aligner:
@@ -100,37 +102,52 @@ class Aligner:
             frames = functional.avg_pool2d(frames[:, None], self._n)[:, 0]
         return self._smooth[0] @ frames @ self._smooth[1].T
 
-    def samples(self, newer: Tensor, older: Tensor, flow: Tensor, beyond: Tensor | None = None,
+    def moved(self, older: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up older frames from `prepared` where a displacement takes each pixel.
+
+        Parameters
+        ----------
+        older
+            (N, h, w).
+        flow
+            (N, 2, Hs, Ws) in px of the full resolution.
+
+        Returns
+        -------
+        Tensor, Tensor
+            (N, h, w); and (N, Hs, Ws) 1 where samples move within the frame, else 0.
+        """
+        if self._kernels is not None:
+            return self._kernels.align(older, flow)
+        ends = self._at + flow
+        inside = ((ends > EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
+        at = self._grid + self._per_pixel(flow).permute(0, 2, 3, 1) * self._unit
+        return look_up(older[:, None], at)[:, 0], inside
+
+    def samples(self, newer: Tensor, moved: Tensor, inside: Tensor, flow: Tensor,
                 exposure: Tensor | None = None) -> Samples:
         """Compute evidence linearised at a displacement.
 
         Parameters
         ----------
-        newer, older
+        newer
             (N, h, w) from `prepared`.
+        moved, inside
+            Of the older frames, from `moved`.
         flow
-            (N, 2, Hs, Ws) in px of the full resolution.
-        beyond
-            (N, 2, Hs, Ws) px, that part of it that the evidence is about; None: all.
+            (N, 2, Hs, Ws) px, that part of their displacement that the evidence is about.
         exposure
             (N, 2) gain and offset of the older frame; measured when omitted.
         """
-        ends = self._at + flow
-        inside = ((ends > EDGE_PX[0]) & (ends < self._last[:, None, None])).all(1).float()
-        per_pixel = partial(functional.interpolate, size=newer.shape[1:], mode='bilinear',
-                            align_corners=False)
-        about, dense, kernels = flow if beyond is None else beyond, per_pixel(flow), self._kernels
-        at = self._grid + dense.permute(0, 2, 3, 1) * self._unit
-        moved = look_up(older[:, None], at)[:, 0]
+        kernels = self._kernels
         if exposure is None:
             means = functional.avg_pool2d(torch.stack([newer, moved], 1), self._step)
             exposure = (kernels.exposure(means, inside)
                         if kernels is not None and kernels.has_room(inside)
                         else measured_exposure(means, inside))
         if kernels is not None:
-            return Samples(kernels.evidence(newer, moved, about, exposure), inside, exposure)
-        if beyond is not None:
-            dense = per_pixel(beyond)
+            return Samples(kernels.evidence(newer, moved, flow, exposure), inside, exposure)
+        dense = self._per_pixel(flow)
         moved = torch.addcmul(exposure[:, 1, None, None], moved, exposure[:, 0, None, None])
         change = moved - newer
         # Mean slope of both frames: second-order convergence (Malis, ICRA 2004).
@@ -140,6 +157,11 @@ class Aligner:
         products = torch.stack([ix * ix, ix * iy, iy * iy, ix * goal, iy * goal, goal * goal,
                                 change * change], 1)
         return Samples(functional.avg_pool2d(products, self._step), inside, exposure)
+
+    def _per_pixel(self, flow: Tensor) -> Tensor:
+        """Interpolate the displacement of samples for each pixel (N, 2, h, w)."""
+        return functional.interpolate(flow, size=self._size[::-1], mode='bilinear',
+                                      align_corners=False)
 
 
 def _smoothing(length: int) -> np.ndarray:

@@ -8,7 +8,7 @@ each. Nothing waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from vjepa_ros.looming import affine
 from vjepa_ros.looming.affine import WANTED_S, WIDER_GAIN, WIDER_INLIERS, WIDER_SEEN, WindowFitter
 from vjepa_ros.looming.flow import SAMPLE_PX
 from vjepa_ros.looming.gpu.evidence import Samples
-from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels
+from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels, Window
 
 
 def expansion(fits: Fits) -> tuple[Tensor, Tensor]:
@@ -28,33 +28,30 @@ def expansion(fits: Fits) -> tuple[Tensor, Tensor]:
     return (-(fits.theta[..., 1] + fits.theta[..., 5]) / 2, spread.clamp_min(1e-12).sqrt() / 2)
 
 
-def widened(narrow: Fits, wide: Sequence[Fits], seen: Tensor, dt_s: Tensor) -> Fits:
-    """Replace fits by those of ever wider windows where these are wanted and more exact.
-
-    `seen` (N, C) is that of `DeviceFitter.seen`, `dt_s` (N,) the time between the frames.
-    """
-    # All at once: each step on so few numbers takes a device as long as one on many.
-    fits = Fits(*map(torch.stack, zip(narrow, *wide, strict=True)))
-    expands, errors = expansion(fits)
-    a, sd, found = expands[0].abs(), errors[0], list(narrow)
-    known, least = seen > WIDER_SEEN, dt_s[:, None] * WANTED_S[0]
-    for number in range(1, len(errors)):
-        take = (known & (sd > least + WANTED_S[1] * a) & (errors[number] < WIDER_GAIN * sd)
-                & (fits.inliers[number] > WIDER_INLIERS))
-        found = [torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)), all_of_it[number],
-                             ours) for ours, all_of_it in zip(found, fits, strict=True)]
-        a = torch.where(take, expands[number].abs(), a)
-        sd = torch.where(take, errors[number], sd)
-    return Fits(*found)
-
-
 class DeviceFitter:
-    """A `WindowFitter` whose fits run on a device."""
+    """A `WindowFitter` whose fits run on a device.
 
-    def __init__(self, host: WindowFitter, device: torch.device,
+    Parameters
+    ----------
+    host
+        The windows.
+    device
+        Where the samples are.
+    grain, looseness
+        As for `WindowFitter.fit`.
+    kernels
+        Of the device, where it has some.
+    """
+
+    def __init__(self, host: WindowFitter, device: torch.device, grain: float, looseness: float,
                  kernels: LoomingKernels | None = None) -> None:
-        self._kernels, self._host = kernels, host
-        self._constants: dict[tuple[float, float], Tensor] = {}
+        self._kernels, self._grain, self._looseness = kernels, grain, looseness
+        inner = host.cell_px // host.block_px
+        self._window = Window(host.grid, math.isqrt(len(host.mine)), inner, host.cell_px)
+        spread2, prior = host.spread2, host.prior
+        self._constants = torch.tensor(
+            [grain, looseness, *spread2, prior[0, 0], prior[1, 1], affine.SCALE[1],
+             host.block_px / affine.UNIT], dtype=torch.float32, device=device)
 
         def put(values: np.ndarray) -> Tensor:
             return torch.as_tensor(values, device=device)
@@ -81,12 +78,37 @@ class DeviceFitter:
         y, x = torch.meshgrid(at, at, indexing='ij')
         self._spots = torch.stack([torch.ones_like(x), x, y]).reshape(3, -1)          # 3 n*n
 
-    def moments(self, s: Samples, trust: Tensor) -> Tensor:
+    def room(self, pairs: int, windows: int = 1, thorough: bool = True) -> Fits:
+        """Make room for fits (windows, N, C, ...) of `measure`."""
+        shape = windows, pairs, self._grid[0] * self._grid[1]
+        side = 6 if thorough else 2
+        return Fits(*(self._constants.new_empty((*shape, *more))
+                      for more in ((6,), (side, side), (), ())))
+
+    def measure(self, s: Samples, trust: Tensor, noise: Tensor, out: Fits,
+                start: Tensor | None = None) -> Tensor:
+        """Fit as `WindowFitter.fit`, with trust (N, Hs, Ws), noise (N,) and start (N, C, 6).
+
+        `out` (N, C, ...) gets the fits, thorough ones where it has room for a whole covariance.
+
+        Returns
+        -------
+        Tensor
+            (N, C, 26) moments of each cell alone, see `WindowFitter.own`.
+        """
+        if self._kernels is not None:
+            table = self._kernels.table(s.means, trust, s.inside, self._blocks[2])
+            return self._kernels.window_fit(table, noise, start, self._window, self._constants,
+                                            out)
+        moments = self._moments(s, trust)
+        found = self._fit(moments, noise, start, out.covariance.shape[-1] > 2)
+        for part, its in zip(out, found, strict=True):
+            part.copy_(its)
+        return moments[:, :, self._mine].sum(2)
+
+    def _moments(self, s: Samples, trust: Tensor) -> Tensor:
         """Sum up samples per cell and block (N, C, B, 26), weighted by trust (N, Hs, Ws)."""
         rows, cols, k = self._blocks
-        if self._kernels is not None:
-            table = self._kernels.table(s.means, trust, s.inside, k)
-            return (table[:, self._index] @ self._move).transpose(1, 2)
         trust = trust * s.inside
         data = torch.cat([s.means[:, :6], torch.ones_like(s.means[:, :1])], 1)
         data = (data * trust[:, None]).view(-1, 7, rows, k, cols, k).permute(0, 2, 4, 1, 3, 5)
@@ -95,16 +117,12 @@ class DeviceFitter:
         table = torch.nn.functional.pad(table, (0, 0, 0, 1))      # the last row is empty
         return (table[:, self._index] @ self._move).transpose(1, 2)
 
-    def fit(self, moments: Tensor, noise: Tensor, grain: float, looseness: float,
-            start: Tensor | None = None, thorough: bool = True) -> Fits:
-        """Fit as `WindowFitter.fit`, with noise (N,) and start (N, C, 6)."""
-        if self._kernels is not None:
-            constants = self._constants[grain, looseness]   # `prepare` made them
-            return self._kernels.window_fit(moments, noise, start, constants, thorough)
+    def _fit(self, moments: Tensor, noise: Tensor, start: Tensor | None,
+             thorough: bool) -> Fits:
         noise = noise[:, None, None]
         count = moments[..., 25].clamp_min(1e-6)
         evidence = moments[..., 0] + moments[..., 12]
-        limit = 4 * (count * noise + looseness ** 2 * evidence)
+        limit = 4 * (count * noise + self._looseness ** 2 * evidence)
         weight, inverse = torch.ones_like(count), self._eye
         if start is not None:
             weight = self._agreement(moments, start / self._scale, limit)[1]
@@ -125,7 +143,7 @@ class DeviceFitter:
         residual = (weight * left).sum(-1) / total
         variance = torch.maximum(residual, 0.3 * noise[..., 0])[..., None, None]
         if thorough:
-            fake = (affine.FAKE * grain) * (residual * total)[..., None] * self._spread2
+            fake = (affine.FAKE * self._grain) * (residual * total)[..., None] * self._spread2
             doubt = (matrix + self._eye * fake[..., None, :]) * variance
             slope = (theta @ self._gradient).unflatten(-1, (26, 6))
             slope = torch.cat([slope[..., :18, :],
@@ -142,34 +160,13 @@ class DeviceFitter:
         misfit = (left / limit).clamp_max(2.0).mean(-1)
         return Fits(theta * self._scale, covariance, inliers, misfit)
 
-    def prepare(self, grain: float, looseness: float) -> None:
-        """Upload the constants of `fit` with kernels, which a graph cannot do."""
-        spread2, prior = self._host.spread2, self._host.prior
-        self._constants[grain, looseness] = torch.tensor(
-            [grain, looseness, *spread2, prior[0, 0], prior[1, 1], affine.SCALE[1]],
-            dtype=torch.float32, device=self._scale.device)
-
-    def own(self, moments: Tensor) -> Tensor:
-        """Sum up the moments (N, C, 26) of the cell in the middle of the window alone."""
-        return moments[:, :, self._mine].sum(2)
-
-    def seen(self, own: Tensor, noise: Tensor) -> Tensor:
-        """Compute how far (N, C), 0 to 1, the texture of a cell shows its displacement."""
-        evidence = own[..., 0] + own[..., 12]
-        return evidence / (evidence + noise[:, None] / affine.OWN_PX ** 2)
-
-    def fitting(self, theta: Tensor, own: Tensor, noise: Tensor, looseness: float) -> Tensor:
-        """Compute how far (N, C), 0 to 1, a cell itself moves as its window."""
-        left = (self._energy_terms(theta / self._scale) * own).sum(-1)
-        limit = 4 * (own[..., 25] * noise[:, None]
-                     + looseness ** 2 * (own[..., 0] + own[..., 12])) + 1e-6
-        return 1 / (1 + (left.clamp_min(0) / limit).square())
-
-    def settle(self, fits: Fits, own: Tensor, noise: Tensor, looseness: float) -> Tensor:
+    def settle(self, fits: Fits, own: Tensor, noise: Tensor) -> Tensor:
         """Choose per cell the best fit (N, C, 6), of its own or a neighbouring window."""
+        if self._kernels is not None:
+            return self._kernels.settle(fits, own, noise, self._window, self._constants)
         rows, cols = self._grid
         limit = 4 * (own[..., 25].clamp_min(1e-6) * noise[:, None]
-                     + looseness ** 2 * (own[..., 0] + own[..., 12]))
+                     + self._looseness ** 2 * (own[..., 0] + own[..., 12]))
         both = torch.cat([fits.theta, fits.misfit[..., None]], -1).unflatten(1, (rows, cols))
         theta = torch.nn.functional.pad(both.permute(0, 3, 1, 2), (1, 1, 1, 1), mode='replicate')
         quality = torch.nn.functional.pad(both[..., 6], (1, 1, 1, 1), value=9.0)
@@ -181,6 +178,47 @@ class DeviceFitter:
         left = (self._energy_terms(tried / self._scale) * own).sum(-1) / limit
         best = (score.flatten(2) + self._far + left.clamp(0, 2)).argmin(0)            # N C
         return tried.gather(0, best[None, ..., None].expand(1, -1, -1, 6))[0]
+
+    def widened(self, fits: Fits, own: Tensor, noise: Tensor, dt_s: Tensor,
+                base: Tensor) -> tuple[Fits, Tensor]:
+        """Replace fits by those of ever wider windows where these are wanted and more exact.
+
+        Parameters
+        ----------
+        fits
+            (windows, N, C, ...) from `measure`, the narrow ones first.
+        own, noise
+            Of the narrow ones.
+        dt_s
+            (N,) time between the frames.
+        base
+            (N, C, 6) what is added to all displacements in the end.
+
+        Returns
+        -------
+        Fits, Tensor
+            (N, C, ...); and (N, C), 0 to 1, how far the texture of a cell shows its displacement
+            and it is the one of its window.
+        """
+        if self._kernels is not None:
+            return self._kernels.widen(fits, own, noise, dt_s, base, self._constants)
+        evidence = own[..., 0] + own[..., 12]
+        seen = evidence / (evidence + noise[:, None] / affine.OWN_PX ** 2)
+        expands, errors = expansion(fits)
+        a, sd, found = expands[0].abs(), errors[0], [part[0] for part in fits]
+        known, least = seen > WIDER_SEEN, dt_s[:, None] * WANTED_S[0]
+        for number in range(1, len(errors)):
+            take = (known & (sd > least + WANTED_S[1] * a) & (errors[number] < WIDER_GAIN * sd)
+                    & (fits.inliers[number] > WIDER_INLIERS))
+            found = [torch.where(take.view(*take.shape, *[1] * (ours.ndim - 2)),
+                                 all_of_it[number], ours)
+                     for ours, all_of_it in zip(found, fits, strict=True)]
+            a = torch.where(take, expands[number].abs(), a)
+            sd = torch.where(take, errors[number], sd)
+        left = (self._energy_terms(found[0] / self._scale) * own).sum(-1)
+        limit = 4 * (own[..., 25] * noise[:, None] + self._looseness ** 2 * evidence) + 1e-6
+        agrees = 1 / (1 + (left.clamp_min(0) / limit).square())
+        return Fits(found[0] + base, *found[1:]), seen * agrees
 
     def spread(self, theta: Tensor) -> Tensor:
         """Compute the displacement (N, 2, Hs, Ws) [px] of samples from the fits of their cells."""

@@ -20,16 +20,12 @@ from torch.nn import functional
 
 from vjepa_ros.looming.estimator import MOST_EXPANSION
 from vjepa_ros.looming.flow import COARSE, SAMPLE_PX, SCALES
-from vjepa_ros.looming.gpu.kernels import LoomingKernels, STEPS, STIFFNESS
+from vjepa_ros.looming.gpu.kernels import HEAD, LoomingKernels, STEPS, STIFFNESS
 
 PATCH_PX = 8           # side of a patch at its level
 STRIDE = 4             # distance of neighbouring patches
 FINEST = 2             # the search ends at 1 / 2^FINEST of the resolution, one pixel a sample
-PACE_LEVEL = 3         # the same of `pace`
-MOST_FRAMES = 32       # older frames among which one is chosen
-# Numbers before the rows and ages of these: newest and near row, age of near [s], whether that
-# is alone, the displacement [px] and the age [s] that are best and longest.
-HEAD = 6
+PACE_LEVEL = 3         # the same of `Choice`
 
 
 def even_slopes(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,6 +60,11 @@ def look_up(image: Tensor, at: Tensor) -> Tensor:
     """Sample images (N, C, h, w) bilinearly, held at the border, at unit points (N, a, b, 2)."""
     return functional.grid_sample(image, at, mode='bilinear', padding_mode='border',
                                   align_corners=True)
+
+
+def shrunk(images: Tensor, side: int, kernels: LoomingKernels | None) -> Tensor:
+    """Average squares of `side` pixels of images (N, h, w), whose sides are multiples of it."""
+    return functional.avg_pool2d(images, side) if kernels is None else kernels.shrink(images, side)
 
 
 def pixel_grid(w: int, h: int) -> np.ndarray:
@@ -112,11 +113,10 @@ class Level:
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None) -> Tensor:
         """Refine a displacement (N, 2, h/2, w/2) from the level above: (N, 2, h, w) in px."""
+        if self._kernels is not None:
+            return self._kernels.search(newer, older, above, self._patches)
         pairs = newer.shape[0]
-        if self._kernels is None:
-            found, weight = self._searched(newer, older, above)
-        else:
-            found, weight = self._kernels.search(newer, older, above, self._patches)
+        found, weight = self._searched(newer, older, above)
         # Every pixel has the mean of its patches, each weighted by how well it fits there.
         weight = weight[:, self._covers] * self._real                                # N h*w M
         flow = found[:, self._whose]                                                 # N h*w M 2
@@ -125,7 +125,7 @@ class Level:
 
     def _searched(self, newer: Tensor, older: Tensor,
                   above: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute `LoomingKernels.search` without kernels."""
+        """Search per patch for the displacement (N, P, 2), and weigh its pixels (N, P * 64)."""
         pairs = newer.shape[0]
         older = older[:, None]
         flat = newer.flatten(1)
@@ -196,6 +196,7 @@ class DenseFlow:
         deepest = min(int(math.log2(max(size) / (4 * PATCH_PX)) + 0.5),
                       int(math.log2(min(size) / PATCH_PX)))
         self.finest = min(finest, max(deepest, FINEST))
+        self._kernels = kernels
         self._levels = {k: Level((w >> k, h >> k), device, kernels)
                         for k in range(max(deepest, self.finest), self.finest - 1, -1)}
 
@@ -208,28 +209,50 @@ class DenseFlow:
             (N, 2, h', w') in px of the frames, per pixel of the finest level.
         """
         flow: Tensor | None = None
-        both = torch.cat([newer, older])[:, None]
-        planes = {self.finest: functional.avg_pool2d(both, 1 << self.finest)}
+        both = torch.cat([newer, older])
+        planes = {self.finest: shrunk(both, 1 << self.finest, self._kernels)}
         for k in range(self.finest + 1, max(self._levels) + 1):
             planes[k] = functional.avg_pool2d(planes[k - 1], 2)
         for k, level in self._levels.items():
-            ours, theirs = planes[k][:, 0].chunk(2)
+            ours, theirs = planes[k].chunk(2)
             flow = level.search(ours, theirs, flow)
         assert flow is not None     # there is a level
         return flow * (1 << self.finest)
 
 
-class Pace:
-    """Rough speed of images of one size: see `FlowMeter.pace`."""
+class Choice:
+    """The choice of the frame to compare with, by the rough speed of images of one size.
+
+    See `FlowMeter.pace`.
+    """
 
     def __init__(self, size: tuple[int, int], device: torch.device,
                  kernels: LoomingKernels | None = None) -> None:
         self._flow = DenseFlow(size, device, PACE_LEVEL, kernels)
-        self._px = 1 << self._flow.finest
+        self._px, self._kernels = 1 << self._flow.finest, kernels
 
-    def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
-        """Measure displacements [px] that 90 and 98 % stay below, and expansion: (N, 3)."""
-        flow = self._flow(newer, older)
+    def __call__(self, given: Tensor, newer: Tensor, near: Tensor) -> tuple[Tensor, ...]:
+        """Choose the best frame to compare with.
+
+        Parameters
+        ----------
+        given
+            (HEAD + 2 MOST_FRAMES,) see there; inf is the age of a row without a frame.
+        newer, near
+            (1, h, w) the newest frame and the near one.
+
+        Returns
+        -------
+        tuple of Tensor
+            Its number, row and age [s], and 1 where to expect a large displacement; (1,) each.
+        """
+        flow = self._flow(newer, near)
+        if self._kernels is not None and self._kernels.has_room_to_choose(flow):
+            return self._kernels.choose(given, flow, self._px).split(1)
+        return choose(given, self._pace(flow))
+
+    def _pace(self, flow: Tensor) -> Tensor:
+        """Compute displacements [px] that 90 and 98 % stay below, and expansion: (N, 3)."""
         speed = flow.square().sum(1).sqrt().flatten(1)
         even = functional.avg_pool2d(functional.pad(flow, (2, 2, 2, 2), mode='reflect'), 5, 1)
         growth = (even[:, 0, 2:-2, 4:] - even[:, 0, 2:-2, :-4]
@@ -265,21 +288,25 @@ class GlobalMotion:
         self._blur = [torch.as_tensor(_gauss(n, 5.0), device=device) for n in (ch, cw)]
         self._eye = torch.tensor([1.0, 0.0, 0.0], device=device)
         self._tall, self._places = ch, 2 * self._mx + 1
+        self._pixels = torch.as_tensor(pixel_grid(*size), device=device)
+        self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
 
     def __call__(self, newer: Tensor, older: Tensor, wanted: Tensor) -> Tensor:
         """Find scale and shift (N, 3) of px newer to older.
 
-        They are the identity where not `wanted` (N,) and where nothing speaks for more.
+        They are the identity where `wanted` (N,) is not 1 and where nothing speaks for more.
         """
-        both = functional.avg_pool2d(torch.cat([newer, older])[:, None], COARSE)
+        both = shrunk(torch.cat([newer, older]), COARSE, self._kernels)[:, None]
         both = both - self._blur[0] @ (both @ self._blur[1].T)
         a, b = both.chunk(2)
         pairs, mx, my = len(newer), self._mx, self._my
         moved = functional.grid_sample(b, self._at.expand(pairs, -1, -1, -1), mode='bilinear',
                                        padding_mode='zeros', align_corners=True)
         moved = moved.view(pairs, len(SCALES), self._tall, -1)
-        scores = (self._scores(a[:, 0], moved) if self._kernels is None
-                  else self._kernels.match(a[:, 0], moved, (mx, my)))
+        if self._kernels is not None:
+            scores = self._kernels.match(a[:, 0], moved, (mx, my))
+            return self._kernels.guess(scores, wanted, self._shrink, (mx, my))
+        scores = self._scores(a[:, 0], moved)
         start = scores[:, 0, my * self._places + mx]
         best, place = scores.flatten(1).max(1)
         kind, place = place // scores.shape[2], place % scores.shape[2]
@@ -289,8 +316,15 @@ class GlobalMotion:
         # Back to full resolution; pixel centres of the coarse grid lie at (i + 0.5) * 8 - 0.5.
         half = (COARSE - 1) / 2
         found = torch.cat([shrink[:, :1], COARSE * shift + half - half * shrink[:, :1]], 1)
-        sure = wanted & (best >= 0.3) & (best >= start + 0.1)
+        sure = (wanted > 0.5) & (best >= 0.3) & (best >= start + 0.1)
         return torch.where(sure[:, None], found, self._eye)
+
+    def warped(self, images: Tensor, guess: Tensor) -> Tensor:
+        """Look up images (N, h, w) where scale and shift (N, 3) take their pixels."""
+        if self._kernels is not None:
+            return self._kernels.warp(images, guess)
+        at = self._pixels * guess[:, None, None, :1] + guess[:, None, None, 1:]
+        return look_up(images[:, None], at * self._per_px - 1)[:, 0]
 
     def _scores(self, newer: Tensor, grown: Tensor) -> Tensor:
         """Compute `LoomingKernels.match` without kernels."""
@@ -319,20 +353,7 @@ def _gauss(length: int, sigma: float) -> np.ndarray:
 
 
 def choose(given: Tensor, pace: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Choose the best frame to compare with.
-
-    Parameters
-    ----------
-    given
-        (HEAD + 2 MOST_FRAMES,) see there; inf is the age of a row without a frame.
-    pace
-        (1, 3) of `Pace`, between the newest and the near frame.
-
-    Returns
-    -------
-    tuple of Tensor
-        Its number, row and age [s], and 1 where to expect a large displacement; (1,) each.
-    """
+    """Compute `Choice` from the pace (1, 3) between the newest and the near frame."""
     rows, ages = given[HEAD:].chunk(2)
     typical, fastest, expansion = pace[0].clamp_min(1e-3).split(1)
     alone, goal, longest = given[3:HEAD].split(1)
@@ -346,7 +367,9 @@ def choose(given: Tensor, pace: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 class Trust:
     """Trust in displacements of frames of one size."""
 
-    def __init__(self, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, size: tuple[int, int], device: torch.device,
+                 kernels: LoomingKernels | None = None) -> None:
+        self._kernels = kernels
         w, h = (n // SAMPLE_PX for n in size)
         at = (torch.as_tensor(pixel_grid(w, h), device=device) + 0.5) * SAMPLE_PX - 0.5
         self._at = at.permute(2, 0, 1)                                                # 2 Hs Ws
@@ -367,6 +390,8 @@ class Trust:
         Tensor, Tensor
             (N, 2, Hs, Ws) displacement in px; (N, Hs, Ws) trust, 0 to 1.
         """
+        if self._kernels is not None:
+            return self._kernels.trusted(found, back, guess)
         home = (self._at + found + 0.5) / SAMPLE_PX - 0.5
         home = look_up(back, home.permute(0, 2, 3, 1) * self._per_sample - 1)
         miss = (found + home).square().sum(1).sqrt()

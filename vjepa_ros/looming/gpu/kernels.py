@@ -2,11 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """CUDA kernels for the parts of looming that take PyTorch most time.
 
-Searching patches, matching images, exposure, evidence, its noise and sums, and window fits are
-chains of many tiny steps for PyTorch; here a thread, a warp or a block of threads does all steps
-of one sample, patch, cell or pair. The motion of the camera and the rates of the cells are the
-host's work without kernels, and need no trip to the host with them. docs/notebook/kernels.md has
-what each kernel gains. The sources are the `.cu` files beside this module.
+Choosing frames, searching patches, matching images, exposure, evidence, its noise, weights and
+sums, and window fits are chains of many tiny steps for PyTorch; here a thread, a warp or a block
+of threads does all steps of one pixel, sample, patch, cell or pair. The motion of the camera and
+the rates of the cells are the host's work without kernels, and need no trip to the host with them.
+docs/notebook/kernels.md has what they gain. The sources are the `.cu` files beside this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 from vjepa_ros.looming import affine, ego_motion, estimator
 from vjepa_ros.looming.ego_motion import CameraMotion, SINGULAR
 from vjepa_ros.looming.estimator import PairLooming
-from vjepa_ros.looming.flow import SAMPLE_PX
+from vjepa_ros.looming.flow import COARSE, EDGE_PX, SAMPLE_PX, grain
 from vjepa_ros.runtime.cuda.compiler import (
     Grid,
     Kernel,
@@ -37,6 +37,10 @@ from vjepa_ros.runtime.cuda.compiler import (
 
 STEPS = 5              # Gauss-Newton steps before and after patches ask their neighbours
 STIFFNESS = 0.25       # squared slope, per pixel of a patch, that keeps a flat patch where it is
+MOST_FRAMES = 32       # older frames among which one is chosen
+# Numbers before the rows and ages of these: newest and near row, age of near [s], whether that
+# is alone, the displacement [px] and the age [s] that are best and longest.
+HEAD = 6
 MOTION_NUMBERS = 54    # of a motion: see `LoomingKernels.motion`
 _KINDS = ('unknown', 'still', 'turn', 'move')
 _MOST_BLOCKS = 49      # of a window, that `fit.cu` has room for
@@ -56,6 +60,18 @@ class Fits(NamedTuple):
     misfit: Tensor       # (N, C)
 
 
+class Window(NamedTuple):
+    """Shape of the windows of `vjepa_ros.looming.affine.WindowFitter`.
+
+    Rows and columns of cells, blocks of a window and of a cell to each side, px of a cell.
+    """
+
+    grid: tuple[int, int]
+    across: int
+    inner: int
+    cell_px: int
+
+
 @dataclass(frozen=True)
 class LoomingKernels:
     """The compiled kernels by name, for the current device and stream; N pairs of frames.
@@ -66,34 +82,42 @@ class LoomingKernels:
     made: Mapping[str, Kernel]
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
-               grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Search for patches in a grid of columns and rows, as `Level.search`.
-
-        Parameters
-        ----------
-        newer, older
-            (N, h, w) at this level.
-        above
-            (N, 2, h/2, w/2) displacement from the level above.
-        grid
-            Columns and rows of patches.
-
-        Returns
-        -------
-        Tensor, Tensor
-            (N, P, 2) displacement of each patch; (N, P * 64) weight of each of its pixels.
-        """
+               grid: tuple[int, int]) -> Tensor:
+        """Compute `Level.search`, with the grid of patches as columns and rows."""
         pairs, h, w = newer.shape
         newer, older = newer.contiguous(), older.contiguous()
         start = newer if above is None else above.contiguous()
         patches = grid[0] * grid[1]
         rough, found = newer.new_empty((2, pairs, patches, 2))
-        weight = newer.new_empty((pairs, patches * 64))
+        weight, dense = newer.new_empty((pairs, patches * 64)), newer.new_empty((pairs, 2, h, w))
         numbers = [pairs, w, h, *grid, int(above is not None)]
         for name, target in (('first', rough), ('second', found)):
             self.made[name](*_warps(pairs * patches),
                             [newer, older, start, rough, target, weight, *numbers])
-        return found, weight
+        count = pairs * h * w
+        self.made['blend'](*_threads(count), [found, weight, dense, count, w, h, *grid])
+        return dense
+
+    def shrink(self, images: Tensor, side: int) -> Tensor:
+        """Average squares of `side` pixels of images (N, h, w), whose sides are multiples."""
+        pairs, h, w = images.shape
+        out = images.new_empty((pairs, h // side, w // side))
+        count = out.numel()
+        self.made['shrink'](*_warps(count), [images.contiguous(), out, count, w // side,
+                                             h // side, side])
+        return out
+
+    @staticmethod
+    def has_room_to_choose(flow: Tensor) -> bool:
+        """Tell whether `choose` has room for a displacement (1, 2, h, w)."""
+        return flow[0, 0].numel() <= _MOST_VALUES
+
+    def choose(self, given: Tensor, flow: Tensor, px: int) -> Tensor:
+        """Compute `flow.Choice` (4,) from the displacement (1, 2, h, w) of pixels of `px` px."""
+        out = given.new_empty(4)
+        self.made['choose']((1, 1, 1), (_RANK_THREADS, 1, 1),
+                            [given, flow.contiguous(), out, flow.shape[3], flow.shape[2], px])
+        return out
 
     def match(self, newer: Tensor, grown: Tensor, reach: tuple[int, int]) -> Tensor:
         """Correlate the middle of newer images with places in older ones of several scales.
@@ -120,6 +144,40 @@ class LoomingKernels:
                                             scales, w, h, across, down])
         return scores
 
+    def guess(self, scores: Tensor, wanted: Tensor, shrink: Tensor,
+              reach: tuple[int, int]) -> Tensor:
+        """Find scale and shift (N, 3) of `flow.GlobalMotion` from the result of `match`.
+
+        Parameters
+        ----------
+        scores, reach
+            Of `match`.
+        wanted
+            (N,) 1 where more than the identity is wanted.
+        shrink
+            (scales, 3) scale and shift of the images that were tried.
+        """
+        out = scores.new_empty((len(scores), 3))
+        self.made['guess']((len(scores), 1, 1), (32, 1, 1),
+                           [scores, wanted.contiguous(), shrink, out, len(shrink), *reach])
+        return out
+
+    def warp(self, images: Tensor, guess: Tensor) -> Tensor:
+        """Look up images (N, h, w) where scale and shift (N, 3) take their pixels."""
+        out = images.new_empty(images.shape)
+        count, (h, w) = images.numel(), images.shape[1:]
+        self.made['warp'](*_threads(count), [images.contiguous(), guess, out, count, w, h])
+        return out
+
+    def trusted(self, found: Tensor, back: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute `flow.Trust`."""
+        pairs, _, rows, cols = found.shape
+        flow, trust = found.new_empty(found.shape), found.new_empty((pairs, rows, cols))
+        count = trust.numel()
+        self.made['trusted'](*_threads(count), [found.contiguous(), back.contiguous(), guess, flow,
+                                                trust, count, cols, rows])
+        return flow, trust
+
     @staticmethod
     def has_room(samples: Tensor) -> bool:
         """Tell whether `exposure` and `noise` have room for samples (N, Hs, Ws)."""
@@ -140,6 +198,19 @@ class LoomingKernels:
         self.made['expose']((pairs, 1, 1), (_RANK_THREADS, 1, 1),
                             [means.contiguous(), inside.contiguous(), out, rows, cols])
         return out
+
+    def align(self, older: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up older frames (N, h, w) where samples move (N, 2, Hs, Ws), and tell where inside.
+
+        The result is that of `evidence.Aligner.moved`.
+        """
+        pairs, _, rows, cols = flow.shape
+        moved, inside = older.new_empty(older.shape), flow.new_empty((pairs, rows, cols))
+        count = moved.numel()
+        self.made['align'](*_threads(count),
+                           [older.contiguous(), flow.contiguous(), moved, inside, count, rows,
+                            cols, rows * SAMPLE_PX // older.shape[1]])
+        return moved, inside
 
     def evidence(self, newer: Tensor, moved: Tensor, flow: Tensor, exposure: Tensor) -> Tensor:
         """Compute the means (N, 7, Hs, Ws) of `evidence.Samples`.
@@ -170,29 +241,57 @@ class LoomingKernels:
                              [means.contiguous(), inside.contiguous(), out, rows, cols])
         return out
 
+    def weigh(self, means: Tensor, trust: Tensor, noise: Tensor, reduce: int) -> Tensor:
+        """Multiply trust (N, Hs, Ws) with `evidence.signal` of the means (N, 7, Hs, Ws)."""
+        out, (rows, cols) = trust.new_empty(trust.shape), trust.shape[1:]
+        count = out.numel()
+        self.made['weigh'](*_threads(count), [means, trust.contiguous(), noise, out, count, rows,
+                                              cols, reduce])
+        return out
+
     def table(self, means: Tensor, trust: Tensor, inside: Tensor, side: int) -> Tensor:
-        """Sum up blocks of side x side samples: (N, blocks + 1, 26); the last row is empty."""
+        """Sum up blocks of side x side samples: (N, blocks, 26)."""
         pairs, rows, cols = trust.shape
-        out = means.new_empty((pairs, rows // side * (cols // side) + 1, 26))
+        out = means.new_empty((pairs, rows // side * (cols // side), 26))
         count = out.shape[0] * out.shape[1]
         self.made['table'](*_threads(count), [means.contiguous(), trust.contiguous(),
                                               inside.contiguous(), out, count, rows, cols, side])
         return out
 
-    def window_fit(self, moments: Tensor, noise: Tensor, start: Tensor | None, constants: Tensor,
-                   thorough: bool) -> Fits:
-        """Compute `DeviceFitter.fit`."""
-        pairs, cells, blocks, _ = moments.shape
-        moments = moments.contiguous()
-        first = moments if start is None else start.contiguous()
-        side = 6 if thorough else 2
-        theta = moments.new_empty((pairs, cells, 6))
-        covariance = moments.new_empty((pairs, cells, side, side))
-        inliers, misfit = moments.new_empty((2, pairs, cells))
-        self.made['fit']((pairs * cells, 1, 1), (32, 1, 1),
-                         [moments, noise.contiguous(), first, constants, theta, covariance,
-                          inliers, misfit, cells, blocks, int(start is not None), int(thorough)])
-        return Fits(theta, covariance, inliers, misfit)
+    def window_fit(self, table: Tensor, noise: Tensor, start: Tensor | None, window: Window,
+                   constants: Tensor, out: Fits) -> Tensor:
+        """Compute `DeviceFitter.measure` of a table of blocks into `out`.
+
+        Returns
+        -------
+        Tensor
+            (N, C, 26) moments of each cell alone.
+        """
+        own = table.new_empty((*out.inliers.shape, 26))
+        self.made['fit']((out.inliers.numel(), 1, 1), (32, 1, 1),
+                         [table, noise, table if start is None else start.contiguous(), constants,
+                          *out, own, *window.grid, window.across, window.inner,
+                          int(start is not None), int(out.covariance.shape[-1] > 2)])
+        return own
+
+    def settle(self, fits: Fits, own: Tensor, noise: Tensor, window: Window,
+               constants: Tensor) -> Tensor:
+        """Compute `DeviceFitter.settle`."""
+        out = own.new_empty(fits.theta.shape)
+        count = fits.inliers.numel()
+        self.made['settle'](*_threads(count), [fits.theta, fits.misfit, own, noise, constants, out,
+                                               count, *window.grid, window.cell_px])
+        return out
+
+    def widen(self, fits: Fits, own: Tensor, noise: Tensor, dt_s: Tensor, base: Tensor,
+              constants: Tensor) -> tuple[Fits, Tensor]:
+        """Compute `DeviceFitter.widened` of fits (windows, N, C, ...), the narrow ones first."""
+        out = Fits(*(own.new_empty(part.shape[1:]) for part in fits))
+        vouched = own.new_empty(own.shape[:2])
+        self.made['widen'](*_threads(vouched.numel()),
+                           [*fits, own, noise, dt_s, constants, base, *out, vouched,
+                            vouched.numel(), vouched.shape[1], len(fits.theta)])
+        return out, vouched
 
     def motion(self, fits: Fits, at: Tensor, lens: Tensor, start: Tensor | None = None) -> Tensor:
         """Estimate the motion of the camera, as `Rays.camera_motion`, of the first pair.
@@ -221,6 +320,32 @@ class LoomingKernels:
                              out if start is None else start, out, len(theta),
                              covariance.shape[-1], int(start is not None)])
         return out
+
+    def derotate(self, motion: Tensor, lens: Tensor, spots: Tensor, spread: Tensor, at: Tensor,
+                 start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Take the rotation of a motion off the displacement of the first pair.
+
+        Parameters
+        ----------
+        motion, lens, at
+            As for `motion`, and its result.
+        spots, spread
+            (2, Hs, Ws) px, centres of the samples; (1, 2, Hs, Ws) px, their displacement.
+        start
+            (1, C, 6) displacement of the cells.
+
+        Returns
+        -------
+        Tensor, Tensor, Tensor
+            What is left of the displacement of samples; that of cells that the rotation causes
+            (1, C, 6); and what is left of theirs.
+        """
+        beyond, base, left = (at.new_empty(each.shape) for each in (spread, start, start))
+        samples, cells = spots[0].numel(), at.shape[1]
+        self.made['derotate'](*_threads(samples + cells),
+                              [motion, lens, spots, spread.contiguous(), at, start.contiguous(),
+                               beyond, base, left, samples, cells])
+        return beyond, base, left
 
     def rates(self, fits: Fits, vouched: Tensor, at: Tensor, lens: Tensor, dt_s: Tensor,
               motion: Tensor) -> Tensor:
@@ -288,9 +413,19 @@ def sources() -> dict[str, tuple[str, str]]:
     def constants(module: object, *names: str) -> dict[str, float]:
         return {name: getattr(module, name) for name in names}
 
-    patches = {'STEPS': STEPS, 'STIFFNESS': f'{STIFFNESS}f'}
-    evidence = read('block', 'image', 'evidence', **_block(_RANK_THREADS),
-                    MOST_VALUES=_MOST_VALUES, SAMPLE_PX=SAMPLE_PX, UNIT=f'{affine.UNIT}f')
+    patches = {'STEPS': STEPS, 'STIFFNESS': f'{STIFFNESS}f', 'COARSE': COARSE,
+               'SAMPLE_PX': SAMPLE_PX}
+    images = read('image', 'flow', ROUND=0, **patches)
+    ranks = {**_block(_RANK_THREADS), 'MOST_VALUES': _MOST_VALUES}
+    pace = read('block', 'image', 'pace', HEAD=HEAD, MOST_FRAMES=MOST_FRAMES,
+                MOST_EXPANSION=f'{estimator.MOST_EXPANSION}f', **ranks)
+    evidence = read('block', 'image', 'evidence', SAMPLE_PX=SAMPLE_PX, UNIT=f'{affine.UNIT}f',
+                    EDGE=f'{EDGE_PX[0]}f', FAR_EDGE=f'{EDGE_PX[1]}f', GRAIN=f'{grain(1)}f',
+                    **ranks)
+    wanted, share = affine.WANTED_S
+    fit = read('fit', MOST_BLOCKS=_MOST_BLOCKS, WANTED=f'{wanted}f', WANTED_SHARE=f'{share}f',
+               **{name: f'{getattr(affine, name)}f' for name in (
+                   'FAKE', 'OWN_PX', 'WIDER_SEEN', 'WIDER_GAIN', 'WIDER_INLIERS')})
     motion = read('block', 'motion', **_block(_MOTION_THREADS), MOST_CELLS=_MOST_CELLS,
                   **constants(ego_motion, 'MOST_USED', 'LEAST_CELLS', 'LEAST_DEPTH', 'AGREE',
                               'SOFT', 'TURN_PRIOR', 'LOOSE_PX', 'LOOSE_SHARE', 'NEAR_PX',
@@ -300,12 +435,13 @@ def sources() -> dict[str, tuple[str, str]]:
     rates = read('rates', PI=math.pi, LEAST_DEPTH=ego_motion.LEAST_DEPTH, DOUBT=doubt,
                  DOUBT_SHARE=doubt_share,
                  **constants(estimator, 'FINEST', 'TAPER', 'STATIC_ODDS', 'ANY_LOOMING'))
-    return {'first': (read('image', 'flow', ROUND=0, **patches), 'search'),
-            'second': (read('image', 'flow', ROUND=1, **patches), 'search'),
-            'match': (read('image', 'flow', ROUND=0, **patches), 'match'),
-            **{name: (evidence, name) for name in ('expose', 'evidence', 'quarter', 'table')},
-            'fit': (read('fit', FAKE=f'{affine.FAKE}f', MOST_BLOCKS=_MOST_BLOCKS), 'fit'),
-            'motion': (motion, 'motion'), 'rates': (rates, 'rates')}
+    return {'second': (read('image', 'flow', ROUND=1, **patches), 'search'),
+            'first': (images, 'search'), 'choose': (pace, 'choose'), 'motion': (motion, 'motion'),
+            **{name: (source, name) for source, names in (
+                (images, ('blend', 'shrink', 'match', 'guess', 'warp', 'trusted')),
+                (evidence, ('expose', 'align', 'evidence', 'quarter', 'weigh', 'table')),
+                (fit, ('fit', 'settle', 'widen')),
+                (rates, ('derotate', 'rates'))) for name in names}}
 
 
 def _block(threads: int) -> dict[str, float | str]:

@@ -1,7 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Looming of the cells, as `vjepa_ros.looming.estimator.pair_looming`. Each thread computes a cell:
-// rate, sigma, confidence, flow. Defined by the caller: the constants of that module.
+// The displacement that a rotation causes, as `fit.turned_back` and `fit.turn_affine`, and looming
+// of the cells, as `vjepa_ros.looming.estimator.pair_looming`. Defined by the caller: the
+// constants of that module.
+
+// Each thread takes the rotation of a motion off the displacement of a sample, or behind all of
+// them of a cell: start and what is left of it; of cells also the displacement itself.
+extern "C" __global__ void derotate(const double* motion, const float* lens, const float* spots,
+                                    const float* spread, const float* at, const float* start,
+                                    float* beyond, float* base, float* left, int samples,
+                                    int cells) {
+  const int all = blockIdx.x * blockDim.x + threadIdx.x, i = all < samples ? all : all - samples;
+  if (all >= samples + cells) return;
+  const float *from = all < samples ? spots : at, focal = lens[0];
+  const int step = all < samples ? samples : cells;
+  const float x = (from[i] - lens[1]) / focal, y = (from[step + i] - lens[2]) / focal;
+  float r[9];
+#pragma unroll
+  for (int p = 0; p < 9; ++p) r[p] = motion[45 + p];
+  const float depth = fmaxf(r[6] * x + r[7] * y + r[8], 0.05f);
+#pragma unroll
+  for (int p = 0; p < 2; ++p) {
+    const float end = (r[3 * p] * x + r[3 * p + 1] * y + r[3 * p + 2]) / depth;
+    const float moved = (end - (p ? y : x)) * focal;
+    if (all < samples) { beyond[p * samples + i] = spread[p * samples + i] - moved; continue; }
+#pragma unroll
+    for (int q = 0; q < 3; ++q) {
+      const int k = 6 * i + 3 * p + q;
+      base[k] = q ? (r[3 * p + q - 1] - end * r[5 + q]) / depth - (p == q - 1) : moved;
+      left[k] = start[k] - base[k];
+    }
+  }
+}
 __device__ __forceinline__ double heavy(double x, double scale) {   // Cauchy's density
   return scale / (PI * (scale * scale + x * x));
 }
@@ -71,6 +101,7 @@ __device__ void with_parallax(double& a, double& variance, double x, double y, d
              + (1. - still) * (variance + (a - mean) * (a - mean));
   a = mean;
 }
+// Each thread computes a cell: rate, sigma, confidence, flow.
 extern "C" __global__ void rates(const float* thetas, const float* covariances,
                                  const float* inliers, const float* vouched, const float* at,
                                  const float* lens, const float* seconds, const double* motion,

@@ -53,6 +53,7 @@ class Queue:
         self.device = device
         self.stream: torch.cuda.Stream | None = None
         self._beside: Queue | None = None
+        self._aside: torch.cuda.Stream | None = None
         if device.type == 'cuda':
             with torch.cuda.device(device):
                 self.stream = torch.cuda.Stream(device, priority=-1)
@@ -78,6 +79,23 @@ class Queue:
         with (torch.cuda.device(self.device), torch.inference_mode(False), torch.no_grad(),
               torch.cuda.stream(self.stream)):
             yield
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Queue, within `here`, what needs nothing that follows before `rejoin`: beside that."""
+        if self.stream is None:
+            yield
+            return
+        if self._aside is None:
+            self._aside = torch.cuda.Stream(self.device, priority=-1)
+        self._aside.wait_stream(self.stream)
+        with torch.cuda.stream(self._aside):
+            yield
+
+    def rejoin(self) -> None:
+        """Let what follows wait for what was queued `aside`."""
+        if self.stream is not None and self._aside is not None:
+            self.stream.wait_stream(self._aside)
 
     def lightly(self) -> contextlib.AbstractContextManager[object]:
         """Queue copies and replays of graphs, for which much less has to be entered."""
