@@ -30,6 +30,7 @@ _SHIM = r"""
 #define __device__ static
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __shared__ static
 #include <cstring>
 static float __uint_as_float(unsigned v) { float f; std::memcpy(&f, &v, 4); return f; }
@@ -67,6 +68,7 @@ static unsigned __ballot_sync(unsigned, int vote) {
 static int atomicAdd(int* sum, int v) { const int before = *sum; *sum += v; return before; }
 #define __popc __builtin_popcount
 using std::isfinite;
+static double rsqrt(double v) { return 1. / std::sqrt(v); }
 """
 _DRIVER = r"""
 static bool begun[MOST], done[MOST];

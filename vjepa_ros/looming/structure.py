@@ -54,21 +54,23 @@ class Shown:
             Their `coarse` pictures, the newest first; older ones are asked for only where the
             newest shows nothing.
         """
-        inside, whole = valid > 0.5, valid > 0.999
+        inside = valid > 0.5
         older = iter(frames)
-        gray = next(older).astype(np.float32)
-        spread, mean = _spread(gray, whole)
+        newest = next(older)
+        whole = _Whole.of(newest.shape, valid)
+        gray = newest.astype(np.float32)
+        (spread, mean), (steep, _) = whole.spread(gray, gray - whole.slope(gray))
         showing = spread >= LEAST_STRUCTURE
         part = np.count_nonzero(showing & inside) / max(1, np.count_nonzero(inside))
         saw = sees = bool(part >= HARDLY_SHOWN)
         for frame in () if sees else older:
-            shows = _spread(frame.astype(np.float32), whole)[0] >= LEAST_STRUCTURE
+            shows = whole.spread(frame.astype(np.float32))[0][0] >= LEAST_STRUCTURE
             if shows[inside].mean() >= HARDLY_SHOWN:
                 saw = True
                 break
         seen = inside & (showing | (part >= MOSTLY_SHOWN))
         # CLEAR needs more than a danger does: structure that no smooth slope of the light makes.
-        sure = showing & (_spread(_without_slope(gray, whole), whole)[0] >= LEAST_STRUCTURE)
+        sure = showing & (steep >= LEAST_STRUCTURE)
         if sure[inside].mean() >= MOSTLY_SHOWN:
             sure |= mean >= BLACK
         return cls(inside, seen, sure, sees, saw)
@@ -81,42 +83,68 @@ def coarse(rgb: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
 
 
-def _without_slope(gray: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Subtract the best quadratic function of the place, fitted to the whole patches."""
-    used, shapes, fit = _slopes(gray.shape, whole.shape, whole.tobytes())
-    if fit is None:
-        return gray
-    flat = gray.reshape(-1)
-    return (flat - shapes @ (fit @ flat[used])).reshape(gray.shape)
+@dataclass(frozen=True)
+class _Whole:
+    """The patches of a view that show image wholly: the edge of a letterbox is no structure.
+
+    Attributes
+    ----------
+    weight
+        (Hp, Wp, 1) float32, 1 for these patches, else 0.
+    count
+        (Hp, Wp, 1) float32, how many there are of a patch and its eight neighbours, at least 1.
+    shapes, fit
+        (N, 6) quadratic functions of the place at each pixel of a coarse picture, and what fits
+        them to the pixels (6, N) of these patches; None where there are too few.
+    """
+
+    weight: np.ndarray
+    count: np.ndarray
+    shapes: np.ndarray
+    fit: np.ndarray | None
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], valid: np.ndarray) -> _Whole:
+        """Prepare for coarse pictures of a shape, with `valid` of `Shown.by`."""
+        whole = valid > 0.999
+        return _whole(shape, whole.shape, whole.tobytes())
+
+    def slope(self, gray: np.ndarray) -> np.ndarray | float:
+        """Fit the best quadratic function of the place to a picture; its values."""
+        if self.fit is None:
+            return 0.0
+        return (self.shapes @ (self.fit @ gray.reshape(-1))).reshape(gray.shape)
+
+    def spread(self, *pictures: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
+
+        Of coarse pictures in float32, two at most: (Hp, Wp) each, beside the mean of each patch
+        alone.
+        """
+        # All at once: each call of OpenCV takes as long for one.
+        values = np.empty((*pictures[0].shape, 2 * len(pictures)), np.float32)
+        for number, picture in enumerate(pictures):
+            values[..., 2 * number] = picture
+            np.multiply(picture, picture, out=values[..., 2 * number + 1])
+        own = cv2.resize(values, self.weight.shape[1::-1], interpolation=cv2.INTER_AREA)
+        around = cv2.boxFilter(own * self.weight, -1, (3, 3), normalize=False,
+                               borderType=cv2.BORDER_REPLICATE) / self.count
+        mean = around[..., ::2]
+        spread = np.sqrt(np.maximum(around[..., 1::2] - mean * mean, 0.0))
+        return [(spread[..., number], own[..., 2 * number]) for number in range(len(pictures))]
 
 
 @lru_cache(8)       # views of all cameras
-def _slopes(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes
-            ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return which pixels (N,) are fitted, quadratic functions (N, 6), and what fits them (6, n).
-
-    The last is None where too few pixels are used.
-    """
+def _whole(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes) -> _Whole:
     y, x = np.meshgrid(np.linspace(-1, 1, shape[0]), np.linspace(-1, 1, shape[1]), indexing='ij')
     shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
     patches = np.frombuffer(whole, bool).reshape(grid)
     used = np.repeat(np.repeat(patches, shape[0] // grid[0], 0), shape[1] // grid[1], 1).ravel()
-    fit = None if used.sum() < 2 * shapes.shape[1] else np.linalg.pinv(shapes[used])
-    return used, shapes.astype(np.float32), None if fit is None else fit.astype(np.float32)
-
-
-def _spread(gray: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
-
-    Only whole patches count: the edge of a letterbox is no structure. (Hp, Wp) float32; beside it
-    the mean of each patch alone.
-    """
-    weight, grid = whole.astype(np.float32), whole.shape[::-1]
-    own, square = (cv2.resize(values, grid, interpolation=cv2.INTER_AREA)
-                   for values in (gray, gray * gray))
-    sums = cv2.merge((weight, own * weight, square * weight))
-    count, mean, square = cv2.split(cv2.boxFilter(
-        sums, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE))
-    count = np.maximum(count, 1.0)
-    mean = mean / count
-    return np.sqrt(np.maximum(square / count - mean * mean, 0.0)), own
+    fit = None
+    if used.sum() >= 2 * shapes.shape[1]:
+        fit = np.zeros(shapes.T.shape, np.float32)
+        fit[:, used] = np.linalg.pinv(shapes[used])
+    weight = patches.astype(np.float32)
+    count = cv2.boxFilter(weight, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
+    return _Whole(weight[..., None], np.maximum(count, 1.0)[..., None],
+                  shapes.astype(np.float32), fit)

@@ -54,6 +54,11 @@ class LayerMemory:
     past: Sequence[tuple[Tensor, Tensor]] = ()
     own: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Where a kernel may do the work of `extend`; see `runtime.forward.kernels.Kernels`."""
+        return None
+
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep keys and values of a pass; return those of earlier tokens and these."""
         self.own = keys, values

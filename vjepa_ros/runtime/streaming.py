@@ -103,6 +103,25 @@ class TubeletStore:
         self._map.grow(self.spare)
 
 
+class Whereabouts:
+    """Where the tubelets of clips are.
+
+    Attributes
+    ----------
+    slots : Tensor
+        (B, W) slots of the tubelets of each clip, oldest first.
+    room : Tensor
+        (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
+    known : list of int
+        Slots (B W,) on the host; empty where passes may be replayed for others.
+
+    """
+
+    def __init__(self, slots: Tensor, room: Tensor):
+        self.slots, self.room = slots, room
+        self.known: list[int] = []
+
+
 class StoredLayer(LayerMemory):
     """Keys and values of one layer in the slots of a store.
 
@@ -110,14 +129,14 @@ class StoredLayer(LayerMemory):
     ----------
     kept : Tensor
         (2, H, slots + 1, P, d), one of `TubeletStore.layers`.
-    given : _Inputs
+    given : Whereabouts
         Where the tubelets of the clips are.
     new : int
         How many of them, the newest, come with the pass.
 
     """
 
-    def __init__(self, kept: Tensor, given: _Inputs, new: int):
+    def __init__(self, kept: Tensor, given: Whereabouts, new: int):
         super().__init__()
         self._kept, self._given, self._new = kept, given, new
 
@@ -129,6 +148,11 @@ class StoredLayer(LayerMemory):
             return None
         window = given.slots.shape[1]
         return self._kept, given.known[window - 1::window], given.slots, given.room
+
+    @property
+    def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Where one tubelet of each clip belongs; None where there are more of them."""
+        return (self._kept, self._given.slots, self._given.room) if self._new == 1 else None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put keys and values (B, H, nP, d) of a pass into slots; return those of its clips."""
@@ -159,11 +183,16 @@ def remember(keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor
 def _collected(kept: Tensor, slots: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
     # One copy, of blocks that lie as attention reads them.
     torch.index_select(kept, 2, slots.flatten(), out=room)
+    return by_clip(room, slots)
+
+
+def by_clip(room: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """View room (2, H, B W, P, d) as the keys, and values, of clips (B, H, W P, d)."""
     found = room.unflatten(2, slots.shape).flatten(3, 4).transpose(1, 2)
     return found[0], found[1]
 
 
-class _Inputs:
+class _Inputs(Whereabouts):
     """What passes of so many clips need beside the pixels, at fixed addresses.
 
     Parameters
@@ -179,14 +208,8 @@ class _Inputs:
 
     Attributes
     ----------
-    slots : Tensor
-        (B, W) slots of the tubelets of each clip, oldest first.
     times : Tensor
         See `Encoder.times`.
-    room : Tensor
-        (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
-    known : list of int
-        Slots (B W,) on the host; empty where passes may be replayed for others.
     layers : dict
         By the number of new tubelets of a pass, the memory of its layers.
 
@@ -196,7 +219,6 @@ class _Inputs:
         even = np.arange(encoder.window * TUBELET, dtype=np.float64)
         count = clips * encoder.window
         self._nothing = [store.spare] * count, np.stack([even] * clips)
-        self.room = store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1)
         self._times_of = encoder.times_of
         times = encoder.times_of(even[None])
         device, size = encoder.branch_device, clips * times.size
@@ -210,9 +232,9 @@ class _Inputs:
         else:
             self._rows = Rows(len(self._packed), device)
             told = self._rows.there[count:].view(torch.float32)[:size]
-        self.slots = self._rows.there[:count].view(clips, -1)
+        super().__init__(self._rows.there[:count].view(clips, -1),
+                         store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1))
         self.times = told.view(clips, *times.shape[1:])
-        self.known: list[int] = []
         self.layers: dict[int, list[StoredLayer]] = {}
         self._eager = eager
         self.idle()

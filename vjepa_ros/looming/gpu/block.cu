@@ -4,7 +4,7 @@
 // the result. Included before `evidence.cu`, `motion.cu` and `pace.cu`.
 template <typename T, int K> __device__ void totals(T (&v)[K]) {
   __shared__ T parts[WARPS][K];
-#pragma unroll
+#pragma unroll 1     // shorter code is fetched sooner
   for (int step = 16; step; step /= 2)
 #pragma unroll
     for (int k = 0; k < K; ++k) v[k] += __shfl_xor_sync(~0u, v[k], step);
@@ -13,11 +13,11 @@ template <typename T, int K> __device__ void totals(T (&v)[K]) {
     for (int k = 0; k < K; ++k) parts[threadIdx.x / 32][k] = v[k];
   __syncthreads();
 #pragma unroll
-  for (int k = 0; k < K; ++k) {
-    v[k] = parts[0][k];
+  for (int k = 0; k < K; ++k) v[k] = parts[0][k];
+#pragma unroll 1
+  for (int warp = 1; warp < WARPS; ++warp)
 #pragma unroll
-    for (int warp = 1; warp < WARPS; ++warp) v[k] += parts[warp][k];
-  }
+    for (int k = 0; k < K; ++k) v[k] += parts[warp][k];
   __syncthreads();
 }
 template <typename T> __device__ __forceinline__ T total(T v) {
@@ -28,7 +28,7 @@ template <typename T> __device__ __forceinline__ T total(T v) {
 // The value of a rank among numbers that are not negative, whose bits are in the order of the
 // numbers: byte after byte, by counting. Each thread has written the bits i with
 // i % THREADS == threadIdx.x, or all have waited since.
-__device__ float ranked(const unsigned* bits, int n, int rank) {
+__device__ __noinline__ float ranked(const unsigned* bits, int n, int rank) {
   __shared__ int counts[256], chosen[2];     // how many have each byte; which one, the rank there
   unsigned found = 0u;
   for (int shift = 24; shift >= 0; shift -= 8) {

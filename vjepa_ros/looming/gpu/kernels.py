@@ -48,7 +48,8 @@ _MOST_CELLS = 2 * ego_motion.MOST_USED      # that `motion.cu` has room for
 _MOST_VALUES = 4096    # of a pair, that `evidence.cu` has room for
 _WARPS = 4             # patches or places of a block of threads
 _EACH = 128            # threads of a block where each has a sample or a cell of its own
-_RANK_THREADS, _MOTION_THREADS = 512, 128
+_RANK_THREADS = 512
+_MOTION_THREADS = 160   # a cell each, where MOST_USED are used and not up to twice as many
 
 
 class Fits(NamedTuple):

@@ -5,6 +5,11 @@
 //
 // One block of threads works on the cells of a pair together. Every thread holds some of the cells
 // and all sums, and solves the small systems for itself.
+//
+// Neither functions nor loops over cells are unrolled: the code would be so long that fetching it
+// took most of the time.
+#define ONCE __device__ __noinline__
+#define EACH(i, n) _Pragma("unroll 1") for (int i = threadIdx.x; i < (n); i += THREADS)
 // Gauss and Jordan for positive definite systems; the last column becomes the solution.
 template <int N> __device__ void solve(double (&m)[N][N + 1]) {
 #pragma unroll
@@ -40,22 +45,24 @@ template <int N> __device__ void invert(double (&m)[N][N]) {
 }
 // Eigenvector of the least eigenvalue of (xx xy yy xz yz zz), by Jacobi's rotations; the last
 // axis where nothing tells.
-__device__ void least(const double (&m)[6], double (&t)[3]) {
+ONCE void least(const double (&m)[6], double (&t)[3]) {
   const double scale = 1. / fmax(m[0] + m[2] + m[5], 1e-300);
   double a[3][3] = {{m[0] * scale, m[1] * scale, m[3] * scale},
                     {m[1] * scale, m[2] * scale, m[4] * scale},
                     {m[3] * scale, m[4] * scale, m[5] * scale}};
   double v[3][3] = {{1., 0., 0.}, {0., 1., 0.}, {0., 0., 1.}};
   for (int sweep = 0; sweep < 10; ++sweep) {
-    if (fabs(a[0][1]) + fabs(a[0][2]) + fabs(a[1][2]) < 1e-18) break;
+    if (fabs(a[0][1]) + fabs(a[0][2]) + fabs(a[1][2]) < 1e-15) break;
 #pragma unroll
     for (int p = 0; p < 2; ++p)
 #pragma unroll
       for (int q = p + 1; q < 3; ++q) {
         if (fabs(a[p][q]) < 1e-30) continue;
-        const double half = (a[q][q] - a[p][p]) / (2. * a[p][q]);
-        const double tangent = copysign(1., half) / (fabs(half) + sqrt(half * half + 1.));
-        const double c = 1. / sqrt(tangent * tangent + 1.), s = tangent * c;
+        // By half the angle, for inverse roots are faster than divisions.
+        const double apart = a[q][q] - a[p][p], twice = 2. * a[p][q];
+        const double size = rsqrt(apart * apart + twice * twice);
+        const double even = 0.5 + 0.5 * fabs(apart) * size, part = rsqrt(even);
+        const double c = even * part, s = copysign(0.5, apart) * twice * size * part;
 #pragma unroll
         for (int k = 0; k < 3; ++k) {
           const double one = a[k][p], other = a[k][q];
@@ -82,10 +89,11 @@ struct Cells {
   double at[2][MOST_CELLS], to[2][MOST_CELLS], spread[3][MOST_CELLS], sure[2][MOST_CELLS],
          both[MOST_CELLS], worth[MOST_CELLS], left[2][MOST_CELLS], z[MOST_CELLS];
   unsigned bits[2 * MOST_CELLS];
+  int many[WARPS];      // usable cells of each warp
   bool still[MOST_CELLS], counts[MOST_CELLS];
 };
 struct Known { double near2, filled, best; int n; };
-struct Line { double miss, variance, ahead, ax, ay, speed; };
+struct Line { double miss, z, variance, ahead, ax, ay, slow; };   // z: miss^2 / variance
 struct Move { double rotation[3], direction[3], covariance[6][6], cost, share, explained; };
 
 __device__ __forceinline__ double largest(double v) {
@@ -100,7 +108,7 @@ __device__ __forceinline__ double largest(double v) {
   __syncthreads();
   return v;
 }
-__device__ void matrix(const double (&v)[3], double (&r)[9]) {
+ONCE void matrix(const double (&v)[3], double (&r)[9]) {
   const double x = v[0], y = v[1], z = v[2], angle2 = x * x + y * y + z * z;
   const double angle = sqrt(angle2);
   const double s = angle < 1e-6 ? 1. : sin(angle) / angle;
@@ -109,19 +117,19 @@ __device__ void matrix(const double (&v)[3], double (&r)[9]) {
   r[3] = c * x * y + s * z; r[4] = d + c * y * y; r[5] = c * y * z - s * x;
   r[6] = c * x * z - s * y; r[7] = c * y * z + s * x; r[8] = d + c * z * z;
 }
-__device__ void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
+ONCE void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
   double r[9];
   matrix(rotation, r);
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     const double x = s.to[0][i], y = s.to[1][i];
     const double depth = fmax(r[2] * x + r[5] * y + r[8], LEAST_DEPTH);
     s.left[0][i] = (r[0] * x + r[3] * y + r[6]) / depth - s.at[0][i];
     s.left[1][i] = (r[1] * x + r[4] * y + r[7]) / depth - s.at[1][i];
   }
 }
-__device__ void look(Cells& s, const Known& k, const double (&rotation)[3]) {
+ONCE void look(Cells& s, const Known& k, const double (&rotation)[3]) {
   rest(s, k, rotation);
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     const double x = s.left[0][i], y = s.left[1][i];
     s.z[i] = s.sure[0][i] * x * x + 2. * s.both[i] * x * y + s.sure[1][i] * y * y;
   }
@@ -130,37 +138,38 @@ __device__ Line line(const Cells& s, int i, const double (&t)[3]) {
   Line l;
   l.ax = t[0] - t[2] * s.at[0][i];
   l.ay = t[1] - t[2] * s.at[1][i];
-  l.speed = sqrt(l.ax * l.ax + l.ay * l.ay) + 1e-6;
-  l.ax /= l.speed;
-  l.ay /= l.speed;
+  l.slow = 1. / (sqrt(l.ax * l.ax + l.ay * l.ay) + 1e-6);
+  l.ax *= l.slow;
+  l.ay *= l.slow;
   const double dx = s.left[0][i], dy = s.left[1][i];
   l.variance = fmax(l.ax * l.ax * s.spread[0][i] + l.ay * l.ay * s.spread[1][i]
                     + l.ax * l.ay * s.spread[2][i], LEAST_VARIANCE);
   l.miss = l.ax * dy - l.ay * dx;
   l.ahead = l.ax * dx + l.ay * dy;
+  l.z = l.miss * l.miss / l.variance;
   return l;
 }
 __device__ __forceinline__ bool behind(const Line& l) {
-  return l.ahead <= -3. * sqrt(l.variance);
+  return l.ahead <= 0. && l.ahead * l.ahead >= 9. * l.variance;
 }
 // The worth of cells that turning alone leaves where they are, as it was looked at last.
-__device__ double agreeing(const Cells& s, const Known& k, bool but_still) {
+ONCE double agreeing(const Cells& s, const Known& k, bool but_still) {
   double sum = 0.;
-  for (int i = threadIdx.x; i < k.n; i += THREADS)
+  EACH(i, k.n)
     if (s.z[i] < AGREE && !(but_still && s.still[i])) sum += s.worth[i];
   return total(sum);
 }
 // `_Cells.turn` of those that count, from a rotation that was looked at.
-__device__ double turn(Cells& s, const Known& known, int rounds, bool started,
+ONCE double turn(Cells& s, const Known& known, int rounds, bool started,
                        double (&rotation)[3], double (&covariance)[3][3]) {
   for (int k = 0; k < rounds; ++k) {
     const bool weighed = k || started;
     double wide = 1., most = 0., sums[9] = {};
     if (weighed && k < rounds - 2) {
-      for (int i = threadIdx.x; i < known.n; i += THREADS) s.bits[i] = __float_as_uint(s.z[i]);
+      EACH(i, known.n) s.bits[i] = __float_as_uint(s.z[i]);
       wide = fmax((double)ranked(s.bits, known.n, known.n / 2) / 2., 1.);
     }
-    for (int i = threadIdx.x; i < known.n; i += THREADS) {
+    EACH(i, known.n) {
       const double share = weighed ? 1. + s.z[i] / (SOFT * wide) : 1.;
       const double weight = s.counts[i] ? s.worth[i] / (share * share) : 0.;
       most = fmax(most, weight);
@@ -189,45 +198,48 @@ __device__ double turn(Cells& s, const Known& known, int rounds, bool started,
       m[p][p] += prior;
       m[p][3] = sums[6 + p] - prior * rotation[p];
     }
-    for (int p = 0; p < 3; ++p) for (int q = 0; q < 3; ++q) covariance[p][q] = m[p][q] / most;
+    if (k == rounds - 1) {
+      const double unit = 1. / most;
+      for (int p = 0; p < 3; ++p) for (int q = 0; q < 3; ++q) covariance[p][q] = m[p][q] * unit;
+    }
     solve(m);
     for (int p = 0; p < 3; ++p) rotation[p] += m[p][3];
     look(s, known, rotation);
   }
   invert(covariance);
   double cost = 0.;
-  for (int i = threadIdx.x; i < known.n; i += THREADS)
+  EACH(i, known.n)
     cost += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
   return total(cost);
 }
-__device__ double cost(const Cells& s, const Known& k, const double (&t)[3]) {
+ONCE double cost(const Cells& s, const Known& k, const double (&t)[3]) {
   double sum = 0.;
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     const Line l = line(s, i, t);
-    const double z = l.miss * l.miss / l.variance + (behind(l) ? AGREE : 0.);
+    const double z = l.z + (behind(l) ? AGREE : 0.);
     const double far = l.ahead * l.ahead / k.near2;
     sum += s.worth[i] * (z / (SOFT + z) + 0.01 * far / (1. + far));
   }
   return total(sum);
 }
 // `_Cells.direction` of what is left by one rotation, and its cost.
-__device__ double heading(Cells& s, const Known& k, double (&t)[3]) {
+ONCE double heading(Cells& s, const Known& k, double (&t)[3]) {
   for (int round = 0; round < 2; ++round) {
     double wide = 1., sums[6] = {};
     if (round) {
-      for (int i = threadIdx.x; i < k.n; i += THREADS) {
-        const Line l = line(s, i, t);
-        s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
+      EACH(i, k.n) {
+        s.bits[i] = __float_as_uint(line(s, i, t).z);
       }
       wide = fmax((double)ranked(s.bits, k.n, k.n / 2), 1.);
     }
-    for (int i = threadIdx.x; i < k.n; i += THREADS) {
+    const double soft = 1. / (SOFT * wide);
+    EACH(i, k.n) {
       const double dx = s.left[0][i], dy = s.left[1][i];
       double weight = s.worth[i];
       if (round) {
         const Line l = line(s, i, t);
-        const double part = l.speed * (1. + l.miss * l.miss / l.variance / (SOFT * wide));
-        weight /= part * part * l.variance;
+        const double part = 1. + l.z * soft;
+        weight *= l.slow * l.slow / (part * part * l.variance);
       } else {
         weight /= dx * dx + dy * dy + k.near2;
       }
@@ -240,32 +252,33 @@ __device__ double heading(Cells& s, const Known& k, double (&t)[3]) {
     least(sums, t);
   }
   double way = 0.;
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     const Line l = line(s, i, t);
-    const double deviation = sqrt(l.variance);
-    way += s.worth[i] * tanh(l.ahead / deviation) / deviation;
+    const double sure = rsqrt(l.variance);
+    way += s.worth[i] * tanh(l.ahead * sure) * sure;
   }
   if (!(total(way) >= 0.)) for (int p = 0; p < 3; ++p) t[p] = -t[p];
   return cost(s, k, t);
 }
 // `_Cells.move` from a start whose rest is known; fixed keeps the rotation.
-__device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int rounds) {
+ONCE void move(Cells& s, const Known& known, Move& found, bool fixed, int rounds) {
   double (&rotation)[3] = found.rotation, (&t)[3] = found.direction;
   for (int k = 0; k < rounds; ++k) {
     double wide = 1., sums[27] = {};
     if (k < rounds / 2) {
-      for (int i = threadIdx.x; i < known.n; i += THREADS) {
-        const Line l = line(s, i, t);
-        s.bits[i] = __float_as_uint(l.miss * l.miss / l.variance);
+      EACH(i, known.n) {
+        s.bits[i] = __float_as_uint(line(s, i, t).z);
       }
       wide = fmax((double)ranked(s.bits, known.n, known.n / 2), 1.);
     }
-    for (int i = threadIdx.x; i < known.n; i += THREADS) {
+    const double soft = 1. / (SOFT * wide);
+    EACH(i, known.n) {
       const Line l = line(s, i, t);
-      const double part = 1. + l.miss * l.miss / l.variance / (SOFT * wide);
+      const double part = 1. + l.z * soft;
       const double weight = s.worth[i] / (part * part * l.variance) * (behind(l) ? BEHIND : 1.);
       const double x = s.at[0][i], y = s.at[1][i], dx = s.left[0][i], dy = s.left[1][i];
-      double row[6] = {0., 0., 0., dy / l.speed, -dx / l.speed, (dx * y - dy * x) / l.speed};
+      double row[6] = {0., 0., 0., dy * l.slow, -dx * l.slow,
+                       (dx * y - dy * x) * l.slow};
       double other[3] = {}, beside = 0.;
       if (!fixed) {
         const double a[3] = {-x * y, 1. + x * x, -y}, b[3] = {-1. - y * y, x * y, x};
@@ -305,13 +318,16 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
 #pragma unroll
       for (int q = 0; q < 3; ++q) m[3 + p][3 + q] += total * t[p] * t[q];
     }
+    if (k == rounds - 1) {
+      const double unit = 1. / known.best;
 #pragma unroll
-    for (int p = 0; p < 6; ++p) {
+      for (int p = 0; p < 6; ++p)
 #pragma unroll
-      for (int q = 0; q < 6; ++q)
-        found.covariance[p][q] = m[p][q] / known.best + (p == q ? 1e-3 : 0.);
-      m[p][p] += 1e-10 * total + 1e-12;
+        for (int q = 0; q < 6; ++q)
+          found.covariance[p][q] = m[p][q] * unit + (p == q ? 1e-3 : 0.);
     }
+#pragma unroll
+    for (int p = 0; p < 6; ++p) m[p][p] += 1e-10 * total + 1e-12;
     solve(m);
     double length = 0.;
     for (int p = 0; p < 3; ++p) {
@@ -319,14 +335,14 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
       length += t[p] * t[p];
       if (!fixed) rotation[p] -= m[p][6];
     }
-    for (int p = 0; p < 3; ++p) t[p] /= sqrt(length);
+    for (int p = 0; p < 3; ++p) t[p] *= rsqrt(length);
     if (!fixed) rest(s, known, rotation);
   }
   invert(found.covariance);
   double sums[2] = {};
-  for (int i = threadIdx.x; i < known.n; i += THREADS) {
+  EACH(i, known.n) {
     const Line l = line(s, i, t);
-    if (!(l.miss * l.miss < AGREE * l.variance) || behind(l)) continue;
+    if (!(l.z < AGREE) || behind(l)) continue;
     sums[0] += s.worth[i];
     if (!s.still[i]) sums[1] += s.worth[i];
   }
@@ -336,12 +352,12 @@ __device__ void move(Cells& s, const Known& known, Move& found, bool fixed, int 
   found.cost = cost(s, known, t);
 }
 // `_Cells.turn_of_wall`.
-__device__ void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]) {
+ONCE void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]) {
   double found[8] = {};
   for (int k = 0; k < WALL_ROUNDS; ++k) {
     double wide = 0., sums[44] = {};
     for (int pass = k ? 0 : 1; pass < 2; ++pass) {
-      for (int i = threadIdx.x; i < known.n; i += THREADS) {
+      EACH(i, known.n) {
         const double x = s.at[0][i], y = s.at[1][i];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
@@ -409,7 +425,7 @@ __device__ __forceinline__ bool usable(const float* theta, const float* covarian
   return inliers[i] > 0.25f && c[0] + c[side * side / 2 + side / 2] < 9.f && misfit[i] < 1.f
          && isfinite(theta[6 * i]) && isfinite(theta[6 * i + 3]);
 }
-__device__ void told(const Move& found, double* out, Kind kind, bool directed) {
+ONCE void told(const Move& found, double* out, Kind kind, bool directed) {
   double r[9];
   matrix(found.rotation, r);
   for (int p = 0; p < 3; ++p) {
@@ -423,7 +439,7 @@ __device__ void told(const Move& found, double* out, Kind kind, bool directed) {
   for (int p = 0; p < 9; ++p) out[45 + p] = r[p];
 }
 // A settled rotation, that was looked at, with the direction that explains the rest.
-__device__ void with_direction(Cells& s, const Known& k, Move& found,
+ONCE void with_direction(Cells& s, const Known& k, Move& found,
                                const double (&covariance)[3][3]) {
   heading(s, k, found.direction);
   move(s, k, found, true, 4);
@@ -440,14 +456,10 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   __shared__ Cells s;
   const int lane = threadIdx.x % 32;
   const double focal = lens[0];
-  // Of the cells that say something every second or third, so that there is room. Every warp
-  // finds the same.
+  // Of the cells that say something every second or third, so that there is room.
   int count = 0;
-  for (int base = 0; base < cells; base += 32) {
-    const int i = base + lane;
-    count += __popc(__ballot_sync(~0u, i < cells && usable(theta, covariance, inliers, misfit, i,
-                                                           side)));
-  }
+  EACH(i, cells) count += usable(theta, covariance, inliers, misfit, i, side);
+  count = total(count);
   const int step = count / MOST_USED > 1 ? count / MOST_USED : 1;
   Known k;
   k.n = (count + step - 1) / step;
@@ -459,14 +471,22 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
     return;
   }
   double low[2] = {1e30, 1e30}, high[2] = {-1e30, -1e30};
-  count = 0;
-  for (int base = 0; base < cells; base += 32) {
-    const int i = base + lane;
+  for (int base = 0, before = 0; base < cells; base += THREADS) {
+    const int i = base + threadIdx.x;
     const bool use = i < cells && usable(theta, covariance, inliers, misfit, i, side);
     const unsigned all = __ballot_sync(~0u, use);
-    const int rank = count + __popc(all & ((1u << lane) - 1u)), to = rank / step;
-    count += __popc(all);
-    if (!use || rank % step) continue;
+    if (lane == 0) s.many[threadIdx.x / 32] = __popc(all);
+    __syncthreads();
+    int rank = before + __popc(all & ((1u << lane) - 1u));
+    for (int warp = 0; warp < WARPS; ++warp) {
+      if (warp < threadIdx.x / 32) rank += s.many[warp];
+      before += s.many[warp];
+    }
+    if (use && rank % step == 0) s.bits[rank / step] = i;
+    __syncthreads();
+  }
+  EACH(to, k.n) {
+    const int i = s.bits[to];
     double apart2 = 0.;
     for (int c = 0; c < 2; ++c) {
       s.at[c][to] = ((double)at[c * cells + i] - lens[1 + c]) / focal;
@@ -486,14 +506,13 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
     s.sure[0][to] = up / det; s.sure[1][to] = across / det; s.both[to] = twice / (2. * det);
     s.worth[to] = 1. / (1. + (sx + sy) / 0.5);
   }
-  __syncthreads();
   for (int c = 0; c < 2; ++c) {
     low[c] = -largest(-low[c]);
     high[c] = largest(high[c]);
   }
   // Every part of the image has about the same say.
   double parts[12] = {}, sum = 0.;
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     int part[2];
     for (int c = 0; c < 2; ++c) {
       const int steps = c ? 3 : 4;
@@ -507,7 +526,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   totals(parts);
   double most = 0.;
   for (int p = 0; p < 12; ++p) most = fmax(most, parts[p]);
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     double all = 0.;
 #pragma unroll
     for (int p = 0; p < 12; ++p) if (p == s.bits[i]) all = parts[p];
@@ -517,7 +536,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   sum = total(sum);
   k.filled = sum / 12.;
   k.best = 0.;
-  for (int i = threadIdx.x; i < k.n; i += THREADS) {
+  EACH(i, k.n) {
     s.worth[i] /= sum;
     k.best = fmax(k.best, s.worth[i]);
     s.counts[i] = true;
@@ -536,7 +555,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
       return;
     }
     if (before == STILL)
-      for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.z[i] < AGREE;
+      EACH(i, k.n) s.counts[i] = s.z[i] < AGREE;
     turn(s, k, 2, true, found.rotation, covariance3);
     with_direction(s, k, found, covariance3);
     if (threadIdx.x == 0) told(found, out, before, true);
@@ -544,7 +563,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   }
   double turned[3] = {}, turned_covariance[3][3];
   look(s, k, turned);
-  for (int i = threadIdx.x; i < k.n; i += THREADS) s.still[i] = s.z[i] < AGREE;
+  EACH(i, k.n) s.still[i] = s.z[i] < AGREE;
   const double still = agreeing(s, k, false);
   const double turn_cost = turn(s, k, 5, false, turned, turned_covariance);
   const double share = agreeing(s, k, false);
@@ -579,7 +598,7 @@ extern "C" __global__ void motion(const float* theta, const float* covariance,
   for (int p = 0; p < 3; ++p) found.rotation[p] = stands ? 0. : turned[p];
   look(s, k, found.rotation);
   if (stands) {
-    for (int i = threadIdx.x; i < k.n; i += THREADS) s.counts[i] = s.still[i];
+    EACH(i, k.n) s.counts[i] = s.still[i];
     turn(s, k, 1, false, found.rotation, turned_covariance);
   }
   with_direction(s, k, found, turned_covariance);

@@ -92,7 +92,19 @@ extern "C" __global__ void add_norm(float4* x, const uint2* branch, const float4
   }
 }
 
-// Rotary positions for queries and keys where they lie, the first 2 D of each row of 3 D.
+// Rotary positions: eight channels with their part of the tables.
+__device__ __forceinline__ uint4 turned(uint4 v, const float4* cosine, const float4* sine) {
+  unsigned* u = (unsigned*)&v;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 c = cosine[half], s = sine[half];
+    const float2 a = load2(u[half * 2]), b = load2(u[half * 2 + 1]);
+    u[half * 2] = pack2(a.x * c.x + a.y * s.x, a.y * c.y + a.x * s.y);
+    u[half * 2 + 1] = pack2(b.x * c.z + b.y * s.z, b.y * c.w + b.x * s.w);
+  }
+  return v;
+}
+// Of queries and keys where they lie, the first 2 D of each row of 3 D.
 extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4* sine,
                                   int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -100,16 +112,40 @@ extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4
   const int row = i / (2 * D / 8), part = i % (2 * D / 8);
   const int at = (row % N) * (HEAD / 4) + part % (HEAD / 8) * 2;
   uint4* own = qkv + (size_t)row * (3 * D / 8) + part;
-  uint4 v = *own;
-  unsigned* u = (unsigned*)&v;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float4 c = cosine[at + half], s = sine[at + half];
-    const float2 a = load2(u[half * 2]), b = load2(u[half * 2 + 1]);
-    u[half * 2] = pack2(a.x * c.x + a.y * s.x, a.y * c.y + a.x * s.y);
-    u[half * 2 + 1] = pack2(b.x * c.z + b.y * s.z, b.y * c.w + b.x * s.w);
+  *own = turned(*own, cosine + at, sine + at);
+}
+// The same of the queries; keys, rotated too, and values go to the last of the `window` slots of
+// their clip in kept (2, D / HEAD, kept_slots, N, HEAD), and with what the other slots hold to
+// room (2, D / HEAD, clips * window, N, HEAD). A thread moves 16 bytes.
+extern "C" __global__ void remember(uint4* qkv, const float4* cosine, const float4* sine,
+                                    uint4* kept, const long long* slots, uint4* room,
+                                    int tubelets, int window, int kept_slots, int count) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const int each = HEAD / 8, block = N * each, queries = tubelets / window * N * (D / 8);
+  if (i < queries) {
+    const int row = i / (D / 8), part = i % (D / 8);
+    const int at = row * (HEAD / 4) + part % each * 2;
+    uint4* own = qkv + (size_t)row * (3 * D / 8) + part;
+    *own = turned(*own, cosine + at, sine + at);
+    return;
   }
-  *own = v;
+  i -= queries;
+  const int at = i % block, tubelet = i / block % tubelets, head = i / block / tubelets;
+  uint4* place = kept + ((size_t)head * kept_slots + slots[tubelet]) * block + at;
+  if (tubelet % window < window - 1) {
+    room[i] = *place;
+    return;
+  }
+  // The heads of the values follow those of the keys.
+  const int row = tubelet / window * N + at / each, part = at % each;
+  uint4 v = qkv[(size_t)row * (3 * D / 8) + D / 8 + head * each + part];
+  if (head < D / HEAD) {
+    const int turn = row * (HEAD / 4) + part * 2;
+    v = turned(v, cosine + turn, sine + turn);
+  }
+  *place = v;
+  room[i] = v;
 }
 
 // GELU with the error function by Abramowitz and Stegun 7.1.28 (error below 3e-7), in place: of

@@ -19,11 +19,12 @@ from torch.nn import attention
 
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.variants import TUBELET
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Step, Work, kernels_for, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.kernels import Steps
+from vjepa_ros.runtime.streaming import StoredLayer, Whereabouts, by_clip
 
 CHOOSING = threading.Lock()     # which attention the process uses
 
@@ -58,11 +59,18 @@ class FusedStep(FusedEncoder):
         cos, sin = self._tables(times, self.grid)       # B N D/H
 
         def attend(number: int, qkv: Tensor) -> Tensor:
-            for own, *tables in zip(qkv.chunk(clips), cos, sin, strict=True):
-                self.steps.rotate(own, *tables)
-            q, k, v = self._split(qkv, clips)
+            stored = memory[number].stored
+            if stored is None:
+                for own, *tables in zip(qkv.chunk(clips), cos, sin, strict=True):
+                    self.steps.rotate(own, *tables)
+                q, k, v = self._split(qkv, clips)
+                k, v = memory[number].extend(k, v)
+            else:
+                _, slots, room = stored
+                self.steps.remember(qkv, cos, sin, *stored)
+                q, (k, v) = self._split(qkv, clips)[0], by_clip(room, slots)
             with CHOOSING, _few_queries():
-                return F.scaled_dot_product_attention(q, *memory[number].extend(k, v))
+                return F.scaled_dot_product_attention(q, k, v)
 
         matrix, bias = self._embed
         x = (self._tokens(pixels) @ matrix + bias).view(clips, -1, self.dim)
@@ -111,13 +119,16 @@ def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
 def _trial(step: Step, encoder: Encoder, side: int) -> Tensor:
     """Features of the second of two random tubelets of two streams, on the CPU."""
     device, generator = encoder.branch_device, torch.Generator().manual_seed(0)
-    memory = [LayerMemory() for _ in encoder.blocks]
-    found = torch.empty(0)
+    variant, found = encoder.variant, torch.empty(0)
+    layers = torch.zeros((variant.depth, 2, variant.heads, 4, (side // PATCH) ** 2,
+                          variant.head_dim), dtype=encoder.branch_dtype, device=device)
     with on_device(device):
-        for at in (0.0, 2.0):
+        for at, slots in ((0.0, [[0], [3]]), (2.0, [[0, 1], [3, 2]])):
+            where = Whereabouts(torch.tensor(slots, device=device),
+                                torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
+            memory = [StoredLayer(kept, where, 1) for kept in layers]
             pixels = torch.randint(0, 256, (2, TUBELET, side, side, 3), dtype=torch.uint8,
                                    generator=generator).to(device)
             stamps = torch.tensor([[at, at + 1.0], [at, at + 0.7]], dtype=torch.float64)
             found = step(pixels, encoder.times(stamps).to(device), memory).cpu()
-            memory = [LayerMemory([layer.own]) for layer in memory if layer.own is not None]
     return found

@@ -41,6 +41,11 @@ class Steps(Protocol):
         """Encode positions into queries and keys, in place."""
         ...
 
+    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
+                 room: Tensor) -> None:
+        """Encode positions, and remember keys and values beside earlier ones."""
+        ...
+
     def gelu(self, values: Tensor) -> None:
         """Apply GELU in place."""
         ...
@@ -85,6 +90,16 @@ class PlainSteps:
         turned = rotate(both.transpose(1, 2).float(), cosine, sine)
         both.copy_(turned.transpose(1, 2))
 
+    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
+                 room: Tensor) -> None:
+        """Compute `Kernels.remember`."""
+        clips = len(slots)
+        for own, *tables in zip(qkv.chunk(clips), cosine, sine, strict=True):
+            self.rotate(own, *tables)
+        parts = qkv.view(clips, -1, 3, kept.shape[1], self._head_dim).permute(2, 3, 0, 1, 4)
+        kept[:, :, slots[:, -1]] = parts[1:]
+        torch.index_select(kept, 2, slots.flatten(), out=room)
+
     def gelu(self, values: Tensor) -> None:
         """Compute `Kernels.gelu`."""
         values.copy_(F.gelu(values.float()))
@@ -128,6 +143,29 @@ class Kernels:
         """Encode positions into queries and keys of `qkv` (M, 3 D), tables (N, d) float32."""
         count = qkv.shape[0] * 2 * self.dim // WIDE
         self.made['rotate']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), [qkv, cosine, sine, count])
+
+    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
+                 room: Tensor) -> None:
+        """Rotate a tubelet of each clip, and put its keys and values beside earlier ones.
+
+        Parameters
+        ----------
+        qkv
+            (B N, 3 D); the queries are rotated in place.
+        cosine, sine
+            (B, N, d) float32.
+        kept
+            (2, D / d, S, N, d) keys and values of tubelets; those of these join them.
+        slots
+            (B, W) int64, where the tubelets of each clip belong in `kept`, these last.
+        room
+            (2, D / d, B W, N, d) becomes the keys and values of all tubelets of the clips.
+        """
+        window = slots.shape[1]
+        count = (qkv.shape[0] * self.dim + room.numel()) // WIDE
+        self.made['remember']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1),
+                              [qkv, cosine, sine, kept, slots, room, slots.numel(), window,
+                               kept.shape[2], count])
 
     def gelu(self, values: Tensor) -> None:
         """Apply GELU to all values, in place."""
@@ -184,7 +222,7 @@ def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtyp
     # The name of each kernel in its source, and what is defined for it.
     wanted = {'add_norm': ('add_norm', {'ADD': 1}), 'norm': ('add_norm', {}),
               'last_norm': ('add_norm', {'ADD': 1, 'FULL': 1}), 'rotate': ('rotate', {}),
-              'gelu': ('gelu', {})}
+              'remember': ('remember', {}), 'gelu': ('gelu', {})}
     if gain:
         wanted |= {'norm8': ('add_norm', {'EIGHT': 1}),
                    'add_norm8': ('add_norm', {'ADD': 1, 'EIGHT': 1}),
