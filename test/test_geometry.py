@@ -14,7 +14,10 @@ import pytest
 import torch
 from scenes import synthetic, texture
 
+from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming, _Steps
+from vjepa_ros.looming.gpu.structure import DeviceStructure
+from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.perception.gpu_frames import DeviceFrames
@@ -316,3 +319,20 @@ def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_wit
     assert frames() is None
     assert new.tracks['cam'].ring.counts['accepted'] == accepted > 0
     assert not new.tracks['cam'].ring.resets
+
+
+@pytest.mark.parametrize('size', [(256, 256), (1280, 720), (1000, 30)])
+def test_a_device_finds_the_structure_of_pictures_that_the_host_finds(size):
+    # The narrowest has too few whole patches for a slope.
+    valid = View('letterbox', size, 256).patch_valid()
+    device = torch.device(DEVICE)
+    measure, random = DeviceStructure(256, valid, device), np.random.default_rng(0)
+    ramp = np.linspace(0, 200, 256)[None, :, None] * np.ones((256, 1, 3))
+    for rgb in (ramp, ramp + random.normal(0, 12, ramp.shape), np.full(ramp.shape, 7.0),
+                texture((256, 256), 3)):
+        rgb = rgb.clip(0, 255).astype(np.uint8)
+        expected = Structure.of(coarse(rgb), valid)
+        found = Structure(*measure(torch.from_numpy(rgb).to(device)).cpu().numpy())
+        np.testing.assert_allclose(found, expected, atol=0.01, rtol=1e-4)
+        ours, theirs = Shown.by(valid, [found]), Shown.by(valid, [expected])
+        assert all(map(np.array_equal, vars(ours).values(), vars(theirs).values()))

@@ -16,7 +16,7 @@ from scenes import texture
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
-from vjepa_ros.looming.structure import Shown, coarse
+from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.patch_maps import (
     Rhythm,
@@ -67,8 +67,9 @@ def field(what, sample=None, picture=None, view=None):
     interval = Rhythm.of((sample or even(0.1)).stamps_ns).interval_s
     view = view or View('squash', SIZE, 64)
     frames = picture[None] if picture.ndim == 3 else picture
-    return learned_field(what, interval, view,
-                         Shown.by(view.patch_valid(), map(coarse, frames[::-1])))
+    valid = view.patch_valid()
+    shown = Shown.by(valid, (Structure.of(coarse(frame), valid) for frame in frames[::-1]))
+    return learned_field(what, interval, view, shown)
 
 
 @pytest.mark.parametrize('interval', [1 / 30, 0.5])

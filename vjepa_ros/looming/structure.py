@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -21,6 +22,31 @@ LEAST_STRUCTURE = 1.5    # standard deviation in grey levels of what shows somet
 MOSTLY_SHOWN = 0.5       # part of the patches with structure that makes the plain ones known, too
 HARDLY_SHOWN = 0.05      # part of the patches with structure below which a frame shows nothing
 BLACK = 12.0             # mean grey level below which a plain patch may be a covered one
+
+
+class Structure(NamedTuple):
+    """Structure of one picture in grey levels, (Hp, Wp) float32 each.
+
+    Attributes
+    ----------
+    spread
+        Standard deviation of each patch with its eight neighbours.
+    mean
+        Of each patch alone.
+    steep
+        The spread of what no smooth slope of the light makes.
+    """
+
+    spread: np.ndarray
+    mean: np.ndarray
+    steep: np.ndarray
+
+    @classmethod
+    def of(cls, gray: np.ndarray, valid: np.ndarray) -> Structure:
+        """Measure a `coarse` picture, with `valid` of `Shown.by`."""
+        whole, gray = Whole.of(gray.shape, valid), gray.astype(np.float32)
+        (spread, mean), (steep, _) = whole.spread(gray, gray - whole.slope(gray))
+        return cls(spread, mean, steep)
 
 
 @dataclass(frozen=True)
@@ -43,7 +69,7 @@ class Shown:
     saw: bool
 
     @classmethod
-    def by(cls, valid: np.ndarray, frames: Iterable[np.ndarray]) -> Shown:
+    def by(cls, valid: np.ndarray, frames: Iterable[Structure]) -> Shown:
         """Look at the frames of a clip.
 
         Parameters
@@ -51,27 +77,26 @@ class Shown:
         valid
             (Hp, Wp) part of each patch that shows image, 0..1.
         frames
-            Their `coarse` pictures, the newest first; older ones are asked for only where the
-            newest shows nothing.
+            Their structure, the newest first; older ones are asked for only where the newest
+            shows nothing.
         """
         inside = valid > 0.5
+        patches = max(1, np.count_nonzero(inside))
+
+        def part(which: np.ndarray) -> float:
+            return np.count_nonzero(which & inside) / patches
+
         older = iter(frames)
-        newest = next(older)
-        whole = _Whole.of(newest.shape, valid)
-        gray = newest.astype(np.float32)
-        (spread, mean), (steep, _) = whole.spread(gray, gray - whole.slope(gray))
+        spread, mean, steep = next(older)
         showing = spread >= LEAST_STRUCTURE
-        part = np.count_nonzero(showing & inside) / max(1, np.count_nonzero(inside))
-        saw = sees = bool(part >= HARDLY_SHOWN)
-        for frame in () if sees else older:
-            shows = whole.spread(frame.astype(np.float32))[0][0] >= LEAST_STRUCTURE
-            if shows[inside].mean() >= HARDLY_SHOWN:
-                saw = True
-                break
-        seen = inside & (showing | (part >= MOSTLY_SHOWN))
+        shows = part(showing)
+        saw = sees = shows >= HARDLY_SHOWN
+        if not sees:
+            saw = any(part(frame.spread >= LEAST_STRUCTURE) >= HARDLY_SHOWN for frame in older)
+        seen = inside & (showing | (shows >= MOSTLY_SHOWN))
         # CLEAR needs more than a danger does: structure that no smooth slope of the light makes.
         sure = showing & (steep >= LEAST_STRUCTURE)
-        if sure[inside].mean() >= MOSTLY_SHOWN:
+        if part(sure) >= MOSTLY_SHOWN:
             sure |= mean >= BLACK
         return cls(inside, seen, sure, sees, saw)
 
@@ -84,7 +109,7 @@ def coarse(rgb: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Whole:
+class Whole:
     """The patches of a view that show image wholly: the edge of a letterbox is no structure.
 
     Attributes
@@ -104,7 +129,7 @@ class _Whole:
     fit: np.ndarray | None
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], valid: np.ndarray) -> _Whole:
+    def of(cls, shape: tuple[int, ...], valid: np.ndarray) -> Whole:
         """Prepare for coarse pictures of a shape, with `valid` of `Shown.by`."""
         whole = valid > 0.999
         return _whole(shape, whole.shape, whole.tobytes())
@@ -118,8 +143,7 @@ class _Whole:
     def spread(self, *pictures: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
 
-        Of coarse pictures in float32, two at most: (Hp, Wp) each, beside the mean of each patch
-        alone.
+        Of two coarse pictures in float32: (Hp, Wp) each, beside the mean of each patch alone.
         """
         # All at once: each call of OpenCV takes as long for one.
         values = np.empty((*pictures[0].shape, 2 * len(pictures)), np.float32)
@@ -135,7 +159,7 @@ class _Whole:
 
 
 @lru_cache(8)       # views of all cameras
-def _whole(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes) -> _Whole:
+def _whole(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes) -> Whole:
     y, x = np.meshgrid(np.linspace(-1, 1, shape[0]), np.linspace(-1, 1, shape[1]), indexing='ij')
     shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
     patches = np.frombuffer(whole, bool).reshape(grid)
@@ -146,5 +170,5 @@ def _whole(shape: tuple[int, ...], grid: tuple[int, ...], whole: bytes) -> _Whol
         fit[:, used] = np.linalg.pinv(shapes[used])
     weight = patches.astype(np.float32)
     count = cv2.boxFilter(weight, -1, (3, 3), normalize=False, borderType=cv2.BORDER_REPLICATE)
-    return _Whole(weight[..., None], np.maximum(count, 1.0)[..., None],
+    return Whole(weight[..., None], np.maximum(count, 1.0)[..., None],
                   shapes.astype(np.float32), fit)

@@ -293,6 +293,7 @@ class Track:
         self._field: LoomingField | None = None      # of the clip before: the same cells
         self._heads_read: tuple[Output, tuple[str, LearnedField | None]] | None = None
         self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], Alone] | None = None
+        self._moved: tuple[Output, np.ndarray | None] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
 
@@ -371,7 +372,7 @@ class Track:
         if self._job is not None:
             self._job.expired = True
         self._job = self._shown = self._sample = None
-        self._heads_read = self._heads_alone = None
+        self._heads_read = self._heads_alone = self._moved = None
 
     def own(self, rgb: np.ndarray) -> np.ndarray:
         """Copy a frame into memory that suits `push`."""
@@ -503,7 +504,7 @@ class Track:
             clock, job = time.perf_counter(), self.looming_job()
             place = job.geometry
             self._shown = sample, Shown.by(place.view.patch_valid(),
-                                           place.coarse(self.ring, sample))
+                                           place.structure(self.ring, sample))
             job.ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
@@ -529,15 +530,19 @@ class Track:
                 settings)
         return known[2]
 
-    def read_heads_ahead(self, sample: Sample, output: Output, settings: Settings) -> None:
-        """Compute what `result` will need of the heads, while a device measures looming.
+    def read_ahead(self, sample: Sample, output: Output, settings: Settings,
+                   wants: Wants) -> None:
+        """Compute what `result` will need of the model, while a device measures looming.
 
         Computed before, nothing happens.
         """
         job, clock = self.looming_job(), time.perf_counter()
-        learned = self.read_heads(sample, output)[1]
-        if learned is not None and settings.looming_method == 'fused':
-            self.judge_heads(learned, settings)
+        if output.heads is not None:
+            learned = self.read_heads(sample, output)[1]
+            if learned is not None and settings.looming_method == 'fused':
+                self.judge_heads(learned, settings)
+        if wants.features and wants.change and output.change is not None:
+            self._motion(sample, output, job.geometry)
         job.ahead_s += time.perf_counter() - clock
 
     def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
@@ -605,6 +610,13 @@ class Track:
                       unchanged_s, None if field is None else field.gyroscope)
 
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
+        known = self._moved
+        if known is None or known[0] is not output:
+            self._moved = known = output, self._measured_motion(sample, output, place)
+        return None if known[1] is None else known[1].copy()
+
+    def _measured_motion(self, sample: Sample, output: Output,
+                         place: Geometry) -> np.ndarray | None:
         if self._model is None:
             return None
         floor, valid = self._model.noise_floor(), valid_mask(place.view)

@@ -26,7 +26,7 @@ from vjepa_ros.looming.derotation import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.looming.structure import coarse
+from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.perception.gpu_frames import DeviceFrames, StraightFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
@@ -135,8 +135,8 @@ class Geometry(Protocol):
         """Return the same on the host."""
         ...
 
-    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
-        """Return its frames for `Shown.by`, the newest first; valid until the next `push`."""
+    def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
+        """Return that of its frames, the newest first; valid until the next `push`."""
         ...
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
@@ -194,9 +194,10 @@ class HostGeometry:
 
     pixels = frames
 
-    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
-        """Return its frames for `Shown.by`."""
-        return map(coarse, ring.frames(sample)[::-1])
+    def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
+        """Measure that of its frames, when asked for each."""
+        valid = self.view.patch_valid()
+        return (Structure.of(coarse(rgb), valid) for rgb in ring.frames(sample)[::-1])
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Do nothing: the host measures looming when asked for it."""
@@ -301,9 +302,9 @@ class DeviceGeometry:
         """Return the encoder's input of a sample on the host."""
         return self._frames.pixels(self._rows(ring, sample))
 
-    def coarse(self, ring: FrameRing, sample: Sample) -> Iterable[np.ndarray]:
-        """Return its frames for `Shown.by`."""
-        return self._frames.coarse(self._rows(ring, sample)[::-1])
+    def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
+        """Return that of its frames."""
+        return self._frames.structure(self._rows(ring, sample)[::-1])
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
         """Queue the first step of looming at the newest frame."""

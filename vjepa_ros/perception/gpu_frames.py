@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, GREY_BITS, GREY_WEIGHTS
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView
 from vjepa_ros.clip.resize import View
-from vjepa_ros.looming.structure import GRAIN
+from vjepa_ros.looming.gpu.structure import DeviceStructure
+from vjepa_ros.looming.structure import Structure
 from vjepa_ros.perception.straight_view import StraightView
 from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
@@ -79,16 +80,16 @@ class DeviceFrames:
             self._dim = zeros(1, *grey_size[::-1])
             self._view = DeviceView(view, device)
             self._make_grey = DeviceGrey(view.source_size, grey_size, device)
-            blocks = side // GRAIN
-            self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.float32, device=device)
-        self._coarse = np.zeros((capacity, blocks, blocks), np.uint8)
+            valid = view.patch_valid()
+            self._measure = DeviceStructure(side, valid, device)
+        self._structure = np.zeros((capacity, len(Structure._fields), *valid.shape), np.float32)
         self._made = Replay(queue, self._work, 1, 'resizing', first=np.zeros(1, np.int64))
         self.how = 'graph' if self._made.captured else 'eager'
         # Images come on a queue of their own: they wait neither for graphs nor for the model.
         self._arrivals = queue.beside()
         self._own: tuple[np.ndarray, torch.Tensor] | None = None
         self._ready: torch.cuda.Event | None = None
-        self._last: int | None = None       # row of the last image, until `_coarse` has it
+        self._last: int | None = None       # row of the last image, until `_structure` has it
         self._used: torch.cuda.Event | None = None
 
     @property
@@ -153,17 +154,17 @@ class DeviceFrames:
         with self.queue.here():
             return list(self._rgb[list(rows)].cpu().numpy())
 
-    def coarse(self, rows: Sequence[int]) -> list[np.ndarray]:
-        """Return the `coarse` pictures of some rows, in place."""
+    def structure(self, rows: Sequence[int]) -> list[Structure]:
+        """Return that of some rows, in place."""
         self._settle()
-        return [self._coarse[row] for row in rows]
+        return [Structure(*self._structure[row]) for row in rows]
 
     def _settle(self) -> None:
         """Wait for the last image, and take what came back of it."""
         if self._ready is not None:
             self._ready.synchronize()
         if self._last is not None:
-            self._coarse[self._last] = self._made.finish()
+            self._structure[self._last] = self._made.finish()
             self._last = None
 
     def _staged(self, rgb: np.ndarray) -> torch.Tensor:
@@ -176,23 +177,12 @@ class DeviceFrames:
         self._used = event
 
     def _work(self, row: torch.Tensor) -> torch.Tensor:
-        """Fill a row of the store, `row` is (1,) its number; return its coarse picture."""
+        """Fill a row of the store, `row` is (1,) its number; return its structure."""
         self._view.apply(self._raw, self._small[0])
         self._make_grey.apply(self._raw, self._dim[0])
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
-        return coarse_on_device(self._small[0], self._weight)
-
-
-def coarse_on_device(rgb: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Compute `structure.coarse` of pixels (S, S, 3) uint8: whole numbers in float32.
-
-    `weight` is `GREY_WEIGHTS`. All numbers on the way are exact.
-    """
-    blocks = len(rgb) // GRAIN
-    total = rgb.view(blocks, GRAIN, blocks, GRAIN, 3).sum((1, 3), dtype=torch.float32)
-    grey = (total.mul_(1 / GRAIN ** 2).round_() * weight).sum(-1)
-    return grey.mul_(0.5 ** GREY_BITS).add_(0.5).floor_()
+        return self._measure(self._small[0])
 
 
 class StraightFrames:

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 # By this part of a period a result may be early. Otherwise, once one was late by more than a
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
-# A GPU begins with looming, which takes longer than this, where the encoder takes less [ms].
-LOOMING_MS = 1.5
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
@@ -77,7 +75,6 @@ class Perception:
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
-        self._encode_ms = math.inf      # of the last pass
         # A CPU computes a pass at once. The threads of its layers often wait for each other, so
         # that what needs no model costs less beside it than after it, but not on a single core.
         beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
@@ -129,10 +126,6 @@ class Perception:
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
         if not names:
             return {}, {}
-        # Looming begins where it takes longer than the encoder.
-        longer = self._on_device and self._encode_ms < LOOMING_MS
-        if longer:
-            self._start_looming(looming, on_error, LoomingJob.start)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
@@ -143,7 +136,7 @@ class Perception:
             held |= track.ring.held
         self.engine.keep(held)
         begun = time.perf_counter()
-        beside = partial(self._work_beside, samples, heads, looming, settings, on_error, longer)
+        beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
         helped = None if self._helper is None else self._helper.submit(beside)
         try:
             pending = self.engine.submit(clips, features=features, keys=keys, valid=valid,
@@ -156,17 +149,16 @@ class Perception:
         beside() if helped is None else helped.result()
         waiting = submitted if helped is not None else time.perf_counter()
         idle_s = 0.0
-        if longer:
+        if self._on_device:
             for name in looming:
                 idle_s += self._first_come(name, pending, on_error)
-                if pending.arrived():       # before looming that a device measures still
-                    said = dict(zip(names, pending.early(), strict=True))
-                    for head in heads:
-                        self.tracks[head].read_heads_ahead(samples[head], said[head], settings)
+                if pending.arrived():       # before looming, which is measured still
+                    for each, output in zip(names, pending.early(), strict=True):
+                        self.tracks[each].read_ahead(samples[each], output, settings, wants[each])
                 self._try(name, on_error, Track.work_ahead, settings)
             waiting = time.perf_counter() - idle_s
         outputs = dict(zip(names, pending.early(), strict=True))
-        awaited, self._encode_ms = time.perf_counter(), pending.timings.get('encode', math.inf)
+        awaited = time.perf_counter()
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
                          'submit': (submitted - begun) * 1e3,
                          'await': (awaited - waiting) * 1e3}
@@ -215,22 +207,20 @@ class Perception:
         return views
 
     def _work_beside(self, samples: Mapping[str, Sample], heads: Sequence[str],
-                     looming: Sequence[str], settings: Settings, on_error: OnError | None,
-                     begun: bool) -> None:
-        """Do what needs no model, beside its pass; all but looming where a device has `begun`."""
+                     looming: Sequence[str], settings: Settings, on_error: OnError | None) -> None:
+        """Do what needs no model, beside its pass; not what waits for looming on a device."""
         # A GPU is at work now, and has room for looming beside it.
         if self._on_device:
-            self._start_looming(looming, on_error, LoomingJob.start, LoomingJob.proceed)
+            self._start_looming(looming, on_error)
         # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, on_error, Track.work_ahead, None if begun else settings)
+            self._try(name, on_error, Track.work_ahead, None if self._on_device else settings)
 
-    def _start_looming(self, names: Sequence[str], on_error: OnError | None,
-                       *steps: Callable[[LoomingJob], None]) -> None:
-        """Do steps of the looming of cameras on a device; done already, they change nothing."""
-        for step in steps:
+    def _start_looming(self, names: Sequence[str], on_error: OnError | None) -> None:
+        """Start the looming of cameras on a device; started already, nothing changes."""
+        for step in (LoomingJob.start, LoomingJob.proceed):
             for name in names:
                 if self.tracks[name].on_device:
                     self._try(name, on_error, lambda track, step=step: step(track.looming_job()))
