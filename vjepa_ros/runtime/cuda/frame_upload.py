@@ -352,6 +352,10 @@ class Collector:
             Of the frames of host clips.
 
         """
+        only = clips[0] if len(clips) == 1 else None
+        if isinstance(only, DeviceClip):
+            torch.index_select(only.words, 0, self._rows.send(only.rows), out=self._all)
+            return
         if not any(isinstance(clip, DeviceClip) for clip in clips):
             torch.index_select(store.words, 0, self._rows.send(slots), out=self._all)
             return
