@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from gyroscope_films import gyroscope
 from looming_films import Wall, film
 from test_ego_motion import FOCAL, scene
 from warp_on_host import COMPILER, compiled
@@ -114,23 +115,26 @@ def test_without_a_compiler_looming_runs_without_kernels(monkeypatch, forgotten)
 @pytest.fixture
 def both(made, monkeypatch):
     """The looming of a history without kernels and with them."""
-    def found(history):
+    def found(history, given=None):
         for used in (None, made):
             monkeypatch.setattr(device_looming, 'choose_kernels',
                                 lambda device, used=used: (used, ''))
             estimator = DeviceLooming(Queue(CPU))
-            yield estimator.estimate(history, FOCAL / 3)
+            yield estimator.estimate(history, FOCAL / 3, None, given)
             assert ('kernels' in estimator.how) == (used is not None)
 
     return found
 
 
-@pytest.mark.parametrize('size', [SIZE, (320, 90)])
-def test_looming_by_kernels_is_that_without(both, size):
-    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0.2, 1), turn=(0, 0.1, 0), dt=1 / 15)
+@pytest.mark.parametrize(('size', 'rotates'), [(SIZE, False), ((320, 90), False), (SIZE, True)],
+                         ids=['small', 'wide', 'with a gyroscope'])
+def test_looming_by_kernels_is_that_without(both, size, rotates):
+    turn = (0, 1.0 if rotates else 0.1, 0)
+    history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0.2, 1), turn=turn, dt=1 / 15)
     history = [(stamp, cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
                for stamp, frame in history]
-    plain, ours = both(history)
+    plain, ours = both(history, gyroscope(turn) if rotates else None)
+    assert plain.gyroscope == ours.gyroscope == ('' if rotates else None)
     assert ours.dt_s == plain.dt_s
     np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
     np.testing.assert_allclose(ours.direction, plain.direction, atol=1e-3)

@@ -29,6 +29,7 @@ from vjepa_ros.runtime.cuda.compiler import (
     loading_on,
     source_of,
 )
+from vjepa_ros.runtime.memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -387,8 +388,12 @@ def kernels_of(device: torch.device) -> ResizeKernels | None:
             kernels = ResizeKernels({name: compile_kernel(kernel_source(), name)
                                      for name in ('halve', 'area')})
             same = agree(kernels, device)
-    except KernelsMissing as error:
-        log.info('images on %s are resized without kernels: %s', device, error)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        # Missing kernels are normal on some machines; failing ones are not.
+        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
+        log.log(level, 'images on %s are resized without kernels: %s', device, error)
         return None
     if not same:
         log.warning('the kernels that resize images are wrong on %s; images are resized without '

@@ -135,7 +135,7 @@ class Whole:
         return _whole(shape, whole.shape, whole.tobytes())
 
     def slope(self, gray: np.ndarray) -> np.ndarray | float:
-        """Fit the best quadratic function of the place to a picture; its values."""
+        """Compute the values of the quadratic function of the place that fits a picture best."""
         if self.fit is None:
             return 0.0
         return (self.shapes @ (self.fit @ gray.reshape(-1))).reshape(gray.shape)
@@ -143,7 +143,8 @@ class Whole:
     def spread(self, *pictures: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Compute the standard deviation [grey levels] of each patch with its eight neighbours.
 
-        Of two coarse pictures in float32: (Hp, Wp) each, beside the mean of each patch alone.
+        Of coarse pictures in float32, up to two: (Hp, Wp) each, beside the mean of each patch
+        alone.
         """
         # All at once: each call of OpenCV takes as long for one.
         values = np.empty((*pictures[0].shape, 2 * len(pictures)), np.float32)

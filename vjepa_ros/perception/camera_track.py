@@ -537,6 +537,7 @@ class Track:
 
         Computed before, nothing happens.
         """
+        self.shown(sample)      # whose time it counts itself
         job, clock = self.looming_job(), time.perf_counter()
         if output.heads is not None:
             learned = self.read_heads(sample, output)[1]

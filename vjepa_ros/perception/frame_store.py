@@ -136,7 +136,7 @@ class Geometry(Protocol):
         ...
 
     def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
-        """Return that of its frames, the newest first; valid until the next `push`."""
+        """Return the structure of its frames, the newest first; valid until the next `push`."""
         ...
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:
@@ -195,7 +195,7 @@ class HostGeometry:
     pixels = frames
 
     def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
-        """Measure that of its frames, when asked for each."""
+        """Measure the structure of its frames, of each when it is asked for."""
         valid = self.view.patch_valid()
         return (Structure.of(coarse(rgb), valid) for rgb in ring.frames(sample)[::-1])
 
@@ -303,7 +303,7 @@ class DeviceGeometry:
         return self._frames.pixels(self._rows(ring, sample))
 
     def structure(self, ring: FrameRing, sample: Sample) -> Iterable[Structure]:
-        """Return that of its frames."""
+        """Return the structure of its frames."""
         return self._frames.structure(self._rows(ring, sample)[::-1])
 
     def begin(self, ring: FrameRing, optics: Optics, gyroscope: Gyroscope | None = None) -> None:

@@ -155,7 +155,7 @@ class DeviceFrames:
             return list(self._rgb[list(rows)].cpu().numpy())
 
     def structure(self, rows: Sequence[int]) -> list[Structure]:
-        """Return that of some rows, in place."""
+        """Return the structure of some rows, in place."""
         self._settle()
         return [Structure(*self._structure[row]) for row in rows]
 

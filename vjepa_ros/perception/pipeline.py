@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from vjepa_ros.clip.device_resize import kernels_of
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.gpu.kernels import prepare_kernels
 from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 # By this part of a period a result may be early. Otherwise, once one was late by more than a
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
+SOON_S = 0.002      # a pass that takes longer is waited for with less haste
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
@@ -154,7 +156,7 @@ class Perception:
                 idle_s += self._first_come(name, pending, on_error)
                 if pending.arrived():       # before looming, which is measured still
                     for each, output in zip(names, pending.early(), strict=True):
-                        self.tracks[each].read_ahead(samples[each], output, settings, wants[each])
+                        self._read_ahead(each, samples[each], output, settings, wants[each])
                 self._try(name, on_error, Track.work_ahead, settings)
             waiting = time.perf_counter() - idle_s
         outputs = dict(zip(names, pending.early(), strict=True))
@@ -167,10 +169,19 @@ class Perception:
         """Wait for the pass or for the looming of a camera; return for how long [s]."""
         begun, ready = time.perf_counter(), list[bool]()
         while not pending.arrived() and not any(ready):
-            time.sleep(0)       # there is nothing that waits for either
+            # There is nothing that waits for either. Long passes leave Python to other threads.
+            time.sleep(0 if time.perf_counter() - begun < SOON_S else 2e-4)
             job = self.tracks[name].looming_job()
             self._try(name, on_error, lambda track, job=job: ready.append(job.ready))
         return time.perf_counter() - begun
+
+    def _read_ahead(self, name: str, sample: Sample, output: Output, settings: Settings,
+                    want: Wants) -> None:
+        """Read an output before it is asked for; `result` meets an error again."""
+        try:
+            self.tracks[name].read_ahead(sample, output, settings, want)
+        except Exception:
+            log.debug('%s: the output can not be read ahead', name, exc_info=True)
 
     def _asked(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings) -> tuple[list[str], list[Keys], list[str], list[str], bool]:
@@ -216,7 +227,8 @@ class Perception:
         for name in heads:
             self.tracks[name].shown(samples[name])
         for name in looming:
-            self._try(name, on_error, Track.work_ahead, None if self._on_device else settings)
+            self._try(name, on_error, Track.work_ahead,
+                      None if self.tracks[name].on_device else settings)
 
     def _start_looming(self, names: Sequence[str], on_error: OnError | None) -> None:
         """Start the looming of cameras on a device; started already, nothing changes."""
@@ -315,7 +327,9 @@ def _queue(geometry: str, device: torch.device) -> Queue | None:
              'runs on %s', device if there else 'the host', geometry, device)
     if not there:
         return None
-    prepare_kernels(device)     # now, and not at the first frame
+    # Now, and not at the first frame.
+    prepare_kernels(device)
+    kernels_of(device)
     return Queue(device)
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
 // Evidence in samples, its exposure, noise, weights and sums, as `evidence.Aligner.samples`,
-// `evidence.noise_energy`, `evidence.signal` and `fit.moments`. Defined by the caller: SAMPLE_PX,
-// EDGE, FAR_EDGE, UNIT, GRAIN, MOST_VALUES, and those of `block.cu` and `image.cu`.
+// `evidence.noise_energy`, `evidence.weigh` and `DeviceFitter._moments`. Defined by the caller:
+// SAMPLE_PX, EDGE, FAR_EDGE, UNIT, GRAIN, MOST_VALUES, and those of `block.cu` and `image.cu`.
 
 // Each block measures the exposure of a pair of frames: gain and offset of the older one, by a
 // robust fit to the means of every second sample inside.

@@ -81,6 +81,8 @@ class Level:
         self._kernels = kernels
         firsts = [sorted({*range(0, n - PATCH_PX + 1, STRIDE), n - PATCH_PX}) for n in size]
         cols, rows = self._patches = len(firsts[0]), len(firsts[1])
+        if kernels is not None:
+            return      # the rest is for the path without them
         corners = np.stack(np.meshgrid(*firsts), -1).reshape(-1, 2)                   # P 2
         inner = pixel_grid(PATCH_PX, PATCH_PX).reshape(-1, 2)
         points = corners[:, None] + inner[None]                                      # P 64 2
@@ -288,8 +290,9 @@ class GlobalMotion:
         self._blur = [torch.as_tensor(_gauss(n, 5.0), device=device) for n in (ch, cw)]
         self._eye = torch.tensor([1.0, 0.0, 0.0], device=device)
         self._tall, self._places = ch, 2 * self._mx + 1
-        self._pixels = torch.as_tensor(pixel_grid(*size), device=device)
-        self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
+        if kernels is None:
+            self._pixels = torch.as_tensor(pixel_grid(*size), device=device)
+            self._per_px = torch.tensor([2 / (n - 1) for n in size], device=device)
 
     def __call__(self, newer: Tensor, older: Tensor, wanted: Tensor) -> Tensor:
         """Find scale and shift (N, 3) of px newer to older.
@@ -370,6 +373,8 @@ class Trust:
     def __init__(self, size: tuple[int, int], device: torch.device,
                  kernels: LoomingKernels | None = None) -> None:
         self._kernels = kernels
+        if kernels is not None:
+            return
         w, h = (n // SAMPLE_PX for n in size)
         at = (torch.as_tensor(pixel_grid(w, h), device=device) + 0.5) * SAMPLE_PX - 0.5
         self._at = at.permute(2, 0, 1)                                                # 2 Hs Ws

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
-// Values of an image between its pixels and beyond its border. Included before `flow.cu` and
-// `evidence.cu`.
+// Values of an image between its pixels and beyond its border. Included before `flow.cu`,
+// `evidence.cu` and `pace.cu`.
 
 // Samples bilinearly; beyond the border the border's values continue.
 __device__ __forceinline__ float look(const float* image, int w, int h, float x, float y) {

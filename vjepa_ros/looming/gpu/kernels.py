@@ -45,8 +45,8 @@ MOTION_NUMBERS = 54    # of a motion: see `LoomingKernels.motion`
 _KINDS = ('unknown', 'still', 'turn', 'move')
 _MOST_BLOCKS = 49      # of a window, that `fit.cu` has room for
 _MOST_CELLS = 2 * ego_motion.MOST_USED      # that `motion.cu` has room for
-_MOST_VALUES = 4096    # of a pair, that `evidence.cu` has room for
-_WARPS = 4             # patches or places of a block of threads
+_MOST_VALUES = 4096    # of a pair, that `evidence.cu` and `pace.cu` have room for
+_WARPS = 4             # patches, places or pixels of a block of threads, a warp each
 _EACH = 128            # threads of a block where each has a sample or a cell of its own
 _RANK_THREADS = 512
 _MOTION_THREADS = 160   # a cell each, where MOST_USED are used and not up to twice as many
@@ -243,7 +243,7 @@ class LoomingKernels:
         return out
 
     def weigh(self, means: Tensor, trust: Tensor, noise: Tensor, reduce: int) -> Tensor:
-        """Multiply trust (N, Hs, Ws) with `evidence.signal` of the means (N, 7, Hs, Ws)."""
+        """Compute `evidence.weigh` from the means (N, 7, Hs, Ws), trust and noise."""
         out, (rows, cols) = trust.new_empty(trust.shape), trust.shape[1:]
         count = out.numel()
         self.made['weigh'](*_threads(count), [means, trust.contiguous(), noise, out, count, rows,
@@ -290,7 +290,7 @@ class LoomingKernels:
         out = Fits(*(own.new_empty(part.shape[1:]) for part in fits))
         vouched = own.new_empty(own.shape[:2])
         self.made['widen'](*_threads(vouched.numel()),
-                           [*fits, own, noise, dt_s, constants, base, *out, vouched,
+                           [*fits, own, noise, dt_s, constants, base.contiguous(), *out, vouched,
                             vouched.numel(), vouched.shape[1], len(fits.theta)])
         return out, vouched
 

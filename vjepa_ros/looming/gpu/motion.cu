@@ -6,9 +6,9 @@
 // One block of threads works on the cells of a pair together. Every thread holds some of the cells
 // and all sums, and solves the small systems for itself.
 //
-// Neither functions nor loops over cells are unrolled: the code would be so long that fetching it
-// took most of the time.
-#define ONCE __device__ __noinline__
+// Functions are not inlined, and loops over cells not unrolled: the code would be so long that
+// fetching it took most of the time.
+#define APART __device__ __noinline__
 #define EACH(i, n) _Pragma("unroll 1") for (int i = threadIdx.x; i < (n); i += THREADS)
 // Gauss and Jordan for positive definite systems; the last column becomes the solution.
 template <int N> __device__ void solve(double (&m)[N][N + 1]) {
@@ -45,7 +45,7 @@ template <int N> __device__ void invert(double (&m)[N][N]) {
 }
 // Eigenvector of the least eigenvalue of (xx xy yy xz yz zz), by Jacobi's rotations; the last
 // axis where nothing tells.
-ONCE void least(const double (&m)[6], double (&t)[3]) {
+APART void least(const double (&m)[6], double (&t)[3]) {
   const double scale = 1. / fmax(m[0] + m[2] + m[5], 1e-300);
   double a[3][3] = {{m[0] * scale, m[1] * scale, m[3] * scale},
                     {m[1] * scale, m[2] * scale, m[4] * scale},
@@ -108,7 +108,7 @@ __device__ __forceinline__ double largest(double v) {
   __syncthreads();
   return v;
 }
-ONCE void matrix(const double (&v)[3], double (&r)[9]) {
+APART void matrix(const double (&v)[3], double (&r)[9]) {
   const double x = v[0], y = v[1], z = v[2], angle2 = x * x + y * y + z * z;
   const double angle = sqrt(angle2);
   const double s = angle < 1e-6 ? 1. : sin(angle) / angle;
@@ -117,7 +117,7 @@ ONCE void matrix(const double (&v)[3], double (&r)[9]) {
   r[3] = c * x * y + s * z; r[4] = d + c * y * y; r[5] = c * y * z - s * x;
   r[6] = c * x * z - s * y; r[7] = c * y * z + s * x; r[8] = d + c * z * z;
 }
-ONCE void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
+APART void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
   double r[9];
   matrix(rotation, r);
   EACH(i, k.n) {
@@ -127,7 +127,7 @@ ONCE void rest(Cells& s, const Known& k, const double (&rotation)[3]) {
     s.left[1][i] = (r[1] * x + r[4] * y + r[7]) / depth - s.at[1][i];
   }
 }
-ONCE void look(Cells& s, const Known& k, const double (&rotation)[3]) {
+APART void look(Cells& s, const Known& k, const double (&rotation)[3]) {
   rest(s, k, rotation);
   EACH(i, k.n) {
     const double x = s.left[0][i], y = s.left[1][i];
@@ -153,15 +153,15 @@ __device__ __forceinline__ bool behind(const Line& l) {
   return l.ahead <= 0. && l.ahead * l.ahead >= 9. * l.variance;
 }
 // The worth of cells that turning alone leaves where they are, as it was looked at last.
-ONCE double agreeing(const Cells& s, const Known& k, bool but_still) {
+APART double agreeing(const Cells& s, const Known& k, bool but_still) {
   double sum = 0.;
   EACH(i, k.n)
     if (s.z[i] < AGREE && !(but_still && s.still[i])) sum += s.worth[i];
   return total(sum);
 }
 // `_Cells.turn` of those that count, from a rotation that was looked at.
-ONCE double turn(Cells& s, const Known& known, int rounds, bool started,
-                       double (&rotation)[3], double (&covariance)[3][3]) {
+APART double turn(Cells& s, const Known& known, int rounds, bool started,
+                  double (&rotation)[3], double (&covariance)[3][3]) {
   for (int k = 0; k < rounds; ++k) {
     const bool weighed = k || started;
     double wide = 1., most = 0., sums[9] = {};
@@ -212,7 +212,7 @@ ONCE double turn(Cells& s, const Known& known, int rounds, bool started,
     cost += s.worth[i] * s.z[i] / (SOFT + s.z[i]);
   return total(cost);
 }
-ONCE double cost(const Cells& s, const Known& k, const double (&t)[3]) {
+APART double cost(const Cells& s, const Known& k, const double (&t)[3]) {
   double sum = 0.;
   EACH(i, k.n) {
     const Line l = line(s, i, t);
@@ -223,7 +223,7 @@ ONCE double cost(const Cells& s, const Known& k, const double (&t)[3]) {
   return total(sum);
 }
 // `_Cells.direction` of what is left by one rotation, and its cost.
-ONCE double heading(Cells& s, const Known& k, double (&t)[3]) {
+APART double heading(Cells& s, const Known& k, double (&t)[3]) {
   for (int round = 0; round < 2; ++round) {
     double wide = 1., sums[6] = {};
     if (round) {
@@ -261,7 +261,7 @@ ONCE double heading(Cells& s, const Known& k, double (&t)[3]) {
   return cost(s, k, t);
 }
 // `_Cells.move` from a start whose rest is known; fixed keeps the rotation.
-ONCE void move(Cells& s, const Known& known, Move& found, bool fixed, int rounds) {
+APART void move(Cells& s, const Known& known, Move& found, bool fixed, int rounds) {
   double (&rotation)[3] = found.rotation, (&t)[3] = found.direction;
   for (int k = 0; k < rounds; ++k) {
     double wide = 1., sums[27] = {};
@@ -352,7 +352,7 @@ ONCE void move(Cells& s, const Known& known, Move& found, bool fixed, int rounds
   found.cost = cost(s, known, t);
 }
 // `_Cells.turn_of_wall`.
-ONCE void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]) {
+APART void turn_of_wall(Cells& s, const Known& known, double (&rotation)[3]) {
   double found[8] = {};
   for (int k = 0; k < WALL_ROUNDS; ++k) {
     double wide = 0., sums[44] = {};
@@ -425,7 +425,7 @@ __device__ __forceinline__ bool usable(const float* theta, const float* covarian
   return inliers[i] > 0.25f && c[0] + c[side * side / 2 + side / 2] < 9.f && misfit[i] < 1.f
          && isfinite(theta[6 * i]) && isfinite(theta[6 * i + 3]);
 }
-ONCE void told(const Move& found, double* out, Kind kind, bool directed) {
+APART void told(const Move& found, double* out, Kind kind, bool directed) {
   double r[9];
   matrix(found.rotation, r);
   for (int p = 0; p < 3; ++p) {
@@ -439,8 +439,8 @@ ONCE void told(const Move& found, double* out, Kind kind, bool directed) {
   for (int p = 0; p < 9; ++p) out[45 + p] = r[p];
 }
 // A settled rotation, that was looked at, with the direction that explains the rest.
-ONCE void with_direction(Cells& s, const Known& k, Move& found,
-                               const double (&covariance)[3][3]) {
+APART void with_direction(Cells& s, const Known& k, Move& found,
+                          const double (&covariance)[3][3]) {
   heading(s, k, found.direction);
   move(s, k, found, true, 4);
   for (int p = 0; p < 3; ++p)

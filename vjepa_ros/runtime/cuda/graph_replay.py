@@ -82,7 +82,7 @@ class Queue:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Queue, within `here`, what needs nothing that follows before `rejoin`: beside that."""
+        """Queue the block beside what follows it, until `rejoin`; within `here`."""
         if self.stream is None:
             yield
             return

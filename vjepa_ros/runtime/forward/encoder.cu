@@ -116,7 +116,8 @@ extern "C" __global__ void rotate(uint4* qkv, const float4* cosine, const float4
 }
 // The same of the queries; keys, rotated too, and values go to the last of the `window` slots of
 // their clip in kept (2, D / HEAD, kept_slots, N, HEAD), and with what the other slots hold to
-// room (2, D / HEAD, clips * window, N, HEAD). A thread moves 16 bytes.
+// room (2, D / HEAD, clips * window, N, HEAD). A thread moves 16 bytes. Where the newest tubelet
+// of a clip were an older one of another, either of its equal values could be read.
 extern "C" __global__ void remember(uint4* qkv, const float4* cosine, const float4* sine,
                                     uint4* kept, const long long* slots, uint4* room,
                                     int tubelets, int window, int kept_slots, int count) {

@@ -60,15 +60,9 @@ class FusedStep(FusedEncoder):
 
         def attend(number: int, qkv: Tensor) -> Tensor:
             stored = memory[number].stored
-            if stored is None:
-                for own, *tables in zip(qkv.chunk(clips), cos, sin, strict=True):
-                    self.steps.rotate(own, *tables)
-                q, k, v = self._split(qkv, clips)
-                k, v = memory[number].extend(k, v)
-            else:
-                _, slots, room = stored
-                self.steps.remember(qkv, cos, sin, *stored)
-                q, (k, v) = self._split(qkv, clips)[0], by_clip(room, slots)
+            assert stored is not None, 'a stream remembers in slots'
+            self.steps.remember(qkv, cos, sin, *stored)
+            q, (k, v) = self._split(qkv, clips)[0], by_clip(stored[2], stored[1])
             with CHOOSING, _few_queries():
                 return F.scaled_dot_product_attention(q, k, v)
 
