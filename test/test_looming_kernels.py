@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections import Counter
 
 import cv2
@@ -15,6 +17,7 @@ from looming_films import Wall, film
 from test_ego_motion import FOCAL, scene
 from warp_on_host import COMPILER, compiled
 
+from vjepa_ros.clip.device_resize import kernel_source
 from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import Rays
 from vjepa_ros.looming.gpu import comparison, kernels
@@ -28,7 +31,7 @@ from vjepa_ros.looming.gpu.kernels import (
     read_pair,
     sources,
 )
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing, source_of
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 
 pytestmark = pytest.mark.slow
@@ -177,3 +180,17 @@ def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(made):
                 np.testing.assert_allclose(found.direction, expected.direction, atol=1e-4)
         kinds[first.kind] += 1
     assert len(kinds) >= 3, kinds
+
+
+@pytest.mark.skipif(shutil.which('nvcc') is None, reason='no compiler of NVIDIA here')
+def test_the_compiler_of_nvidia_accepts_the_sources(tmp_path):
+    """It is stricter than g++: functions of the host must not be called."""
+    encoder = source_of('vjepa_ros.runtime.forward', 'encoder', D=192, HEAD=64, N=256, THREADS=64,
+                        EACH=1, EPS='1e-6f', GAIN='1.0f', HALF_IS_BF16=1, ADD=1, FULL=0, EIGHT=1)
+    paths = []
+    for source in {kernel_source(), encoder, *(source for source, _ in sources().values())}:
+        paths.append(tmp_path / f'{len(paths)}.cu')
+        paths[-1].write_text(source, encoding='utf-8')
+    made = subprocess.run(['nvcc', '-ptx', '-arch=sm_90', '--threads=2', *paths], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
