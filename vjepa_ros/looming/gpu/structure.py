@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vjepa_ros.clip.device_resize import DeviceGrey
-from vjepa_ros.looming.structure import GRAIN, Whole, coarse_side
+from vjepa_ros.clip.device_resize import GREY_BITS, GREY_WEIGHTS
+from vjepa_ros.looming.structure import GRAIN, Whole
 
 
 class DeviceStructure:
@@ -27,30 +27,34 @@ class DeviceStructure:
     """
 
     def __init__(self, side: int, valid: np.ndarray, device: torch.device) -> None:
-        shape = coarse_side(side), coarse_side(side)
-        whole = Whole.of(shape, valid)
+        self._blocks = side // GRAIN
+        whole = Whole.of((self._blocks, self._blocks), valid)
 
         def put(values: np.ndarray) -> Tensor:
             return torch.as_tensor(values, device=device)
 
         self._weight, self._count = put(whole.weight[..., 0]), put(whole.count[..., 0])
         self._slope = None if whole.fit is None else (put(whole.shapes), put(whole.fit))
-        self._cells, self._grid = put(whole.cells.ravel()), whole.cells.shape
-        self._grey = DeviceGrey((side, side), shape, device)
-        self._coarse = torch.empty(shape, dtype=torch.uint8, device=device)
+        self._colors = torch.tensor(GREY_WEIGHTS, dtype=torch.float32, device=device)
+        self._patch = self._blocks // len(valid)
 
     def __call__(self, rgb: Tensor) -> Tensor:
         """Measure a picture (S, S, 3) uint8: spread, mean and steep, (3, Hp, Wp) float32."""
-        self._grey.apply(rgb, self._coarse)
-        gray = self._coarse.float()
+        gray = self.coarse(rgb)
         steep = gray
         if self._slope is not None:
             shapes, fit = self._slope
             steep = gray - (shapes @ (fit @ gray.flatten())).view_as(gray)
         pictures = torch.stack([gray, steep])
-        own = functional.avg_pool2d(torch.stack([pictures, pictures.square()]), GRAIN)
+        own = functional.avg_pool2d(torch.stack([pictures, pictures.square()]), self._patch)
         padded = functional.pad(own * self._weight, (1, 1, 1, 1), mode='replicate')
         mean, square = functional.avg_pool2d(padded, 3, 1, divisor_override=1) / self._count
         spread = (square - mean.square()).clamp_min(0).sqrt()
-        found = torch.stack([spread[0], own[0, 0], spread[1]]).flatten(1)
-        return found[:, self._cells].unflatten(1, self._grid)
+        return torch.stack([spread[0], own[0, 0], spread[1]])
+
+    def coarse(self, rgb: Tensor) -> Tensor:
+        """Compute `structure.coarse`: whole numbers in float32; all on the way are exact."""
+        total = rgb.view(self._blocks, GRAIN, self._blocks, GRAIN, 3).sum((1, 3),
+                                                                          dtype=torch.float32)
+        grey = (total.mul_(1 / GRAIN ** 2).round_() * self._colors).sum(-1)
+        return grey.mul_(0.5 ** GREY_BITS).add_(0.5).floor_()
