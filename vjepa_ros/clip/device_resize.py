@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd
 
 import numpy as np
@@ -27,6 +27,7 @@ from vjepa_ros.runtime.cuda.compiler import (
     KernelsMissing,
     compile_kernel,
     loading_on,
+    one_each,
     source_of,
 )
 from vjepa_ros.runtime.memory import is_out_of_memory
@@ -103,24 +104,22 @@ class DeviceGrey:
 
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
-        kernels, self._steps = kernels_of(device), ()
-        self._grey: Step | None = None
+        weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
+        mix = partial(_mixed, weight=weight)
+        kernels = kernels_of(device)
+        self._steps: tuple[Step, ...] = (mix,)
         if _is_half(source_size, size):
-            self._steps = (_halving(device),)
+            self._steps = _halving(device), mix
         elif source_size != size and kernels is not None:
-            self._grey = kernels.area(Runs.of(source_size, size, device), grey=True)
+            self._steps = (kernels.area(Runs.of(source_size, size, device), grey=True),)
         elif source_size != size:
-            self._steps = (_area(source_size, size, device),)
-        self._weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
+            self._steps = _plain_area(source_size, size, device), mix
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
-        if self._grey is not None:
-            out.copy_(self._grey(rgb))
-            return
         for step in self._steps:
             rgb = step(rgb)
-        out.copy_(_mixed(rgb, self._weight))
+        out.copy_(rgb)
 
 
 def _mixed(rgb: Tensor, weight: Tensor) -> Tensor:
@@ -346,7 +345,7 @@ class ResizeKernels:
         h, w = image.shape[:2]
         out = image.new_empty((h // 2, w // 2, 3))
         count = out.numel()
-        self.made['halve'](*_blocks(count), [image.contiguous(), out, count, w // 2])
+        self.made['halve'](*one_each(count, _THREADS), [image.contiguous(), out, count, w // 2])
         return out
 
     def area(self, runs: Runs, grey: bool = False) -> Step:
@@ -357,16 +356,12 @@ class ResizeKernels:
         def step(image: Tensor) -> Tensor:
             out = image.new_empty(shape if grey else (*shape, 3))
             count = shape[0] * shape[1]
-            self.made['area'](*_blocks(count), [image.contiguous(), out, runs.left, runs.columns,
-                                                runs.top, runs.rows, count, image.shape[1],
-                                                *numbers])
+            self.made['area'](*one_each(count, _THREADS),
+                              [image.contiguous(), out, runs.left, runs.columns, runs.top,
+                               runs.rows, count, image.shape[1], *numbers])
             return out
 
         return step
-
-
-def _blocks(count: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    return (-(-count // _THREADS), 1, 1), (_THREADS, 1, 1)
 
 
 def kernel_source() -> str:

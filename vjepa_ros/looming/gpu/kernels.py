@@ -32,6 +32,7 @@ from vjepa_ros.runtime.cuda.compiler import (
     begin_build,
     compile_kernel,
     loading_on,
+    one_each,
     source_of,
 )
 
@@ -96,7 +97,7 @@ class LoomingKernels:
             self.made[name](*_warps(pairs * patches),
                             [newer, older, start, rough, target, weight, *numbers])
         count = pairs * h * w
-        self.made['blend'](*_threads(count), [found, weight, dense, count, w, h, *grid])
+        self.made['blend'](*one_each(count, _EACH), [found, weight, dense, count, w, h, *grid])
         return dense
 
     def shrink(self, images: Tensor, side: int) -> Tensor:
@@ -167,7 +168,7 @@ class LoomingKernels:
         """Look up images (N, h, w) where scale and shift (N, 3) take their pixels."""
         out = images.new_empty(images.shape)
         count, (h, w) = images.numel(), images.shape[1:]
-        self.made['warp'](*_threads(count), [images.contiguous(), guess, out, count, w, h])
+        self.made['warp'](*one_each(count, _EACH), [images.contiguous(), guess, out, count, w, h])
         return out
 
     def trusted(self, found: Tensor, back: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,8 +176,9 @@ class LoomingKernels:
         pairs, _, rows, cols = found.shape
         flow, trust = found.new_empty(found.shape), found.new_empty((pairs, rows, cols))
         count = trust.numel()
-        self.made['trusted'](*_threads(count), [found.contiguous(), back.contiguous(), guess, flow,
-                                                trust, count, cols, rows])
+        self.made['trusted'](*one_each(count, _EACH),
+                             [found.contiguous(), back.contiguous(), guess, flow, trust, count,
+                              cols, rows])
         return flow, trust
 
     @staticmethod
@@ -208,7 +210,7 @@ class LoomingKernels:
         pairs, _, rows, cols = flow.shape
         moved, inside = older.new_empty(older.shape), flow.new_empty((pairs, rows, cols))
         count = moved.numel()
-        self.made['align'](*_threads(count),
+        self.made['align'](*one_each(count, _EACH),
                            [older.contiguous(), flow.contiguous(), moved, inside, count, rows,
                             cols, rows * SAMPLE_PX // older.shape[1]])
         return moved, inside
@@ -228,7 +230,7 @@ class LoomingKernels:
         pairs, _, rows, cols = flow.shape
         means = flow.new_empty((pairs, 7, rows, cols))
         count = pairs * rows * cols
-        self.made['evidence'](*_threads(count),
+        self.made['evidence'](*one_each(count, _EACH),
                               [newer.contiguous(), moved.contiguous(), flow.contiguous(),
                                exposure.contiguous(), means, count, rows, cols,
                                rows * SAMPLE_PX // newer.shape[1]])
@@ -246,8 +248,8 @@ class LoomingKernels:
         """Compute `evidence.weigh` from the means (N, 7, Hs, Ws), trust and noise."""
         out, (rows, cols) = trust.new_empty(trust.shape), trust.shape[1:]
         count = out.numel()
-        self.made['weigh'](*_threads(count), [means, trust.contiguous(), noise, out, count, rows,
-                                              cols, reduce])
+        self.made['weigh'](*one_each(count, _EACH), [means, trust.contiguous(), noise, out, count,
+                                                     rows, cols, reduce])
         return out
 
     def table(self, means: Tensor, trust: Tensor, inside: Tensor, side: int) -> Tensor:
@@ -255,8 +257,9 @@ class LoomingKernels:
         pairs, rows, cols = trust.shape
         out = means.new_empty((pairs, rows // side * (cols // side), 26))
         count = out.shape[0] * out.shape[1]
-        self.made['table'](*_threads(count), [means.contiguous(), trust.contiguous(),
-                                              inside.contiguous(), out, count, rows, cols, side])
+        self.made['table'](*one_each(count, _EACH),
+                           [means.contiguous(), trust.contiguous(), inside.contiguous(), out,
+                            count, rows, cols, side])
         return out
 
     def window_fit(self, table: Tensor, noise: Tensor, start: Tensor | None, window: Window,
@@ -280,8 +283,9 @@ class LoomingKernels:
         """Compute `DeviceFitter.settle`."""
         out = own.new_empty(fits.theta.shape)
         count = fits.inliers.numel()
-        self.made['settle'](*_threads(count), [fits.theta, fits.misfit, own, noise, constants, out,
-                                               count, *window.grid, window.cell_px])
+        self.made['settle'](*one_each(count, _EACH),
+                            [fits.theta, fits.misfit, own, noise, constants, out, count,
+                             *window.grid, window.cell_px])
         return out
 
     def widen(self, fits: Fits, own: Tensor, noise: Tensor, dt_s: Tensor, base: Tensor,
@@ -289,7 +293,7 @@ class LoomingKernels:
         """Compute `DeviceFitter.widened` of fits (windows, N, C, ...), the narrow ones first."""
         out = Fits(*(own.new_empty(part.shape[1:]) for part in fits))
         vouched = own.new_empty(own.shape[:2])
-        self.made['widen'](*_threads(vouched.numel()),
+        self.made['widen'](*one_each(vouched.numel(), _EACH),
                            [*fits, own, noise, dt_s, constants, base.contiguous(), *out, vouched,
                             vouched.numel(), vouched.shape[1], len(fits.theta)])
         return out, vouched
@@ -343,7 +347,7 @@ class LoomingKernels:
         """
         beyond, base, left = (at.new_empty(each.shape) for each in (spread, start, start))
         samples, cells = spots[0].numel(), at.shape[1]
-        self.made['derotate'](*_threads(samples + cells),
+        self.made['derotate'](*one_each(samples + cells, _EACH),
                               [motion, lens, spots, spread.contiguous(), at, start.contiguous(),
                                beyond, base, left, samples, cells])
         return beyond, base, left
@@ -372,20 +376,15 @@ class LoomingKernels:
         """
         theta, covariance, inliers, _ = (part[0].contiguous() for part in fits)
         out = theta.new_empty(5 * len(theta))
-        self.made['rates'](*_threads(len(theta)),
+        self.made['rates'](*one_each(len(theta), _EACH),
                            [theta, covariance, inliers, vouched[0].contiguous(), at, lens, dt_s,
                             motion, out, len(theta)])
         return out
 
 
-def _threads(count: int) -> tuple[Grid, Grid]:
-    """Count blocks, and threads of a block, with a thread for each of `count` things."""
-    return (-(-count // _EACH), 1, 1), (_EACH, 1, 1)
-
-
 def _warps(count: int) -> tuple[Grid, Grid]:
-    """Count blocks, and threads of a block, with a warp for each of `count` things."""
-    return (-(-count // _WARPS), 1, 1), (32 * _WARPS, 1, 1)
+    """Return blocks, and threads of a block, where each of `count` things has a warp."""
+    return one_each(32 * count, 32 * _WARPS)
 
 
 def read_pair(numbers: np.ndarray, dt_s: float) -> PairLooming:

@@ -68,6 +68,11 @@ def compile_kernel(source: str, name: str) -> Kernel:
         raise KernelsMissing(f'kernel {name}: {error}') from error
 
 
+def one_each(count: int, threads: int) -> tuple[Grid, Grid]:
+    """Return blocks, and threads of a block, where each of `count` things has a thread."""
+    return (-(-count // threads), 1, 1), (threads, 1, 1)
+
+
 def begin_build(build: Callable[[torch.device], Made], device: torch.device,
                 name: str) -> Future[Made] | None:
     """Begin to compile kernels for a device, in a thread of that name; None off CUDA."""

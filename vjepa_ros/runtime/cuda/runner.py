@@ -173,15 +173,10 @@ class CudaRunner:
             When the frames were taken, see `EncoderSession.run`.
 
         """
-        stages = self._stages_for(keys, stamps)
-        # What is made for a first pass needs more.
-        light = (stages.captured and stages.has(len(clips), valid is not None)
-                 and all(isinstance(clip, DeviceClip) for clip in clips))
-        with (contextlib.nullcontext() if light else self._here(),
-              torch.cuda.stream(self._compute)):
+        with self._here(), torch.cuda.stream(self._compute):
             while len(self._flying) >= DEPTH:
                 self._flying.popleft().wait()
-            stage = self._stage(stages, keys, stamps, len(clips), valid is not None)
+            stage = self._stage(keys, stamps, len(clips), valid is not None)
             begun = time.perf_counter()
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
@@ -210,18 +205,14 @@ class CudaRunner:
             self._flying.append(flight)
             return flight
 
-    def _stages_for(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None
-                    ) -> Stages:
-        if self._stream is None or keys is None or stamps is None:
-            return self._stages
-        return self._streams['step' if self._stream.ready(keys) else 'whole']
-
-    def _stage(self, stages: Stages, keys: Sequence[Keys] | None,
-               stamps: Sequence[np.ndarray] | None, clips: int, change: bool) -> Stage:
+    def _stage(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None, clips: int,
+               change: bool) -> Stage:
         """Return the stage for a pass, ready but for its pixels, on the stream of passes."""
         stream = self._stream
         if stream is None or keys is None or stamps is None:
-            return stages.get(clips, change)
+            return self._stages.get(clips, change)
+        ready = stream.ready(keys)
+        stages = self._streams['step' if ready else 'whole']
         if not stages.has(clips, change):
             stream.idle(clips)      # for the passes that warm it
         stage = stages.get(clips, change)

@@ -20,7 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vjepa_ros.model.rope import rotate
-from vjepa_ros.runtime.cuda.compiler import Kernel, KernelsMissing, compile_kernel, source_of
+from vjepa_ros.runtime.cuda.compiler import (
+    Kernel,
+    KernelsMissing,
+    compile_kernel,
+    one_each,
+    source_of,
+)
 
 FLOAT8 = torch.float8_e4m3fn
 LARGEST = 448.0         # of float8_e4m3fn
@@ -142,7 +148,7 @@ class Kernels:
     def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
         """Encode positions into queries and keys of `qkv` (M, 3 D), tables (N, d) float32."""
         count = qkv.shape[0] * 2 * self.dim // WIDE
-        self.made['rotate']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), [qkv, cosine, sine, count])
+        self.made['rotate'](*one_each(count, BLOCK), [qkv, cosine, sine, count])
 
     def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
                  room: Tensor) -> None:
@@ -163,14 +169,14 @@ class Kernels:
         """
         window = slots.shape[1]
         count = (qkv.shape[0] * self.dim + room.numel()) // WIDE
-        self.made['remember']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1),
+        self.made['remember'](*one_each(count, BLOCK),
                               [qkv, cosine, sine, kept, slots, room, slots.numel(), window,
                                kept.shape[2], count])
 
     def gelu(self, values: Tensor) -> None:
         """Apply GELU to all values, in place."""
         count = values.numel() // WIDE
-        self.made['gelu']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), [values, count])
+        self.made['gelu'](*one_each(count, BLOCK), [values, count])
 
     def norm8(self, x: Tensor, branch: Tensor | None, shift: Tensor, out: Tensor) -> None:
         """Change `x` as `norm`; `out` (M, D) float8 becomes GAIN times its norm, plus `shift`.
@@ -184,7 +190,7 @@ class Kernels:
     def gelu8(self, values: Tensor, gains: Tensor, shifts: Tensor, out: Tensor) -> None:
         """Write GELU of `values` times `gains` plus `shifts`, (F,) each, to `out`, (M, F) both."""
         count = values.numel() // WIDE
-        self.made['gelu8']((-(-count // BLOCK), 1, 1), (BLOCK, 1, 1),
+        self.made['gelu8'](*one_each(count, BLOCK),
                            [values, gains, shifts, out, values.shape[1] // WIDE, count])
 
 
