@@ -25,7 +25,13 @@ from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.twist_paths import View as Mount
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.runtime.cuda import prewarm
-from vjepa_ros.runtime.cuda.frame_upload import Collector, DeviceClip, FrameStore, Rows
+from vjepa_ros.runtime.cuda.frame_upload import (
+    Collector,
+    DeviceClip,
+    FrameStore,
+    Rows,
+    numbers_of,
+)
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -173,7 +179,9 @@ def pictures(frames, seed=0):
 def gathered(store, clips, keys=None):
     out = torch.zeros((len(clips), *SMALL), dtype=torch.uint8)
     slots = store.send(clips, keys)
-    Collector(out).collect(clips, slots, store)
+    collector = Collector(out)
+    numbers = numbers_of(clips, slots, SMALL[0])
+    collector.collect(clips, collector.send(numbers), store)
     return out.numpy()
 
 

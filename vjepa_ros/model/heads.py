@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,23 +29,37 @@ POOL_HEADS = 16  # for every width, as in the published probes
 class CrossAttention(nn.Module):
     """Attention of a query that is the same for all clips, without output projection."""
 
+    _look: Tensor | None
+
     def __init__(self, dim: int):
         super().__init__()
         self.q = nn.Linear(dim, dim)
         self.kv = nn.Linear(dim, 2 * dim)
+        self.register_buffer('_look', None, persistent=False)
+
+    def look(self, query: Tensor) -> Tensor:
+        """Return what each head looks for with a query (1, 1, D): (H, D)."""
+        q = self.q(query).view(POOL_HEADS, -1)  # H d
+        return torch.einsum('hd,hdc->hc', q, self._weights()[0]) / math.sqrt(q.shape[1])
+
+    def fix(self, query: Tensor) -> None:
+        """Compute what a query looks for once, see `Heads.fix`."""
+        self._look = self.look(query)
 
     def forward(self, query: Tensor, x: Tensor) -> Tensor:
         """Attend from a query (1, 1, D) to tokens (B, N, D): (B, 1, D)."""
         # With one query for all clips the products can be reordered: keys and values are never
         # formed for N tokens. The bias of the keys is the same for all tokens: softmax drops it.
-        q = self.q(query).view(POOL_HEADS, -1)  # H d
-        key, value = self.kv.weight.view(2, POOL_HEADS, q.shape[1], -1)  # H d D
-        look = torch.einsum('hd,hdc->hc', q, key) / math.sqrt(q.shape[1])
+        look = self.look(query) if self._look is None else self._look
         # Tokens last: softmax takes twice as long along any other axis.
         weight = (look @ x.transpose(1, 2)).softmax(dim=-1)  # B H N
         seen = weight @ x  # B H D
-        out = torch.einsum('bhc,hdc->bhd', seen, value).flatten(1)
-        return (out + self.kv.bias[q.numel():])[:, None]
+        out = torch.einsum('bhc,hdc->bhd', seen, self._weights()[1]).flatten(1)
+        return (out + self.kv.bias[out.shape[1]:])[:, None]
+
+    def _weights(self) -> Tensor:
+        """Return those of keys and values, (2, H, d, D)."""
+        return self.kv.weight.view(2, POOL_HEADS, -1, self.kv.in_features)
 
 
 class CrossBlock(nn.Module):
@@ -71,6 +86,10 @@ class Pooler(nn.Module):
         self.query_tokens = nn.Parameter(torch.zeros(1, 1, dim))
         self.cross_attention_block = CrossBlock(dim)
 
+    def fix(self) -> None:
+        """Compute once what follows from the weights alone, see `Heads.fix`."""
+        self.cross_attention_block.xattn.fix(self.query_tokens)
+
     def forward(self, x: Tensor) -> Tensor:
         """Pool tokens (B, N, D) to (B, D)."""
         return self.cross_attention_block(self.query_tokens, x)[:, 0]
@@ -85,6 +104,29 @@ def patch_reader(dim: int, hidden: int) -> nn.Sequential:
 def read_patches(reader: nn.Module, features: Tensor) -> Tensor:
     """Apply a `patch_reader` to the newest two tubelets of features (B, T', Hp, Wp, D)."""
     return reader(torch.cat((features[:, -1], features[:, -2]), dim=-1))
+
+
+class Branch(Protocol):
+    """Work beside other work on a device; `IN_TURN` does one after the other."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Do the block beside what follows it, until `rejoin`."""
+        ...
+
+    def rejoin(self) -> None:
+        """Let what follows wait for what was done `aside`."""
+        ...
+
+
+class _InTurn:
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def rejoin(self) -> None:
+        pass
+
+
+IN_TURN: Branch = _InTurn()
 
 
 class Heads(nn.Module):
@@ -135,23 +177,32 @@ class Heads(nn.Module):
         heads.to_empty(device='cpu').init_random(seed)
         return heads
 
-    def forward(self, features: Tensor) -> HeadOutputs:
-        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2."""
-        return self.read(features)[0]
+    def fix(self) -> Heads:
+        """Compute once what follows from the weights alone; they must not change any more."""
+        with torch.no_grad(), full_precision(self.norm.weight.device):
+            for pooler in (self.pooler, self.patch_pooler):
+                pooler.fix()
+        return self
 
-    def read(self, features: Tensor) -> tuple[HeadOutputs, Tensor]:
+    def forward(self, features: Tensor, branch: Branch = IN_TURN) -> HeadOutputs:
+        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2, on two branches."""
+        return self.read(features, branch)[0]
+
+    def read(self, features: Tensor, branch: Branch = IN_TURN) -> tuple[HeadOutputs, Tensor]:
         """Return the outputs and the last hidden layer of the dense heads, (B, Hp, Wp, hidden)."""
         if features.ndim != 5 or features.shape[1] < 2 or features.shape[-1] != self.dim:
             raise ValueError(f'features are {tuple(features.shape)}, but must be '
                              f"(B, T', Hp, Wp, {self.dim}) with at least 2 tubelets")
         with full_precision(features.device):
             x = features.float()
+            with branch.aside():
+                whole = self.pooler(x.flatten(1, 3))
             known = self.known(x)
             shared = iter(self.dense[-1](known).split(
                 [spec.kind.channels for spec in self.specs if not spec.own_layer], dim=-1))
-            pooled = self.norm(torch.cat((
-                self.pooler(x.flatten(1, 3)),
-                self.patch_pooler(self.patch_norm(known).flatten(1, 2))), dim=-1))
+            patches = self.patch_pooler(self.patch_norm(known).flatten(1, 2))
+            branch.rejoin()
+            pooled = self.norm(torch.cat((whole, patches), dim=-1))
             outputs: dict[str, Tensor] = {}
             for spec in self.specs:
                 raw = (self.get_submodule(spec.own_layer)(pooled if spec.pooled else known)

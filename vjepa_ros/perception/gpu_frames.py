@@ -16,7 +16,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Structure
 from vjepa_ros.perception.straight_view import StraightView
-from vjepa_ros.runtime.cuda.frame_upload import DeviceClip
+from vjepa_ros.runtime.cuda.frame_upload import DeviceClip, words
 from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
 from vjepa_ros.runtime.memory import is_out_of_memory
 
@@ -76,6 +76,7 @@ class DeviceFrames:
 
             self._raw = zeros(height, width, 3)
             self._rgb, self._small = zeros(capacity, side, side, 3), zeros(1, side, side, 3)
+            self._words = words(self._rgb)
             self.grey = zeros(capacity, *grey_size[::-1])
             self._dim = zeros(1, *grey_size[::-1])
             self._view = DeviceView(view, device)
@@ -147,7 +148,7 @@ class DeviceFrames:
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
         """Return a clip of some rows, for the model."""
-        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used)
+        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used, self._words)
 
     def pixels(self, rows: Sequence[int]) -> list[np.ndarray]:
         """Return the same on the host, T times (S, S, 3) uint8."""

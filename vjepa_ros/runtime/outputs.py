@@ -23,7 +23,7 @@ from vjepa_ros.model.head_specs import (
     HeadSpec,
     to_arrays,
 )
-from vjepa_ros.model.heads import Heads
+from vjepa_ros.model.heads import Branch, Heads, IN_TURN
 from vjepa_ros.runtime.noise_floor import Change
 
 # Waits for features; returns the time that they took after all else had arrived [ms].
@@ -130,9 +130,10 @@ def pack(outputs: HeadOutputs) -> Tensor:
     return torch.cat([one.reshape(len(one), -1) for one in to_arrays(outputs).values()], dim=1)
 
 
-def reading(heads: Heads, calibration: Calibration) -> Callable[[Tensor], Tensor]:
+def reading(heads: Heads, calibration: Calibration,
+            branch: Branch = IN_TURN) -> Callable[[Tensor], Tensor]:
     """Make the function from features of clips to their calibrated and packed heads."""
-    return lambda features: pack(calibration.apply(heads(features)))
+    return lambda features: pack(calibration.apply(heads(features, branch)))
 
 
 def unpack(packed: np.ndarray, rows: int, cols: int,

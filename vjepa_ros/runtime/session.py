@@ -19,7 +19,7 @@ from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
-from vjepa_ros.runtime.cuda.graph_replay import MOST_GRAPHS
+from vjepa_ros.runtime.cuda.graph_replay import Fork, MOST_GRAPHS
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward.base import (
@@ -108,7 +108,7 @@ class EncoderSession:
         encoder.set_branch_precision(choice.branches)
         try:
             self._encoder: Encoder | None = encoder.to(choice.device).eval()
-            self._heads = None if heads is None else heads.to(choice.device).eval()
+            self._heads = None if heads is None else heads.to(choice.device).eval().fix()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -122,7 +122,8 @@ class EncoderSession:
                           fuse=compile != 'on')
         self._normalise: Callable[[Tensor], Tensor] = forward.normalise
         self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
-        read = None if heads is None else reading(heads, calibration)
+        read = None if heads is None else reading(heads, calibration,
+                                                          Fork(choice.device))
         self._stream: StreamEncoder | None = None
         self._step_kind = PLAIN
         self.not_streaming = "'streaming' is off"

@@ -210,6 +210,8 @@ class _Inputs(Whereabouts):
     ----------
     times : Tensor
         See `Encoder.times`.
+    frames : Tensor
+        (B T,) int64, numbers of the frames of the clips, for who needs them.
     layers : dict
         By the number of new tubelets of a pass, the memory of its layers.
 
@@ -218,20 +220,24 @@ class _Inputs(Whereabouts):
     def __init__(self, clips: int, encoder: Encoder, store: TubeletStore, eager: bool):
         even = np.arange(encoder.window * TUBELET, dtype=np.float64)
         count = clips * encoder.window
+        first = count + clips * len(even)       # of the times
         self._nothing = [store.spare] * count, np.stack([even] * clips)
         self._times_of = encoder.times_of
         times = encoder.times_of(even[None])
         device, size = encoder.branch_device, clips * times.size
         # One upload: whole numbers, and behind them the times, two in the place of one. MPS may
         # read a part of a buffer wrongly in another type, and has two.
-        self._packed = np.zeros(count + -(-size // 2), np.int64)
+        self._packed = np.zeros(first + -(-size // 2), np.int64)
+        self._slots, self._frames = self._packed[:count], self._packed[count:first]
+        self._times = self._packed[first:].view(np.float32)[:size]
         self._apart: Rows | None = None
         if device.type == 'mps':
-            self._rows, self._apart = Rows(count, device), Rows(size, device, torch.float32)
+            self._rows, self._apart = Rows(first, device), Rows(size, device, torch.float32)
             told = self._apart.there
         else:
             self._rows = Rows(len(self._packed), device)
-            told = self._rows.there[count:].view(torch.float32)[:size]
+            told = self._rows.there[first:].view(torch.float32)[:size]
+        self.frames = self._rows.there[count:first]
         super().__init__(self._rows.there[:count].view(clips, -1),
                          store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1))
         self.times = told.view(clips, *times.shape[1:])
@@ -239,20 +245,21 @@ class _Inputs(Whereabouts):
         self._eager = eager
         self.idle()
 
-    def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
+    def send(self, slots: Sequence[int], stamps: np.ndarray, frames: Sequence[int] = ()) -> None:
         """Upload slots (B W,) and what follows from stamps (B, T) float64, on the current stream.
 
-        The float64 stays here: not every device has it.
+        The float64 stays here: not every device has it. With `frames` (B T,), if there are any.
         """
         self.known = list(slots) if self._eager else []
-        count, times = len(slots), self._times_of(stamps)
-        self._packed[:count] = slots
+        self._slots[:] = slots
+        self._times[:] = self._times_of(stamps).ravel()
+        if frames:
+            self._frames[:] = frames
         if self._apart is not None:
-            self._rows.send(slots)
-            self._apart.send(times.ravel())
-            return
-        self._packed[count:].view(np.float32)[:times.size] = times.ravel()
-        self._rows.send(self._packed)
+            self._rows.send(self._packed[:len(self._slots) + len(self._frames)])
+            self._apart.send(self._times)
+        else:
+            self._rows.send(self._packed)
 
     def idle(self) -> None:
         """Let the next passes remember nothing."""
@@ -333,16 +340,25 @@ class StreamEncoder:
                   for wanted in (True, False)]
         return [group[at:at + most] for group in groups for at in range(0, len(group), most)]
 
-    def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray]) -> None:
+    def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray],
+                frames: Sequence[int] = ()) -> Tensor:
         """Upload what the pass of some clips needs, on the current stream.
 
         Parameters
         ----------
         keys, stamps
             See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
+        frames : sequence of int
+            (B T,) numbers of the frames, for who finds the pixels by them.
+
+        Returns
+        -------
+        Tensor
+            The frames on the device, int64.
 
         """
-        self.send(self.find(keys), stamps)
+        self.send(self.find(keys), stamps, frames)
+        return self._inputs_for(len(stamps)).frames
 
     def find(self, keys: Sequence[Keys]) -> list[int]:
         """Return the slots of the tubelets of clips, for `send`; see `prepare`."""
@@ -350,9 +366,10 @@ class StreamEncoder:
         return self._store.find([object() if end is None else end
                                  for each in keys for end in each[1::TUBELET]])
 
-    def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
+    def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray],
+             frames: Sequence[int] = ()) -> None:
         """Upload slots and stamps; the second half of `prepare`."""
-        self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
+        self._inputs_for(len(stamps)).send(slots, np.stack(stamps), frames)
 
     def step(self, pixels: Tensor) -> Tensor:
         """Encode the newest tubelet of clips whose others are remembered.

@@ -282,7 +282,7 @@ class _Steps:
         self.frames, self.on_host, self._settings = frames, on_host, settings
         self.grid = CellGrid((w, h), settings.cell_px)
         size = self.grid.inner
-        self._queue = queue
+        self._fork = queue.fork
         with queue.here():
             self.kernels, reason = choose_kernels(device)
             self.motion = None if on_host else self.kernels
@@ -327,14 +327,14 @@ class _Steps:
         newer, near = self._picture(given[:2])
         best, row, dt_s, large = self._choice(given, newer, near)
         older = self._picture(row)[0]
-        with self._queue.aside():
+        with self._fork.aside():
             half = self._half.prepared(newer), self._half.prepared(older)
             pair = self._full.prepared(newer), self._full.prepared(older)
         guess = self._global(newer, older, large)
         warped = self._global.warped(older, guess)
         found, back = self._flow(torch.cat([newer, warped]), torch.cat([warped, newer])).chunk(2)
         flow, trust = self._trust(found, back, guess)
-        self._queue.rejoin()
+        self._fork.rejoin()
         samples = self._half.samples(half[0], *self._half.moved(half[1], flow), flow)
         noise = noise_energy(samples, self.kernels)
         blunt = self._fit_blunt
@@ -352,17 +352,17 @@ class _Steps:
         """Second step: exact fits of what is left without rotation, with kernels also looming."""
         held, grid, by = self._held, self._fits[0], self.motion
         lens, rough = given[:_LENS], None
-        with self._queue.aside():
+        with self._fork.aside():
             spread = grid.spread(held.start)
             moved = self._full.moved(held.pair[1], spread)
         if by is not None:
             rough = by.motion(held.fits, self._cells_at, lens)
-            self._queue.rejoin()
+            self._fork.rejoin()
             beyond, base, start = by.derotate(rough, lens, self._spots, spread, self._cells_at,
                                               held.start)
             dt_s = held.dt_s
         else:
-            self._queue.rejoin()
+            self._fork.rejoin()
             turn, dt_s = given[_LENS:-1].view(3, 3), given[-1:]
             focal, center = lens[0], lens[1:3]
             spots = (self._spots - center[:, None, None]) / focal
@@ -375,11 +375,11 @@ class _Steps:
         weight = weigh(samples, held.trust, noise, 1, self.kernels)
         fits = grid.room(1, len(self._fits))
         narrow, *wide = (Fits(*(part[k] for part in fits)) for k in range(len(self._fits)))
-        with self._queue.aside():
+        with self._fork.aside():
             for fitter, room in zip(self._fits[1:], wide, strict=True):
                 fitter.measure(samples, weight, noise, room)
         own = grid.measure(samples, weight, noise, narrow, start)
-        self._queue.rejoin()
+        self._fork.rejoin()
         found, vouched = grid.widened(fits, own, noise, dt_s, base)
         if by is not None:
             motion = by.motion(found, self._cells_at, lens, rough)

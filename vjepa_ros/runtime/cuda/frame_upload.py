@@ -243,6 +243,8 @@ class DeviceClip:
         After it the frames are there; None: they are.
     used : callable, optional
         Called with the event after which the frames may be replaced.
+    as_words : Tensor, optional
+        The frames as `words` gives them, where that is known.
 
     Attributes
     ----------
@@ -255,11 +257,12 @@ class DeviceClip:
 
     def __init__(self, frames: Tensor, rows: Sequence[int],
                  ready: torch.cuda.Event | None = None,
-                 used: Callable[[torch.cuda.Event], None] | None = None):
+                 used: Callable[[torch.cuda.Event], None] | None = None,
+                 as_words: Tensor | None = None):
         self.shape = (len(rows), *frames.shape[1:])
         self.ready = ready
         self.used = used
-        self.words = words(frames)
+        self.words = words(frames) if as_words is None else as_words
         self.rows = rows
 
     def copy_to(self, out: Tensor) -> None:
@@ -318,6 +321,24 @@ class Rows:
         return self.there
 
 
+def numbers_of(clips: Sequence[Clip], slots: Sequence[int], frames: int) -> list[int]:
+    """Return the numbers of all frames of clips of so many, each in its store.
+
+    Parameters
+    ----------
+    clips : sequence of clips
+        Of a pass.
+    slots : sequence of int
+        What `FrameStore.send` gave for those of the host.
+    frames : int
+        T.
+
+    """
+    left = iter(slots)
+    return [number for clip in clips for number in (
+        clip.rows if isinstance(clip, DeviceClip) else islice(left, frames))]
+
+
 class Collector:
     """Copies the frames of clips into the input of a pass, on the current stream.
 
@@ -329,40 +350,42 @@ class Collector:
     """
 
     def __init__(self, pixels: Tensor):
-        clips, self._frames = pixels.shape[:2]
-        self._rows = Rows(clips * self._frames, pixels.device)
+        self._frames = pixels.shape[1]
+        self._rows: Rows | None = None      # a stream sends the numbers with others
         self._all = words(pixels.view(-1, *pixels.shape[2:]))
         self._each = self._all.split(self._frames)
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device, without the pixels."""
-        return self._rows.nbytes
+        return 0 if self._rows is None else self._rows.nbytes
 
-    def collect(self, clips: Sequence[Clip], slots: Sequence[int], store: FrameStore) -> None:
+    def send(self, numbers: Sequence[int]) -> Tensor:
+        """Upload what `collect` takes, from `numbers_of` the same clips."""
+        if self._rows is None:
+            self._rows = Rows(len(numbers), self._all.device)
+        return self._rows.send(numbers)
+
+    def collect(self, clips: Sequence[Clip], rows: Tensor, store: FrameStore) -> None:
         """Fill the pixels.
 
         Parameters
         ----------
         clips : sequence of clips
             As many as `pixels` has room for.
-        slots : sequence of int
-            Slots in `store` of the frames of all host clips, clip by clip.
+        rows : Tensor
+            (B T,) int64 on the device, `numbers_of` the clips.
         store : FrameStore
             Of the frames of host clips.
 
         """
         only = clips[0] if len(clips) == 1 else None
         if isinstance(only, DeviceClip):
-            torch.index_select(only.words, 0, self._rows.send(only.rows), out=self._all)
+            torch.index_select(only.words, 0, rows, out=self._all)
             return
         if not any(isinstance(clip, DeviceClip) for clip in clips):
-            torch.index_select(store.words, 0, self._rows.send(slots), out=self._all)
+            torch.index_select(store.words, 0, rows, out=self._all)
             return
-        left = iter(slots)
-        numbers = [number for clip in clips for number in (
-            clip.rows if isinstance(clip, DeviceClip) else islice(left, self._frames))]
-        rows = self._rows.send(numbers).split(self._frames)
-        for clip, mine, out in zip(clips, rows, self._each, strict=True):
+        for clip, mine, out in zip(clips, rows.split(self._frames), self._each, strict=True):
             source = clip if isinstance(clip, DeviceClip) else store
             torch.index_select(source.words, 0, mine, out=out)

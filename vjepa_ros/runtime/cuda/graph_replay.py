@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.variants import PATCH
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Collector
-from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.forward.base import Work, closed
 from vjepa_ros.runtime.memory import CAPTURING, is_out_of_memory
 from vjepa_ros.runtime.noise_floor import ChangeReader
@@ -37,6 +36,39 @@ MOST_GRAPHS = 8  # numbers of clips that stay captured
 WARM_PASSES = 3  # kernels are chosen, compiled and loaded in the first
 
 
+class Fork:
+    """Work beside that of the current stream, in CUDA graphs, too; without CUDA in turn.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the work is done.
+
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._side: torch.cuda.Stream | None = None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Queue the block beside what follows it, until `rejoin`."""
+        if self._device.type != 'cuda':
+            yield
+            return
+        current = torch.cuda.current_stream(self._device)
+        if self._side is None:
+            self._side = torch.cuda.Stream(self._device, priority=current.priority)
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):
+            yield
+
+    def rejoin(self) -> None:
+        """Let what follows wait for what was queued `aside`."""
+        if self._side is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._side)
+
+
 class Queue:
     """An order of work on a device.
 
@@ -47,13 +79,17 @@ class Queue:
     device : torch.device
         Where the work is done.
 
+    Attributes
+    ----------
+    fork : Fork
+        For work beside each other within it.
+
     """
 
     def __init__(self, device: torch.device):
-        self.device = device
+        self.device, self.fork = device, Fork(device)
         self.stream: torch.cuda.Stream | None = None
         self._beside: Queue | None = None
-        self._aside: torch.cuda.Stream | None = None
         if device.type == 'cuda':
             with torch.cuda.device(device):
                 self.stream = torch.cuda.Stream(device, priority=-1)
@@ -79,23 +115,6 @@ class Queue:
         with (torch.cuda.device(self.device), torch.inference_mode(False), torch.no_grad(),
               torch.cuda.stream(self.stream)):
             yield
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Queue the block beside what follows it, until `rejoin`; within `here`."""
-        if self.stream is None:
-            yield
-            return
-        if self._aside is None:
-            self._aside = torch.cuda.Stream(self.device, priority=-1)
-        self._aside.wait_stream(self.stream)
-        with torch.cuda.stream(self._aside):
-            yield
-
-    def rejoin(self) -> None:
-        """Let what follows wait for what was queued `aside`."""
-        if self.stream is not None and self._aside is not None:
-            self.stream.wait_stream(self._aside)
 
     def lightly(self) -> contextlib.AbstractContextManager[object]:
         """Queue copies and replays of graphs, for which much less has to be entered."""
@@ -242,6 +261,15 @@ class Replay:
 class Stage:
     """The work of a pass for one number of clips.
 
+    Parameters
+    ----------
+    forward, read : callable
+        See `Stages`.
+    pixels : Tensor
+        See below.
+    fork : Fork, optional
+        Computes the change, beside the heads; None: it is not wanted.
+
     Attributes
     ----------
     pixels : Tensor
@@ -249,52 +277,61 @@ class Stage:
     collector : Collector
         Fills them with frames.
     valid : Tensor
-        (B, Hp, Wp) float32, to be filled before `change`: 1 where a patch shows the image.
+        (B, Hp, Wp) float32, to be filled before `read`: 1 where a patch shows the image.
     nbytes : int
         Bytes that it keeps on the device.
     encode : callable
         Computes the features of the pixels.
     read : callable
-        Computes the packed heads from the features that `encode` gave.
-    change : callable
-        Computes the change of these features, see `ChangeReader`.
+        Computes the packed heads (B, n) from the features that `encode` gave, and behind them
+        their change; None where neither is wanted.
+    change : tuple of int, optional
+        (T', Hp, Wp) of the change of a clip, see `ChangeReader`; None where it is not wanted.
 
     """
 
-    def __init__(self, forward: Work, read: Work | None, pixels: Tensor):
+    def __init__(self, forward: Work, read: Work | None, pixels: Tensor, fork: Fork | None):
         self.pixels = pixels
         self.collector = Collector(pixels)
         grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
         self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
         self.nbytes = pixels.nbytes + self.collector.nbytes + valid.nbytes
-        changes = ChangeReader(pixels.device)
         self.encode: Callable[[], Tensor] = lambda: forward(pixels)
-        self.read: Work = read or _no_heads
-        self.change: Work = lambda features: changes(features, pixels, valid)
+        self.read: Work | None = read
+        self.change: tuple[int, ...] | None = None
+        if fork is not None:
+            changes = ChangeReader(pixels.device)
+            self.change = (pixels.shape[1] // TUBELET, *grid[1:])
 
-    def capture(self, heads: bool, change: bool, pool: Pool) -> None:
+            def both(features: Tensor) -> Tensor:
+                with fork.aside():
+                    changed = changes(features, pixels, valid).flatten(1)
+                heads = [] if read is None else [read(features)]
+                fork.rejoin()
+                return torch.cat([*heads, changed], 1)
+
+            self.read = both
+
+    def capture(self, pool: Pool) -> None:
         """Replace the work by CUDA graphs, whose results the next pass overwrites.
 
         Called on the current stream, which must not be the default one, when the kernels are
         warm. On an error the stage runs kernel by kernel as before.
         """
         stream = torch.cuda.current_stream(self.pixels.device)
-        plain_read, plain_change = self.read, self.change
+        plain_read = self.read
         # Without an older workspace the graphs get one in their own pool, which nobody frees
         # while they live; and none of theirs is left for work outside of them.
         clear_workspaces()
         try:
             encode, features = _captured(self.encode, pool, stream)
-            read = _captured(lambda: plain_read(features), pool, stream)[0] if heads else None
-            changed = (_captured(lambda: plain_change(features), pool, stream)[0]
-                       if change else None)
+            read = (None if plain_read is None else
+                    _captured(lambda: plain_read(features), pool, stream)[0])
         finally:
             clear_workspaces()
         self.encode = encode
         if read is not None:
             self.read = lambda features: read()
-        if changed is not None:
-            self.change = lambda features: changed()
 
 
 def _captured(work: Callable[[], Tensor], pool: Pool, stream: torch.cuda.Stream
@@ -310,10 +347,6 @@ def _captured(work: Callable[[], Tensor], pool: Pool, stream: torch.cuda.Stream
         return out
 
     return replay, out
-
-
-def _no_heads(features: Tensor) -> Tensor:
-    raise SessionError('the model has no heads')
 
 
 class Stages:
@@ -349,6 +382,7 @@ class Stages:
         self._pool: Pool | None = None
         self._pool_bytes = 0
         self._change = False    # until a pass asks for it: most never do
+        self._fork = Fork(stream.device)
         self.captured = True
         self.reason = ''
 
@@ -393,7 +427,7 @@ class Stages:
     def _make(self, clips: int) -> Stage:
         pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8,
                              device=self._stream.device)
-        stage = Stage(self._forward, self._read, pixels)
+        stage = Stage(self._forward, self._read, pixels, self._fork if self._change else None)
         self._warm(stage)
         problem = self._capture(stage) if self.captured else ''
         if not problem:
@@ -409,10 +443,8 @@ class Stages:
     def _warm(self, stage: Stage) -> None:
         for _ in range(WARM_PASSES):
             features = stage.encode()
-            if self._read is not None:
+            if stage.read is not None:
                 stage.read(features)
-            if self._change:
-                stage.change(features)
         self._stream.synchronize()
 
     def _capture(self, stage: Stage) -> str:
@@ -421,7 +453,7 @@ class Stages:
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             try:
-                stage.capture(self._read is not None, self._change, self._pool)
+                stage.capture(self._pool)
             except RuntimeError as error:
                 abandon_pool(self._pool, self._stream.device)
                 # With fewer clips a pass there may be room for a graph; with one there is not.

@@ -10,6 +10,7 @@ of the rest do not wait for them. Events on the device time each stage.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence, Set
@@ -19,7 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.runtime.cuda.frame_upload import Clip, Collector, DeviceClip, FrameStore, Keys
+from vjepa_ros.runtime.cuda.frame_upload import (
+    Clip,
+    Collector,
+    DeviceClip,
+    FrameStore,
+    Keys,
+    numbers_of,
+)
 from vjepa_ros.runtime.cuda.graph_replay import Stage, Stages
 from vjepa_ros.runtime.forward.base import Work
 from vjepa_ros.runtime.outputs import Flight, Landed
@@ -37,8 +45,10 @@ class CudaFlight:
     ----------
     clips : int
         How many it is of.
-    features, packed, change : Tensor, optional
+    features : Tensor, optional
         Pinned memory that is being written.
+    packed, change : ndarray, optional
+        The same, as in `Landed`.
     spans : list of (str, Event, Event)
         Stages with begin and end; after the last event all but the features is there.
     end : Event
@@ -48,13 +58,13 @@ class CudaFlight:
 
     """
 
-    def __init__(self, clips: int, features: Tensor | None, packed: Tensor | None,
-                 change: Tensor | None, spans: list[Span], end: torch.cuda.Event,
+    def __init__(self, clips: int, features: Tensor | None, packed: np.ndarray | None,
+                 change: np.ndarray | None, spans: list[Span], end: torch.cuda.Event,
                  host_ms: float):
         self._clips = clips
         # Arrays keep the memory from being handed out again.
-        self._features, self._packed, self._change = (
-            None if tensor is None else tensor.numpy() for tensor in (features, packed, change))
+        self._features = None if features is None else features.numpy()
+        self._packed, self._change = packed, change
         self._spans = spans
         self._host_ms = host_ms
         self._early = spans[-1][2]
@@ -176,29 +186,30 @@ class CudaRunner:
         with self._here(), torch.cuda.stream(self._compute):
             while len(self._flying) >= DEPTH:
                 self._flying.popleft().wait()
-            stage = self._stage(keys, stamps, len(clips), valid is not None)
             begun = time.perf_counter()
             slots, spans = self._send(clips, keys)
             host_ms = 1e3 * (time.perf_counter() - begun)
-            spans += self._gather(clips, slots, stage.collector)
-            marks = [spans[-1][2]]
+            numbers = numbers_of(clips, slots, self._clip_shape[0])
+            stage, rows = self._stage(keys, stamps, len(clips), valid is not None, numbers)
+            spans += self._gather(clips, stage.collector, rows)
+            marks, names = [spans[-1][2]], ['encode']
             found = stage.encode()
             marks.append(_mark(self._compute))
-            packed = stage.read(found) if heads else None
-            if heads:
+            said = None
+            if heads or valid is not None:
+                said = self._said(stage, found, valid)
+                names.append('heads' if heads else 'change')
                 marks.append(_mark(self._compute))
-            changed = self._changed(stage, found, valid)
-            if valid is not None:
-                marks.append(_mark(self._compute))
-            packed, changed = _download(packed), _download(changed)
+            said = _download(said)
             end = _mark(self._compute)
             marks.append(end)
             brought = _download(found if features else None)
             if features:
                 end = _mark(self._compute)
-            names = ['encode', *['heads'] * heads, *['change'] * (valid is not None), 'download']
-            spans += zip(names, marks, marks[1:], strict=False)
-            flight = CudaFlight(len(clips), brought, packed, changed, spans, end, host_ms)
+            spans += zip([*names, 'download'], marks, marks[1:], strict=False)
+            packed, change = _split(said, stage.change)
+            flight = CudaFlight(len(clips), brought, packed if heads else None,
+                                None if valid is None else change, spans, end, host_ms)
             # The device is busy now: time to drop the passes that are over.
             while self._flying and self._flying[0].done():
                 self._flying.popleft()
@@ -206,29 +217,30 @@ class CudaRunner:
             return flight
 
     def _stage(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None, clips: int,
-               change: bool) -> Stage:
-        """Return the stage for a pass, ready but for its pixels, on the stream of passes."""
+               change: bool, numbers: Sequence[int]) -> tuple[Stage, Tensor]:
+        """Return the stage for a pass, ready but for its pixels, on the stream of passes.
+
+        And the numbers of their frames on the device.
+        """
         stream = self._stream
         if stream is None or keys is None or stamps is None:
-            return self._stages.get(clips, change)
+            stage = self._stages.get(clips, change)
+            return stage, stage.collector.send(numbers)
         ready = stream.ready(keys)
         stages = self._streams['step' if ready else 'whole']
         if not stages.has(clips, change):
             stream.idle(clips)      # for the passes that warm it
-        stage = stages.get(clips, change)
-        stream.prepare(keys, stamps)
-        return stage
+        return stages.get(clips, change), stream.prepare(keys, stamps, numbers)
 
-    def _changed(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None
-                 ) -> Tensor | None:
-        if valid is None:
-            return None
-        shown = self._shown.get(stage)
-        if shown is None or not all(map(np.array_equal, valid, shown)):
-            shown = np.stack(valid)
-            stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
-            self._shown[stage] = [*shown]
-        return stage.change(features)
+    def _said(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None) -> Tensor:
+        if valid is not None:
+            shown = self._shown.get(stage)
+            if shown is None or not all(map(np.array_equal, valid, shown)):
+                shown = np.stack(valid)
+                stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
+                self._shown[stage] = [*shown]
+        assert stage.read is not None, 'the model has no heads'
+        return stage.read(features)
 
     def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
         """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
@@ -237,7 +249,9 @@ class CudaRunner:
             with torch.cuda.stream(self._compute):
                 pixels = torch.empty((len(clips), *self._clip_shape), dtype=torch.uint8,
                                      device=self._device)
-                self._gather(clips, slots, Collector(pixels))
+                collector = Collector(pixels)
+                numbers = numbers_of(clips, slots, self._clip_shape[0])
+                self._gather(clips, collector, collector.send(numbers))
                 return function(pixels).float().cpu().numpy()
 
     def keep(self, frames: Set[Hashable]) -> None:
@@ -297,8 +311,7 @@ class CudaRunner:
             self._uploaded = _mark(self._uploads)
         return slots, [('upload', begin, self._uploaded)]
 
-    def _gather(self, clips: Sequence[Clip], slots: list[int], collector: Collector
-                ) -> list[Span]:
+    def _gather(self, clips: Sequence[Clip], collector: Collector, rows: Tensor) -> list[Span]:
         if self._uploaded is not None:
             self._compute.wait_event(self._uploaded)
             self._uploaded = None
@@ -307,7 +320,7 @@ class CudaRunner:
             if clip.ready is not None:
                 self._compute.wait_event(clip.ready)
         begin = _mark(self._compute)
-        collector.collect(clips, slots, self._frames)
+        collector.collect(clips, rows, self._frames)
         self._gathered = _mark(self._compute)
         for clip in there:
             if clip.used is not None:
@@ -319,6 +332,15 @@ def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
     event.record(stream)
     return event
+
+
+def _split(said: Tensor | None, change: tuple[int, ...] | None
+           ) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return packed heads, and behind them a change of this shape, in the same memory."""
+    if said is None or change is None:
+        return None if said is None else said.numpy(), None
+    values, size = said.numpy(), math.prod(change)
+    return values[:, :-size], values[:, -size:].reshape(-1, *change)
 
 
 def _download(values: Tensor | None) -> Tensor | None:
