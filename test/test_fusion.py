@@ -17,12 +17,11 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import (
     Assessor,
     Before,
+    Both,
     CourseField,
     Judgement,
     Measured,
     assess,
-    fields_disagree,
-    fuse,
     judge,
     judge_geometry,
     on_cells,
@@ -102,7 +101,7 @@ def cells(rate: float, sigma: float = 0.05, confidence: float = 1.0,
 def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(other, rate, sigma,
                                                                          course):
     known = cells(0.2, 0.1, course=0.2)
-    for both in (fuse(known, other, 0.2), fuse(other, known, 0.2)):
+    for both in (Both(known, other).fuse(0.2), Both(other, known).fuse(0.2)):
         assert both.rate == pytest.approx(rate)
         assert both.sigma == pytest.approx(sigma)
         assert both.course == pytest.approx(course)
@@ -233,9 +232,9 @@ def test_fields_disagree_where_both_are_sure(changes, apart):
     heads.rate[:, 6:] = other['rate']
     first = CourseField(**vars(still), course=still.rate)
     second = on_cells(heads, still, SIZE, SIZE)
-    assert fields_disagree(first, second, SETTINGS) is apart
+    assert Both(first, second).disagree(SETTINGS) is apart
     if apart:
-        assert not fields_disagree(first, second, replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
+        assert not Both(first, second).disagree(replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
 
 
 @pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])

@@ -32,7 +32,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,7 +40,13 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import UNKNOWN, course_weight, find_threats, in_roi
+from vjepa_ros.perception.collision import (
+    UNKNOWN,
+    course_weight,
+    find_threats,
+    in_roi,
+    known_cells,
+)
 from vjepa_ros.perception.danger import (
     APART_TIME,
     Contact,
@@ -77,6 +83,8 @@ SURE = 0.5                    # confidence from which a source can disagree
 APART_SIGMA = 3.0             # combined standard errors between cells that disagree
 APART_AREA, APART_CELLS = 0.1, 6
 ROUNDING = 1e-5               # between rates of the same cells, joined with nothing or not
+_F32 = np.float32
+_ZERO = _F32(0)
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,6 @@ class CourseField(LoomingField):
     """
 
     course: np.ndarray
-
-    @cached_property
-    def trusted_sigma(self) -> np.ndarray:
-        """Return standard errors [1/s], no smaller than `LEAST_SIGMA`."""
-        # Of a number and NaN, fmax takes the number.
-        return np.maximum(self.sigma, LEAST_SIGMA[0] + LEAST_SIGMA[1] * np.fmax(
-            np.abs(self.rate), np.float32(0)))
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ class Alone:
     threat
         What is on course.
     complete
-        Whether it has its regions beside the course, too. Where both sources are joined few
-        results show those of one alone.
+        Whether it has its regions beside the course and its obstacle score, too. Where both
+        sources are joined few results show those of one alone.
     """
 
     cells: CourseField
@@ -156,8 +157,8 @@ class Alone:
         """Return the threat with all of its regions; arguments as for `judge`."""
         if self.complete:
             return self.threat
-        all_of_it = find_threats(self.cells, size, optics, settings, self.cells.course)
-        return replace(self.threat, regions=all_of_it.regions)
+        found = find_threats(self.cells, size, optics, settings, self.cells.course)
+        return replace(self.threat, regions=found.regions, obstacle_score=found.obstacle_score)
 
 
 @dataclass(frozen=True)
@@ -262,11 +263,12 @@ def _joined(geometry: Alone | None, by_heads: Alone, learned: LearnedField, size
     heads, alone = by_heads.cells, by_heads.threat
     if geometry is None:
         return heads, by_heads.whole(size, optics, settings), False
-    field = fuse(geometry.cells, heads, settings.min_confidence)
+    both = Both(geometry.cells, heads)
+    field = both.fuse(settings.min_confidence)
     threat = find_threats(field, size, optics, settings, field.course)
     if not math.isnan(alone.course_rate):
         threat = _with_clip(threat, learned, heads, size, optics, settings)
-    return field, threat, (fields_disagree(geometry.cells, heads, settings)
+    return field, threat, (both.disagree(settings)
                            or times_disagree(geometry.threat, alone, settings))
 
 
@@ -296,9 +298,9 @@ def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: t
     """Return what geometry sees where a crop has cut the view of the heads: point 4."""
     if view.coverage >= WHOLE:
         return UNKNOWN
-    inside, _ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
+    inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
                          geometric.rate.shape, size, grey_size, view)
-    beside = replace(geometric, confidence=np.where(inside, np.float32(0), geometric.confidence))
+    beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
     return find_threats(beside, size, optics, settings, geometric.course)
 
 
@@ -312,63 +314,101 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
         centers, cell = _grid(gray_size), float(CELL_PX)
     else:
         centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
-    inside, patches = _patches(centers.astype(np.float32, copy=False).tobytes(),
-                               centers.shape[:2], size, gray_size, learned.view)
-    f32 = np.float32
+    inside, patches, everywhere = _patches(
+        centers.astype(np.float32, copy=False).tobytes(), centers.shape[:2], size, gray_size,
+        learned.view)
     low, high = rule.on_course
-    course = ((learned.course - low) / (high - low)).clip(0.0, 1.0).astype(f32, copy=False)
+    course = (learned.course - _F32(low)) / _F32(high - low)
+    course = np.minimum(np.maximum(course, _ZERO), _F32(1))
 
     def laid(values: np.ndarray, outside: float) -> np.ndarray:
-        return np.where(inside, values.take(patches), f32(outside))
+        values = values.take(patches)
+        return values if everywhere else np.where(inside, values, _F32(outside))
 
     return CourseField(
         laid(learned.rate, math.nan), laid(learned.confidence, 0.0),
-        laid(learned.sigma, math.inf), np.zeros(centers.shape, f32), centers, np.zeros(3, f32),
+        laid(learned.sigma, math.inf), np.zeros(centers.shape, _F32), centers, np.zeros(3, _F32),
         None, math.nan, cell, gray_size, laid(course, 0.0))
 
 
 @lru_cache(8)       # grids of all cameras
 def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
-             gray_size: tuple[int, int], view: View) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether cells lie in the view, and the number of a patch of it, both (Hc, Wc)."""
+             gray_size: tuple[int, int], view: View) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Return whether cells lie in the view, and the number of a patch of it, both (Hc, Wc).
+
+    And whether all lie in it.
+    """
     points = (np.frombuffer(centers, np.float32).reshape(*shape, 2) + 0.5) * (
         np.array(size) / gray_size) - 0.5
     place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
     rows, cols = view.patch_valid().shape
     inside = np.asarray(((place >= 0) & (place < (cols, rows))).all(axis=-1))
-    return inside, place[..., 1].clip(0, rows - 1) * cols + place[..., 0].clip(0, cols - 1)
+    patches = place[..., 1].clip(0, rows - 1) * cols + place[..., 0].clip(0, cols - 1)
+    return inside, patches, bool(inside.all())
 
 
-def fuse(geometry: CourseField, heads: CourseField, min_confidence: float) -> CourseField:
-    """Combine both on their cells: points 1 and 2 of the rule."""
-    known = _known(geometry, min_confidence), _known(heads, min_confidence)
-    weights = known[0] / geometry.trusted_sigma ** 2, known[1] / heads.trusted_sigma ** 2
-    whole = weights[0] + weights[1]
-    # Where neither knows, keep the less uncertain one with its low confidence.
-    first = geometry.confidence >= heads.confidence
-    rate, sigma, course = (np.where(first, one, other) for one, other in (
-        (geometry.rate, heads.rate), (geometry.sigma, heads.sigma),
-        (geometry.course, heads.course)))
-    any_known = whole > 0
-    rates = (np.where(known[0], geometry.rate, np.float32(0)),      # 0 times NaN is NaN
-             np.where(known[1], heads.rate, np.float32(0)))
-    mixed = weights[0] * rates[0] + weights[1] * rates[1]
-    np.divide(mixed, whole, out=rate, where=any_known)
-    np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
-    np.divide(known[0] * geometry.course + known[1] * heads.course,
-              np.add(*known, dtype=np.float32), out=course, where=any_known)
-    return replace(geometry, rate=rate, sigma=sigma, course=course,
-                   confidence=np.maximum(geometry.confidence, heads.confidence))
+class Both:
+    """Two fields on the same cells, each number of both at once: a call takes as long for one.
 
+    Parameters
+    ----------
+    geometry, heads
+        The fields.
 
-def fields_disagree(geometry: CourseField, heads: CourseField, settings: Settings) -> bool:
-    """Return whether both are sure of contradicting rates on a part of the region of interest."""
-    apart = np.abs(geometry.rate - heads.rate)      # NaN where either is unknown
-    sure = (np.isfinite(apart) & (np.minimum(geometry.confidence, heads.confidence) >= SURE)
-            & in_roi(geometry, settings))
-    limit = APART_SIGMA * np.hypot(geometry.trusted_sigma, heads.trusted_sigma)
-    against = sure & (apart > np.maximum(limit, settings.looming_threshold))
-    return bool(np.count_nonzero(against) >= max(APART_CELLS, APART_AREA * np.count_nonzero(sure)))
+    Attributes
+    ----------
+    rate, confidence, course
+        (2, Hc, Wc) of geometry, then of the heads.
+    variance
+        (2, Hc, Wc) squared standard errors of the rates [1/s^2], no smaller than `LEAST_SIGMA`.
+    """
+
+    def __init__(self, geometry: CourseField, heads: CourseField) -> None:
+        self._like = geometry
+        self._sigma = np.array((geometry.sigma, heads.sigma))
+        self.rate = np.array((geometry.rate, heads.rate))
+        self.confidence = np.array((geometry.confidence, heads.confidence))
+        self.course = np.array((geometry.course, heads.course))
+        # Of a number and NaN, fmax takes the number.
+        least = np.fmax(np.abs(self.rate), _ZERO)
+        least *= _F32(LEAST_SIGMA[1])
+        least += _F32(LEAST_SIGMA[0])
+        self.variance = np.maximum(self._sigma, least)
+        self.variance *= self.variance
+
+    def fuse(self, min_confidence: float) -> CourseField:
+        """Combine both on their cells: points 1 and 2 of the rule."""
+        known = np.isfinite(self.rate)
+        known &= self.confidence >= min_confidence
+        knows = known.astype(np.float32)
+        weights = knows / self.variance
+        whole = weights[0] + weights[1]
+        weights *= np.where(known, self.rate, _ZERO)        # 0 times NaN is NaN
+        any_known = whole > 0
+        # Where neither knows, keep the less uncertain one with its low confidence.
+        first = self.confidence[0] >= self.confidence[1]
+        rate, sigma, course = (np.where(first, *each)
+                               for each in (self.rate, self._sigma, self.course))
+        np.divide(weights[0] + weights[1], whole, out=rate, where=any_known)
+        np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
+        shares = knows * self.course
+        np.divide(shares[0] + shares[1], knows[0] + knows[1], out=course, where=any_known)
+        like = self._like
+        return CourseField(
+            rate, np.maximum(*self.confidence), sigma, like.flow, like.centers, like.rotation,
+            like.direction, like.dt_s, like.cell_px, like.gray_size, gyroscope=like.gyroscope,
+            course=course)
+
+    def disagree(self, settings: Settings) -> bool:
+        """Return whether both are sure of contradicting rates on a part of the roi: point 5."""
+        apart = np.abs(self.rate[0] - self.rate[1])     # NaN where either is unknown
+        sure = np.minimum(*self.confidence) >= SURE
+        sure &= np.isfinite(apart)
+        sure &= in_roi(self._like, settings)
+        limit = APART_SIGMA * np.sqrt(self.variance[0] + self.variance[1])
+        against = sure & (apart > np.maximum(limit, settings.looming_threshold))
+        least = max(APART_CELLS, APART_AREA * np.count_nonzero(sure))
+        return bool(np.count_nonzero(against) >= least)
 
 
 def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
@@ -379,15 +419,11 @@ def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: 
     bearing, elevation = threat.bearing, threat.elevation
     if math.isnan(bearing):
         # The danger has no place of its own: point at what is most probably on course.
-        likely = np.where(_known(field, settings.min_confidence), field.course, 0.0)
+        likely = np.where(known_cells(field, settings.min_confidence), field.course, 0.0)
         x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
         bearing, elevation = optics.direction(float(x), float(y))
     return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
                    elevation=elevation)
-
-
-def _known(field: LoomingField, confidence: float) -> np.ndarray:
-    return np.isfinite(field.rate) & (field.confidence >= confidence)
 
 
 def _grid(gray_size: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from operator import mul
 
 import cv2
 import numpy as np
@@ -35,6 +36,7 @@ COURSE_CELLS = 1.5   # weight of cells on course that makes their region, or the
 UPRIGHT_MARGIN = 0.2
 
 
+_ZERO = np.float32(0)
 UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
 
 
@@ -56,21 +58,26 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     course
         (Hc, Wc) 0..1, how far each cell is on course; None computes it from the flow.
     whole
-        Whether to look for the regions that are not on course, too, which decide nothing.
+        Whether to look for what decides nothing, too: the regions that are not on course, and
+        the obstacle score, which is NaN otherwise.
     """
     if field is None:
         return UNKNOWN
     scale = size[0] / field.gray_size[0]
-    inside = in_roi(field, settings)
-    usable = np.isfinite(field.rate) & (field.confidence >= settings.min_confidence) & inside
-    count = int(np.count_nonzero(usable))
+    inside, most = _roi_of(field, settings)
+    usable = known_cells(field, settings.min_confidence)
+    if most < inside.size:
+        usable &= inside
+    count = np.count_nonzero(usable)
     if not count:
         return UNKNOWN
-    known_fraction = count / int(np.count_nonzero(inside))
+    known_fraction = count / most
     if course is None:
         course = course_weight(field, optics.fx / scale, settings)
-    cells = _Cells(field, np.where(usable, field.rate, np.float32(0)), usable,
-                   np.where(usable, course, np.float32(0)), scale, size, optics)
+    rate = field.rate
+    if count < usable.size:
+        rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
+    cells = _Cells(field, rate, usable, course, course * field.confidence, scale, size, optics)
     course_rate, strength = _peak(cells)
     regions = _regions(cells, level_rates(settings), whole)
     ahead = bool(regions) and regions[0].on_course
@@ -84,23 +91,35 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         peak = divmod(int(strength.argmax()), strength.shape[1])
         x, y = field.centers[peak] * scale
         bearing, elevation = optics.direction(float(x), float(y))
-    return Threat(course_rate, bearing, elevation, _obstacle_score(cells, count, settings),
-                  known_fraction, regions)
+    score = _obstacle_score(cells, count, settings) if whole else math.nan
+    return Threat(course_rate, bearing, elevation, score, known_fraction, regions)
+
+
+def known_cells(field: LoomingField, least: float) -> np.ndarray:
+    """Return the cells (Hc, Wc) bool whose looming rate is known, with that confidence or more."""
+    known = field.confidence >= least
+    known &= np.isfinite(field.rate)
+    return known
 
 
 def in_roi(field: LoomingField, settings: Settings) -> np.ndarray:
     """Return the cells (Hc, Wc) bool that are centred in the region of interest, read only."""
+    return _roi_of(field, settings)[0]
+
+
+def _roi_of(field: LoomingField, settings: Settings) -> tuple[np.ndarray, int]:
+    """Return `in_roi`, and how many cells that are."""
     return _in_roi(field.centers.tobytes(), field.centers.dtype, field.rate.shape,
                    field.gray_size, settings.roi)
 
 
 @lru_cache(16)      # grids of all cameras
 def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: tuple[int, int],
-            roi: tuple[float, float, float, float]) -> np.ndarray:
+            roi: tuple[float, float, float, float]) -> tuple[np.ndarray, int]:
     places = (np.frombuffer(centers, dtype).reshape(*shape, 2) + 0.5) / gray_size
     inside = np.asarray(((places >= roi[:2]) & (places <= roi[2:])).all(-1))
     inside.flags.writeable = False      # all fields of the grid share it
-    return inside
+    return inside, int(np.count_nonzero(inside))
 
 
 def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.ndarray:
@@ -126,7 +145,7 @@ def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.n
     return np.exp(-0.5 * (beside[..., 0] + beside[..., 1]))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Cells:
     """The cells of a field as `find_threats` uses them.
 
@@ -137,6 +156,8 @@ class _Cells:
     rate, usable, course
         (Hc, Wc) looming rate [1/s] and how far it is on course, 0..1, both 0 where not usable;
         whether it counts.
+    share
+        (Hc, Wc) how much each cell says about the looming of the course.
     scale, size, optics
         Pixels of the source image over those of the grey image; source image (width, height)
         [px] and its intrinsics.
@@ -146,29 +167,26 @@ class _Cells:
     rate: np.ndarray
     usable: np.ndarray
     course: np.ndarray
+    share: np.ndarray
     scale: float
     size: tuple[int, int]
     optics: Optics
 
-    @cached_property
-    def share(self) -> np.ndarray:
-        """Return how much each cell says about the looming of the course, (Hc, Wc)."""
-        return self.course * self.field.confidence
-
 
 def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
     """Return the looming rate of the strongest cells on course [1/s], and the strength of all."""
-    share, rate = cells.share, cells.rate
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    strength = cv2.blur(np.maximum(rate, 0.0) * share, (3, 3), borderType=cv2.BORDER_REPLICATE)
+    strength = cv2.blur(np.maximum(cells.rate, _ZERO) * cells.share, (3, 3),
+                        borderType=cv2.BORDER_REPLICATE)
     count = min(PEAK_CELLS, strength.size)
     top = strength.ravel().argpartition(-count)[-count:]
-    share = share.ravel()[top]
-    whole = share.sum()
+    # Python adds so few numbers much faster than NumPy.
+    share = cells.share.take(top).tolist()
+    whole = sum(share)
     if whole <= 0:
         return 0.0, strength
-    mean = float((share * rate.ravel()[top]).sum() / whole)
-    course = float(cells.course.ravel()[top].sum())
+    mean = sum(map(mul, share, cells.rate.take(top).tolist())) / whole
+    course = sum(cells.course.take(top).tolist())
     return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
 
 
@@ -181,7 +199,8 @@ def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Regi
     met: list[Region] = []
     beside: list[tuple[Region, np.ndarray]] = []      # and their cells
     free = left = cells.usable      # of what is met; and of what is beside, too
-    for least in rates:
+    fastest = cells.rate.max()
+    for least in [rate for rate in rates if rate <= fastest]:
         fast = cells.rate >= least
         mask = free & fast
         if np.count_nonzero(mask) < MIN_CELLS:

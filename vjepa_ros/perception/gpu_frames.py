@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,10 +155,10 @@ class DeviceFrames:
         with self.queue.here():
             return list(self._rgb[list(rows)].cpu().numpy())
 
-    def structure(self, rows: Sequence[int]) -> list[Structure]:
+    def structure(self, rows: Sequence[int]) -> Iterator[Structure]:
         """Return the structure of some rows, in place."""
         self._settle()
-        return [Structure(*self._structure[row]) for row in rows]
+        return (Structure(*self._structure[row]) for row in rows)
 
     def _settle(self) -> None:
         """Wait for the last image, and take what came back of it."""

@@ -73,6 +73,7 @@ CLOSING_PER_S = 0.25     # and faster than this, 1/s
 SURELY_MOVES = 0.9       # probability of own motion from which none is needed
 BLOCKED = 0.2            # probability that the way ahead is blocked within what is told as free
 NS = 1e9
+_NAN = np.float32(np.nan)
 
 
 # -- masks, looming and motion --------------------------------------------------------------------
@@ -170,8 +171,9 @@ def motion_score(motion: np.ndarray, mask: np.ndarray | None = None) -> float:
     """
     inside = np.isfinite(motion)
     if mask is not None:
-        inside &= np.asarray(mask, bool)
-    return float(motion[inside].mean()) if inside.any() else float('nan')
+        inside &= mask
+    known = motion[inside]
+    return float(known.mean()) if known.size else math.nan
 
 
 def _check(tubelets: int, floor: NoiseFloor) -> None:
@@ -321,25 +323,36 @@ class Distribution:
     def of(cls, edges: Sequence[float], probability: np.ndarray,
            unit: float = 1.0) -> Distribution:
         """Build one from K+1 edges (times `unit`) and K+1 probabilities, the last one: beyond."""
-        inside = np.cumsum(np.asarray(probability, np.float64)[:-1])
-        return cls(np.asarray(edges, np.float64) * unit, np.concatenate(([0.0], inside)))
+        until = np.zeros(len(probability))
+        np.cumsum(probability[:-1], dtype=np.float64, out=until[1:])
+        return cls(_scaled(tuple(edges), unit), until)
 
     def below(self, value: float) -> float:
         """Return the probability of at most a value, linear in its logarithm inside a bin."""
         if value <= 0:
             return 0.0
-        return float(np.clip(np.interp(math.log(value), np.log(self.edges), self.until), 0, 1))
+        reached = float(np.interp(math.log(value), self._logs, self.until))
+        return min(1.0, max(0.0, reached))
 
     def quantile(self, probability: float) -> float:
         """Return the value reached with a probability above 0; inf when none is."""
         if self.until[-1] < probability:
             return math.inf
-        return float(np.exp(np.interp(probability, self.until, np.log(self.edges))))
+        return math.exp(np.interp(probability, self.until, self._logs))
 
     @property
     def median(self) -> float:
         """Return the value reached with a probability of one half; inf when none is."""
         return self.quantile(0.5)
+
+    @cached_property
+    def _logs(self) -> np.ndarray:
+        return np.log(self.edges)
+
+
+@lru_cache(CACHED)
+def _scaled(edges: tuple[float, ...], unit: float) -> np.ndarray:
+    return _read_only(np.asarray(edges) * unit)
 
 
 @dataclass(frozen=True)
@@ -409,16 +422,15 @@ def learned_field(heads: HeadArrays, interval: float, view: View,
         Structure in the clip.
     """
     rate = heads.expansion / interval
-    sigma = math.sqrt(2.0) * heads.scale / interval   # of a Laplace distribution
+    sigma = heads.scale * (math.sqrt(2.0) / interval)   # of a Laplace distribution
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    closing = shown.inside & shown.saw & (rate - SURELY * sigma > CLOSING_PER_S)
-    confidence = np.where((shown.seen & shown.sure) | closing,
-                          1.0 / (1.0 + (sigma / doubt) ** 2), 0.0)
-    rate = np.where(shown.inside, rate, np.nan)
-    moves = shown.inside & shown.saw & (heads.moving >= SURELY_MOVES)
+    able = shown.inside & shown.saw     # to be told of without structure
+    closing = able & (rate - SURELY * sigma > CLOSING_PER_S)
+    known = (shown.seen & shown.sure) | closing
+    confidence = known / (1.0 + (sigma / doubt) ** 2)
+    moving = np.where(shown.seen | (able & (heads.moving >= SURELY_MOVES)), heads.moving, _NAN)
     return LearnedField(
-        rate.astype(np.float32), sigma.astype(np.float32), confidence.astype(np.float32),
-        np.where(shown.seen | moves, heads.moving, np.nan).astype(np.float32), heads.course,
+        np.where(shown.inside, rate, _NAN), sigma, confidence, moving, heads.course,
         Distribution.of(CONTACT_EDGES, heads.contact, interval),
         Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
 

@@ -14,6 +14,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -38,6 +39,36 @@ Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
 DEPTH = 2  # passes under way: one that computes and one that is uploaded
 
 
+@dataclass(frozen=True)
+class Said:
+    """What `Stage.read` gives of a pass.
+
+    Attributes
+    ----------
+    values : ndarray
+        (B, n) float32 in pinned memory, which is being written.
+    heads, changed : bool
+        Whether the heads, and the change of the features, are wanted.
+    change : tuple of int, optional
+        Shape of the change of a clip, which comes last; None: there is none.
+
+    """
+
+    values: np.ndarray
+    heads: bool
+    changed: bool
+    change: tuple[int, ...] | None
+
+    def split(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return packed heads and change, None where not wanted, once they are there."""
+        packed, change = self.values, None
+        if self.change is not None:
+            at = packed.shape[1] - math.prod(self.change)
+            # Of several clips this copies.
+            packed, change = packed[:, :at], packed[:, at:].reshape(-1, *self.change)
+        return packed if self.heads else None, change if self.changed else None
+
+
 class CudaFlight:
     """A pass on the device.
 
@@ -47,8 +78,8 @@ class CudaFlight:
         How many it is of.
     features : Tensor, optional
         Pinned memory that is being written.
-    packed, change : ndarray, optional
-        The same, as in `Landed`.
+    said : Said, optional
+        Heads and change.
     spans : list of (str, Event, Event)
         Stages with begin and end; after the last event all but the features is there.
     end : Event
@@ -58,13 +89,12 @@ class CudaFlight:
 
     """
 
-    def __init__(self, clips: int, features: Tensor | None, packed: np.ndarray | None,
-                 change: np.ndarray | None, spans: list[Span], end: torch.cuda.Event,
-                 host_ms: float):
+    def __init__(self, clips: int, features: Tensor | None, said: Said | None,
+                 spans: list[Span], end: torch.cuda.Event, host_ms: float):
         self._clips = clips
-        # Arrays keep the memory from being handed out again.
+        # An array keeps the memory from being handed out again.
         self._features = None if features is None else features.numpy()
-        self._packed, self._change = packed, change
+        self._said = said
         self._spans = spans
         self._host_ms = host_ms
         self._early = spans[-1][2]
@@ -88,7 +118,8 @@ class CudaFlight:
         timings = {'upload': self._host_ms}
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
-        return Landed(self._clips, self._features, self._packed, self._change, timings,
+        packed, change = (None, None) if self._said is None else self._said.split()
+        return Landed(self._clips, self._features, packed, change, timings,
                       None if self._end is self._early else self._arrive)
 
     def _arrive(self) -> float:
@@ -195,21 +226,21 @@ class CudaRunner:
             marks, names = [spans[-1][2]], ['encode']
             found = stage.encode()
             marks.append(_mark(self._compute))
-            said = None
+            read, said = None, None
             if heads or valid is not None:
-                said = self._said(stage, found, valid)
+                read = self._read_of(stage, found, valid)
                 names.append('heads' if heads else 'change')
                 marks.append(_mark(self._compute))
-            said = _download(said)
+            values = _download(read)
+            if values is not None:
+                said = Said(values.numpy(), heads, valid is not None, stage.change)
             end = _mark(self._compute)
             marks.append(end)
             brought = _download(found if features else None)
             if features:
                 end = _mark(self._compute)
             spans += zip([*names, 'download'], marks, marks[1:], strict=False)
-            packed, change = _split(said, stage.change)
-            flight = CudaFlight(len(clips), brought, packed if heads else None,
-                                None if valid is None else change, spans, end, host_ms)
+            flight = CudaFlight(len(clips), brought, said, spans, end, host_ms)
             # The device is busy now: time to drop the passes that are over.
             while self._flying and self._flying[0].done():
                 self._flying.popleft()
@@ -232,7 +263,8 @@ class CudaRunner:
             stream.idle(clips)      # for the passes that warm it
         return stages.get(clips, change), stream.prepare(keys, stamps, numbers)
 
-    def _said(self, stage: Stage, features: Tensor, valid: Sequence[np.ndarray] | None) -> Tensor:
+    def _read_of(self, stage: Stage, features: Tensor,
+                 valid: Sequence[np.ndarray] | None) -> Tensor:
         if valid is not None:
             shown = self._shown.get(stage)
             if shown is None or not all(map(np.array_equal, valid, shown)):
@@ -332,15 +364,6 @@ def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
     event.record(stream)
     return event
-
-
-def _split(said: Tensor | None, change: tuple[int, ...] | None
-           ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return packed heads, and behind them a change of this shape, in the same memory."""
-    if said is None or change is None:
-        return None if said is None else said.numpy(), None
-    values, size = said.numpy(), math.prod(change)
-    return values[:, :-size], values[:, -size:].reshape(-1, *change)
 
 
 def _download(values: Tensor | None) -> Tensor | None:
