@@ -68,7 +68,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
     usable = known_cells(field, settings.min_confidence)
     if most < inside.size:
         usable &= inside
-    count = np.count_nonzero(usable)
+    count = int(np.count_nonzero(usable))
     if not count:
         return UNKNOWN
     known_fraction = count / most
