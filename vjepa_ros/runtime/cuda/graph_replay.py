@@ -300,7 +300,8 @@ class Stage:
         self.read: Work | None = read
         self.change: tuple[int, ...] | None = None
         if fork is not None:
-            changes = ChangeReader(pixels.device)
+            # Its constants must stay where graphs read them.
+            self._changes = changes = ChangeReader(pixels.device)
             self.change = (pixels.shape[1] // TUBELET, *grid[1:])
 
             def both(features: Tensor) -> Tensor:
