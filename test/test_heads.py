@@ -57,6 +57,20 @@ def test_untrained_heads_see_nothing_expand_and_no_time_preferred():
     torch.testing.assert_close(out.clearance.softmax(-1), torch.full((2, 13), 1 / 13))
 
 
+def test_what_follows_from_the_weights_alone_is_computed_once():
+    heads, seen = lively_heads(), features()
+    with torch.no_grad():
+        exact = vars(heads(seen))
+        names = set(heads.state_dict())
+        fixed = vars(heads.fix()(seen))
+        assert set(heads.state_dict()) == names         # a file would have nothing more
+        for pooler in (heads.pooler, heads.patch_pooler):
+            pooler.cross_attention_block.xattn.q.weight.fill_(math.nan)     # is not asked again
+        again = vars(heads(seen))
+    for name, wanted in exact.items():
+        assert torch.equal(fixed[name], wanted) and torch.equal(again[name], wanted)
+
+
 def test_dense_heads_look_at_their_own_patch_of_the_newest_two_tubelets():
     heads, x = lively_heads(DIM), features()
     before = heads(x)
