@@ -573,6 +573,8 @@ class Track:
         ahead_s, clock = job.ahead_s, time.perf_counter()
         problem, learned = (self.heads.problem(sample), None) if output is None else (
             self.read_heads(sample, output))
+        now = time.perf_counter()
+        ahead_s, clock = ahead_s + now - clock, now
         featured = output if output is not None and wants.features and output.has_features \
             else None
         motion, score = None, math.nan

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
 SOON_S = 0.002      # a pass that takes longer is waited for with less haste
+# A pass that takes less [ms] is submitted behind looming, which then is there before it: the host
+# has time for what looming says. Longer ones have time for that anyway.
+SHORT_MS = 1.0
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
@@ -137,6 +140,8 @@ class Perception:
         for track in self.tracks.values():
             held |= track.ring.held
         self.engine.keep(held)
+        if self._on_device and self.engine.timings.get('encode', math.inf) < SHORT_MS:
+            self._start_looming(looming, on_error)
         begun = time.perf_counter()
         beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
         helped = None if self._helper is None else self._helper.submit(beside)
