@@ -14,8 +14,8 @@ import torch
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import camera_track
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception import camera_track, pipeline
+from vjepa_ros.perception.camera_track import LoomingJob, Track
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
@@ -329,10 +329,19 @@ def test_the_age_is_unknown_before_simulated_time_starts():
 
 def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
     """As on a device; two cameras of one pass."""
-    found = {}
+    found, order = {}, list[str]()
+
+    def told_of(owner, name):
+        step = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **named: (
+            order.append(name), step(*args, **named))[1])
+
+    told_of(Engine, 'submit')
+    told_of(LoomingJob, 'start')
     for first in ('pass', 'looming'):
         if first == 'looming':
             monkeypatch.setattr(Pending, 'arrived', lambda self: self._outputs is not None)
+        monkeypatch.setattr(pipeline, 'SHORT_MS', 0.0 if first == 'pass' else math.inf)
         engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
         perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
         results = found[first] = []
@@ -340,8 +349,10 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
             for track in perception.tracks.values():
                 track.push(frame.rgb, frame.stamp_ns)
             samples = perception.pending()
+            order.clear()
             results += perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
                                       lambda stamp_ns: 0.0) if samples else []
+        assert order[0] == ('submit' if first == 'pass' else 'start')
         perception.close()
     assert len(found['pass']) == len(found['looming']) > 6
     for one, other in zip(*found.values(), strict=True):

@@ -131,6 +131,8 @@ class Perception:
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
         if not names:
             return {}, {}
+        if self._on_device and self.engine.timings.get('encode', math.inf) < SHORT_MS:
+            self._start_looming(looming, on_error)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
@@ -140,8 +142,6 @@ class Perception:
         for track in self.tracks.values():
             held |= track.ring.held
         self.engine.keep(held)
-        if self._on_device and self.engine.timings.get('encode', math.inf) < SHORT_MS:
-            self._start_looming(looming, on_error)
         begun = time.perf_counter()
         beside = partial(self._work_beside, samples, heads, looming, settings, on_error)
         helped = None if self._helper is None else self._helper.submit(beside)
