@@ -345,13 +345,14 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
         engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
         perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
         results = found[first] = []
-        for frame in synthetic(size=(160, 120), start_s=4.2, count=24):
+        for frame in synthetic(size=(320, 256), start_s=4.2, count=24):
             for track in perception.tracks.values():
                 track.push(frame.rgb, frame.stamp_ns)
             samples = perception.pending()
             order.clear()
             results += perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
                                       lambda stamp_ns: 0.0) if samples else []
+        assert all(track.on_device for track in perception.tracks.values())
         assert order[0] == ('submit' if first == 'pass' else 'start')
         perception.close()
     assert len(found['pass']) == len(found['looming']) > 6
