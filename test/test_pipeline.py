@@ -327,6 +327,15 @@ def test_the_age_is_unknown_before_simulated_time_starts():
     assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)
 
 
+def test_a_pass_that_looming_slows_down_does_not_change_their_order():
+    engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
+    perception = Perception(engine, TrackConfig(geometry='device'), ['cam'])
+    for encode_ms, before in ((0.9, True), (1.9, True), (2.1, False), (1.9, False), (0.9, True)):
+        engine._session.timings = {'encode': encode_ms}
+        assert perception._begins_with_looming() is before
+    perception.close()
+
+
 def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
     """As on a device; two cameras of one pass."""
     found, order = {}, list[str]()
@@ -338,6 +347,7 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
 
     told_of(Engine, 'submit')
     told_of(LoomingJob, 'start')
+    told_of(LoomingJob, 'proceed')
     for first in ('pass', 'looming'):
         if first == 'looming':
             monkeypatch.setattr(Pending, 'arrived', lambda self: self._outputs is not None)
@@ -354,6 +364,7 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
                                       lambda stamp_ns: 0.0) if samples else []
         assert all(track.on_device for track in perception.tracks.values())
         assert order[0] == ('submit' if first == 'pass' else 'start')
+        assert order.index('submit') < order.index('proceed')   # which may wait for the device
         perception.close()
     assert len(found['pass']) == len(found['looming']) > 6
     for one, other in zip(*found.values(), strict=True):

@@ -187,7 +187,10 @@ class Heads(nn.Module):
         return self
 
     def forward(self, features: Tensor, branch: Branch = IN_TURN) -> HeadOutputs:
-        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2, on two branches."""
+        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2.
+
+        Parts are computed beside each other where the `branch` does that.
+        """
         return self.read(features, branch)[0]
 
     def read(self, features: Tensor, branch: Branch = IN_TURN) -> tuple[HeadOutputs, Tensor]:
@@ -209,7 +212,7 @@ class Heads(nn.Module):
             return HeadOutputs(**outputs), known
 
     def _outputs(self, seen: Tensor, pooled: bool) -> dict[str, Tensor]:
-        """Compute the outputs of the heads that read patches, or what is `pooled` of them."""
+        """Compute the outputs of the heads for each patch or, `pooled`, for the clip."""
         specs, outputs = [spec for spec in self.specs if spec.pooled is pooled], {}
         parts = [spec.kind.channels for spec in specs if not spec.own_layer]
         shared = iter(self.dense[-1](seen).split(parts, dim=-1) if parts else ())

@@ -154,7 +154,7 @@ class Alone:
     complete: bool
 
     def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
-        """Return the threat with all of its regions; arguments as for `judge`."""
+        """Return the threat with all regions and the obstacle score; arguments as for `judge`."""
         if self.complete:
             return self.threat
         found = find_threats(self.cells, size, optics, settings, self.cells.course)
@@ -179,7 +179,7 @@ class Before:
 
 def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
                    settings: Settings, whole: bool = False) -> Alone:
-    """Judge a geometric looming field, see `judge`; `whole` with all of its regions."""
+    """Judge a geometric looming field, see `judge`; `whole` as for `find_threats`."""
     course = course_weight(field, optics.fx * field.gray_size[0] / size[0], settings)
     cells = CourseField(
         field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
@@ -193,7 +193,7 @@ def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[in
                 whole: bool = False) -> Alone:
     """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`.
 
-    `whole` with all regions.
+    `whole` as for `find_threats`.
     """
     cells = on_cells(learned, like, size, grey_size)
     threat = find_threats(cells, size, optics, settings, cells.course, whole)
@@ -299,7 +299,7 @@ def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: t
     if view.coverage >= WHOLE:
         return UNKNOWN
     inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
-                         geometric.rate.shape, size, grey_size, view)
+                          geometric.rate.shape, size, grey_size, view)
     beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
     return find_threats(beside, size, optics, settings, geometric.course)
 
@@ -348,7 +348,7 @@ def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
 
 
 class Both:
-    """Two fields on the same cells, each number of both at once: a call takes as long for one.
+    """Two fields on the same cells, stacked: NumPy takes as long for both as for one.
 
     Parameters
     ----------

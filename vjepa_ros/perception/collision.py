@@ -96,7 +96,7 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
 
 
 def known_cells(field: LoomingField, least: float) -> np.ndarray:
-    """Return the cells (Hc, Wc) bool whose looming rate is known, with that confidence or more."""
+    """Return the cells (Hc, Wc) bool whose rate is known with at least a confidence."""
     known = field.confidence >= least
     known &= np.isfinite(field.rate)
     return known
@@ -200,7 +200,7 @@ def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Regi
     beside: list[tuple[Region, np.ndarray]] = []      # and their cells
     free = left = cells.usable      # of what is met; and of what is beside, too
     fastest = cells.rate.max()
-    for least in [rate for rate in rates if rate <= fastest]:
+    for least in [rate for rate in rates if np.float32(rate) <= fastest]:
         fast = cells.rate >= least
         mask = free & fast
         if np.count_nonzero(mask) < MIN_CELLS:

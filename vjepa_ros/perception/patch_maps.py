@@ -332,7 +332,7 @@ class Distribution:
         if value <= 0:
             return 0.0
         reached = float(np.interp(math.log(value), self._logs, self.until))
-        return min(1.0, max(0.0, reached))
+        return min(max(reached, 0.0), 1.0)      # NaN stays NaN
 
     def quantile(self, probability: float) -> float:
         """Return the value reached with a probability above 0; inf when none is."""

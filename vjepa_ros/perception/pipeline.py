@@ -80,6 +80,7 @@ class Perception:
         self._on_device = queue is not None
         self.tracks = {name: Track(name, config, model, queue) for name in cameras}
         self._done: dict[str, int] = {}
+        self._looming_first = False     # in the pass before
         # A CPU computes a pass at once. The threads of its layers often wait for each other, so
         # that what needs no model costs less beside it than after it, but not on a single core.
         beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
@@ -125,14 +126,15 @@ class Perception:
             clock of the host gather, submit (handing the pass over) and await (its end, after
             looming). Features are among the outputs only when somebody needs them, and may still
             be on their way from the device: `Output.features` and `result` wait for them.
-            Geometric looming is computed on the way, while a GPU or the threads of a CPU work.
+            Geometric looming is computed on the way, while a GPU or the threads of a CPU work;
+            on a GPU it is started before a short pass.
         """
         settings = settings or Settings()
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
         if not names:
             return {}, {}
-        if self._on_device and self.engine.timings.get('encode', math.inf) < SHORT_MS:
-            self._start_looming(looming, on_error)
+        if self._begins_with_looming():
+            self._each(LoomingJob.start, looming, on_error)
         start = time.perf_counter()
         clips = [self.tracks[name].frames(samples[name]) for name in names]
         handed = time.perf_counter()
@@ -227,7 +229,8 @@ class Perception:
         """Do what needs no model, beside its pass; not what waits for looming on a device."""
         # A GPU is at work now, and has room for looming beside it.
         if self._on_device:
-            self._start_looming(looming, on_error)
+            for step in (LoomingJob.start, LoomingJob.proceed):     # started already: the rest
+                self._each(step, looming, on_error)
         # The CPU has time for what needs no model.
         for name in heads:
             self.tracks[name].shown(samples[name])
@@ -235,12 +238,20 @@ class Perception:
             self._try(name, on_error, Track.work_ahead,
                       None if self.tracks[name].on_device else settings)
 
-    def _start_looming(self, names: Sequence[str], on_error: OnError | None) -> None:
-        """Start the looming of cameras on a device; started already, nothing changes."""
-        for step in (LoomingJob.start, LoomingJob.proceed):
-            for name in names:
-                if self.tracks[name].on_device:
-                    self._try(name, on_error, lambda track, step=step: step(track.looming_job()))
+    def _begins_with_looming(self) -> bool:
+        """Return whether passes are so short that looming starts before them."""
+        # Beside looming a pass takes longer, which must not change the order again.
+        limit_ms = SHORT_MS * (2 if self._looming_first else 1)
+        self._looming_first = (self._on_device
+                               and self.engine.timings.get('encode', math.inf) < limit_ms)
+        return self._looming_first
+
+    def _each(self, step: Callable[[LoomingJob], None], names: Sequence[str],
+              on_error: OnError | None) -> None:
+        """Do a step of the looming of cameras on a device; done already, nothing changes."""
+        for name in names:
+            if self.tracks[name].on_device:
+                self._try(name, on_error, lambda track: step(track.looming_job()))
 
     def _try(self, name: str, on_error: OnError | None, step: Callable[..., None],
              *args: object) -> None:

@@ -101,7 +101,7 @@ class Threat:
     bearing, elevation
         Direction of it [rad], NaN when nothing approaches.
     obstacle_score
-        0..1, NaN when unknown.
+        0..1, NaN when unknown or not asked for.
     known_fraction
         Part of the region of interest that is known, 0..1.
     regions

@@ -92,7 +92,8 @@ class EncoderSession:
     timings : dict of str to float
         Milliseconds of the stages upload, encode, download and, where they ran, heads of the
         last `encode`, `run`, `Pending.early` or `Pending.result`; on CUDA by events of the
-        device, and with the time in which the host handed the frames over in `upload`.
+        device, with the time in which the host handed the frames over in `upload`, and with the
+        change of the features in `heads`, or without heads in `change`.
     not_streaming : str
         Why clips are encoded as a whole; '' where each tubelet is encoded once.
 
@@ -122,8 +123,7 @@ class EncoderSession:
                           fuse=compile != 'on')
         self._normalise: Callable[[Tensor], Tensor] = forward.normalise
         self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
-        read = None if heads is None else reading(heads, calibration,
-                                                          Fork(choice.device))
+        read = None if heads is None else reading(heads, calibration, Fork(choice.device))
         self._stream: StreamEncoder | None = None
         self._step_kind = PLAIN
         self.not_streaming = "'streaming' is off"

@@ -211,7 +211,7 @@ class _Inputs(Whereabouts):
     times : Tensor
         See `Encoder.times`.
     frames : Tensor
-        (B T,) int64, numbers of the frames of the clips, for who needs them.
+        (B T,) int64, numbers of the frames of the clips, where the caller finds pixels by them.
     layers : dict
         By the number of new tubelets of a pass, the memory of its layers.
 
@@ -349,7 +349,7 @@ class StreamEncoder:
         keys, stamps
             See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
         frames : sequence of int
-            (B T,) numbers of the frames, for who finds the pixels by them.
+            (B T,) numbers of the frames, where the caller finds pixels by them.
 
         Returns
         -------

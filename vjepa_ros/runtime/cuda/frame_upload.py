@@ -322,7 +322,7 @@ class Rows:
 
 
 def numbers_of(clips: Sequence[Clip], slots: Sequence[int], frames: int) -> list[int]:
-    """Return the numbers of all frames of clips of so many, each in its store.
+    """Return the number of each frame of some clips in the store that holds it, clip by clip.
 
     Parameters
     ----------
@@ -354,11 +354,6 @@ class Collector:
         self._rows: Rows | None = None      # a stream sends the numbers with others
         self._all = words(pixels.view(-1, *pixels.shape[2:]))
         self._each = self._all.split(self._frames)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device, without the pixels."""
-        return 0 if self._rows is None else self._rows.nbytes
 
     def send(self, numbers: Sequence[int]) -> Tensor:
         """Upload what `collect` takes, from `numbers_of` the same clips."""

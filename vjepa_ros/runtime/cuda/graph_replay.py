@@ -295,7 +295,7 @@ class Stage:
         self.collector = Collector(pixels)
         grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
         self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
-        self.nbytes = pixels.nbytes + self.collector.nbytes + valid.nbytes
+        self.nbytes = pixels.nbytes + valid.nbytes
         self.encode: Callable[[], Tensor] = lambda: forward(pixels)
         self.read: Work | None = read
         self.change: tuple[int, ...] | None = None
@@ -363,6 +363,8 @@ class Stages:
         (T, S, S, 3).
     stream : torch.cuda.Stream
         The one on which all stages are made and run.
+    fork : Fork
+        For the change of features; not that of `read`.
 
     Attributes
     ----------
@@ -374,7 +376,7 @@ class Stages:
     """
 
     def __init__(self, forward: Work, read: Work | None, clip_shape: tuple[int, ...],
-                 stream: torch.cuda.Stream):
+                 stream: torch.cuda.Stream, fork: Fork):
         self._forward = forward
         self._read = read
         self._clip_shape = clip_shape
@@ -383,7 +385,7 @@ class Stages:
         self._pool: Pool | None = None
         self._pool_bytes = 0
         self._change = False    # until a pass asks for it: most never do
-        self._fork = Fork(stream.device)
+        self._fork = fork
         self.captured = True
         self.reason = ''
 

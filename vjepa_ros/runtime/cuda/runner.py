@@ -29,7 +29,7 @@ from vjepa_ros.runtime.cuda.frame_upload import (
     Keys,
     numbers_of,
 )
-from vjepa_ros.runtime.cuda.graph_replay import Stage, Stages
+from vjepa_ros.runtime.cuda.graph_replay import Fork, Stage, Stages
 from vjepa_ros.runtime.forward.base import Work
 from vjepa_ros.runtime.outputs import Flight, Landed
 from vjepa_ros.runtime.streaming import StreamEncoder
@@ -47,26 +47,26 @@ class Said:
     ----------
     values : ndarray
         (B, n) float32 in pinned memory, which is being written.
-    heads, changed : bool
+    wants_heads, wants_change : bool
         Whether the heads, and the change of the features, are wanted.
-    change : tuple of int, optional
-        Shape of the change of a clip, which comes last; None: there is none.
+    change_shape : tuple of int, optional
+        Of the change of a clip, which comes last; None: there is none.
 
     """
 
     values: np.ndarray
-    heads: bool
-    changed: bool
-    change: tuple[int, ...] | None
+    wants_heads: bool
+    wants_change: bool
+    change_shape: tuple[int, ...] | None
 
     def split(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return packed heads and change, None where not wanted, once they are there."""
         packed, change = self.values, None
-        if self.change is not None:
-            at = packed.shape[1] - math.prod(self.change)
-            # Of several clips this copies.
-            packed, change = packed[:, :at], packed[:, at:].reshape(-1, *self.change)
-        return packed if self.heads else None, change if self.changed else None
+        if self.change_shape is not None:
+            at = packed.shape[1] - math.prod(self.change_shape)
+            # `reshape` copies where there are several clips.
+            packed, change = packed[:, :at], packed[:, at:].reshape(-1, *self.change_shape)
+        return packed if self.wants_heads else None, change if self.wants_change else None
 
 
 class CudaFlight:
@@ -155,7 +155,8 @@ class CudaRunner:
             self._gathered = _mark(self._compute)
         # After it the frames are there; None: a pass waits for it already.
         self._uploaded: torch.cuda.Event | None = None
-        self._stages = Stages(forward, read, clip_shape, self._compute)
+        self._fork = Fork(device)
+        self._stages = Stages(forward, read, clip_shape, self._compute, self._fork)
         self._read: Work | None = read
         self._clip_shape = clip_shape
         self._stream: StreamEncoder | None = None
@@ -174,7 +175,7 @@ class CudaRunner:
         self._stream, self._streams = stream, {}
         if stream is not None:
             self._streams = {
-                name: Stages(forward, self._read, self._clip_shape, self._compute)
+                name: Stages(forward, self._read, self._clip_shape, self._compute, self._fork)
                 for name, forward in (('step', stream.step), ('whole', stream.whole))}
 
     @property
