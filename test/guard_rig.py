@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -103,7 +104,7 @@ class Late(Every):
                                            for file, waited in waits(*self._pids).items()))
 
 
-class CommandRig(Node):
+class CommandRig(Node, ABC):
     """A node with a controller that this process plays, and what it sends and tells."""
 
     def __init__(self, ros: Session, process: NodeThread, name: str, stamped: bool) -> None:
@@ -124,9 +125,9 @@ class CommandRig(Node):
 
         self.ros.node.create_subscription(self.kind, topic, hear, 100)
 
+    @abstractmethod
     def look(self) -> None:
         """Publish what the cameras see: each kind of rig has its own."""
-        raise NotImplementedError
 
     def send(self, publisher: Any, *motion: float) -> None:
         twist = twist_of(*motion)

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.perception.assessment import Assessor, Judgement, SETTLE_RESULTS, Smoother
+from vjepa_ros.perception.assessment import Assessor, SETTLE_RESULTS, Smoother
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import Contact
+from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, Level, Quality
 

@@ -16,7 +16,7 @@ import pytest
 from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup, open_item
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception import danger
-from vjepa_ros.perception.assessment import Assessor, Judgement
+from vjepa_ros.perception.assessment import Assessor
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import (
     RULE,
@@ -31,6 +31,7 @@ from vjepa_ros.perception.danger import (
     told_unmeasured,
     wanted_level,
 )
+from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.patch_maps import Distribution
 from vjepa_ros.perception.settings import SMOOTHING_METHODS, Settings, TrackConfig
 from vjepa_ros.perception.types import Assessment, Level, Quality, Threat

@@ -54,8 +54,8 @@ TIMERS = ('_on_watch', '_on_report')
 # The whole way of a frame, with heads and geometry.
 WAY = {f'vjepa_ros.{name}' for name in (
     'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
-    'runtime.torchscript', 'looming.estimator', 'perception.assessment', 'perception.danger',
-    'ros.perception_node.outputs')}
+    'runtime.torchscript', 'looming.estimator', 'perception.fusion', 'perception.assessment',
+    'perception.danger', 'ros.perception_node.outputs')}
 
 
 def _count(seen: list[str], frame: FrameType, event: str) -> None:

@@ -14,23 +14,21 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.assessment import (
-    Assessor,
-    Before,
-    Both,
-    CourseField,
-    Judgement,
-    Measured,
-    assess,
-    judge,
-    judge_geometry,
-    on_cells,
-)
+from vjepa_ros.perception.assessment import Assessor, Measured, assess
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import (
     collision_if_ahead,
     contact_probability,
     contact_within,
+)
+from vjepa_ros.perception.fusion import (
+    Before,
+    Both,
+    CourseField,
+    Judgement,
+    judge,
+    judge_geometry,
+    on_cells,
 )
 from vjepa_ros.perception.patch_maps import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings

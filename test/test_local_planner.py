@@ -14,7 +14,7 @@ import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
 from vjepa_ros.model.twist_paths import View
-from vjepa_ros.perception.assessment import CourseField
+from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.planning import local_planner

@@ -1,29 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Assess one clip by geometric looming and learned heads, then smooth over the clips of a camera.
+"""Assess one clip, then smooth over the clips of a camera.
 
-`judge` combines geometry and heads, so that each guards the other; `assess` adds scores and flags,
-both pure functions. `Assessor` keeps the only state: smoothing and the hold of a level. The level
-itself follows from `vjepa_ros.perception.danger`.
-
-The rule (`looming.method: fused`), cell by cell and then for the whole view:
-
-1. Looming: where both know, their mean weighted by 1 / sigma^2 (no sigma counts as less than
-   0.01 /s + 5 %); where one knows, that one; else unknown.
-2. On course: the mean of the geometric weight (by how the surface moves away from its own focus
-   of expansion) and the learned weight, where both know; else that of the one that knows. The
-   learned weight is 0 up to a probability of 0.3 and 1 from 0.6 on: many cells that are
-   hardly on course are no danger together.
-3. The clip head gives the time by which contact is as likely as not. Where that is less than the
-   time to contact of the learned field, it counts instead: what is in the way is met before the
-   camera is where it stands. This is the time to contact.
-4. Where a crop has cut the view of the heads, geometry counts by itself.
-5. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
-   three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
-   (six cells at least), or when their times to contact differ by more than a factor of two and
-   one is below ``thresholds.caution_ttc``.
-
-`learned` takes the heads alone, `geometric` the geometry alone.
+`assess` adds scores and flags to what `vjepa_ros.perception.fusion` judges, a pure function.
+`Assessor` keeps the only state: smoothing and the hold of a level. The level itself follows from
+`vjepa_ros.perception.danger`.
 """
 
 from __future__ import annotations
@@ -32,407 +13,33 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-
-import numpy as np
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import (
-    UNKNOWN,
-    course_weight,
-    find_threats,
-    in_roi,
-    known_cells,
-)
 from vjepa_ros.perception.danger import (
-    APART_TIME,
     Contact,
     NOTHING,
-    RULE,
-    Rule,
     age_problem,
     agreed_contact,
     approaches,
-    believed_rate,
-    clip_counts,
     collision_if_ahead,
     contact_probability,
-    contact_within,
     level_beside,
     measured_flags,
     time_to_contact,
-    times_disagree,
-    told_unmeasured,
     turned_far,
 )
+from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
+from vjepa_ros.perception.types import Assessment, Level, Quality
 
 NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 PAUSE_S = 12.0         # between results after which the one before confirms nothing: longer than
                        # results may be apart by `max_rate`
-CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
-LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
-WHOLE = 0.999                 # part of a picture from which heads count as seeing all of it
-SURE = 0.5                    # confidence from which a source can disagree
-APART_SIGMA = 3.0             # combined standard errors between cells that disagree
-APART_AREA, APART_CELLS = 0.1, 6
-ROUNDING = 1e-5               # between rates of the same cells, joined with nothing or not
-_F32 = np.float32
-_ZERO = _F32(0)
-
-
-@dataclass(frozen=True)
-class CourseField(LoomingField):
-    """A looming field that also says what is on course.
-
-    Attributes
-    ----------
-    course
-        (Hc, Wc) float32, how far a cell is on collision course, 0..1.
-    """
-
-    course: np.ndarray
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What is known about contact from one clip.
-
-    Attributes
-    ----------
-    method
-        What it comes from: 'geometric', 'learned' or 'fused'.
-    field
-        Looming on its cells, None when unknown.
-    threat
-        What is on course.
-    probability
-        Of contact within ``collision_horizon``, NaN unknown; None without heads, when it follows
-        from the smoothed looming rate.
-    disagrees
-        Whether geometry and heads contradict each other.
-    believed
-        Looming rate on course that the level follows, 1/s; None where that is the one of
-        `threat`.
-    by_heads
-        What the heads alone say, where only geometry, which compares two pictures, sees what
-        `threat` says; else None.
-    """
-
-    method: str
-    field: LoomingField | None
-    threat: Threat
-    probability: float | None = None
-    disagrees: bool = False
-    believed: float | None = None
-    by_heads: Contact | None = None
-
-
-@dataclass(frozen=True)
-class Alone:
-    """What geometry, or the heads, say alone.
-
-    Attributes
-    ----------
-    cells
-        Looming.
-    threat
-        What is on course.
-    complete
-        Whether it has its regions beside the course and its obstacle score, too. Where both
-        sources are joined few results show those of one alone.
-    """
-
-    cells: CourseField
-    threat: Threat
-    complete: bool
-
-    def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
-        """Return the threat with all regions and the obstacle score; arguments as for `judge`."""
-        if self.complete:
-            return self.threat
-        found = find_threats(self.cells, size, optics, settings, self.cells.course)
-        return replace(self.threat, regions=found.regions, obstacle_score=found.obstacle_score)
-
-
-@dataclass(frozen=True)
-class Before:
-    """What was computed of either source before they are joined; None where it was not.
-
-    Attributes
-    ----------
-    by_geometry
-        `judge_geometry` of the geometric field.
-    by_heads
-        `judge_heads` of the heads.
-    """
-
-    by_geometry: Alone | None = None
-    by_heads: Alone | None = None
-
-
-def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
-                   settings: Settings, whole: bool = False) -> Alone:
-    """Judge a geometric looming field, see `judge`; `whole` as for `find_threats`."""
-    course = course_weight(field, optics.fx * field.gray_size[0] / size[0], settings)
-    cells = CourseField(
-        field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
-        field.direction, field.dt_s, field.cell_px, field.gray_size, gyroscope=field.gyroscope,
-        course=course)
-    return Alone(cells, find_threats(cells, size, optics, settings, course, whole), whole)
-
-
-def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-                grey_size: tuple[int, int], optics: Optics, settings: Settings,
-                whole: bool = False) -> Alone:
-    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`.
-
-    `whole` as for `find_threats`.
-    """
-    cells = on_cells(learned, like, size, grey_size)
-    threat = find_threats(cells, size, optics, settings, cells.course, whole)
-    return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings), whole)
-
-
-def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
-          grey_size: tuple[int, int], optics: Optics, settings: Settings,
-          before: Before = Before()) -> Judgement:
-    """Judge one clip by ``settings.looming_method`` where there are valid heads.
-
-    Parameters
-    ----------
-    geometric
-        Geometric looming of the newest frame; None when unknown or not wanted.
-    learned
-        Heads of the clip; None when there are none or they are not valid.
-    size, grey_size
-        Width and height of the source image and of the grey image of the looming estimate [px].
-    optics
-        Intrinsics of the source image.
-    settings
-        Live settings.
-    before
-        What was computed before; of the heads it counts where the cells are those of `geometric`.
-    """
-    geometry, by_heads = before.by_geometry, before.by_heads
-    if geometric is None or (learned is not None and settings.looming_method == 'learned'):
-        geometry = None
-    elif geometry is None:
-        geometry = judge_geometry(geometric, size, optics, settings,
-                                  learned is None or settings.looming_method != 'fused')
-    if learned is None or settings.looming_method == 'geometric':
-        return Judgement('geometric', geometric, UNKNOWN if geometry is None
-                         else geometry.whole(size, optics, settings))
-    if by_heads is None or geometric is None or (
-            by_heads.cells.centers is not geometric.centers):
-        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings,
-                               geometry is None)
-    alone, by_geometry, aside = by_heads.threat, UNKNOWN, UNKNOWN
-    if geometry is not None:
-        by_geometry = geometry.threat
-        aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
-    field, threat, disagrees = _joined(geometry, by_heads, learned, size, optics, settings)
-    believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
-    if not math.isnan(aside.course_rate):
-        believed = max(aside.course_rate, believed)     # of a number and NaN, the first
-    least = believed * (1 - ROUNDING)
-    if not math.isnan(believed) and not threat.course_rate >= least:
-        # One source alone raises this: report it no later than the level does.
-        if aside.course_rate >= least:
-            one = aside
-        elif geometry is not None and geometry.threat.course_rate >= least:
-            one = geometry.whole(size, optics, settings)
-        else:
-            one = by_heads.whole(size, optics, settings)
-        threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
-                         regions=one.regions or threat.regions)
-    return Judgement(settings.looming_method, field, threat,
-                     _probability(believed, aside, by_geometry, learned, settings), disagrees,
-                     believed, _by_heads_alone(threat, alone, learned, settings))
-
-
-def _joined(geometry: Alone | None, by_heads: Alone, learned: LearnedField, size: tuple[int, int],
-            optics: Optics, settings: Settings) -> tuple[CourseField, Threat, bool]:
-    """Return the field of both sources, what is on course there, and whether they disagree."""
-    heads, alone = by_heads.cells, by_heads.threat
-    if geometry is None:
-        return heads, by_heads.whole(size, optics, settings), False
-    both = Both(geometry.cells, heads)
-    field = both.fuse(settings.min_confidence)
-    threat = find_threats(field, size, optics, settings, field.course)
-    if not math.isnan(alone.course_rate):
-        threat = _with_clip(threat, learned, heads, size, optics, settings)
-    return field, threat, (both.disagree(settings)
-                           or times_disagree(geometry.threat, alone, settings))
-
-
-def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: LearnedField,
-                 settings: Settings) -> float:
-    """Return the probability of contact within ``collision_horizon`` that is told; NaN: none."""
-    probability = contact_within(settings.collision_horizon, learned, by_geometry)
-    if not math.isnan(aside.course_rate):
-        probability = max(contact_probability(aside.course_rate, settings.collision_horizon),
-                          probability)
-    if math.isnan(believed):
-        return told_unmeasured(probability, learned, settings)
-    return probability
-
-
-def _by_heads_alone(threat: Threat, alone: Threat, learned: LearnedField,
-                    settings: Settings) -> Contact | None:
-    """Return `Judgement.by_heads`."""
-    if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
-        return Contact(alone.course_rate, alone.course_rate,
-                       contact_within(settings.collision_horizon, learned, UNKNOWN))
-    return None
-
-
-def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],
-                     optics: Optics, settings: Settings, view: View) -> Threat:
-    """Return what geometry sees where a crop has cut the view of the heads: point 4."""
-    if view.coverage >= WHOLE:
-        return UNKNOWN
-    inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
-                          geometric.rate.shape, size, grey_size, view)
-    beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
-    return find_threats(beside, size, optics, settings, geometric.course)
-
-
-def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-             gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
-    """Return what the heads say on the cells of a geometric field, or of a grid of the same kind.
-
-    Each cell takes the patch that its centre lies in; outside the view it is unknown.
-    """
-    if like is None:
-        centers, cell = _grid(gray_size), float(CELL_PX)
-    else:
-        centers, cell, gray_size = like.centers, like.cell_px, like.gray_size
-    inside, patches, everywhere = _patches(
-        centers.astype(np.float32, copy=False).tobytes(), centers.shape[:2], size, gray_size,
-        learned.view)
-    low, high = rule.on_course
-    course = (learned.course - _F32(low)) / _F32(high - low)
-    course = np.minimum(np.maximum(course, _ZERO), _F32(1))
-
-    def laid(values: np.ndarray, outside: float) -> np.ndarray:
-        values = values.take(patches)
-        return values if everywhere else np.where(inside, values, _F32(outside))
-
-    return CourseField(
-        laid(learned.rate, math.nan), laid(learned.confidence, 0.0),
-        laid(learned.sigma, math.inf), np.zeros(centers.shape, _F32), centers, np.zeros(3, _F32),
-        None, math.nan, cell, gray_size, laid(course, 0.0))
-
-
-@lru_cache(8)       # grids of all cameras
-def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
-             gray_size: tuple[int, int], view: View) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return whether cells lie in the view, and the number of a patch of it, both (Hc, Wc).
-
-    And whether all lie in it.
-    """
-    points = (np.frombuffer(centers, np.float32).reshape(*shape, 2) + 0.5) * (
-        np.array(size) / gray_size) - 0.5
-    place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
-    rows, cols = view.patch_valid().shape
-    inside = np.asarray(((place >= 0) & (place < (cols, rows))).all(axis=-1))
-    patches = place[..., 1].clip(0, rows - 1) * cols + place[..., 0].clip(0, cols - 1)
-    return inside, patches, bool(inside.all())
-
-
-class Both:
-    """Two fields on the same cells, stacked: NumPy takes as long for both as for one.
-
-    Parameters
-    ----------
-    geometry, heads
-        The fields.
-
-    Attributes
-    ----------
-    rate, confidence, course
-        (2, Hc, Wc) of geometry, then of the heads.
-    variance
-        (2, Hc, Wc) squared standard errors of the rates [1/s^2], no smaller than `LEAST_SIGMA`.
-    """
-
-    def __init__(self, geometry: CourseField, heads: CourseField) -> None:
-        self._like = geometry
-        self._sigma = np.array((geometry.sigma, heads.sigma))
-        self.rate = np.array((geometry.rate, heads.rate))
-        self.confidence = np.array((geometry.confidence, heads.confidence))
-        self.course = np.array((geometry.course, heads.course))
-        # Of a number and NaN, fmax takes the number.
-        least = np.fmax(np.abs(self.rate), _ZERO)
-        least *= _F32(LEAST_SIGMA[1])
-        least += _F32(LEAST_SIGMA[0])
-        self.variance = np.maximum(self._sigma, least)
-        self.variance *= self.variance
-
-    def fuse(self, min_confidence: float) -> CourseField:
-        """Combine both on their cells: points 1 and 2 of the rule."""
-        known = np.isfinite(self.rate)
-        known &= self.confidence >= min_confidence
-        knows = known.astype(np.float32)
-        weights = knows / self.variance
-        whole = weights[0] + weights[1]
-        weights *= np.where(known, self.rate, _ZERO)        # 0 times NaN is NaN
-        any_known = whole > 0
-        # Where neither knows, keep the less uncertain one with its low confidence.
-        first = self.confidence[0] >= self.confidence[1]
-        rate, sigma, course = (np.where(first, *each)
-                               for each in (self.rate, self._sigma, self.course))
-        np.divide(weights[0] + weights[1], whole, out=rate, where=any_known)
-        np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
-        shares = knows * self.course
-        np.divide(shares[0] + shares[1], knows[0] + knows[1], out=course, where=any_known)
-        like = self._like
-        return CourseField(
-            rate, np.maximum(*self.confidence), sigma, like.flow, like.centers, like.rotation,
-            like.direction, like.dt_s, like.cell_px, like.gray_size, gyroscope=like.gyroscope,
-            course=course)
-
-    def disagree(self, settings: Settings) -> bool:
-        """Return whether both are sure of contradicting rates on a part of the roi: point 5."""
-        apart = np.abs(self.rate[0] - self.rate[1])     # NaN where either is unknown
-        sure = np.minimum(*self.confidence) >= SURE
-        sure &= np.isfinite(apart)
-        sure &= in_roi(self._like, settings)
-        limit = APART_SIGMA * np.sqrt(self.variance[0] + self.variance[1])
-        against = sure & (apart > np.maximum(limit, settings.looming_threshold))
-        least = max(APART_CELLS, APART_AREA * np.count_nonzero(sure))
-        return bool(np.count_nonzero(against) >= least)
-
-
-def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
-               optics: Optics, settings: Settings) -> Threat:
-    """Apply point 3 of the rule."""
-    if not clip_counts(learned.time_to_contact, threat.course_rate):
-        return threat
-    bearing, elevation = threat.bearing, threat.elevation
-    if math.isnan(bearing):
-        # The danger has no place of its own: point at what is most probably on course.
-        likely = np.where(known_cells(field, settings.min_confidence), field.course, 0.0)
-        x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
-        bearing, elevation = optics.direction(float(x), float(y))
-    return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
-                   elevation=elevation)
-
-
-def _grid(gray_size: tuple[int, int]) -> np.ndarray:
-    """Return centres (Hc, Wc, 2) of cells in the middle of a grey image, at least one."""
-    axes = []
-    for length in gray_size:
-        count = max(1, length // CELL_PX)
-        axes.append((length - count * CELL_PX) / 2 + (np.arange(count) + 0.5) * CELL_PX - 0.5)
-    return np.stack(np.meshgrid(*axes), -1).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,7 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.assessment import (
-    Alone,
-    Assessor,
-    Before,
-    Measured,
-    assess,
-    judge_geometry,
-    judge_heads,
-)
+from vjepa_ros.perception.assessment import Assessor, Measured, assess
 from vjepa_ros.perception.frame_store import (
     Geometry,
     Prepared,
@@ -37,6 +29,7 @@ from vjepa_ros.perception.frame_store import (
     grey_size,
     host_planes,
 )
+from vjepa_ros.perception.fusion import Alone, Before, judge_geometry, judge_heads
 from vjepa_ros.perception.patch_maps import (
     HeadsUse,
     LearnedField,

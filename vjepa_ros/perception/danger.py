@@ -3,8 +3,8 @@
 """The danger law: level, time to contact and probability as functions of what was measured.
 
 Functions of numbers alone: no images, no fields, no state. Fields are reduced to a `Threat` by
-`vjepa_ros.perception.collision`; `vjepa_ros.perception.assessment` joins them, smooths, and holds
-levels.
+`vjepa_ros.perception.collision`; `vjepa_ros.perception.fusion` joins them, and
+`vjepa_ros.perception.assessment` smooths and holds levels.
 
 Level
     DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.

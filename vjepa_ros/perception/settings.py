@@ -59,7 +59,7 @@ class Settings:
         are ahead of the clock by more than 0.1 s, or of unknown age.
     looming_method
         Source of looming and collision where heads are valid: 'geometric', 'learned' or 'fused'
-        (see `vjepa_ros.perception.assessment`); geometric elsewhere.
+        (see `vjepa_ros.perception.fusion`); geometric elsewhere.
     """
 
     collision_horizon: float = 2.0

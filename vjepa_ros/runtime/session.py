@@ -75,7 +75,7 @@ class EncoderSession:
     num_frames, image_size : int
         Frames per clip and pixels per side of a frame.
     heads : Heads, optional
-        Moved to the device in float32; owned by the session from then on.
+        Moved to the device in float32; owned by the session from then on, see also `Heads.fix`.
     calibration : Calibration
         Of the heads. It is applied here and nowhere else.
     compile : str
