@@ -10,7 +10,6 @@ SOURCE ?=
 ARGS ?=
 DATA ?= ../shared/data
 WORLD ?= 2000
-FUTURES ?= 400
 MINUTES ?= 60
 WHEELS := $(patsubst requirements/ros-%.txt,%,$(wildcard requirements/ros-*.txt))
 
@@ -48,7 +47,6 @@ LINTED := $(VENV)/.with-lint
 FUZZED := $(VENV)/.with-fuzz
 AUDITED := $(VENV)/.with-audit
 AMENT := $(VENV)/.with-ament
-DOOM := $(VENV)/.with-doom
 # The documentation needs neither ROS nor PyTorch.
 DOCS := .venv-docs
 # A process that has nothing left takes half of what another has: long files do not keep one busy to the end.
@@ -83,7 +81,6 @@ help: ## list the commands
 	@echo '  PYTHON=...  interpreter for a new environment (default: python3.11, then python3)'
 	@echo '  DATA=...    evaluate: folder of the recordings; without it only rendered clips ($(DATA))'
 	@echo '  WORLD=...   evaluate: number of rendered clips of each world ($(WORLD))'
-	@echo '  FUTURES=... evaluate: number of pasts of each world from which twists are judged ($(FUTURES))'
 	@echo '  MINUTES=... fuzz: how long, over all targets ($(MINUTES))'
 	@echo '  ARGS=...    further arguments of the tool that is started'
 
@@ -92,7 +89,7 @@ env: $(READY) ## create or update .venv; all other commands do it when needed. L
 $(READY): setup.py requirements/make_env.py $(wildcard requirements/*.txt)
 	@python3 requirements/make_env.py $(VENV) --ros $(ROS) $(if $(PYTHON),--python $(PYTHON)) $(if $(LOCKED),--locked)
 
-$(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT) $(DOOM): $(VENV)/.with-%: $(READY) requirements/%.txt
+$(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT): $(VENV)/.with-%: $(READY) requirements/%.txt
 	@echo 'Adding requirements/$*.txt to $(VENV)'
 	@$(PY) -m pip install --no-input --no-compile --disable-pip-version-check -qq -r requirements/$*.txt \
 	  $$(! test -f $(VENV)/constraints.txt || echo -c $(VENV)/constraints.txt)
@@ -112,7 +109,7 @@ test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy th
 	@$(if $(DISTRO),,$(PY) -m pytest -m 'not ros and not slow' $(PURE) $(ARGS) || [ $$? = 5 ])
 	@$(PY) -m pytest -m 'ros and not slow$(if $(DISTRO), and not any_distro)' $(NODES) $(ARGS) || [ $$? = 5 ]
 
-test-all: $(READY) $(TESTED) $(DOOM) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
+test-all: $(READY) $(TESTED) ## run all tests, also those that take long, on Kilted and Jazzy, and build the documents
 	@echo '== without ROS: all' && $(PY) -m pytest -m 'not ros' $(PURE) $(ARGS)
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
 	  echo '== without ROS: arrays with NumPy 1.26' && $(MAKE) --no-print-directory test-numpy1; \
@@ -182,11 +179,11 @@ bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and wr
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
-	  --rough $(WORLD) --futures $(FUTURES) $(DRONE) \
+	  --rough $(WORLD) $(DRONE) \
 	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
-	@rm -rf build install log site demo_output drive_logs soak_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache
+	@rm -rf build install log site demo_output drive_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache
 	@find vjepa_ros test launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments as well

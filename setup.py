@@ -66,7 +66,6 @@ setup(
     install_requires=requirements(os.environ),
     extras_require={
         'bags': ['rosbags>=0.10'],
-        'vizdoom': ['vizdoom>=1.3'],  # drive --world vizdoom; brings Freedoom
         # score --ray; Ray 2.64 will refuse the keywords that limit retries.
         'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10,<2.64'],
         'video': ['av>=12'],         # camera topics with H.264 or H.265
@@ -93,7 +92,6 @@ setup(
             f'collision_guard = {NAME}.ros.collision_guard.__main__:main',
             f'command_watchdog = {NAME}.ros.command_watchdog.__main__:main',
             f'simulated_robot = {NAME}.ros.common.process:simulated_robot',
-            f'action_planner = {NAME}.ros.action_planner.__main__:main',
             f'local_planner = {NAME}.ros.local_planner.__main__:main',
             f'vjepa-ros = {NAME}.cli.main:main',
         ],

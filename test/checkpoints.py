@@ -7,7 +7,6 @@ from __future__ import annotations
 import torch
 from golden.cases import fill
 
-from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import find_variant
@@ -24,9 +23,16 @@ def encoder_state(version='2.0', seed=7, variant=TINY):
 
 def predictor_state(kind='2.0'):
     network = {'2.0': lambda: Predictor(192, 64, 2, 2, masks=3),
-               '2.1': lambda: DensePredictor(192, 64, 2, 2, masks=3, levels=4),
-               'ac': lambda: ActionPredictor(192, 128, 2, 2)}[kind]()
+               '2.1': lambda: DensePredictor(192, 64, 2, 2, masks=3, levels=4)}[kind]()
     return {key: value.detach() for key, value in fill(network).state_dict().items()}
+
+
+def action_state():
+    """Some parameters of a predictor of actions."""
+    return {'predictor_embed.weight': torch.zeros(128, 192),
+            'predictor_norm.weight': torch.ones(128),
+            'action_encoder.weight': torch.zeros(128, 7),
+            'predictor_blocks.0.attn.qkv.weight': torch.zeros(384, 128)}
 
 
 def probe_state():
@@ -73,7 +79,7 @@ def meta_ac(path, state=None):
     """As vjepa2-ac-vitg.pt."""
     state = state or encoder_state()
     torch.save({'encoder': prefixed(state, 'module.'),
-                'predictor': prefixed(predictor_state('ac'), 'module.'),
+                'predictor': prefixed(action_state(), 'module.'),
                 **training_state(state)}, path)
     return path
 

@@ -10,8 +10,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -23,7 +24,6 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 
-from vjepa_ros.cli.soak.invariants import waits
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common import message_conversion
@@ -39,6 +39,17 @@ QUICK = {'release.hold': 0.1, 'release.acceleration': 50.0, 'release.speed': 2.0
          'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
 WITHIN_S = 0.05          # in which the guard must have stopped after source_timeout
 RELIABLE = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+
+
+def waits(*pids: int) -> dict[str, int]:
+    """How long each thread was ready to run, but had no core [ns]; Linux counts it."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):                  # it has just ended, or one of its threads
+            for file in sorted(Path(f'/proc/{pid}/task').glob('*/schedstat')):
+                with suppress(OSError):
+                    found[str(file)] = int(file.read_text().split()[1])
+    return found
 
 
 def cloud(seen: Assessment) -> PointCloud2:

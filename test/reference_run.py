@@ -39,7 +39,7 @@ REPOSITORY = HERE.parents[1]
 TOLERANCE = 1e-6
 SHOWN = 20                # differences that are listed in each part
 COMMANDS = ('demo', 'watch', 'inspect', 'convert', 'download', 'export', 'train', 'evaluate',
-            'drive', 'benchmark', 'profile', 'selftest')
+            'drive', 'benchmark', 'selftest')
 VIDEO_HZ = {'cup.mp4': 26.8, 'box.mp4': 30.0, 'motorway.mp4': 25.0}
 FOLDER_HZ = {'kitti_street': 10.0, 'euroc_still': 20.0}
 EPISODES, EPISODE_SEED = 20, 7000
@@ -205,9 +205,6 @@ NODES: dict[str, tuple[bool, dict[str, Any]]] = {     # whether it has a lifecyc
     'vjepa_node': (True, {**SMALL, 'cameras': ['front', 'rear']}),
     'collision_guard': (True, {'autostart': True, 'ranges': ['sonar']}),
     'local_planner': (True, {'autostart': True}),
-    'action_planner': (True, {**SMALL, 'model_size': 'tiny', 'image_size': 32,
-                              'random_predictor.width': 48, 'random_predictor.depth': 2,
-                              'random_predictor.heads': 2}),
     'camera_source': (False, {'source': 'synthetic'}),
     'simulated_robot': (False, {})}
 

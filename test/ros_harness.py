@@ -56,7 +56,6 @@ _MAKERS = {
     'vjepa_ros.ros.collision_guard': 'vjepa_ros.ros.collision_guard.node:CollisionGuard',
     'vjepa_ros.ros.command_watchdog': 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog',
     'vjepa_ros.ros.local_planner': 'vjepa_ros.ros.local_planner.node:LocalPlannerNode',
-    'vjepa_ros.ros.action_planner': 'vjepa_ros.ros.action_planner.node:PlannerNode',
     'vjepa_ros.ros.sim.camera_source': 'vjepa_ros.ros.sim.camera_source:CameraSource',
 }
 _takers: list[Callable[[str, str, str], None]] = []

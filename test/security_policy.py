@@ -33,7 +33,6 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
         'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'ranges': ['sonar']}),
     'local_planner': ('vjepa_ros.ros.local_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
-    'action_planner': ('vjepa_ros.ros.action_planner', {'autostart': True}),
     'camera_source': ('vjepa_ros.ros.sim.camera_source', {
         'source': 'synthetic', 'transport': 'both', 'truth': True}),
 }
@@ -50,12 +49,8 @@ ALSO: dict[str, dict[str, list[str]]] = {
         'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
                       *_TIME_AND_TF]},
     'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
-    'local_planner': {'subscribe': ['clock', 'odom', 'vjepa_node/camera/features']},
+    'local_planner': {'subscribe': ['clock', 'odom']},
     'command_watchdog': {'subscribe': ['clock']},
-    'action_planner': {
-        'publish': ['~/target_pose'],
-        'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg', 'clock',
-                      'joint_states', 'state']},
     'camera_source': {'subscribe': ['clock']}}
 ASKED: tuple[tuple[str, str, str, Callable], ...] = (
     ('topics', 'publish', 'topic', lambda node: node.get_publisher_names_and_types_by_node),

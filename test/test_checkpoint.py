@@ -28,7 +28,6 @@ from safetensors.torch import load_file, save_file
 from sessions import SIZE
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint import files, load
 from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
@@ -399,8 +398,7 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, kind, 
 
 
 @pytest.mark.parametrize(('make', 'kind', 'network'), [
-    (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor),
-    (checkpoints.meta_ac, 'ac', ActionPredictor)])
+    (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor)])
 def test_predictors_are_loaded(tmp_path, make, kind, network):
     found, report = load_network(make(tmp_path / 'a.pt'), 'predictor')
     assert type(found) is network and equal(found.state_dict(), predictor_state(kind))

@@ -17,7 +17,6 @@ pytest.importorskip('rclpy')
 
 from ros_harness import QUIET, logged, ros_session
 
-from vjepa_ros.ros.action_planner.node import PlannerNode
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 from vjepa_ros.ros.perception_node.node import VjepaNode
@@ -26,15 +25,13 @@ from vjepa_ros.ros.sim.camera_source import CameraSource
 pytestmark = pytest.mark.ros
 
 CONFIG = Path(__file__).resolve().parents[1] / 'config'
-OTHERS = {'action_planner': PlannerNode, 'collision_guard': CollisionGuard,
-          'local_planner': LocalPlannerNode}
+OTHERS = {'collision_guard': CollisionGuard, 'local_planner': LocalPlannerNode}
 FILES = sorted(file for file in CONFIG.glob('*.yaml') if not file.stem.startswith('nav2'))
 
 MISSPELT = {
     VjepaNode: ('front.mount.hight', 'front.mount.height'),
     CollisionGuard: ('stop_distanse', 'stop_distance'),
     LocalPlannerNode: ('robot.half_with', 'robot.half_width'),
-    PlannerNode: ('gap.repetition', 'gap.repetitions'),
     CameraSource: ('start_dellay', 'start_delay')}
 IGNORED = re.compile(r"parameter '(\S+)' is ignored: [^;]*(?:; (.*))?")
 

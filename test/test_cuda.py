@@ -12,10 +12,8 @@ import pytest
 import sessions
 import torch
 
-from vjepa_ros.model.twist_paths import View
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.forward.compilation import Toolchain
-from vjepa_ros.runtime.imagination import Imagination
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
@@ -258,20 +256,3 @@ def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
     assert len(made.run(clips)) == 12
     assert len(caplog.records) == told
     made.close()
-
-
-@pytest.mark.parametrize('precision', ['fp32', 'bf16'])
-def test_plans_of_a_base_are_scored_in_graphs(precision):
-    there, here = (Imagination.random('tiny', name, kind) for name, kind in (
-        ('cuda', precision), ('cpu', 'fp32')))
-    random = np.random.default_rng(0)
-    for plans in (64, 64, 3):
-        features = random.standard_normal((2, 12, 12, 192), np.float32)
-        twists = random.uniform(-1, 1, (plans, 6, 3))
-        found, expected = [], []
-        for model, said in ((there, found), (here, expected)):
-            model.see(features, View(0.4, 0.0, 0.3, 0.8, 0.6, 0.25, vx=0.7))
-            said += vars(model.imagine(twists, [0.5] * 6)).values()
-        for one, other in zip(found, expected, strict=True):
-            assert error(one, other) < (1e-3 if precision == 'fp32' else 5e-2)
-    assert there.execution == 'graph', there.execution_reason

@@ -22,7 +22,6 @@ from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.head_specs import Calibration
-from vjepa_ros.model.twist_paths import View as Mount
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.runtime.cuda import prewarm
 from vjepa_ros.runtime.cuda.frame_upload import (
@@ -38,7 +37,6 @@ from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.select import prepare
 from vjepa_ros.runtime.host_runner import HostRunner
-from vjepa_ros.runtime.imagination import Imagination
 from vjepa_ros.runtime.noise_floor import Change, patch_strength, tubelet_change
 from vjepa_ros.runtime.outputs import Output, Pending, reading
 
@@ -290,42 +288,6 @@ def test_captured_looming_is_that_of_single_steps(fake):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
         assert found.dt_s == expected.dt_s
     assert fake.captures == 2
-
-
-def lively_imagination(queue=None):
-    made = Imagination.random('tiny', 'cpu', 'fp32')
-    torch.nn.init.normal_(made._predictor.features.weight, std=0.02,
-                          generator=torch.Generator().manual_seed(0))
-    made._queue = queue or made._queue
-    return made
-
-
-@pytest.mark.parametrize('refused', ['', 'operation not permitted when stream is capturing'])
-def test_captured_plans_are_those_of_single_steps(fake, refused, caplog):
-    captured, plain = lively_imagination(captured_queue()), lively_imagination()
-    fake.refuse = refused
-    before, random = None, np.random.default_rng(0)
-    for grid, shape in ((2, (3, 2)), (2, (3, 2)), (2, (5, 2)), (2, (3, 1)), (2, (3, 2)),
-                        (3, (3, 2)), (3, (3, 2))):
-        features = random.standard_normal((2, grid, grid + 1, 192), np.float32)
-        twists, lasts = random.uniform(-1, 1, (*shape, 3)), random.uniform(0.2, 0.6, shape[1])
-        view = Mount(random.uniform(0.2, 0.6), 0.1, 0.3, 0.8, 0.6, 0.25, vx=0.7)
-        found, expected = [], []
-        for model, said in ((captured, found), (plain, expected)):
-            model.see(features, view)
-            said += vars(model.imagine(twists, lasts)).values()
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        assert before is None or not np.array_equal(before[1], before[0])
-        before = found[0].copy(), captured.imagine(twists[::-1] + 0.5, lasts).contact
-        np.testing.assert_array_equal(found[0], before[0])     # not overwritten
-    assert plain.execution == 'eager' and not plain.execution_reason
-    if refused:
-        assert captured.execution == 'eager' and refused in captured.execution_reason
-        assert caplog.text.count('kernel by kernel') == 2       # for each grid
-    else:
-        assert captured.execution == 'graph' and not captured.execution_reason
-        assert fake.captures == 2 + 3 + 1       # grids, and plans of the first and the second
 
 
 @pytest.mark.parametrize('mode', ['squash', 'hf'])

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -25,7 +23,6 @@ from sensor_msgs.msg import PointCloud2  # noqa: E402
 
 from vjepa_ros.perception.types import Level, Quality  # noqa: E402
 from vjepa_ros.planning.local_config import CANDIDATE  # noqa: E402
-from vjepa_ros.ros.action_planner.outputs import pack_best, pack_candidates  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / 'docs' / 'robot.md'
@@ -92,7 +89,7 @@ def test_levels_and_what_can_not_be_trusted_slow_and_stop(road, changes, age_s, 
     road.wait_for(speed)
 
 
-def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
+def test_all_fields_of_clouds_of_candidates_are_documented():
     rows = (ROOT / 'docs' / 'planning.md').read_text(encoding='utf-8').splitlines()
 
     def check(row: str, names: Iterable[str]) -> None:
@@ -101,8 +98,3 @@ def test_all_fields_of_clouds_of_candidates_and_actions_are_documented():
         assert not [name for name in names if not any(f'`{name}`' in line for line in found)]
 
     check('| `~/candidates` | PointCloud2, a point for each', CANDIDATE.names)
-    plan = SimpleNamespace(
-        gap=None, actions=np.zeros((2, 1)), names=('x',), energies=np.zeros(3), energy_now=1.0,
-        trained=True, samples=np.zeros((3, 2, 1)), ranks=np.arange(3), refusal='')
-    check('| `~/best_action`', pack_best(plan).dtype.names[1:])
-    check('| `~/candidates` | PointCloud2, one point', pack_candidates(plan).dtype.names[2:])

@@ -182,7 +182,6 @@ def test_figures_are_told_where_a_plot_cannot_be_written(bank, tmp_path, monkeyp
     (['--guard', 'braking=-1'], 'braking is -1.0'),
     (['--real-time'], '--real-time: needs --ros'),
     (['--ros', '--latency', '2'], '--latency: does not go with --ros'),
-    (['--ros', '--modes', 'oracle'], '--ros: drives without the oracle'),
     (['--ros', '--set', 'get_past', '--no-odometry'], '--ros: goals need odometry'),
     (['--first', '2', '--episodes', '3', '--follow', '3', '7'],
      'argument --follow: 7 is not among the episodes 2 to 4'),

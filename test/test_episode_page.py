@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What people see of a planner: episodes from above, what is imagined, and the page about both."""
+"""What people see of a planner: episodes from above, and the page about one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from vjepa_ros.lab.drive.top_view import GOAL, SIZE, TopView, WAY
 from vjepa_ros.lab.world.episodes import get_past
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.model.twist_predictor import GRID, coarse
-from vjepa_ros.planning.imagined_view import BAND_PX, ImaginedView, SIDE_PX
 from vjepa_ros.planning.local_config import CANDIDATE
 
 CONFIG = EpisodeConfig(rate=8.0, settle_s=0.2)
@@ -67,43 +65,18 @@ def test_the_way_goal_and_chosen_twist_are_drawn(worlds):
     worlds[0].robots.place[0] = 0.0
 
 
-def test_imagined_features_are_drawn_as_the_nearest_that_were_seen():
-    view, random = ImaginedView(), np.random.default_rng(0)
-    pictures = [texture((160, 120), seed) for seed in range(3)]
-    features = random.normal(size=(3, 2, 12, 12, 24)).astype(np.float32)
-    assert view.draw(np.zeros((6, GRID ** 2, 24)), np.zeros(6), [0.1] * 6) is None
-    for one, picture in zip(features, pictures, strict=True):
-        view.see(one, picture)
-    import torch
-    known = coarse(torch.from_numpy(features[0, -1:]))[0].numpy()
-    steps = np.stack([known + 0.1 * random.normal(size=known.shape)] * 6)
-    drawn = view.draw(steps, np.linspace(0, 1, 6), np.arange(6.0).tolist())
-    assert drawn.shape == (BAND_PX + SIDE_PX, 4 * SIDE_PX, 3)
-    tiles = np.split(drawn[BAND_PX:], 4, 1)
-    squares = [cv2.resize(one, (SIDE_PX, SIDE_PX), interpolation=cv2.INTER_AREA)
-               for one in pictures]
-    assert np.array_equal(tiles[0], squares[-1])             # now
-    assert all(np.array_equal(tile, squares[0]) for tile in tiles[1:])
-    view.forget()
-    assert view.draw(steps, np.zeros(6), [0.1] * 6) is None
-
-
-@pytest.mark.parametrize(('reached', 'collided', 'imagines', 'word'), [
-    (True, False, True, 'REACHED'), (False, True, False, 'COLLIDED'),
-    (False, False, False, 'MISSED')])
-def test_a_page_shows_camera_imagination_and_map(tmp_path, reached, collided, imagines, word):
+@pytest.mark.parametrize(('reached', 'collided', 'word'), [
+    (True, False, 'REACHED'), (False, True, 'COLLIDED'), (False, False, 'MISSED')])
+def test_a_page_shows_camera_and_map(tmp_path, reached, collided, word):
     moments = tuple(Moment(0.2 * n - 1.0, 0.5, 1.0, 3.0, 2.0 + n, n % 4, 'free', '')
                     for n in range(14))
-    for end in ('', '_map', *['_imagined'] * imagines):
+    for end in ('', '_map'):
         folder = tmp_path / f'0003{end}'
         folder.mkdir()
         for n in range(14):
-            size = (4 * SIDE_PX, SIDE_PX + BAND_PX) if end == '_imagined' else (96, 72)
-            cv2.imwrite(str(folder / f'{n:04d}.png'), texture(size, n))
+            cv2.imwrite(str(folder / f'{n:04d}.png'), texture((96, 72), n))
     frames = [*film(tmp_path / '0003', moments)]
     assert len(frames) == 11 and frames[0].shape == (FRAME[1], FRAME[0], 3)   # from -0.5 s on
-    below = np.stack(frames)[:, 320:400, 8:390]
-    assert (below.std() > 20) == imagines
     outcome = Outcome(3, 'dead_end', 'room', 1.0, collided, False, 'wall' * collided, 0.9, 2, 0,
                       reached, 6.0, 5.0, math.nan, moments)
     page, video = write_page(tmp_path / 'out.html', tmp_path / '0003', outcome,

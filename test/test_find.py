@@ -18,7 +18,7 @@ from scenes import texture
 from test_score import WORDS
 
 from vjepa_ros.cli import find, score
-from vjepa_ros.fleet import lance_table, place_evaluation
+from vjepa_ros.fleet import lance_table
 from vjepa_ros.fleet.similarity import Span, search
 from vjepa_ros.fleet.tables import event_schema, row_schema, write_table
 
@@ -138,11 +138,3 @@ def test_a_picture_finds_its_place(tmp_path, capsys):
     assert 'no event 0' in capsys.readouterr().err
     assert find.main(['0', str(tmp_path)]) == 1
     assert '--embeddings' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('folder', ['nowhere', 'empty'])
-def test_an_evaluation_without_a_recording_ends_with_one_line(folder, tmp_path, capsys):
-    (tmp_path / 'empty').mkdir()
-    assert place_evaluation.main(['--recording', str(tmp_path / folder)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert folder in line and 'supported' in line

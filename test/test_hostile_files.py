@@ -16,7 +16,6 @@ from checkpoints import encoder_state, prefixed
 from safetensors.torch import save_file
 from sessions import SIZE
 
-from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint import pickles
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.inspection import examine, load_network
@@ -24,6 +23,7 @@ from vjepa_ros.model.checkpoint.load import load_encoder, load_heads, read_meta
 from vjepa_ros.model.checkpoint.metadata import KEY
 from vjepa_ros.model.checkpoint.readers import open_weights
 from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.predictor import Predictor
 from vjepa_ros.model.variants import find_variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -34,7 +34,7 @@ QUICK_S = 5.0   # of a processor; a refusal takes well below a second
 STATE = encoder_state(variant=SIZE)
 WHOLE = {'encoder': prefixed(STATE, 'module.'),
          'predictor': {key: value.detach().clone() for key, value in
-                       ActionPredictor(48, 64, 2, 2).state_dict().items()},
+                       Predictor(48, 64, 2, 2, masks=3).state_dict().items()},
          'opt': {'state': {0: {'step': torch.tensor(3.0)}}, 'param_groups': [{'lr': 1e-4}]},
          'epoch': 7}
 

@@ -35,8 +35,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     'camera_source': {'loop': True},
     'vjepa_node': {**SMALL, 'cameras': ['camera', 'other'], 'other.transport': 'compressed'},
     'collision_guard': {'sources': ['camera', 'other'], 'ranges': ['sonar', 'laser'],
-                        'laser.type': 'scan', 'other.direction': 'left'},
-    'action_planner': {'device': 'cpu', 'samples': 20, 'elites': 4, 'iterations': 3}}
+                        'laser.type': 'scan', 'other.direction': 'left'}}
 REALS = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308, -1e308, 5e-324, 1e30)
 TEXTS = ('', 'optical', 'x' * 300_000, '../../etc', 'line\nbreak', '/', '%s{}', 'base_link')
 COUNTS = (0, 1, 2, 3, 40, 1000)

@@ -213,9 +213,9 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     assert node['argv'][node['argv'].index('--enclave') + 1] == '/robot/vjepa_node'
 
 
-@pytest.mark.parametrize(('file', 'name'), [
-    ('vjepa.launch.py', 'vjepa_node'), ('planner.launch.py', 'action_planner')])
-def test_a_node_that_stands_by_is_started_like_the_one_that_runs(recorded, file, name):
+def test_a_node_that_stands_by_is_started_like_the_one_that_runs(recorded):
+    file, name = 'vjepa.launch.py', 'vjepa_node'
+
     def started(*arguments):
         got = recorded(file, *arguments)
         return [got[key] for key in (name, f'{name}, standby') if key in got]
@@ -320,22 +320,9 @@ def test_what_rviz_displays_is_published_with_that_type():
     kinds = {**{name: kind.__name__ for name, (kind, *_) in TOPICS.items()},
              **{name: kind.__name__ for name, kind in DRAWN.items()},
              'obstacle_points': 'PointCloud2', 'scan': 'LaserScan'}
-    assert rviz_topics() == {'action_planner/target_pose': 'Pose', **{
+    assert rviz_topics() == {
         f'vjepa_node/camera/{name}': kinds[name] for name in (
-            'overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')}}
-
-
-def test_the_planner_is_started_as_its_arguments_say(recorded):
-    node = recorded('planner.launch.py', 'image:=/arm/image/compressed', 'goal:=/goal/compressed',
-                    'state:=/arm/pose', 'weights:=1234', 'action_space:=twist',
-                    'autostart:=false', 'namespace:=arm')['action_planner']
-    assert parameters_of(node) == {
-        **config('action_planner.yaml'), 'weights': '1234', 'action_space': 'twist',
-        'autostart': False, 'use_sim_time': False, 'transport': 'compressed'}
-    assert remappings_of(node) == [
-        'camera/image_raw:=/arm/image', 'goal/image_raw:=/goal', 'state:=/arm/pose',
-        'camera/camera_info:=/arm/camera_info']
-    assert in_namespace(node, 'arm')
+            'overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan')}
 
 
 def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(recorded):
@@ -400,7 +387,6 @@ STARTS = {   # launch file: arguments, and what the log then says
     'guarded.launch.py': (('planner:=true', 'namespace:=robot'), (
         '[robot.vjepa_node]: active', '[robot.collision_guard]: active',
         '[robot.local_planner]: active')),
-    'planner.launch.py': (('plan_rate:=2',), ('[action_planner]: active',)),
 }
 
 

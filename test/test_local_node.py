@@ -31,19 +31,14 @@ from guard_rig import (
 from looming_scenes import OPTICS, field, seen
 from node_fixtures import NS, now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from scenes import texture
 from sensor_msgs.msg import Image, PointCloud2
 
-from vjepa_ros.model.checkpoint.load import bundled_file, load_model
-from vjepa_ros.model.checkpoint.twist_files import load_twists, save_twists
-from vjepa_ros.model.twist_predictor import TwistPredictor
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import make_header, pack_cells
-from vjepa_ros.ros.planner_read import records
+from vjepa_ros.ros.read import records
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -332,88 +327,6 @@ def test_two_cameras_and_stamped_commands():
         with rig.driving(-1.0):
             rig.wait_for_motion(lambda twist: twist.linear.x > -1)
             assert 'uncovered' not in rig.wait_for_state('').message
-
-
-@pytest.mark.parametrize('imagination', ['file', 'draw'])
-def test_plans_are_imagined_from_features_of_the_right_encoder_alone(tmp_path, imagination):
-    report = load_model('tiny', weights=bundled_file('tiny'))[2]
-    if imagination == 'file':
-        imagination = str(tmp_path / 'twists.safetensors')
-        save_random_twists(imagination)
-    word = 'drawn' if imagination == 'draw' else 'not used, because nothing moves'
-    with ros_session() as ros, planning(ros, imagination=imagination, device='cpu',
-                                        picture='camera/image_raw') as rig:
-        def source() -> DiagnosticStatus:
-            return rig.states[-1].status[1]
-
-        def told(text: str) -> bool:
-            found = len(rig.states[-1].status) == 2 and values_of(source())['imagination']
-            return bool(found) and text in found and (
-                source().level == (DiagnosticStatus.OK if text == word else DiagnosticStatus.WARN)
-                and (text == word or text in source().message))
-        drawn: list[Image] = []
-        ros.node.create_subscription(Image, f'{NAME}/imagined', drawn.append, 1)
-        with rig.driving():
-            rig.wait(lambda: told('no features yet'))
-            rig.encoder = report.tensors_sha256
-            rig.wait(lambda: told(word))
-            if word != 'drawn':
-                rig.moving = 0.9
-                word = 'used'
-                rig.wait(lambda: values_of(source())['imagination'] == word)
-            rig.wait(lambda: drawn)              # now, and at three moments of the plan
-            assert (drawn[0].height, drawn[0].width) == (192 + 22, 4 * 192)
-            assert np.frombuffer(drawn[0].data, np.uint8).std() > 10
-            rig.encoder = ''                            # pictures go on, features do not
-            rig.wait(lambda: told('no features for'))
-            rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-        with rig.afoot():
-            rig.go_to('goal', (0.0, 4.0))
-            rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-            rig.encoder = report.tensors_sha256
-            rig.wait(lambda: told(word))
-            rig.encoder = 'cd' * 32                     # the perception loads another model
-            rig.wait(lambda: told('cdcdcdcdcdcdcdcd'))
-            assert values_of(rig.status)['course'] == 'active'
-            rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-            rig.encoder = report.tensors_sha256
-            rig.wait(lambda: told(word))
-            assert values_of(rig.status)['course'] == 'active'
-
-
-def save_random_twists(path):
-    bundled = bundled_file('tiny')
-    heads = load_model('tiny', weights=bundled)[1]
-    predictor = TwistPredictor(192, heads.hidden)
-    predictor.init_random(0)
-    save_twists(path, bundled, predictor.state_dict(), {'training': {}})
-
-
-@pytest.mark.parametrize(('belongs', 'words'), [
-    (False, 'has no twist predictor'), (True, 'belongs to other weights')])
-def test_a_file_without_a_predictor_of_its_encoder_is_refused_and_the_node_stays(
-        tmp_path, belongs, words):
-    weights = str(bundled_file('tiny'))
-    if belongs:
-        weights = str(tmp_path / 'twists.safetensors')
-        save_random_twists(weights)
-        with safe_open(weights, 'np') as file:
-            told, tensors = file.metadata(), {name: file.get_tensor(name)
-                                            for name in file.keys()}  # noqa: SIM118
-        own = load_twists(weights=weights).meta.twists['belongs_to']
-        says = f'"belongs_to": "{own}"'
-        assert any(says in text for text in told.values())
-        save_file(tensors, weights, {name: text.replace(says, says.replace(own, 'cd' * 32))
-                                     for name, text in told.items()})
-    with ros_session() as ros:
-        states: list[DiagnosticArray] = []
-        ros.node.create_subscription(DiagnosticArray, f'{NAME}/state', states.append, 10)
-        with ros.compose(PLANNER, {'autostart': True, 'imagination': weights}) as process:
-            process.wait_for_output(words)
-            assert ros.spin_until(lambda: any(words in state.status[0].message
-                                              and state.status[0].level == DiagnosticStatus.ERROR
-                                              for state in states))
-            assert process.alive
 
 
 @pytest.mark.parametrize(('speed_from', 'words'), [

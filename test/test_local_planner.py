@@ -6,20 +6,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
-from vjepa_ros.model.twist_paths import View
 from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Level, Quality, Result
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning import local_planner
 from vjepa_ros.planning.course import Course, Pose
-from vjepa_ros.planning.imagined_risk import ImaginedRisk
 from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
@@ -407,117 +403,6 @@ def test_what_somebody_else_holds_for_a_fault_is_none():
     assert len(planner.memory.points())
 
 
-class OnlyTheRightIsFree:
-    """A predictor of twists that expects contacts of all plans but those that turn right."""
-
-    encoder_sha256 = 'ab' * 32
-
-    def __init__(self) -> None:
-        self.view: View | None = None
-        self.views: list[View] = []
-        self.sizes: list[int] = []
-        self.seen: list[float] = []
-
-    def see(self, features: np.ndarray, view: View) -> None:
-        self.seen = features[:, 0, 0, 0].tolist()
-        self.view = view
-        self.views.append(view)
-
-    def imagine(self, plans: np.ndarray, durations: np.ndarray) -> Any:
-        self.sizes.append(len(plans))
-        touches = np.repeat(plans[..., :1, 2] > -0.3, len(durations), 1)
-        return SimpleNamespace(contact=touches.astype(float))
-
-
-def imagining(**more: object) -> tuple[LocalPlanner, OnlyTheRightIsFree]:
-    model = OnlyTheRightIsFree()
-    return driving(imagined=ImaginedRisk(model), **more), model
-
-
-def cells_of(result: Result, moving: float = math.nan) -> LoomingCells:
-    """Cells that all move by themselves with a probability."""
-    cells = LoomingCells.of(result, OPTICS)
-    return replace(cells, moving=np.full(len(cells), moving, np.float32))
-
-
-def show(planner: LocalPlanner, age_s: float = 0.0, moving: float = 1.0) -> None:
-    """Let it see features of a picture; two tubelets of them."""
-    result = seen(field(1.0, []))
-    planner.see_features('camera', np.zeros((2, 4, 4, 8), np.float32), cells_of(result, moving),
-                         replace(result.assessment, clip_rate_hz=5.0), age_s)
-
-
-def test_imagined_contacts_count_like_measured_ones():
-    planner, model = imagining()
-    for _ in range(2):                 # the second time samples are drawn around the first choice
-        drive(planner, 1.0, 0.1)
-        show(planner)
-        chosen = planner.choose(Twist(1.0))
-        assert chosen.twist.omega < -0.3 and straight_on(chosen)['risk'] == 1.0
-        table = chosen.candidates
-        assert table['accepted'][table['rank'] == 0].all()
-        assert table['rank'][table['accepted'] == 1].max() < table['rank'][
-            table['accepted'] == 0].min()
-        assert planner.pursue(5 + 0j).twist.omega < -0.3
-    assert max(model.sizes) == len(table) == 64
-    view = model.views[0]
-    assert (view.interval_s, view.vx, view.height) == (0.2, 1.0, Mount().height)
-    half = 0.5 * SIZE[0] / FOCAL
-    assert view.across == pytest.approx(half, rel=0.02)
-
-
-def test_what_was_imagined_of_an_old_picture_does_not_count():
-    for age_s, later, counts in ((0.0, 0.0, True), (0.3, 0.3, False), (0.7, 0.0, False)):
-        planner, _ = imagining()
-        show(planner, age_s)
-        drive(planner, 1.0, later)
-        assert (straight_on(planner.choose(Twist(1.0)))['risk'] == 1.0) == counts
-    show(planner)
-    planner.reset()
-    assert straight_on(planner.choose(Twist(1.0)))['risk'] < 0.1
-
-
-@pytest.mark.parametrize('moving', [0.1, math.nan])
-def test_what_is_imagined_counts_while_something_moves(moving):
-    planner, model = imagining()
-    show(planner, moving=moving)
-    assert planner.imagined is not None and planner.imagined.ready
-    assert planner.choose(Twist(1.0)).twist == Twist(1.0) and not model.sizes
-    drive(planner, 1.0, 0.2)
-    show(planner, moving=0.9)
-    assert planner.choose(Twist(1.0)).twist.omega < -0.3
-    for _ in range(10):                       # it stands, or has left: for a second that counts
-        assert planner.imagined.judges
-        drive(planner, 1.0, 0.1)
-        show(planner, moving=moving)
-    for _ in range(10):
-        drive(planner, 1.0, 0.1)
-        show(planner, moving=moving)
-    assert planner.imagined.ready and not planner.imagined.judges
-    show(planner, moving=0.9)
-    planner.reset()
-    show(planner, moving=0.1)
-    assert not planner.imagined.judges
-
-
-def test_robots_that_share_a_predictor_plan_on_their_own_pictures():
-    one, model = imagining()
-    other = driving(imagined=ImaginedRisk(model))
-    show(one)
-    drive(other, 0.5, 0.1)
-    show(other)
-    for planner, speed in ((one, 1.0), (other, 0.5)):
-        planner.choose(Twist(1.0))
-        assert model.view is not None and model.view.vx == speed
-
-
-def test_a_camera_that_looks_aside_imagines_nothing():
-    planner, model = imagining(cameras={'camera': Mount(yaw=1.0)})
-    with pytest.raises(ValueError, match='yaw is 1 rad'):
-        show(planner)
-    assert not model.views
-
-
 def test_a_path_is_followed_along_its_corner():
     course = Course(np.array([0, 2, 2 + 4j, 8 + 4j]), 0.3)
     assert course.target(Pose(0j, 0.0), 1.5) == pytest.approx(1.5)
@@ -538,13 +423,12 @@ class Drive:
     """A robot that drives ahead at 1 m/s, whose camera is 0.1 s behind."""
 
     def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
-                 imagination: Any = None, **values: object) -> None:
+                 **values: object) -> None:
         config = make_config({**VALUES, 'speed_from': 'odometry', **values})
-        self.decider = LocalDecider(config, 0.0, imagination)
-        self.encoder, self.rate = 'ab' * 8, 5.0
+        self.decider = LocalDecider(config, 0.0)
+        self.rate = 5.0
         self.now = 0.0
         self.boxes, self.flags = boxes or [], Quality(0)
-        self.moving = 0.0 if imagination is None else 1.0
         self.order = ('assessment', 'field')
         self.go(0.5, look=False)
 
@@ -563,14 +447,12 @@ class Drive:
         assessed = replace(result.assessment, stamp_ns=stamp, flags=self.flags,
                            clip_rate_hz=self.rate)
         for kind in self.order:
-            if kind == 'features':
-                self.decider.featured('camera', np.full((1, 4, 4, 8), stamp_s, np.float32),
-                                      self.encoder, stamp, self.now, self.now - stamp_s)
-            elif kind == 'assessment':
+            if kind == 'assessment':
                 self.decider.assessed('camera', assessed, self.now, self.now - stamp_s)
             else:
-                self.decider.measured('camera', cells_of(result, self.moving), stamp, self.now,
-                                      self.now - stamp_s)
+                cells = LoomingCells.of(result, OPTICS)
+                cells = replace(cells, moving=np.zeros(len(cells), np.float32))
+                self.decider.measured('camera', cells, stamp, self.now, self.now - stamp_s)
 
     def command(self, vx: float = 1.0, omega: float = 0.0) -> Choice:
         self.decider.command(Twist(vx, 0.0, omega), self.now)
@@ -589,68 +471,6 @@ def test_a_picture_counts_when_both_of_its_messages_have_come():
     assert (choice.state, choice.twist) == ('fault', Twist())
     source = drive.decider.sources['camera']
     assert len(source.seen) <= 8 and not source.cells      # what waits in vain is forgotten
-
-
-@pytest.mark.parametrize('order', [('features', 'assessment', 'field'),
-                                   ('assessment', 'field', 'features')])
-def test_it_imagines_from_features_of_two_tubelets_of_its_encoder(order):
-    model = OnlyTheRightIsFree()
-    drive = Drive(imagination=model)
-    drive.order = order
-    told = drive.decider.sources['camera']
-    assert drive.go(0.3).plan is not None and told.imagines.startswith('features of two')
-    assert drive.go(0.5).asked is not None and told.imagines == ''
-    assert model.seen == pytest.approx([drive.now - 0.5, drive.now - 0.1], abs=0.01)
-    assert drive.command().twist.omega < -0.3
-    drive.encoder = 'cd' * 8             # another model is loaded in the middle of a plan
-    chosen = drive.go(0.1)
-    assert 'belongs to ab' in told.imagines and 'cdcd' in told.imagines
-    assert chosen.state == 'free' and chosen.twist == Twist(1.0)
-    drive.encoder = 'ab' * 8
-    drive.go(0.6)
-    assert told.imagines == '' and drive.command().twist.omega < -0.3
-    drive.order = order[1:] if order[0] == 'features' else order[:2]     # features end
-    assert drive.go(0.7).twist == Twist(1.0)
-
-
-def test_features_that_cannot_be_used_are_told_and_stop_nobody():
-    model = OnlyTheRightIsFree()
-    drive = Drive(imagination=model)
-    drive.order = ('assessment', 'field')
-    drive.go(0.5)
-    told, take = drive.decider.sources['camera'], drive.decider.featured
-    newest, grid = round((drive.now - 0.1) * NS), np.zeros((2, 4, 4, 8), np.float32)
-    take('camera', grid, 'ab' * 8, newest - NS // 5, drive.now, 0.3)      # of an earlier picture
-    assert not model.views
-    take('camera', grid, 'ab' * 8, newest, drive.now, 0.1)
-    assert len(model.views) == 1 and drive.command().twist.omega < -0.3
-    take('camera', grid, 'ab' * 8, newest - 2 * NS // 5, drive.now, 0.5)
-    take('camera', grid[:1, :2], 'ab' * 8, newest, drive.now, 0.1)        # another grid
-    assert 'must match' in told.imagines and drive.command().twist == Twist(1.0)
-    take('camera', grid, 'ab' * 8, newest, drive.now, 0.1)
-    take('camera', grid, '', newest, drive.now, 0.1)
-    assert 'name no encoder' in told.imagines and drive.command().twist == Twist(1.0)
-    for rate in (0.0, -5.0, math.nan, math.inf):
-        drive.rate = rate
-        drive.order = ('features', 'assessment', 'field')
-        assert drive.go(0.2).twist == Twist(1.0)
-        assert f'clip_rate_hz is {rate:g}' in told.imagines
-
-
-def test_what_is_only_drawn_judges_nothing_and_tells_what_it_cannot_read(monkeypatch):
-    model, drive = OnlyTheRightIsFree(), Drive()
-    config = replace(drive.decider.config, imagination='draw', picture='camera/image_raw')
-    drive.decider = LocalDecider(config, drive.now, model)
-    drive.order = ('assessment', 'field', 'features')
-    chosen = drive.go(0.8)
-    assert chosen.twist == Twist(1.0) and not model.views and not model.sizes
-    assert drive.decider.unimagined('camera') == ''
-
-    def refuse(features: np.ndarray, view: View) -> None:
-        raise ValueError('features are not finite')
-    monkeypatch.setattr(model, 'see', refuse)
-    assert drive.decider.drawn(chosen.plan) is None
-    assert drive.decider.unimagined('camera') == 'features are not finite'
 
 
 def test_a_goal_ends_when_odometry_begins_anew():

@@ -8,7 +8,6 @@ import pytest
 import torch
 from golden.cases import fill, noise, some_tokens
 
-from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.encoder import Encoder, token_grid
 from vjepa_ros.model.lora import (
     PARTS,
@@ -147,14 +146,12 @@ DEEP = Variant('test', 96, 12, 2, 384)
 GRID = (2, 4, 4)
 WHOLE = 4.0 * noise(1, 3, 4, 64, 64)
 CONTEXT, SEEN, WANTED = noise(2, 20, 96), some_tokens(2, 32, 20), some_tokens(2, 32, 9, start=20)
-STEPS = noise(2, 2, 4, 4, 96), noise(2, 2, 7, seed=1), noise(2, 2, 7, seed=2)
 NETWORKS = {
     'encoder 2.0': (lambda: Encoder(DEEP), lambda net: net(WHOLE)),
     'encoder 2.1': (lambda: Encoder(DEEP, '2.1'), lambda net: net.dense(WHOLE)),
     'predictor': (lambda: Predictor(96, 64, 4, 2), lambda net: net(CONTEXT, SEEN, WANTED, GRID)),
     'dense predictor': (lambda: DensePredictor(96, 64, 4, 2),
                         lambda net: net(CONTEXT, SEEN, WANTED, GRID)[0]),
-    'action predictor': (lambda: ActionPredictor(96, 64, 4, 2), lambda net: net(*STEPS)),
 }
 # Largest rms error relative to float32; docs/notebook/numerics.md has those of the encoders in
 # full size.

@@ -14,15 +14,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bundles import save_constant_bundle, save_constant_heads
-from checkpoints import encoder_state, hugging_face_names, meta_20, meta_ac, prefixed
+from checkpoints import encoder_state, hugging_face_names, meta_20, prefixed
 
 pytest.importorskip('rclpy')
 
 from node_fixtures import Camera, EXACT, NS, START_S, exact, node_running, now_ns
 from ros_harness import ros_session
 from safetensors.torch import save_file
-from test_planner_node import Planner
-from test_planner_node import SMALL as SMALL_PLANNER
 
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, find_variant
 from vjepa_ros.perception.types import Level, Quality
@@ -272,15 +270,3 @@ def test_with_allow_download_it_is(calls, tmp_path):
         node.wait_for('model', lambda v: v['model_change'] == 'none'
                       and v['weights'] == str(tmp_path), LOAD_S)
         assert calls == [f'{OTHER} cache', f'{OTHER} fetch']
-
-
-@pytest.mark.parametrize('name', ['weights', 'predictor'])
-def test_so_it_is_with_the_planner(calls, tmp_path, name):
-    path = str(meta_ac(tmp_path / 'ac.pt'))
-    with ros_session() as session, session.compose(
-            'vjepa_ros.ros.action_planner', {**SMALL_PLANNER, 'weights': path}) as process:
-        planner = Planner(session, process)
-        planner.set(**{name: OTHER})
-        assert not planner.change('configure')
-        planner.wait_for_log(f"{name} '{OTHER}'.*allow_download")
-        assert calls == [f'{OTHER} cache']

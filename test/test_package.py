@@ -29,8 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 WEIGHTS = REPOSITORY / 'vjepa_ros' / 'weights'
 CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
                  # Those of other nodes are tested beside them.
-                 if not p.name.startswith(('nav2', 'collision_guard', 'action_planner',
-                                           'local_planner')))
+                 if not p.name.startswith(('nav2', 'collision_guard', 'local_planner')))
 # Import name -> name in package.xml and on the package index, where they differ.
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}

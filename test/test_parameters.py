@@ -18,13 +18,7 @@ from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level
 from vjepa_ros.planning import local_config
-from vjepa_ros.planning.action_space import ArmSpace, TwistSpace
-from vjepa_ros.planning.base_world import BASE_SEARCH, BaseCamera, BaseSpace
-from vjepa_ros.planning.energy_test import USUAL_GAP
 from vjepa_ros.planning.local_config import LocalConfig
-from vjepa_ros.planning.search import PUBLISHED_SEARCH
-from vjepa_ros.planning.world_model import WorldConfig
-from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.common import parameter
 from vjepa_ros.ros.local_planner.parameters import SCHEMA as TWIST
@@ -35,7 +29,7 @@ from vjepa_ros.runtime.engine import EngineConfig
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = {row.name: row for row in PERCEPTION.rows}
 SCHEMAS = {'vjepa_node': PERCEPTION, 'collision_guard': GUARD, 'local_planner': TWIST,
-           'action_planner': ACTION, 'camera_source': SOURCE, 'simulated_robot': ROBOT}
+           'camera_source': SOURCE, 'simulated_robot': ROBOT}
 ALL = [pytest.param(row, id=f'{node}-{row.name}') for node, schema in SCHEMAS.items()
        for row in (*schema.rows, *schema.rows_of('NAME'))]
 
@@ -73,14 +67,6 @@ def test_the_defaults_are_those_of_the_modules_that_use_them():
     assert twist.twist == LocalConfig()
     assert twist.watch == replace(GuardSettings(), slow_on=())
     assert twist.mounts == {'camera': local_config.Mount()}
-    base = ACTION.read(defaults(ACTION))
-    assert (base.search, base.gap, base.world, base.mount) == (
-        BASE_SEARCH, USUAL_GAP, EngineConfig(), BaseCamera())
-    assert base.space.spread.tolist() == BaseSpace().spread.tolist()
-    arm = ACTION.read({**defaults(ACTION), 'weights': 'random'})
-    assert (arm.search, arm.gap, arm.world, arm.mount) == (
-        PUBLISHED_SEARCH, USUAL_GAP, WorldConfig(weights='random'), None)
-    assert arm.space.spread.tolist() == ArmSpace().spread.tolist()
 
 
 @pytest.mark.parametrize(('schema', 'config', 'part'), [
@@ -118,21 +104,6 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     assert twist.mounts['camera'] == local_config.Mount(1.0, 2.0, 3.0, 4.0)
 
 
-def test_values_reach_the_action_planner():
-    config = ACTION.read({**defaults(ACTION), 'weights': 'random', 'action_space': 'twist',
-                          'twist.max_vx': 0.7, 'twist.step': 0.5, 'samples': 33,
-                          'gap.least': 1.5, 'steps': 3, 'random_predictor.width': 96,
-                          'random_predictor.heads': 2})
-    assert isinstance(config.space, TwistSpace)
-    assert (config.space.spread[0].item(), config.space.step_s) == pytest.approx((0.7, 0.5))
-    assert (config.search.samples, config.search.steps, config.world.steps) == (33, 3, 3)
-    assert config.gap.least == 1.5
-    assert config.world.random_predictor == (96, 24, 2)
-
-
-PLAN_JOINTS = {'state_source': 'joints', 'state_joints': ('a', 'b')}
-
-
 @pytest.mark.parametrize(('schema', 'change', 'named'), [
     (PERCEPTION, {'cameras': ()}, 'cameras'), (PERCEPTION, {'cameras': ('a', 'b', 'a')}, 'once'),
     (PERCEPTION, {'cameras': ('features',)}, 'features'),
@@ -144,10 +115,7 @@ PLAN_JOINTS = {'state_source': 'joints', 'state_joints': ('a', 'b')}
     (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),
     (TWIST, {'sources': ('rate',)}, 'rate'), (TWIST, {'turns': (1.0,)}, 'turns'),
     (TWIST, {'speeds': ()}, 'speeds'), (TWIST, {'stop_on': ('missing',)}, 'timeout'),
-    (ACTION, {'elites': 500}, 'elites'), (ACTION, {'gap.repetitions': 1}, 'repetitions'),
-    (ACTION, {'action_space': 'twist', 'twist.max_vx': 0.0, 'twist.max_omega': 0.0}, 'max_vx'),
-    (ACTION, {'gripper.open': 1.0}, 'gripper.closed'), (ACTION, PLAN_JOINTS, 'state_joints'),
-    (ACTION, {'random_predictor.heads': 7}, 'random_predictor.width')])
+])
 def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, named):
     assert named in schema.problem({**defaults(schema), **change})
 

@@ -81,7 +81,7 @@ def test_the_core_works_where_there_is_no_ros():
 
 @pytest.mark.ros
 @pytest.mark.parametrize('node', ['perception_node', 'collision_guard', 'local_planner',
-                                  'action_planner', 'command_watchdog'])
+                                  'command_watchdog'])
 def test_a_robot_loads_nothing_of_the_lab(node):
     pytest.importorskip('rclpy')
     loaded = run(f'import sys, vjepa_ros.ros.{node}.node\nprint(*sys.modules)').split()

@@ -29,7 +29,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vjepa_ros.cli.console import add_model, print_error, save, whole
 from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.drive import doom_map
 from vjepa_ros.lab.drive.episode_page import write_page
 from vjepa_ros.lab.drive.figures import (
     WORDS,
@@ -39,14 +38,13 @@ from vjepa_ros.lab.drive.figures import (
     write_recordings,
 )
 from vjepa_ros.lab.drive.figures import write as write_film
-from vjepa_ros.lab.drive.jobs import BATCH, DOOM, MOST_JOBS, Recipe, SETS, drive_all
-from vjepa_ros.lab.drive.loop import CAMERA, LoopConfig, MODES, ORACLE, Outcome
+from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, Recipe, SETS, drive_all
+from vjepa_ros.lab.drive.loop import LoopConfig, MODES, Outcome
 from vjepa_ros.lab.report.bag_writer import NEEDS
 from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.runtime.device import DeviceError, choose_device
@@ -96,13 +94,8 @@ def report(outcomes: Outcomes, recipe: Recipe, about: dict[str, Any]) -> dict[st
         'guard': asdict(recipe.loop.guard), 'twist': asdict(recipe.loop.twist),
         'latency_pictures': recipe.loop.latency, 'odometry': recipe.loop.odometry,
         'width_px': recipe.loop.width, 'model': recipe.engine.model_size,
-        'imagination': _imagines(recipe),
         **about, 'details': details}
     return result
-
-
-def _imagines(recipe: Recipe) -> bool:
-    return recipe.imagine and has_twists(recipe.engine.model_size, recipe.engine.weights)
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -138,11 +131,9 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros drive', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--set', choices=tuple(SETS),
+    parser.add_argument('--set', choices=tuple(SETS), default='stop',
                         help='episodes about stopping in time, or about getting to the goal '
                         '(default: stop)')
-    parser.add_argument('--world', choices=('rendered', DOOM), default='rendered',
-                        help='vizdoom: get to goals on maps of Doom (default: rendered)')
     parser.add_argument('--episodes', type=whole(), default=200, metavar='N',
                         help='how many (default: 200)')
     parser.add_argument('--seed', type=whole(0), default=HELD_OUT_SEED, metavar='S',
@@ -150,9 +141,9 @@ def make_parser() -> argparse.ArgumentParser:
                         f'(default: {HELD_OUT_SEED})')
     parser.add_argument('--first', type=whole(0), default=0, metavar='N',
                         help='number of the first episode (default: 0)')
-    parser.add_argument('--modes', nargs='+', choices=(*MODES, ORACLE),
-                        help='modes to drive (default: all; the oracle, which plans by true '
-                        'depth, where the goal counts); the set stop always runs without_guard')
+    parser.add_argument('--modes', nargs='+', choices=MODES,
+                        help='modes to drive (default: all); the set stop always runs '
+                        'without_guard')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures, also while '
                         'it drives: then of what has ended, marked as unfinished')
     parser.add_argument('--plot', type=Path, metavar='FILE',
@@ -171,7 +162,7 @@ def make_parser() -> argparse.ArgumentParser:
                         'Foxglove (config/foxglove.json); its pictures need --film')
     parser.add_argument('--page', type=Path, metavar='FILE',
                         help='page and film of the first episode with the planner: camera, '
-                        'imagination, view from above; needs --ros, --film and --set get_past')
+                        'view from above; needs --ros, --film and --set get_past')
     add_model(parser)
     parser.add_argument('--jobs', type=whole(), metavar='N',
                         help='processes (default: one for each core)')
@@ -183,8 +174,6 @@ def make_parser() -> argparse.ArgumentParser:
                         help='images after which an assessment can act (default: 1)')
     parser.add_argument('--no-odometry', action='store_true',
                         help='run guard and planner without the speed of the robot')
-    parser.add_argument('--no-imagination', action='store_true',
-                        help='plan without the twist predictor of the weights')
     parser.add_argument('--ros', action='store_true',
                         help='run the real nodes over DDS; time is simulated, as fast as real '
                         'time or slower, as the computer allows')
@@ -199,8 +188,6 @@ def _ros_conflict(args: argparse.Namespace) -> str:
         if getattr(args, name):
             return (f'argument --{name.replace("_", "-")}: '
                     + ('does not go with --ros' if args.ros else 'needs --ros'))
-    if args.ros and ORACLE in (args.modes or ()):
-        return 'argument --ros: drives without the oracle'
     if args.ros and args.set == 'get_past' and (
             args.no_odometry or importlib.util.find_spec('nav_msgs') is None):
         return 'argument --ros: goals need odometry (nav_msgs, and no --no-odometry)'
@@ -213,13 +200,6 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
     """Return what to drive; wrong options end the program."""
     if problem := _ros_conflict(args):
         parser.error(problem)
-    if args.world == DOOM:
-        if args.set or args.ros:
-            parser.error('argument --world: vizdoom has its own episodes; it does not go with '
-                         '--set or --ros')
-        if importlib.util.find_spec('vizdoom') is None:
-            parser.error(f'argument --world: {doom_map.NEEDS}')
-    args.set = DOOM if args.world == DOOM else args.set or 'stop'
     numbers = _numbers(args)
     if outside := [number for number in args.follow if number not in numbers]:
         parser.error(f'argument --follow: {outside[0]} is not among the episodes {numbers[0]} to '
@@ -238,7 +218,7 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Recip
     return Recipe(args.seed, engine, EpisodeConfig(),
                   LoopConfig(guard=guard, latency=args.latency or 1,
                              odometry=not args.no_odometry),
-                  follow, args.film, args.set, not args.no_imagination)
+                  follow, args.film, args.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,9 +226,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
     recipe, console, begun = _checked(parser, args), Console(), time.monotonic()
-    usual = MODES if args.set == 'stop' or args.ros else (*MODES, ORACLE)
     # What guarding costs is told by a drive without it.
-    modes = [m for m in (*MODES, ORACLE) if m in (args.modes or usual)
+    modes = [m for m in MODES if m in (args.modes or MODES)
              or (m == MODES[0] and args.set == 'stop')]
     try:
         device = choose_device(args.device).device
@@ -305,9 +284,7 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
                  node={'device': args.device, 'weights': args.weights,
                        'model_size': args.model_size},
                  guard=guard_parameters(args.guard, recipe.loop.guard),
-                 planner={'device': args.device,
-                          'picture': f'{CAMERA}/image_raw' if args.film else '',
-                          'imagination': _imagination(args, recipe)})
+                 planner={})
     end_like_ctrl_c()
     with _progress(console) as progress:
         bar = progress.add_task('episodes over DDS', total=args.episodes * len(modes))
@@ -320,14 +297,6 @@ def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[st
     about = {'over_dds': True, 'latency_pictures': None,
              'real_time_factor': round(min(factors), 3)}
     return driven, outcomes, about, slowness(outcomes)
-
-
-def _imagination(args: argparse.Namespace, recipe: Recipe) -> str:
-    """Return the parameter of the planner; beside the bundled weights plans are drawn."""
-    if _imagines(recipe):
-        return args.weights
-    drawn = args.film and recipe.imagine and recipe.engine.model_size == 'tiny'
-    return 'draw' if drawn and not args.weights else 'off'
 
 
 def _numbers(args: argparse.Namespace) -> range:

@@ -50,12 +50,10 @@ from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
 from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import fill, hardware, versions
 from vjepa_ros.lab.report.report import json_safe
-from vjepa_ros.lab.training import imagination_figures
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.model.checkpoint.twist_files import load_twists
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
@@ -84,9 +82,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--rough', type=int, default=0, metavar='N',
                         help='also evaluate on N held-out clips of the rough world, see '
                         '`vjepa-ros train --world`')
-    parser.add_argument('--futures', type=int, default=0, metavar='N',
-                        help='also judge what twists lead to, on N held-out pasts of each world; '
-                        'left out where the weights have no twist predictor')
     parser.add_argument('--method', nargs='+', choices=METHODS,
                         help='methods to run (default: all that the model supports)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
@@ -132,13 +127,13 @@ def check(args: argparse.Namespace) -> None:
     ValueError
         Naming the option, its value and the remedy.
     """
-    if not any((args.paths, args.world, args.rough, args.futures)):
+    if not any((args.paths, args.world, args.rough)):
         raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
-                         'clips with --world N, --rough N or --futures N')
+                         'clips with --world N or --rough N')
     if not (math.isfinite(args.imu_offset) and 0 <= args.imu_jitter < 1):
         raise ValueError(f'--imu-offset is {args.imu_offset}, --imu-jitter {args.imu_jitter}; '
                          'must be a number, and 0 or more and below 1')
-    for name, least in (('world', 0), ('rough', 0), ('futures', 0), ('jobs', 0),
+    for name, least in (('world', 0), ('rough', 0), ('jobs', 0),
                         ('baseline_clips', 0), ('baseline_frames', 1)):
         if getattr(args, name) < least:
             raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be at '
@@ -172,7 +167,6 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         with WorkerPool(process_count(args, items), remade(setup), setup) as workers:
             played, parts = play_all(items, args, workers, progress, bar)
             variance, without = add_variance(played, parts, args, workers, progress)
-            futures = judge_futures(args, engine, workers, progress)
             processes = workers.count
         worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
                   if (own := [part for part in parts if part.world == name])}
@@ -183,7 +177,6 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
                           configuration(args, setup, items, command)
                           | {'processes': processes,
                              'minutes': round((time.monotonic() - start) / 60, 1)})
-        report['futures'] = futures
         pictures = {key: world_failures(world, methods[-1]) for key, world in worlds.items()}
         if args.html or args.document:
             drawn = progress.add_task('pictures', total=len(played))
@@ -261,27 +254,6 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPoo
     made = workers.run([*((play, item) for item in items),
                         *world_tasks(args, device, slow)], done)
     return made[:len(items)], made[len(items):]
-
-
-def judge_futures(args: argparse.Namespace, engine: Engine | None, workers: WorkerPool,
-                  progress: Progress) -> dict[str, Any]:
-    """Judge what twists lead to, by world; {'reason': ...} where nothing can."""
-    if not args.futures:
-        return {'reason': NOT_ASKED}
-    try:
-        if engine is None or engine.not_streaming or args.heads or args.model_size != 'tiny':
-            raise WeightsError('a twist predictor reads a block-causal encoder of the size tiny '
-                               'that streams, and the heads in its file')
-        load_twists(weights=args.weights)
-    except WeightsError as error:
-        return {'reason': str(error)}
-    bar = progress.add_task('futures', total=2 * args.futures)
-    device = str(drawing_device(choose_device(args.device).device))
-    work = [task for name in WORLD_KEYS.values() for task in imagination_figures.tasks(
-        name, args.futures, device, args.weights)]
-    parts = workers.run(work, lambda part: progress.advance(bar, len(part.contact_s)))
-    return {key: imagination_figures.gathered([part for part in parts if part.world == name])
-            for key, name in WORLD_KEYS.items()}
 
 
 def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: argparse.Namespace,

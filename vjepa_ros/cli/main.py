@@ -29,12 +29,10 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
-    'benchmark': ('benchmark.main', 'measure the speed of a model, the node, the guard, the '
-                  'planner or the rendered world'),
-    'profile': ('profile', 'time every stage and layer of a model, and write a trace'),
+    'benchmark': ('benchmark.main', 'measure the speed of a model, alone and from image to '
+                  'assessment, against baselines'),
     'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
                  'fast'),
-    'soak': ('soak.main', 'attack running nodes with drawn faults, and check that they hold out'),
 }
 
 

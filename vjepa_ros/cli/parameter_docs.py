@@ -14,7 +14,6 @@ from pathlib import Path
 import yaml
 
 from vjepa_ros.lab.report.measurement import fill
-from vjepa_ros.ros.action_planner.parameters import SCHEMA as ACTION
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
 from vjepa_ros.ros.command_watchdog.parameters import SCHEMA as WATCHDOG
@@ -56,10 +55,6 @@ It reads cmd_vel_in and publishes cmd_vel_out; cmd_vel_sent is what the guard se
 Remap all three (the launch file does). It plans and does not guard: a guard belongs behind it.
 With a second camera, sources: [camera, rear], there are also rear.yaw: 3.1415 and rear.x: -0.3.
 """),
-    'action_planner.yaml': (ACTION, """\
-All parameters of the action planner with their defaults; docs/planning.md explains it.
-  ros2 launch vjepa_ros planner.launch.py image:=/camera/image_raw plan_rate:=2.0
-"""),
 }
 FOOT = """\
 Written by python -m vjepa_ros.cli.parameter_docs. In square brackets: what is allowed, and the
@@ -70,7 +65,6 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
         'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
         'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
         'local_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
-        'action_planner': ACTION.rows,
         'command_watchdog': WATCHDOG.rows,
         'camera_source': SOURCE.rows,
     },

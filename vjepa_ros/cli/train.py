@@ -16,11 +16,6 @@ Train heads for your own ViT-L on rendered scenes and on a bag with a bumper top
 
     vjepa-ros train --out runs/large --heads-only --model-size large --weights vitl.safetensors \
         --clips 20000 --batch 16 --recording drive_bag --label-topic /bumper
-
-Add a predictor of twists to the weights of an encoder with a window:
-
-    vjepa-ros train --out runs/twists --objective twists --weights tiny.safetensors \
-        --seconds 1000 --world both --batch 128 --reuse 16 --compile-world --workers 8
 """
 
 from __future__ import annotations
@@ -50,7 +45,6 @@ from vjepa_ros.lab.training.config import (
     OBJECTIVES,
     OPTIMIZERS,
     PRECISIONS,
-    TWISTS,
     TrainConfig,
 )
 from vjepa_ros.lab.training.loop import Report, TrainingError
@@ -114,8 +108,7 @@ def _model(group: argparse._ArgumentGroup) -> None:
     _add(group, '--model-size', 'size of the encoder', choices=tuple(VARIANTS))
     _add(group, '--objective', 'supervised: labels train encoder and heads. jepa: the encoder '
          'learns to predict masked parts of a clip, as V-JEPA 2 does, and only the heads use '
-         'labels. both: the sum. twists: a predictor of twists for the encoder and heads of '
-         '--weights, which stay as they are; clips are pasts', choices=(*OBJECTIVES, TWISTS))
+         'labels. both: the sum', choices=OBJECTIVES)
     _add(group, '--auxiliary', 'also train each patch to predict its time to contact, distance '
          'and motion; dropped after training')
     _add(group, '--seed', 'of start weights and data; the same seed repeats a run on the same '
@@ -141,8 +134,7 @@ def _clips(group: argparse._ArgumentGroup) -> None:
                        + ', '.join(f'{value} for {key}' for key, value in TOKENS_KEPT.items())
                        + ')')
     _add(group, '--reuse', 'how many steps use a rendered clip, mirrored and thinned differently '
-         'each time; above 1 where rendering is slower than training. twists: steps for each '
-         'batch that is rendered; the others draw from all before', metavar='N')
+         'each time; above 1 where rendering is slower than training', metavar='N')
     _add(group, '--textures', 'painted textures of the world; another set is kept for validation',
          metavar='N')
     group.add_argument('--photos', nargs='+', default=(), metavar='PATH', help='photographs '
@@ -191,8 +183,8 @@ def _optimisation(group: argparse._ArgumentGroup) -> None:
          'of its number', metavar='NAME')
     _add(group, '--precision', 'of the matrix products; auto: bf16 where the machine computes it '
          'fast', choices=PRECISIONS)
-    _add(group, '--compile', 'compile the blocks of the encoder, or the predictor of twists '
-         '(minutes at the start; faster on GPUs)')
+    _add(group, '--compile', 'compile the blocks of the encoder (minutes at the start; '
+         'faster on GPUs)')
     _add(group, '--compile-world', 'compile the renderer')
     _add(group, '--workers', 'threads that draw scenes ahead', metavar='N')
 
@@ -313,8 +305,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f'stopped after {result.clips:,} clips; repeat the command with --resume '
                       'to continue')
     elif result.outcome is not None:
-        (_show_twists if config.objective == TWISTS else _show_figures)(
-            result.outcome.figures, console)
+        _show_figures(result.outcome.figures, console)
         console.print(f'wrote {result.outcome.weights}, {result.outcome.card} and '
                       f'{result.outcome.metrics}')
     return 0
@@ -330,16 +321,6 @@ def _show_figures(worlds: dict, console: Console) -> None:
                       f'{number(figures["moving_auc"])}, calibration error '
                       f'{number(figures["expected_calibration_error"])}, time to contact error '
                       f'{number(figures["ttc_median_relative_error"])}')
-
-
-def _show_twists(worlds: dict, console: Console) -> None:
-    for world, figures in worlds.items():
-        table = Table('contact within', 'AUC of a past', 'AUC', 'calibration error', box=None)
-        for key, value in figures.items():
-            if isinstance(value, dict) and 'auc' in value:
-                table.add_row(f'{key} s', *(number(value[name]) for name in (
-                    'auc_of_a_past', 'auc', 'calibration_error')))
-        console.print(f'{world} world, rank correlation {number(figures["rank"])}', table)
 
 
 def _show_ablation(results: dict | None, config: TrainConfig, console: Console) -> int:

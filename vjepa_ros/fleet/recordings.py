@@ -22,7 +22,7 @@ VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpe
 COMPRESSED, RAW = '/compressed', '/image_raw'
 RERUN = 'rerun'          # folder of the results
 # Images that nodes publish.
-DRAWN = ('overlay', 'motion_map', 'moving_map', 'looming_map', 'imagined')
+DRAWN = ('overlay', 'motion_map', 'moving_map', 'looming_map')
 log = logging.getLogger(__name__)
 
 

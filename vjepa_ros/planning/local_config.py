@@ -163,8 +163,7 @@ class LocalPlan:
     candidates
         (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
         to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
-        by cost; the others by risk, then speed. Empty where nothing was judged; only those that
-        were imagined where a predictor scores them.
+        by cost; the others by risk, then speed. Empty where nothing was judged.
     points
         Number of points they were judged by.
     covered

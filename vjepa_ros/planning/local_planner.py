@@ -10,9 +10,7 @@ cross-entropy method", 2005). All of a round are rolled forward and judged in on
 - *contact*: when the outline of the robot comes closer to an obstacle than half of `margin`, or
   meets what moves;
 - *progress*: for a command, how near the twists are to it; for a goal, the length of the way that
-  is left. Ways are searched on the grid, and what was never seen counts as free;
-- *imagined risk*, where a predictor of twists is given: the contacts that it expects of the best
-  candidates, in one pass at the end.
+  is left. Ways are searched on the grid, and what was never seen counts as free.
 
 The probability of contact by the heads counts for twists like the present one; while the robot
 stands also that of going ahead. The first twist of the best sequence is sent.
@@ -22,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TYPE_CHECKING
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -38,9 +36,6 @@ from vjepa_ros.planning.obstacle_memory import (
     STANDSTILL,
 )
 from vjepa_ros.planning.ways import Grid
-
-if TYPE_CHECKING:      # brings PyTorch, which a planner that imagines nothing does not need
-    from vjepa_ros.planning.imagined_risk import ImaginedRisk
 
 STEPS = 6                # twists of a sequence
 PARTS = (2, 8)           # moments of a step that are judged: at least, and at most
@@ -69,7 +64,6 @@ EQUAL = 1e-9             # cost of the command itself, up to rounding
 SUSPECTED = 0.3          # probability of contact from which points count for all twists
 ALIKE = 0.4              # from the turn rate now: twists that are like it [rad/s]
 HAZARD = 2.0             # cost of what the heads expect [m]
-IMAGINED = 64            # candidates whose contacts are imagined: half of the arcs' best
 STUCK_S = 1.0            # at rest; then the robot must move
 LOST_S, LOST_M = 4.0, 0.4    # a robot that has come no farther in this time is stuck as well
 HELD_S = 0.6             # for so long the base did not follow: something holds it
@@ -89,8 +83,7 @@ class _Judged(NamedTuple):
     contact: np.ndarray
 
 
-# Judges sequences (N, K, 3), and what was imagined of them (N, K).
-Judge = Callable[[np.ndarray, 'np.ndarray | None'], _Judged]
+Judge = Callable[[np.ndarray], _Judged]      # judges sequences (N, K, 3)
 
 
 class _Ground:
@@ -167,16 +160,12 @@ class LocalPlanner:
         The robot, and how it chooses; may be replaced at any time.
     cameras
         Poses of the cameras by name.
-    imagined
-        Expects contacts; None: only what was measured counts.
     """
 
     def __init__(self, config: LocalConfig | None = None,
-                 cameras: Mapping[str, Mount] | None = None,
-                 imagined: ImaginedRisk | None = None) -> None:
+                 cameras: Mapping[str, Mount] | None = None) -> None:
         self._config = config or LocalConfig()
         self._mounts = {'camera': Mount()} if cameras is None else dict(cameras)
-        self.imagined = imagined
         self.reset()
 
     @property
@@ -191,8 +180,6 @@ class LocalPlanner:
     def reset(self) -> None:
         """Drop everything measured, and the motion of the robot."""
         self.memory = ObstacleMemory(self._config, self._mounts)
-        if self.imagined is not None:
-            self.imagined.forget()
         self._random = np.random.default_rng(0)
         self._motion = Twist()
         self._since_s = self._again_s = 0.0
@@ -220,8 +207,6 @@ class LocalPlanner:
         """Take the motion of the robot, see `ObstacleMemory.move`."""
         self.memory.move(twist, dt)
         self._motion = twist
-        if self.imagined is not None:
-            self.imagined.wait(dt)
         self._since_s += dt
         self._ways_s += dt
         still = twist.speed < STANDSTILL
@@ -237,22 +222,6 @@ class LocalPlanner:
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera, see `ObstacleMemory.see`."""
         self.memory.see(camera, cells, seen, age_s)
-
-    def see_features(self, camera: str, features: np.ndarray, cells: LoomingCells,
-                     seen: Assessment, age_s: float = 0.0) -> None:
-        """Take the features of a picture for the plans to come, see `ImaginedRisk.see`.
-
-        They count until the next ones, and for half a second at most. Without `imagined` nothing
-        happens.
-
-        Raises
-        ------
-        ValueError
-            When nothing can be imagined from them.
-        """
-        if self.imagined is not None:
-            self.imagined.see(features, cells, 1 / seen.clip_rate_hz, self._mounts[camera],
-                              self._motion, age_s)
 
     def covering(self, command: Twist) -> tuple[str, ...]:
         """Return the names of cameras that look where a command leads; none for a pure turn."""
@@ -294,11 +263,11 @@ class LocalPlanner:
         straight = self._blind(self._room(ground, *self._rolled(ahead, self._motion))[2], ahead[
             ..., :1, 0])
 
-        def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
+        def judge(plans: np.ndarray) -> _Judged:
             at, heading = self._rolled(plans, self._motion)
             room, new, unseen = self._room(ground, at, heading)
             contact = self._contact(room <= min(tight, here), at, heading, points[~still])
-            risk = self._with_imagined(self._risk(contact), foreseen)
+            risk = self._risk(contact)
             # At the end, but also on the way there: the sooner the better.
             end = ways.left(at[:, -1])
             looks = ways.left(at[:, -1] + AHEAD_M * np.exp(1j * heading[:, -1]))
@@ -316,8 +285,6 @@ class LocalPlanner:
                     + HAZARD * self._hazard(plans))
             if self._frees_s:
                 cost += TOUCH * (np.abs(plans[:, 0]).sum(-1) < 0.1)
-            if foreseen is not None:
-                cost += TOUCH * np.diff(foreseen, axis=1, prepend=0) @ self._soonness
             return _Judged(cost, risk, contact)
 
         arcs = np.array([(v * fastest, 0.0, w * config.max_turn) for v in (1, .75, .5, .25, 0)
@@ -388,13 +355,13 @@ class LocalPlanner:
         asked = np.array(command)
         tight, here = TIGHT * config.margin, self._least_room(ground)
 
-        def judge(plans: np.ndarray, foreseen: np.ndarray | None) -> _Judged:
+        def judge(plans: np.ndarray) -> _Judged:
             at, turned = self._rolled(plans)
             room = self._room(ground, at, turned)[0]
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
             if unsuspected:
                 contact[np.abs(plans[..., 2] - self._motion.omega).max(-1) <= ALIKE] = np.inf
-            risk = self._with_imagined(self._risk(contact), foreseen)
+            risk = self._risk(contact)
             parts = plans[..., :2] @ asked[:2] / command.speed ** 2
             # The heads report on motion ahead: it counts for similar twists.
             similar = parts[:, 0] * np.exp(-((plans[:, 0, 2] - command.omega) / ALIKE) ** 2)
@@ -433,11 +400,6 @@ class LocalPlanner:
         """(K,) durations of the steps of a sequence [s]."""
         return np.full(STEPS, self.config.horizon_s / STEPS)
 
-    @property
-    def _soonness(self) -> np.ndarray:
-        """(K,) part of the cost of a contact in the middle of each step."""
-        return (1 - (np.arange(STEPS) + 0.5) / STEPS) ** 2
-
     def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], judge: Judge
                 ) -> np.ndarray:
         """Find the sequence with the least cost among arcs (N, 3), and samples within bounds (3,).
@@ -445,12 +407,11 @@ class LocalPlanner:
         Returns
         -------
         np.ndarray
-            (C,) `CANDIDATE`, the arcs first; where something is imagined the `IMAGINED` best of
-            them. `_best` is the sequence with rank 0.
+            (C,) `CANDIDATE`, the arcs first. `_best` is the sequence with rank 0.
         """
         low, high = bounds
         plans = [np.repeat(arcs[:, None], STEPS, 1)]
-        judged = [judge(plans[0], None)]
+        judged = [judge(plans[0])]
         shift, self._since_s = self._since_s / self.durations[0], 0.0
         if self._best is not None and self.config.samples:
             mean = _later(self._best, shift)
@@ -464,18 +425,15 @@ class LocalPlanner:
                 drawn = np.clip(drawn, low, high)
                 drawn[..., 0] = _seeing(drawn[..., 0], least)
                 plans.append(drawn)
-                judged.append(judge(plans[-1], None))
+                judged.append(judge(plans[-1]))
                 every, cost = np.concatenate(plans), np.concatenate([one.cost for one in judged])
                 elites = every[np.argsort(cost)[:ELITES]]
                 mean, spread = elites.mean(0), elites.std(0) + LEAST_SPREAD * (high > low)
             mean[:, 0] = _seeing(mean[:, 0], least)
             plans.append(mean[None])
-            judged.append(judge(plans[-1], None))
+            judged.append(judge(plans[-1]))
         every = np.concatenate(plans)
         cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
-        if self.imagined is not None and self.imagined.judges:
-            every = every[_promising(cost, len(arcs))]
-            cost, risk, contact = judge(every, self.imagined.contact(every, self.durations))
         order = np.argsort(cost, kind='stable')
         self._best = every[order[0]]
         table = np.zeros(len(every), CANDIDATE)
@@ -572,13 +530,6 @@ class LocalPlanner:
         """Return the risk 0..1 of a time to contact [s]."""
         return 1 / (1 + np.exp(np.clip((contact - self.config.reaction_s) / 0.3, -50, 50)))
 
-    def _with_imagined(self, risk: np.ndarray, foreseen: np.ndarray | None) -> np.ndarray:
-        """Return risks together with the imagined ones (N, K) until the time of reaction."""
-        if foreseen is None:
-            return risk
-        last = min(STEPS, math.ceil(self.config.reaction_s / self.durations[0])) - 1
-        return 1 - (1 - risk) * (1 - foreseen[:, last])
-
     def _hazard(self, plans: np.ndarray) -> np.ndarray:
         """Return how far first twists (N,) are like the motion that the heads report on, 0..1."""
         most = max((camera.hazard for camera in self.memory.cameras.values()), default=0.0)
@@ -602,13 +553,6 @@ class LocalPlanner:
         if any(camera.measured_s <= memory_s for camera in covering):
             return 'what was measured lies in another direction'
         return f'nothing for {memory_s:g} s: looming gives distances only while the robot drives'
-
-
-def _promising(cost: np.ndarray, arcs: int) -> np.ndarray:
-    """Return the numbers of up to `IMAGINED` candidates: the first, good arcs, good samples."""
-    samples = arcs + np.argsort(cost[arcs:], kind='stable')[:IMAGINED // 2]
-    others = 1 + np.argsort(cost[1:arcs], kind='stable')[:IMAGINED - len(samples) - 1]
-    return np.sort(np.concatenate(([0], others, samples)))
 
 
 def _seeing(speed: np.ndarray, least: float) -> np.ndarray:

@@ -18,6 +18,7 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 
 SIDES = ('LEFT', 'CENTER', 'RIGHT')
+TYPES = {2: 'u1', 4: '<u2', 7: '<f4'}  # of sensor_msgs/PointField
 
 ASSESSMENT = np.dtype([
     ('motion_score', '<f4'), ('obstacle_score', '<f4'), ('collision_probability', '<f4'),
@@ -140,6 +141,24 @@ def grid(msg: Any) -> np.ndarray:
     if msg.encoding != '32FC1':
         raise ValueError(f"image has encoding '{msg.encoding:.99}', maps have '32FC1'")
     return np.frombuffer(msg.data, '<f4').reshape(msg.height, msg.step // 4)[:, :msg.width]
+
+
+def records(msg: Any) -> np.ndarray:
+    """Return one record for each point of ``~/candidates``, by field name.
+
+    Raises
+    ------
+    ValueError
+        When the cloud has fields of another type than those of this package.
+    """
+    wrong = [field.name for field in msg.fields if field.datatype not in TYPES or field.count != 1]
+    if wrong:
+        raise ValueError(f'the cloud is none of the local planner: it has {wrong}')
+    kind = np.dtype({'names': [field.name for field in msg.fields],
+                     'formats': [TYPES[field.datatype] for field in msg.fields],
+                     'offsets': [field.offset for field in msg.fields],
+                     'itemsize': msg.point_step})
+    return np.frombuffer(msg.data, kind, msg.width * msg.height)
 
 
 def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarray:

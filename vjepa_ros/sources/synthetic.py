@@ -20,7 +20,7 @@ from vjepa_ros.sources.base import (
 )
 from vjepa_ros.sources.video import VideoSource
 
-CLIPS = Path(__file__).with_name('clips')   # written by `python -m vjepa_ros.lab.world.demo_clip`
+CLIPS = Path(__file__).with_name('clips')
 SCENES = ('approach',)
 DEFAULT_RATE_HZ = 15.0
 NOISE = 2.0               # standard deviation of the sensor noise [grey levels]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.ros import planner_read, read
+from vjepa_ros.ros import read
 
 FEW = 64                 # longer lists are described instead of printed
 CONDITIONS = ('ok', 'warn', 'error', 'stale')    # levels of a DiagnosticStatus
@@ -73,7 +73,7 @@ def _strict(value: Any) -> Any:
 
 def _cloud(msg: Any) -> dict[str, Any]:
     try:
-        rows = planner_read.records(msg)
+        rows = read.records(msg)
     except ValueError:       # fields of other types, such as features
         return {'height': msg.height, 'width': msg.width,
                 'fields': [field.name for field in msg.fields]}

@@ -24,7 +24,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vjepa_ros.cli.benchmark.case import Case
 from vjepa_ros.cli.benchmark.clock import device_ms
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
-from vjepa_ros.planning.world_model import ACTION_TOKENS, Shapes
 
 INPUTS = 4          # sets of random data, used in turn
 TRIALS = 10         # runs to choose the kind of attention
@@ -125,80 +124,6 @@ class Floor:
             with torch.cuda.graph(graph):
                 self._work()
         return graph.replay
-
-
-class PlanFloor:
-    """Matrix products and attention of a search for plans on random data, ready to run.
-
-    What all plans share in the first step is computed once, as in the search.
-
-    Parameters
-    ----------
-    shapes : Shapes
-        Shapes of the world model.
-    heads : int
-        Attention heads of its predictor.
-    batch, steps : int
-        Plans in one pass, and steps of a plan.
-    device, dtype
-        Where, and in which type.
-
-    Attributes
-    ----------
-    attention, tried_ms
-        As in `Floor`, for one pass.
-    """
-
-    def __init__(self, shapes: Shapes, heads: int, batch: int, steps: int, device: torch.device,
-                 dtype: torch.dtype) -> None:
-        self._shapes, self._heads, self._batch, self._steps = shapes, heads, batch, steps
-        self._device = device
-        made = {'device': device, 'dtype': dtype}
-        p, d = shapes.width, shapes.encoder.dim
-
-        def matrix(rows: int, cols: int) -> Tensor:
-            # Variance one in and out, because the values decide about the power draw.
-            return torch.randn(rows, cols, **made) / rows ** 0.5
-
-        self._embed, self._project = matrix(d, p), matrix(p, d)
-        self._layers = [(matrix(p, 3 * p), matrix(p, p), matrix(p, 4 * p), matrix(4 * p, p))
-                        for _ in range(shapes.depth)]
-        self._tokens = torch.randn(batch * shapes.tokens, p, **made)
-        self._features = torch.randn(batch * shapes.patches, d, **made)
-        self._shared = torch.randn(ACTION_TOKENS * batch + shapes.patches, p, **made)
-        self._qkv = torch.randn(batch, shapes.tokens, 3 * p, **made)
-        self._seen = torch.randn(batch, steps * shapes.tokens, 2 * p, **made)
-
-        def take_ms(name: str) -> float:
-            self.attention = name
-            return min(device_ms(device, self.one_pass) for _ in range(WARM_RUNS))
-
-        self.attention, self.tried_ms = fastest_attention(device, take_ms)
-
-    @torch.inference_mode()
-    def one_pass(self) -> None:
-        """Run all steps of one pass of plans."""
-        with attention(self.attention):
-            for step in range(self._steps):
-                self._step(step)
-
-    def _step(self, step: int) -> None:
-        n, b, heads = self._shapes.tokens, self._batch, self._heads
-        features = self._features if step else self._features[:self._shapes.patches]
-        _ = features @ self._embed
-        # Keys and values are joined already, because joining is not a product.
-        k, v = self._seen[:, :(step + 1) * n].unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
-        for number, (qkv, proj, fc1, fc2) in enumerate(self._layers):
-            if step or number:
-                made = (self._tokens @ qkv).view(b, n, -1)
-            else:
-                _ = self._shared @ qkv
-                made = self._qkv
-            q = made[:, :, :self._shapes.width].unflatten(2, (heads, -1)).transpose(1, 2)
-            mixed = F.scaled_dot_product_attention(q, k, v)
-            _ = mixed.transpose(1, 2).reshape(b * n, -1) @ proj
-            _ = (self._tokens @ fc1) @ fc2
-        _ = self._tokens @ self._project
 
 
 def floor_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Show one driven episode: a film of what the robot saw, imagined and did, and a page about it."""
+"""Show one driven episode: a film of what the robot saw and did, and a page about it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ STILLS = 6
 MOVING_HZ = 5.0           # of the film in the page
 BEFORE_S = -0.5           # before its start the robot waits for perception
 FARTHEST_S = 10.0         # longer times to contact are not drawn
-NOTHING = 'nothing is imagined: the weights bring no predictor of twists'
 DARK, SOFT = (40, 36, 28), (124, 107, 92)     # BGR
 
 
 def film(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
-    """Yield frames (BGR) of camera, imagination and view from above, as the robot wrote them.
+    """Yield frames (BGR) of camera and view from above, as the robot wrote them.
 
     Parameters
     ----------
@@ -41,19 +40,12 @@ def film(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
         Of the episode.
     """
     files = sorted(folder.glob('*.png'))[-len(moments):]
-    ever, later = _named(folder, '_imagined').is_dir(), 'nothing is imagined yet'
     for file, moment in zip(files, moments, strict=True):
         if moment.time < BEFORE_S:
             continue
         frame = np.full((FRAME[1], FRAME[0], 3), 255, np.uint8)
         _put(frame, cv2.imread(str(file)), (8, 8), SEEN)
         _put(frame, _beside(file, '_map'), (SEEN[0] + 16, 8), SIZE)
-        imagined = _beside(file, '_imagined')
-        if imagined is None:
-            _write(frame, later if ever else NOTHING, SEEN[1] + 30, SOFT)
-        else:
-            height = round(SEEN[0] * imagined.shape[0] / imagined.shape[1])
-            _put(frame, imagined, (8, SEEN[1] + 14), (SEEN[0], height))
         level = {0: 'clear', 1: 'caution', 2: 'warning', 3: 'danger'}.get(moment.level, 'unknown')
         contact = ('' if not moment.time_to_contact < FARTHEST_S
                    else f', contact in {moment.time_to_contact:.1f} s')
@@ -94,7 +86,7 @@ def write_page(path: Path, folder: Path, outcome: Outcome, figures: dict[str, An
     cells = ''.join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
                     for value, name in tiles)
     stills = ''.join(
-        f'<figure><img loading="lazy" alt="robot, imagination and map" src="'
+        f'<figure><img loading="lazy" alt="camera and map" src="'
         f'{data_uri(jpeg_bytes(frame), "jpeg")}"><figcaption>'
         f'{moment.time:.1f} s</figcaption></figure>' for moment, frame in shown)
     # Browsers do not play what OpenCV writes as mp4.
@@ -110,10 +102,9 @@ def write_page(path: Path, folder: Path, outcome: Outcome, figures: dict[str, An
         f'in the way, a guard behind it; perception sees nothing but the camera.{touched}</p>'
         f'<code class="cmd">{escape(command)}</code></header>',
         f'<div class="tiles">{cells}</div>',
-        '<section><h2>Film</h2><p class="soft">Camera; what the planner imagines, drawn with '
-        'parts of pictures it has seen; and the true scene from above, which the robot does not '
-        'know: its way in blue, the goal in green, candidate twists from green (no risk) to red, '
-        f'the chosen one bold.</p>{media}</section>',
+        '<section><h2>Film</h2><p class="soft">Camera, and the true scene from above, which the '
+        'robot does not know: its way in blue, the goal in green, candidate twists from green '
+        f'(no risk) to red, the chosen one bold.</p>{media}</section>',
         f'<section><h2>Moments</h2><div class="frames">{stills}</div></section>',
         '<section class="plot"><h2>Course</h2><div class="wide"><img alt="distance, speed and '
         f'time to contact" src="{data_uri(_course(outcome).encode(), "svg+xml")}"></div>'

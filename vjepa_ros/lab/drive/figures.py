@@ -12,16 +12,15 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import ORACLE, Outcome
+from vjepa_ros.lab.drive.loop import Outcome
 from vjepa_ros.lab.report.foxglove import Shown, write_mcap
 from vjepa_ros.lab.report.plots import GRID, INK
 from vjepa_ros.lab.report.video import write_video
 
 WITHOUT = 'without_guard'
-COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d',
-           ORACLE: '#b45309'}
+COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
 WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
-         'with_planner': 'guard and planner', ORACLE: 'oracle (true depth)'}
+         'with_planner': 'guard and planner'}
 _FARTHEST_S = 10.0   # longer times to contact are not drawn
 _BAND_PX = 22        # above the images, with the name of the mode
 _DPI = 110

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,8 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive import doom
-from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Moment, ORACLE, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Moment, Outcome, Recorder
 from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
@@ -22,14 +20,11 @@ from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
-from vjepa_ros.model.checkpoint.twist_files import has_twists
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.imagination import Imagination
 
 MOST_JOBS = 16       # on a GPU, whose memory holds a context and the scenes of each
 BATCH = {'cuda': 13, 'cpu': 1}
-DOOM = 'vizdoom'      # another world than the rendered one
 # Episodes about stopping in time, and about getting to the goal around what is in the way.
 SETS = {'stop': episode.draw, 'get_past': get_past.draw}
 
@@ -51,9 +46,7 @@ class Recipe:
     film
         Folder for the images of these, by mode; None writes none.
     set
-        Which episodes, one of `SETS`, or `DOOM`.
-    imagine
-        Whether the planner uses the twist predictor in the weights, if there is one.
+        Which episodes, one of `SETS`.
     """
 
     seed: int
@@ -63,7 +56,6 @@ class Recipe:
     follow: frozenset[int] = frozenset()
     film: Path | None = None
     set: str = 'stop'
-    imagine: bool = True
 
 
 class Driver:
@@ -80,15 +72,6 @@ class Driver:
         """Load the model; driving without guard does not load it."""
         return Engine.load(self.recipe.engine)
 
-    @cached_property
-    def imagination(self) -> Imagination | None:
-        """Load the twist predictor of the weights; None without one."""
-        engine = self.recipe.engine
-        if not self.recipe.imagine or not has_twists(engine.model_size, engine.weights):
-            return None
-        return Imagination.load(engine.model_size, engine.weights, device=engine.device,
-                                precision=engine.precision)
-
     def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
         """Drive some episodes in one mode."""
         recipe = self.recipe
@@ -97,18 +80,12 @@ class Driver:
             write = partial(_write_image, recipe.film / mode)
             for number in recipe.follow.intersection(numbers):
                 remove_pictures(recipe.film / mode, number)
-        engine = None if mode in (MODES[0], ORACLE) else self.engine
-        with closing(self._world(numbers)) as world:
-            loop = Loop(world, mode, engine, recipe.loop, Recorder(recipe.follow, write))
-            if mode == 'with_planner' and self.imagination is not None:
-                loop.imagine(self.imagination)
-            return loop.run()
+        engine = None if mode == MODES[0] else self.engine
+        return Loop(self._world(numbers), mode, engine, recipe.loop,
+                    Recorder(recipe.follow, write)).run()
 
-    def _world(self, numbers: Sequence[int]) -> EpisodeWorld | doom.DoomWorld:
+    def _world(self, numbers: Sequence[int]) -> EpisodeWorld:
         recipe = self.recipe
-        if recipe.set == DOOM:
-            return doom.DoomWorld([doom.draw(recipe.seed, number, recipe.episode)
-                                   for number in numbers], recipe.episode)
         episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
                     for number in numbers]
         return EpisodeWorld(episodes, recipe.episode, self.bank, recipe.loop.width)

@@ -15,8 +15,6 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
-from vjepa_ros.lab.drive.doom import DoomEpisode, DoomWorld
-from vjepa_ros.lab.drive.oracle import DEPTH_PX, DepthOracle
 from vjepa_ros.lab.world.episodes.episode import Episode, GOAL_M
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
@@ -24,16 +22,13 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.planning.imagined_risk import ImaginedRisk
 from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.imagination import Imagination
 
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
 MODES = ('without_guard', 'with_guard', 'with_planner')
-ORACLE = 'oracle'     # knows the depth of what the camera sees
 CAMERA = 'camera'
 _CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot
@@ -167,7 +162,7 @@ class Outcome:
     driven, shortest
         Length of its way, and least length of one to the goal [m].
     plan_ms
-        Mean time from an assessment, or a depth picture, to a command [ms]; NaN where there is
+        Mean time from an assessment to a command [ms]; NaN where there is
         none.
     moments
         Of episodes that are recorded.
@@ -204,11 +199,6 @@ class _Control:
         self._latency = loop.latency
         self._sent = (0.0, 0.0)
         self.state, self.reason = 'free', ''
-
-    def imagine(self, model: Imagination) -> None:
-        """Give the planner, if there is one, a predictor of twists."""
-        if self._planner is not None:
-            self._planner.imagined = ImaginedRisk(model)
 
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
             now_s: float, dt: float, goal: complex | None = None) -> tuple[float, float]:
@@ -253,9 +243,6 @@ class _Control:
         if self._planner is not None:
             cells, seen = LoomingCells.of(result, self._optics), result.assessment
             self._planner.see(CAMERA, cells, seen, age_s)
-            if self._planner.imagined is not None:
-                assert result.features is not None, 'imagine() has asked for them'
-                self._planner.see_features(CAMERA, result.features, cells, seen, age_s)
 
 
 @dataclass
@@ -291,7 +278,7 @@ class Loop:
     world
         The episodes, at their start.
     mode
-        One of `MODES`, or `ORACLE`.
+        One of `MODES`.
     engine
         The model; only guard and planner need it.
     loop
@@ -305,25 +292,20 @@ class Loop:
         For an unknown mode, or a mode that lacks its model.
     """
 
-    def __init__(self, world: EpisodeWorld | DoomWorld, mode: str, engine: Engine | None,
+    def __init__(self, world: EpisodeWorld, mode: str, engine: Engine | None,
                  loop: LoopConfig | None = None, recorder: Recorder | None = None) -> None:
-        if mode not in (*MODES, ORACLE):
-            raise ValueError(f"mode is '{mode}', must be one of {', '.join((*MODES, ORACLE))}")
+        if mode not in MODES:
+            raise ValueError(f"mode is '{mode}', must be one of {', '.join(MODES)}")
         self.world, self.mode = world, mode
         self.episodes, self.config = world.episodes, world.config
-        config = world.config
         self._loop = loop or LoopConfig()
         self._recorder = recorder or Recorder()
         self._stops = np.zeros((len(self.episodes), 2), int)
         self._plans_s: list[list[float]] = [[] for _ in self.episodes]
         self._halted = np.zeros(len(self.episodes), bool)
         self._controls: list[_Control] = []
-        self._oracles: list[DepthOracle] = []
         self._perception: BatchPerception | None = None
-        if mode == ORACLE:
-            self._oracles = [DepthOracle(config.robot, config.drive, e.route)
-                             for e in self.episodes]
-        if mode in (MODES[0], ORACLE):
+        if mode == MODES[0]:
             return
         if engine is None:
             raise ValueError(f"mode '{mode}' needs a model")
@@ -333,21 +315,13 @@ class Loop:
             planner = self._planner(episode) if mode == 'with_planner' else None
             self._controls.append(_Control(self._loop, planner, Optics(*lens, assumed=False)))
 
-    def _planner(self, episode: Episode | DoomEpisode) -> LocalPlanner:
+    def _planner(self, episode: Episode) -> LocalPlanner:
         robot = self.config.robot
         config = replace(self._loop.twist, cruise=episode.route.cruise,
                          half_width=robot.half_width, height=robot.height, length=robot.length,
                          clearance=robot.clearance, max_turn=self.config.drive.turn)
         return LocalPlanner(config, {
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
-
-    def imagine(self, model: Imagination) -> None:
-        """Let the planners score their plans with a predictor of twists, too."""
-        for control in self._controls:
-            control.imagine(model)
-        if self._perception is not None:
-            # The features themselves, even where heads tell what moves.
-            self._perception.wants = replace(_WANTS, change=True)
 
     def run(self) -> list[Outcome]:
         """Drive all episodes to their ends."""
@@ -366,12 +340,10 @@ class Loop:
             images = self._images(which)
             results = {} if self._perception is None else self._perception.assess(
                 which, [images[number] for number in which], self._clock_s)
-            seen = {} if not self._oracles else dict(zip(which, world.surfaces(
-                np.array(which), DEPTH_PX), strict=True))
             commands = np.zeros((count, 2))
             for number in which:
                 commands[number] = self._command(
-                    number, now, results.get(number), images.get(number), seen.get(number))
+                    number, now, results.get(number), images.get(number))
             before = world.robots.place
             world.step(commands[:, 0], commands[:, 1], active)
             for number in which:
@@ -398,7 +370,7 @@ class Loop:
             if needed else {}
 
     def _command(self, number: int, now: float, result: Result | None,
-                 image: np.ndarray | None, surfaces: np.ndarray | None) -> tuple[float, float]:
+                 image: np.ndarray | None) -> tuple[float, float]:
         episode, robots = self.episodes[number], self.world.robots
         own = (float(robots.speed[number]), float(robots.turn[number]))
         place, yaw = robots.place[number], float(robots.yaw[number])
@@ -414,9 +386,6 @@ class Loop:
                 place, yaw, episode.route.points[-1])
             sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate, goal)
             state, reason = control.state, control.reason
-        elif surfaces is not None:
-            plan = self._oracles[number].act(surfaces, place, yaw, episode.camera_height, now)
-            sent = plan if now >= 0 else wanted
         if self.mode != MODES[0] and now >= 0:
             self._plans_s[number].append(time.perf_counter() - begun)
         stopped = wanted[0] > _WANTS_M_S and abs(sent[0]) < _STOPPED_M_S

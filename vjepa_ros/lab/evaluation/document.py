@@ -91,8 +91,7 @@ def grids(report: Mapping[str, Any]) -> list[Grid]:
         tables += [sequence_grid(report), method_grid(report)]
     tables += [world_grid(report[name], title) for name, title in WORLD_TITLES.items()
                if report[name]]
-    return tables + [future_grid(report['futures'][name], title)
-                     for name, title in WORLD_TITLES.items() if name in report['futures']]
+    return tables
 
 
 def sequence_grid(report: Mapping[str, Any]) -> Grid:
@@ -164,32 +163,6 @@ def world_grid(world: Mapping[str, Any], title: str) -> Grid:
                 'is left out of the calibration error.')
 
 
-def future_grid(world: Mapping[str, Any], title: str) -> Grid:
-    """Return who can tell which of several twists from one past leads into something."""
-    def row(label: str, name: str, shape: Callable[[float | None], str] = number
-            ) -> list[tuple[str, ...]]:
-        return [(f'{label} within {key} s', *(shape(f[key][name]) for f in judges))
-                for key in judges[0] if key != 'rank']
-
-    judges = list(world['judges'].values())
-    features = world['features']
-    rows = [*row('AUC of a past', 'auc_of_a_past'), *row('AUC', 'auc'),
-            *row('calibration error', 'calibration_error'),
-            ('rank correlation of a past', *(number(f['rank']) for f in judges)),
-            *row('contacts', 'contacts', percent)]
-    errors = ', '.join(f'{own:.2f} ({still:.2f})' for own, still in zip(
-        features['error'], features['error_of_the_present'], strict=True))
-    return Grid(f'{title}, {world["plans"]} plans of each of {world["pasts"]} held-out pasts',
-                ('figure', *world['judges']), tuple(rows),
-                'Contact under twists that share one past; chance has an AUC of 0.5 and a rank '
-                'correlation of 0. imagined: the twist predictor. points: looming cells in the '
-                'way, where speed over rate puts them. heads: their hazard as things move now, '
-                'the same for all plans. way: how far a plan drives. Mean absolute error of '
-                f'imagined features by step (of those of the present): {errors}; their variance '
-                f'is {features["variance"]:.2f} of the true one, their effective rank '
-                f'{features["rank"]:.0f} of {features["true_rank"]:.0f}.')
-
-
 def show(report: Mapping[str, Any], console: Console) -> None:
     """Print all tables."""
     for grid in grids(report):
@@ -207,8 +180,8 @@ def show(report: Mapping[str, Any], console: Console) -> None:
 
 def reasons(report: Mapping[str, Any]) -> Sequence[str]:
     """Return why methods or baselines are missing."""
-    parts = {**report['baselines'], 'futures': report['futures']}
-    return [f'{name}: {part["reason"]}' for name, part in parts.items() if part.get('reason')]
+    return [f'{name}: {part["reason"]}' for name, part in report['baselines'].items()
+            if part.get('reason')]
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str]
         'groups': {name: {'sequences': members} | main['groups'][name]
                    for name, members in groups.items()},
         'baselines': whole, 'world': worlds.get('world'), 'rough': worlds.get('rough'),
-        'futures': {}, 'configuration': configuration,
+        'configuration': configuration,
     }
 
 

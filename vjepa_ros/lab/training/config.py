@@ -105,7 +105,6 @@ class Budget:
 
 
 OBJECTIVES = ('supervised', 'jepa', 'both')
-TWISTS = 'twists'     # an objective, too: a predictor of them for weights that stay as they are
 PRECISIONS = ('auto', 'fp32', 'bf16')
 OPTIMIZERS = ('adamw', 'muon')
 BOTH = 'both'         # worlds
@@ -125,7 +124,7 @@ class TrainConfig:
     model_size : str
         Row of `VARIANTS`.
     objective : str
-        supervised, jepa, both or twists.
+        supervised, jepa or both.
     seed : int
         Decides weights and data.
     clips, seconds : int, float
@@ -236,7 +235,7 @@ class TrainConfig:
 
     def __post_init__(self):
         find_variant(self.model_size)
-        _one_of('objective', self.objective, (*OBJECTIVES, TWISTS))
+        _one_of('objective', self.objective, OBJECTIVES)
         _one_of('world', self.world, (*WORLDS, BOTH))
         _one_of('precision', self.precision, PRECISIONS)
         _one_of('optimizer', self.optimizer, OPTIMIZERS)
@@ -268,8 +267,6 @@ class TrainConfig:
         self._check_parts()
 
     def _check_parts(self) -> None:
-        if self.objective == TWISTS:
-            self._check_twists()
         if self.heads_only and self.objective != 'supervised':
             raise ValueError(f"objective '{self.objective}' trains the encoder, which heads_only "
                              'keeps as it is')
@@ -293,15 +290,6 @@ class TrainConfig:
         if self.objective == 'jepa' and any(kept == 1 for kept in self.kept.values):
             raise ValueError("objective 'jepa' hides a part of each clip: give "
                              f'tokens_kept below 1, such as 0.25, not {self.tokens_kept}')
-
-    def _check_twists(self) -> None:
-        if not self.weights:
-            raise ValueError(f"objective '{TWISTS}' needs the weights of an encoder and heads")
-        for name in ('window', 'auxiliary', 'heads_only', 'lora_rank', 'cached_clips',
-                     'recordings', 'tokens_kept'):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise ValueError(f"{name} is {getattr(self, name)}, but objective '{TWISTS}' "
-                                 'leaves encoder and heads as they are: leave it out')
 
     @property
     def sizes(self) -> Phases:

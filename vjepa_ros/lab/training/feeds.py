@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.training.imagination import Lesson
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.seeds import SPLIT_BATCH, derive, generator
@@ -144,7 +143,7 @@ class Draw:
 class Feed(Protocol):
     """Supplies training with batches."""
 
-    def batch(self, order: Order) -> Batch | Lesson:
+    def batch(self, order: Order) -> Batch:
         """Return the batch of a step, always the same."""
         ...
 

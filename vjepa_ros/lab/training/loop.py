@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vjepa_ros.lab.training.config import Budget, TrainConfig, momentum, rate_factor
 from vjepa_ros.lab.training.feeds import Feed, Order
-from vjepa_ros.lab.training.imagination import Imaginer, Lesson
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.training.optimizers import (
     Average,
@@ -149,13 +148,13 @@ class Report:
 
 
 class Trainer:
-    """Trains a network, or a predictor of twists, and holds the state of the run.
+    """Trains a network, and holds the state of the run.
 
     Parameters
     ----------
     config : TrainConfig
         Of the run.
-    network : Network or Imaginer
+    network : Network
         On the device of `team`.
     team : Team
         Processes of the run.
@@ -172,7 +171,7 @@ class Trainer:
         Reports so far.
     """
 
-    def __init__(self, config: TrainConfig, network: Network | Imaginer, team: Team):
+    def __init__(self, config: TrainConfig, network: Network, team: Team):
         self.config, self.network, self.team = config, network, team
         self.average = Average(network)
         self.budget = Budget(config.clips, config.seconds)
@@ -182,12 +181,12 @@ class Trainer:
         self._trained = [p for p in network.parameters() if p.requires_grad]
         self._precision = autocast_type(config.precision, team.device)
         self._target: Network | None = None
-        if isinstance(network, Network) and config.objective != 'supervised':
+        if config.objective != 'supervised':
             self._target = target_encoder(network, self.average)
         if config.compile:
             # Block by block: all blocks share one compilation of a tenth of the time.
-            for part in network.encoder.blocks if isinstance(network, Network) else (network,):
-                part.compile(dynamic=False)
+            for block in network.encoder.blocks:
+                block.compile(dynamic=False)
         self._runner: nn.Module = network
         if team.size > 1:
             self._runner = DistributedDataParallel(
@@ -260,10 +259,10 @@ class Trainer:
         self.budget.clips_done += len(batch) * self.team.size
         meter.end(losses, len(batch) * self.team.size, lr, order)
 
-    def _learn(self, batch: Batch | Lesson) -> dict[str, Tensor]:
+    def _learn(self, batch: Batch) -> dict[str, Tensor]:
         with self.autocast():
             target = None
-            if self._target is not None and isinstance(batch, Batch):
+            if self._target is not None:
                 with torch.no_grad():
                     target = self._target.features(batch.all_places())
             losses = self._runner(batch, target)

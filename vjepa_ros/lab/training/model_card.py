@@ -57,7 +57,7 @@ def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
             ('training time', f'{t["seconds"] / 60:.1f} minutes'),
             ('hardware', '; '.join(t['hardware'])),
             ('software', t['software']))),
-        '', '## How good it is', '', *_figures(m), '', *_twists(meta.twists), '## Limits', '',
+        '', '## How good it is', '', *_figures(m), '', '## Limits', '',
         *(f'- {limit}' for limit in LIMITS), '']
     return '\n'.join(lines)
 
@@ -72,31 +72,6 @@ def _figures(metrics: Mapping[str, Any]) -> list[str]:
         lines += [f'### {world.capitalize()} world, {held_out["clips"]:,} clips', '',
                   *_of_world(held_out), '']
     return lines[:-1]
-
-
-def _twists(about: Mapping[str, Any]) -> list[str]:
-    """Return the section about a predictor of twists; nothing without one."""
-    if not about:
-        return []
-    t = about['training']
-    lines = ['## The predictor of twists', '',
-             f'Predicts contact, clearance, collision courses, looming and features of this '
-             f'encoder under twists that are to come (`docs/planning.md`). Trained for '
-             f'{t["seconds"] / 60:.1f} minutes on {t["hardware"].get("gpu", "a CPU")}: '
-             f'{t["pasts"]:,} rendered pasts, {t["steps"]:,} steps, {t["plans_of_a_past"]} plans '
-             'of a past in each. Encoder and heads stayed as they are. Bodies wait before a '
-             'robot that stands. Contact counts whether or not the thing can be seen in the '
-             'newest picture.', '']
-    for world, found in about['metrics'].items():
-        rows = [(f'{key} s', *(number(value[name]) for name in (
-            'auc_of_a_past', 'auc', 'calibration_error', 'contacts')))
-            for key, value in found.items() if isinstance(value, Mapping) and 'auc' in value]
-        lines += [f'### {world.capitalize()} world, {found["plans"]} plans of each of '
-                  f'{found["pasts"]:,} held-out pasts', '',
-                  *_table(('contact within', 'AUC of a past', 'AUC', 'calibration error',
-                           'share of contacts'), rows), '',
-                  f'Rank correlation of a past: {number(found["rank"])}.', '']
-    return lines
 
 
 def _of_world(held_out: Mapping[str, Any]) -> list[str]:

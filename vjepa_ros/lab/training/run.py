@@ -8,7 +8,7 @@ import json
 import logging
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from vjepa_ros.lab.training import imagination_run
-from vjepa_ros.lab.training.config import OBJECTIVES, TWISTS, TrainConfig, differences
+from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig, differences
 from vjepa_ros.lab.training.curves import draw_curves
 from vjepa_ros.lab.training.export_run import (
     Outcome,
@@ -30,8 +29,6 @@ from vjepa_ros.lab.training.export_run import (
     world_batches,
 )
 from vjepa_ros.lab.training.feeds import CachedFeed, Draw, Feed, WorldFeed
-from vjepa_ros.lab.training.imagination import Imaginer
-from vjepa_ros.lab.training.imagination_figures import config_of
 from vjepa_ros.lab.training.loop import Report, Trainer
 from vjepa_ros.lab.training.model_card import number
 from vjepa_ros.lab.training.network import Network, build
@@ -47,7 +44,6 @@ from vjepa_ros.lab.training.state import (
 )
 from vjepa_ros.lab.training.validation import answer, figures, headline
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.head_specs import Calibration
@@ -127,8 +123,7 @@ def train(config: TrainConfig, listener: Listener, *, resume: bool = False, comm
                 raise StateError(f"the run in '{folder}' has other options "
                                  f'({"; ".join(changed)}): repeat its options to continue it')
         here.wait()      # no process writes before all have checked
-        kind = _TwistRun if config.objective == TWISTS else _Run
-        return kind(config, listener, here, command, stack, began, stopped).go(state)
+        return _Run(config, listener, here, command, stack, began, stopped).go(state)
 
 
 class _Run:
@@ -188,10 +183,7 @@ class _Run:
     def _make_worlds(self, size: int, bank: TextureBank | None, compiled: bool
                      ) -> list[ClipWorld]:
         return [ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
-                          config=world, compile=compiled) for world in self._configs()]
-
-    def _configs(self) -> Sequence[WorldConfig]:
-        return self.config.worlds
+                          config=world, compile=compiled) for world in self.config.worlds]
 
     def _paint(self) -> TextureBank:
         config = self.config
@@ -241,7 +233,7 @@ class _Run:
     def _state(self) -> RunState:
         return self.trainer.state([*self._calls, self._call()])
 
-    def _build(self) -> Network | Imaginer:
+    def _build(self) -> Network:
         """Return what is trained."""
         self.network, self.report = build(self.config)
         return self.network.to(self.team.device)
@@ -290,41 +282,6 @@ class _Run:
         return TrainedRun(self.config, self.network, self.report, self._state(), self.command)
 
 
-class _TwistRun(_Run):
-    """The same for a predictor of twists; encoder and heads stay as they are."""
-
-    def _build(self) -> Imaginer:
-        self.imaginer, self.network = imagination_run.build(self.config)
-        self.network.to(self.team.device)
-        return self.imaginer.to(self.team.device)
-
-    def _make_feed(self, stack: ExitStack) -> Feed:
-        config, here = self.config, self.team
-        return stack.enter_context(imagination_run.PastFeed(
-            self._world(config.image_size), self.network, self.imaginer.predictor, config,
-            Draw(config.seed, here.rank, here.device)))
-
-    def _configs(self) -> list[WorldConfig]:
-        return [config_of(world.name) for world in self.config.worlds]
-
-    def _figures(self) -> dict[str, float]:
-        if self._validation is None:
-            makers = [make for world in self._judge() for make in imagination_run.held_out(
-                world, self.network, self.imaginer.predictor, VALIDATION_SEED,
-                self.config.validation_clips)]
-            self._validation = list(noted(makers, self.listener.working, 'rendering'))
-        return imagination_run.headline(
-            imagination_run.judge(self.imaginer.predictor, self._validation))
-
-    def _keep(self) -> None:
-        imagination_run.save(self.folder / UNFINISHED, self.config, self.imaginer, self._state(),
-                             {})
-
-    def _finish(self) -> Outcome:
-        return imagination_run.finish(self.config, self.imaginer, self.network, self._state(),
-                                      self._judge(), self.listener.working)
-
-
 def _hardware(device: torch.device) -> str:
     name = device_name(device)
     if device.type == 'cuda':
@@ -334,7 +291,7 @@ def _hardware(device: torch.device) -> str:
 
 # Share of places the encoder sees, by objective: JEPA needs something to predict; together with
 # labels the heads should in the end have seen whole clips.
-TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2', TWISTS: '1.0'}
+TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2'}
 
 
 def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',

@@ -19,6 +19,7 @@ from vjepa_ros.model.checkpoint.files import (
     under,
 )
 from vjepa_ros.model.checkpoint.layouts import (
+    ACTIONS,
     ADAPTERS,
     AUTO,
     COLLISION,
@@ -41,7 +42,8 @@ from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, vari
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
 
 PARAMETER = 'checkpoint'  # what errors call the file
-REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION)    # other code, or none here, builds them
+# Other code, or none here, builds them.
+REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION, ACTIONS, TWISTS)
 
 
 @dataclass(frozen=True)

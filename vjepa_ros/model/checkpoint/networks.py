@@ -9,24 +9,14 @@ import re
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.ac_predictor import ActionPredictor
 from vjepa_ros.model.checkpoint.files import WeightsError, differences
-from vjepa_ros.model.checkpoint.layouts import (
-    ACTIONS,
-    DENSE,
-    ENCODER,
-    PREDICTOR,
-    Part,
-    TWISTS,
-)
+from vjepa_ros.model.checkpoint.layouts import DENSE, ENCODER, PREDICTOR, Part
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
-from vjepa_ros.model.twist_predictor import CELLS, TwistPredictor
 from vjepa_ros.model.variants import VARIANTS, Variant
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-HEAD_DIMS = {ACTIONS: 64}  # of predictors as published
-HEAD_DIM = 32
+HEAD_DIM = 32          # of predictors as published
 MOST_BLOCKS = 200
 
 
@@ -91,14 +81,8 @@ def _build(part: Part) -> nn.Module:
             raise ValueError(advice(part))
         # Only the names of parameters count here.
         return Encoder(variant, version_of(part), int('interval_embed' in part.stored))
-    if part.kind in (PREDICTOR, DENSE, ACTIONS):
+    if part.kind in (PREDICTOR, DENSE):
         return _predictor(part)
-    if part.kind == TWISTS:
-        dim, width = _size(part, 'embed.weight', 1) // CELLS, _size(part, 'embed.weight', 0)
-        return TwistPredictor(dim, _size(part, 'present_norm.weight', 0) - dim, width,
-                              _depth(part, 'blocks'),
-                              _size(part, 'blocks.0.fc1.weight', 0) // max(width, 1),
-                              _size(part, 'near.weight', 0))
     raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' are no network of "
                      'vjepa_ros')
 
@@ -109,11 +93,8 @@ def _predictor(part: Part) -> nn.Module:
     if not width or not depth:
         raise ValueError("a predictor has the parameters 'predictor_norm.weight' and "
                          "'predictor_blocks'")
-    heads = max(1, width // HEAD_DIMS.get(part.kind, HEAD_DIM))   # shapes do not tell
+    heads = max(1, width // HEAD_DIM)     # shapes do not tell
     masks = sum(key.startswith('mask_tokens.') for key in part.stored)
-    if part.kind == ACTIONS:
-        return ActionPredictor(_size(part, 'predictor_embed.weight', 1), width, depth, heads,
-                               _size(part, 'action_encoder.weight', 1))
     if part.kind == PREDICTOR:
         return Predictor(_size(part, 'predictor_embed.weight', 1), width, depth, heads, masks)
     out = _size(part, 'predictor_proj.weight', 0)

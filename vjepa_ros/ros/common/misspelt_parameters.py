@@ -17,8 +17,7 @@ from vjepa_ros.ros.common.parameter import Rows
 
 # Where the other nodes declare theirs.
 SCHEMAS = ('collision_guard.parameters:SCHEMA', 'local_planner.parameters:SCHEMA',
-           'sim.parameters:SOURCE', 'sim.parameters:ROBOT',
-           'perception_node.parameters:SCHEMA', 'action_planner.parameters:SCHEMA')
+           'sim.parameters:SOURCE', 'sim.parameters:ROBOT', 'perception_node.parameters:SCHEMA')
 # ROS declares them itself, some of them later.
 OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
 OWNED = re.compile(r'([\w/]+)(\..+)')   # a parameter of one camera or sensor

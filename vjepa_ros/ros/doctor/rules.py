@@ -332,8 +332,7 @@ def _slow(about: str, sent: float, possible: float, status: Status) -> Finding:
     where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
     return Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} possible'
                    f'{where}', 'choose a smaller model_size, image_size or num_frames, streaming '
-                   'weights, precision auto or a GPU; lower max_rate to what the machine can do; '
-                   'vjepa-ros profile shows each layer')
+                   'weights, precision auto or a GPU; lower max_rate to what the machine can do')
 
 
 def _sources(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,9 @@ from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
-from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, SIDEWAYS, Twist
+from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.ros.local_planner.parameters import (
-    DRAW,
     LocalNodeConfig,
     ODOMETRY,
     PASS,
@@ -31,13 +29,8 @@ from vjepa_ros.ros.local_planner.parameters import (
     SILENT,
 )
 
-if TYPE_CHECKING:      # brings PyTorch
-    from vjepa_ros.planning.imagined_view import ImaginedView
-    from vjepa_ros.runtime.imagination import Imagination
-
 NS = 1_000_000_000
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
-EARLIER = 40             # features of a camera that are kept for their pair: 1.3 s at 30 Hz
 JUMP_M, JUMP_SPEED = 1.0, 5.0   # a pose jumps that is farther off than that speed explains [m/s]
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
 
@@ -77,23 +70,6 @@ class _Source:
         self.seen: dict[int, Assessment] = {}
         self.cells: dict[int, LoomingCells] = {}
         self.judged_s = -math.inf     # stamp of the newest picture with both messages
-        self.judged: tuple[LoomingCells, Assessment] | None = None
-        self.features: dict[int, np.ndarray] = {}     # by stamp, newest tubelets
-        self.imagines = ''            # why nothing is imagined from it; '' when something is
-
-    def earlier(self, stamp_ns: int, before_s: float) -> np.ndarray:
-        """Return the features of so long before a stamp, within a quarter of that.
-
-        Raises
-        ------
-        ValueError
-            When there are none.
-        """
-        wanted = stamp_ns - before_s * NS
-        away, nearest = min((abs(stamp - wanted), stamp) for stamp in self.features)
-        if away > 0.25 * before_s * NS:
-            raise ValueError('features of two tubelets earlier have not come')
-        return self.features[nearest][-1:]
 
     def pair(self, stamp_ns: int) -> tuple[LoomingCells, Assessment] | None:
         """Return both messages of a picture once they are there, and drop older ones."""
@@ -118,8 +94,6 @@ class LocalDecider:
         Configuration of the node; `configure` replaces its live part.
     now_s
         Time [s].
-    imagination
-        A predictor of twists for the camera that looks ahead; None: nothing is imagined.
 
     Attributes
     ----------
@@ -135,16 +109,9 @@ class LocalDecider:
         Of the robot by odometry; None before the first.
     """
 
-    def __init__(self, config: LocalNodeConfig, now_s: float,
-                 imagination: Imagination | None = None) -> None:
+    def __init__(self, config: LocalNodeConfig, now_s: float) -> None:
         self.config = config
         self.planner = LocalPlanner(config.twist, config.mounts)
-        self._view: ImaginedView | None = None
-        if imagination is not None:
-            from vjepa_ros.planning import imagined_risk, imagined_view
-            self.planner.imagined = imagined_risk.ImaginedRisk(
-                imagination, counts=config.imagination != DRAW)
-            self._view = imagined_view.ImaginedView()
         self.hold_reason = ''
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
@@ -152,9 +119,6 @@ class LocalDecider:
     def reset(self, now_s: float) -> None:
         """Drop everything received (on activation, or when the clock jumped)."""
         self.planner.reset()
-        self._pictures: dict[int, np.ndarray] = {}      # by stamp, whose features have not come
-        if self._view is not None:
-            self._view.forget()
         self.history = SpeedHistory()
         self.sources = {source.name: _Source(source.name, source.mount.yaw)
                         for source in self.config.sources}
@@ -302,105 +266,9 @@ class LocalDecider:
         source.judged_s = now_s - age_s
         # A picture of a camera at fault leaves no points.
         trusted = self.fault(name, now_s) is None and not self.speed_problem(now_s)
-        source.judged = pair if trusted else None
         if trusted:
             self.planner.see(name, *pair, max(0.0, age_s))
-            self._imagine(source, max(0.0, age_s))
         return True
-
-    def featured(self, name: str, features: np.ndarray, encoder: str, stamp_ns: int,
-                 now_s: float, age_s: float) -> None:
-        """Take features (T', Hp, Wp, D) of a picture of an age [s], by an encoder of this hash.
-
-        Only the newest tubelet of a message is needed: its pair is that of an earlier picture.
-        """
-        source, imagined = self.sources[name], self.planner.imagined
-        if imagined is None:
-            return
-        self.advance(now_s)
-        own = imagined.model.encoder_sha256
-        if not encoder or not own.startswith(encoder):
-            source.features.clear()
-            imagined.forget()
-            if self._view is not None:
-                self._view.forget()
-            source.imagines = (
-                f'its features are of the encoder {encoder}, but the twist predictor belongs to '
-                f'{own[:len(encoder)]}: set imagination to the weights of vjepa_node' if encoder
-                else 'its features name no encoder: vjepa_node must use the weights of '
-                'imagination, and features.reduce must not be mean')
-            return
-        for old in sorted(source.features)[:max(0, len(source.features) - EARLIER + 1)]:
-            del source.features[old]
-        source.features[stamp_ns] = features
-        self._remember(source, stamp_ns)
-        # Those of an earlier picture are only waited with: seen again, it would count as new.
-        if source.judged is not None and source.judged[1].stamp_ns == stamp_ns:
-            self._imagine(source, max(0.0, age_s))
-
-    def pictured(self, name: str, picture: np.ndarray, stamp_ns: int) -> None:
-        """Take a picture (H, W, 3) uint8 RGB, with which `drawn` draws."""
-        self._pictures[stamp_ns] = picture
-        while len(self._pictures) > MAX_WAITING:
-            del self._pictures[next(iter(self._pictures))]
-        self._remember(self.sources[name], stamp_ns)
-
-    def _remember(self, source: _Source, stamp_ns: int) -> None:
-        """Remember a picture with its features once both have come."""
-        if self._view is not None and stamp_ns in self._pictures and stamp_ns in source.features:
-            self._view.see(source.features[stamp_ns], self._pictures.pop(stamp_ns))
-
-    def drawn(self, plan: LocalPlan) -> np.ndarray | None:
-        """Draw what is imagined of a plan, see `ImaginedView.draw`; None where nothing is."""
-        imagined, durations = self.planner.imagined, self.planner.durations
-        if self._view is None or imagined is None or not imagined.ready or not len(plan.twists):
-            return None
-        try:
-            found = imagined.foresee(plan.twists[None], durations)
-        except ValueError as error:            # such features stop nobody
-            imagined.forget()
-            for name in filter(self.imagines_with, self.sources):
-                self.sources[name].imagines = str(error)
-            return None
-        return self._view.draw(found.features[0], found.contact[0],
-                               np.cumsum(durations).tolist())
-
-    def imagines_with(self, name: str) -> bool:
-        """Return whether plans are imagined from a camera: the first that looks ahead."""
-        ahead = [source.name for source in self.config.sources
-                 if abs(source.mount.yaw) <= SIDEWAYS]
-        return self.planner.imagined is not None and ahead[:1] == [name]
-
-    def unimagined(self, name: str) -> str:
-        """Return why nothing is imagined from a camera now; '' where something is."""
-        imagined = self.planner.imagined
-        if imagined is None or imagined.ready:
-            return ''
-        return self.sources[name].imagines or (
-            f'no features for {imagined.age_s:.1f} s' if imagined.age_s < math.inf
-            else 'no features yet')
-
-    def _imagine(self, source: _Source, age_s: float) -> None:
-        """Show the newest picture to the predictor once all its messages have come."""
-        if self.planner.imagined is None or source.judged is None:
-            return
-        cells, seen = source.judged
-        features = source.features.get(seen.stamp_ns)
-        if features is None:
-            return
-        try:
-            if not 0 < seen.clip_rate_hz < math.inf:
-                raise ValueError(f'clip_rate_hz is {seen.clip_rate_hz:g}, must be positive')
-            if len(features) == 1:
-                earlier = source.earlier(seen.stamp_ns, 2 / seen.clip_rate_hz)
-                features = np.concatenate((earlier, features))
-            self.planner.see_features(source.watch.name, features, cells, seen, age_s)
-            source.imagines = ''
-        except ValueError as error:            # such features stop nobody
-            self.planner.imagined.forget()
-            source.imagines = str(error)
-
-    # -- decision --------------------------------------------------------------------------
 
     def fault(self, name: str, now_s: float) -> tuple[str, str] | None:
         """Return the fault of a source as (name, reason); None without one."""

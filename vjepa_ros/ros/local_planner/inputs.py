@@ -15,25 +15,22 @@ from geometry_msgs.msg import PoseStamped, TwistStamped
 from geometry_msgs.msg import Twist as TwistMessage
 from rclpy.lifecycle import LifecycleNode
 from rclpy.node import NodeNameNonExistentError
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.planning.course import Pose, on_earth
 from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.command.topic_checks import CLOUD, full_name, twist_type
-from vjepa_ros.ros.common.message_conversion import decode
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.parameters import (
     LocalNodeConfig,
     ODOMETRY,
-    OFF,
     OWN,
     PlannerSource,
     SENT,
 )
-from vjepa_ros.sources.encodings import ImageError
 
 try:
     from nav_msgs.msg import Odometry, Path
@@ -58,11 +55,6 @@ class LocalInputs(CommandInputs):
         Clock of the decider [s].
     decide
         Called after a complete picture or a fault of a camera.
-
-    Attributes
-    ----------
-    draws
-        Whether somebody wants to see what is imagined.
     """
 
     def __init__(self, node: LifecycleNode, config: LocalNodeConfig, decider: LocalDecider,
@@ -71,7 +63,6 @@ class LocalInputs(CommandInputs):
         self._config = config
         self._decider = decider
         self._now_s, self._decide = now_s, decide
-        self.draws: Callable[[], bool] = lambda: False
         self._sent = ''
         self._odom_frame = ''
         self._transforms: Transforms | None = None
@@ -84,11 +75,6 @@ class LocalInputs(CommandInputs):
                                 ('looming_field', self._on_field)):
                 self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
                             DEPTH, reliable=True)
-            if self._decider.imagines_with(source.name):
-                self.listen(PointCloud2, f'{source.topic}/features',
-                            partial(self._on_features, source), DEPTH, reliable=True)
-                if config.picture:
-                    self.listen(Image, config.picture, partial(self._on_picture, source))
         self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
         # Without nav_msgs there is no pose: goals are refused, commands are followed.
         if config.speed_from == ODOMETRY or Odometry is not None:
@@ -136,21 +122,6 @@ class LocalInputs(CommandInputs):
             if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
                                       self.age_s(msg)):
                 self._decide()
-
-    def _on_features(self, source: PlannerSource, msg: PointCloud2) -> None:
-        try:
-            self._decider.featured(source.name, read.tubelets(msg), read.encoder(msg),
-                                   read.stamp_ns(msg), self._now_s(), self.age_s(msg))
-        except ValueError as error:                   # of another version: not imagined
-            self.refuse(f'{source.topic}/features', error)
-
-    def _on_picture(self, source: PlannerSource, msg: Image) -> None:
-        if not self.draws():
-            return
-        try:
-            self._decider.pictured(source.name, decode(msg), read.stamp_ns(msg))
-        except ImageError as error:
-            self.refuse(self._config.picture, error)
 
     def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
@@ -236,9 +207,7 @@ def topics(config: LocalNodeConfig) -> dict[str, str]:
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
     return {**dict.fromkeys(twists, twist_type(config.stamped)),
             **{f'{source.topic}/{topic}': CLOUD for source in config.sources
-               for topic in ('assessment', 'looming_field')},
-            **({config.picture: 'sensor_msgs/msg/Image'}
-               if config.picture and config.imagination != OFF else {})}
+               for topic in ('assessment', 'looming_field')}}
 
 
 def changed_behind(node: LifecycleNode, config: LocalNodeConfig) -> list[str]:

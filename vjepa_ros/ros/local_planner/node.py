@@ -7,50 +7,29 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.message_conversion import cloud, image
+from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.inputs import LocalInputs
-from vjepa_ros.ros.local_planner.parameters import (
-    DRAW,
-    LocalNodeConfig,
-    ODOMETRY,
-    OFF,
-    OWN,
-    SCHEMA,
-)
+from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig, ODOMETRY, OWN, SCHEMA
 from vjepa_ros.ros.local_planner.state_publisher import LocalStatePublisher
 
-if TYPE_CHECKING:      # brings PyTorch
-    from vjepa_ros.runtime.imagination import Imagination
-
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
-DRAWING_S = 0.5          # least time between two drawings, each of which takes as long as a choice
-
-
-def _imagination(config: LocalNodeConfig) -> Imagination | None:
-    """Load the twist predictor; WeightsError and DeviceError with the remedy."""
-    if config.imagination == OFF:
-        return None
-    from vjepa_ros.runtime.imagination import Imagination
-    weights = '' if config.imagination == DRAW else config.imagination
-    return Imagination.load(weights=weights, device=config.device)
 
 
 class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePublisher]):
     """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed.
 
-    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/imagined`` where `picture` is set, ``~/state``
-    and ``/diagnostics``.
+    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/state`` and ``/diagnostics``.
 
     Attributes
     ----------
@@ -64,8 +43,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         super().__init__(node_name, **kwargs)
         self.decider: LocalDecider | None = None
         self._candidates: Any = None
-        self._drawing: Any = None      # of what is imagined
-        self._checked_s = self._drawn_s = -math.inf
+        self._checked_s = -math.inf
         self.state_publisher = LocalStatePublisher(self, lambda: self.decider)
         self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
         self.begin()
@@ -75,21 +53,15 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         self.configured.callback(self._drop)
         if config.speed_from == ODOMETRY:
             twist_inputs.odometry()             # fails here rather than on activate
-        imagination = _imagination(config)
-        self.decider = LocalDecider(config, self.now_s(), imagination)
+        self.decider = LocalDecider(config, self.now_s())
         self._candidates = self.create_output(PointCloud2, '~/candidates')
-        if imagination is not None and config.picture:
-            self._drawing = self.create_output(Image, '~/imagined')
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.mount.yaw):.0f} deg)'
                              for s in config.sources)
-        imagines = ('imagines nothing' if imagination is None else
-                    f'{"draws" if config.imagination == DRAW else "judges"} what it imagines on '
-                    f'{imagination.choice.device}')
-        return (f'uses {listened}; {imagines}; it plans, but does not guard: put a '
-                'collision_guard behind it')
+        return (f'uses {listened}; it plans, but does not guard: put a collision_guard behind '
+                'it')
 
     def _drop(self) -> None:
-        self.decider = self._candidates = self._drawing = None
+        self.decider = self._candidates = None
 
     def _configured_decider(self) -> LocalDecider:
         assert self.decider is not None, 'called between configure and release only'
@@ -99,12 +71,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         """Create the subscriptions to cameras and the speed."""
         decider = self._configured_decider()
         decider.no_command()                    # its zero was sent
-        inputs = LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
-        inputs.draws = self._draws
-        return inputs
-
-    def _draws(self) -> bool:
-        return self._drawing is not None and self._drawing.get_subscription_count() > 0
+        return LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before, even the command."""
@@ -145,11 +112,6 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
                             frame_id=decider.config.base_frame)
             if self._candidates.get_subscription_count():
                 self._candidates.publish(cloud(header, choice.plan.candidates))
-            if self._draws() and not 0 <= self.now_s() - self._drawn_s < DRAWING_S:
-                picture = decider.drawn(choice.plan)
-                if picture is not None:
-                    self._drawn_s = self.now_s()
-                    self._drawing.publish(image(header, picture, 'rgb8'))
         if self._inputs is not None:
             self.state_publisher.refused = self._inputs.refused
         self.state_publisher.publish(choice, self.now_s())

@@ -31,7 +31,6 @@ from vjepa_ros.ros.common.parameter import (
 
 SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'
-OFF, DRAW = 'off', 'draw'      # of imagination
 _choice = partial(setting, LocalConfig)
 _watch = partial(setting, GuardSettings)
 
@@ -110,16 +109,6 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         _choice('evidence', 'Sum of the confidences of points that count as an obstacle', low=0.1,
                 high=100.0),
     ),
-    'Imagination': (
-        Param('imagination', str, OFF, 'Weights file with the twist predictor that scores plans '
-              'while something moves, by the features of the camera that looks ahead: that of '
-              'vjepa_node; empty: the bundled predictor; draw: the bundled one, which is drawn '
-              'and scores nothing; off: none', CONFIGURE),
-        Param('picture', str, '', 'Image topic of that camera, from which ~/imagined is drawn; '
-              'empty: nothing is drawn', CONFIGURE),
-        Param('device', str, 'auto', 'Device of the twist predictor: auto, cpu, cuda, cuda:N or '
-              'mps', CONFIGURE),
-    ),
 }
 
 
@@ -173,9 +162,6 @@ class LocalNodeConfig:
         Frame of the candidates.
     rate
         Rate of decisions without new inputs [Hz].
-    imagination, picture, device
-        File with a twist predictor, images to draw what it imagines, and its device; see the
-        parameters.
     """
 
     twist: LocalConfig
@@ -187,9 +173,6 @@ class LocalNodeConfig:
     speed_from: str
     base_frame: str
     rate: float
-    imagination: str
-    picture: str
-    device: str
 
     @property
     def mounts(self) -> dict[str, Mount]:
@@ -216,17 +199,13 @@ def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
     return LocalNodeConfig(
         make_twist(values), make_watch(values), values['speed_timeout'], values['on_fault'],
         sources, values['message'] == 'twist_stamped', values['speed_from'],
-        values['base_frame'], values['rate'], values['imagination'],
-        values['picture'], values['device'])
+        values['base_frame'], values['rate'])
 
 
 def check(values: Mapping[str, Any]) -> None:
     """Raise ValueError when values of the node as a whole are inconsistent."""
     make_twist(values)
     make_watch(values)
-    if values['imagination'] == DRAW and not values['picture']:
-        raise ValueError("imagination is 'draw', but picture is empty; set picture to the image "
-                         'topic of the camera that looks ahead')
 
 
 SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows})

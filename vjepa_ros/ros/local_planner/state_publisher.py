@@ -14,7 +14,6 @@ from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.lifecycle import ManagedNode
 from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
-from vjepa_ros.ros.local_planner.parameters import DRAW
 
 LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
 
@@ -95,12 +94,6 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
     """Return the status of one camera."""
     report, fault = decider.sources[source].watch.report, decider.fault(source, now_s)
     values: dict[str, object] = {'yaw': number(decider.sources[source].watch.yaw)}
-    imagined = decider.planner.imagined if decider.imagines_with(source) else None
-    unimagined = '' if imagined is None else decider.unimagined(source)
-    if imagined is not None:
-        values['imagination'] = unimagined or (
-            'drawn' if decider.config.imagination == DRAW
-            else 'used' if imagined.judges else 'not used, because nothing moves')
     if report is not None:
         values |= {'level': report.level.name.lower(),
                    'age_ms': number(1e3 * (now_s - report.stamp_s)),
@@ -111,8 +104,6 @@ def _source(name: str, decider: LocalDecider, source: str, now_s: float) -> Diag
                    'flags': ' '.join(report.flags.names) or 'none'}
     if fault:
         return status(name, ERROR, ': '.join(fault), values)
-    if unimagined:
-        return status(name, WARN, f'trusted, but nothing is imagined: {unimagined}', values)
     return status(name, OK, 'trusted', values)
 
 

@@ -55,7 +55,7 @@ ROBOT_ROWS: tuple[Param, ...] = (
          choices=('stop', 'get_past')),
     _row('goal', False, 'Send a planner the goal, instead of commands that follow the route'),
     _row('film', '', 'Folder for the pictures as PNG files; beside it FILM_map gets views from '
-         'above, and FILM_imagined what the planner imagines; empty: none are written'),
+         'above; empty: none are written'),
     _row('camera', 'camera', 'Prefix of the topics of the camera', pattern=NAME, allowed=ONE_NAME),
     _row('frame_id', 'camera', 'Optical frame of the pictures'),
     _row('rate', 10.0, 'Frames per second; 0: the rate of the source; recordings are only thinned',

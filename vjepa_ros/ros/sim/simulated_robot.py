@@ -66,7 +66,7 @@ from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
-from vjepa_ros.ros.planner_read import records
+from vjepa_ros.ros.read import records
 from vjepa_ros.ros.sim.parameters import ROBOT
 
 try:
@@ -296,23 +296,16 @@ class _Film:
         self._folder = value['film']
         self._above: TopView | None = None
         self._candidates: np.ndarray | None = None
-        self._imagined: np.ndarray | None = None
         node.create_subscription(PointCloud2, f'{value["planner"]}/candidates', self._on_plan, 1)
-        node.create_subscription(Image, f'{value["planner"]}/imagined', self._on_imagined, 1)
 
     def _on_plan(self, msg: PointCloud2) -> None:
         self._candidates = records(msg)
-
-    def _on_imagined(self, msg: Image) -> None:
-        self._imagined = np.frombuffer(msg.data, np.uint8).reshape(msg.height, msg.width, 3)
 
     def write(self, world: EpisodeWorld, picture: np.ndarray) -> None:
         """Write the files of a moment."""
         if self._above is None:
             self._above = TopView(world)
         shown = {'': picture, '_map': self._above.draw(self._candidates)}
-        if self._imagined is not None:
-            shown['_imagined'] = self._imagined
         for end, rgb in shown.items():
             folder = Path(self._folder + end)
             folder.mkdir(parents=True, exist_ok=True)

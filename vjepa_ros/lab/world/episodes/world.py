@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
 from vjepa_ros.lab.world.reaction import STANDS_M_S, meets
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import rotation
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
 from vjepa_ros.lab.world.textures.bank import TextureBank
@@ -304,24 +303,6 @@ class EpisodeWorld:
         device = self.bank.atlas.texels.device
         scenes = self.scenes(which).to(device)
         return render(scenes, self.bank, self.size, samples=2)[:, 0].cpu().numpy()
-
-    def surfaces(self, which: np.ndarray, width: int) -> np.ndarray:
-        """(len(which), H, width, 3) x, height, z of what cameras see [m]; inf for the sky."""
-        scenes = self.scenes(which).to(self.bank.atlas.texels.device)
-        scale = width / self.size[0]
-        size = (width, round(self.size[1] * scale))
-        lens = scenes.intrinsics * scale
-        depth = truth(replace(scenes, intrinsics=lens), self.bank, size).depth.cpu()
-        fx, fy, cx, cy = lens.cpu().T[..., None, None]
-        rows, columns = torch.meshgrid(torch.arange(size[1]), torch.arange(width), indexing='ij')
-        own = torch.stack(((columns - cx) / fx, (rows - cy) / fy,
-                           torch.ones_like(depth)), -1) * depth[..., None]
-        world = torch.einsum('nhwi,nij->nhwj', own, scenes.camera_rotation[:, 0].cpu())
-        world += scenes.camera_position[:, 0, None, None].cpu()
-        return (world * torch.tensor((1.0, -1.0, 1.0))).numpy()
-
-    def close(self) -> None:
-        """Nothing to end; worlds in other processes have something."""
 
 
 def _lengthened(exposure: Tensor, length: int) -> Tensor:
