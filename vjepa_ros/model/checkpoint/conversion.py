@@ -17,12 +17,10 @@ from torch import Tensor
 from vjepa_ros.model.checkpoint.files import WeightsError, files_sha256
 from vjepa_ros.model.checkpoint.inspection import Contents, examine, open_parts
 from vjepa_ros.model.checkpoint.layouts import (
-    ACTIONS,
     AUTO,
     DENSE,
     ENCODER,
     PREDICTOR,
-    PREDICTORS,
     Part,
     SECTIONS,
     choose_encoder,
@@ -39,7 +37,7 @@ DTYPES = {'float32': (torch.float32, 'F32'), 'float16': (torch.float16, 'F16'),
           'bfloat16': (torch.bfloat16, 'BF16'), 'float64': (torch.float64, 'F64')}
 SAFETENSORS, PYTORCH, FOLDER = 'safetensors', 'meta', 'huggingface'
 LAYOUTS = (SAFETENSORS, PYTORCH, FOLDER)
-KINDS = (ENCODER, *PREDICTORS)
+KINDS = (ENCODER, PREDICTOR, DENSE)
 
 
 def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
@@ -199,7 +197,7 @@ def _write_folder(path: Path, parts: Iterable[Part], dtype: str, profile: Profil
 
     kinds = {part.kind: part for part in parts}
     if ENCODER not in kinds or version_of(kinds[ENCODER]) != '2.0' or (
-            kinds.keys() & {DENSE, ACTIONS}):
+            DENSE in kinds):
         raise WeightsError(f'{name} has networks that the layout of Hugging Face does not have, '
                            'which knows the encoder and predictor of version 2.0; use '
                            '`--layout safetensors`, or `--encoder-only` for the encoder alone')
