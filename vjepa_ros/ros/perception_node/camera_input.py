@@ -108,7 +108,7 @@ class FrameQueue:
     limit
         Most images that wait.
     max_bytes
-        Most bytes that wait.
+        Most bytes that wait; two images wait in any case.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class FrameQueue:
         Images dropped because the queue was full.
     """
 
-    def __init__(self, limit: int = 64, max_bytes: int = 96 << 20) -> None:
+    def __init__(self, limit: int = 64, max_bytes: int = 32 << 20) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -136,12 +136,11 @@ class FrameQueue:
             return None if newest is None or newest.claimed else newest.stamp_ns
 
     def put(self, item: Waiting) -> None:
-        """Add an image; when full, every second of the older ones goes (and is counted)."""
+        """Add an image; when full, one of the older ones goes (and is counted)."""
         with self._lock:
             self._items.append(item)
             self._bytes += item.size
-            if len(self._items) > self._limit or self._bytes > self._max_bytes:
-                self._halve()
+            self._thin()
 
     def claim(self, spacing_ns: int) -> list[Waiting]:
         """Return the images to decode now, oldest first; each must be given to `finish`.
@@ -179,8 +178,7 @@ class FrameQueue:
             item.message, item.frame = None, frame
             item.size = frame.rgb.nbytes + frame.prepared.nbytes
             self._bytes += item.size
-            if self._bytes > self._max_bytes:
-                self._halve()
+            self._thin()
 
     def take(self) -> tuple[list[Frame], int]:
         """Return frames up to the first image not decoded yet, and how many were skipped."""
@@ -200,13 +198,16 @@ class FrameQueue:
             self._items.clear()
             self._bytes = 0
 
-    def _halve(self) -> None:
-        # Halving keeps the spacing even; dropping the oldest would cut the clip short.
-        if len(self._items) > 1:
-            kept = list(self._items)[::-1][::2][::-1]
-            self.dropped += len(self._items) - len(kept)
-            self._items = deque(kept)
-            self._bytes = sum(item.size for item in kept)
+    def _thin(self) -> None:
+        # What goes is the image whose neighbours are closest: the spacing of the others stays
+        # even, however long nobody takes them.
+        while len(self._items) > self._limit or (
+                self._bytes > self._max_bytes and len(self._items) > 2):
+            times = [item.arrival_ns for item in self._items]
+            gone = min(range(1, len(times) - 1), key=lambda i: times[i + 1] - times[i - 1])
+            self._bytes -= self._items[gone].size
+            del self._items[gone]
+            self.dropped += 1
 
 
 class CameraInput:
