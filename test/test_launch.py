@@ -17,11 +17,12 @@ import re
 import signal
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import stand_in_launch
 import yaml
-from ros_harness import NodeProcess, ros_env
+from ros_harness import NodeProcess, QUIET, logged, ros_env, ros_session
 
 from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common.processes import free_domain
@@ -385,6 +386,38 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
     got = recorded('guarded.launch.py', 'cameras:=front,rear', f'guard_params_file:={file}',
                    'respawn:=false')
     assert parameters_of(got['collision_guard'])['sources'] == ['front', 'rear']
+
+
+README = re.findall(r'^ros2 launch vjepa_ros (.*)$', re.sub(
+    r' *\\\n *', ' ', (REPOSITORY / 'README.md').read_text()), re.MULTILINE)
+FRONT_CAMERA = 'cameras:=front=/camera/image_raw'
+CLASSES = {'vjepa_node': 'perception_node.node:VjepaNode',
+           'collision_guard': 'collision_guard.node:CollisionGuard',
+           'local_planner': 'local_planner.node:LocalPlannerNode',
+           'command_watchdog': 'command_watchdog.node:CommandWatchdog',
+           'action_planner': 'action_planner.node:PlannerNode',
+           'camera_source': 'sim.camera_source:CameraSource'}
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('command', [
+    *README, f'{README[1]} planner:=true watchdog:=true',
+    f'guarded.launch.py {FRONT_CAMERA} planner:=true',
+    *(f'vjepa.launch.py params_file:={name}.yaml {FRONT_CAMERA}' for name in (
+        'cpu', 'apple', 'jetson')), 'vjepa.launch.py params_file:=multi_camera.yaml',
+    'demo.launch.py camera:=front', 'planner.launch.py image:=/camera/image_raw plan_rate:=2.0'])
+def test_no_node_of_a_command_of_the_readme_warns_when_it_starts(recorded, command):
+    pytest.importorskip('rclpy')
+    nodes = recorded(*command.split())
+    nodes.pop('output')
+    with ros_session() as ros, logged() as lines:
+        for name, started in nodes.items():
+            make = resolve_name(f"vjepa_ros.ros.{CLASSES[name.partition(',')[0]]}")
+            node = make(context=ros.context, cli_args=[*QUIET, *started['argv']])
+            if name in ('collision_guard', 'local_planner'):
+                node.trigger_configure()
+            node.destroy_node()
+    assert not [line for line in lines if '[INFO]' not in line]
 
 
 # As setup.py has them: name of the executable, module, function.

@@ -85,8 +85,8 @@ def read_file(file: Path, rows: Rows = unknown) -> Blocks:
     try:
         return _Reader(file.read_bytes(), f'parameter file {str(file)!r}', rows).blocks()
     except OSError as error:
-        raise ValueError(f'parameter file {str(file)!r} cannot be read: {error.strerror}'
-                         ) from error
+        raise ValueError(f'parameter file {str(file)!r} cannot be read: {error.strerror}; give '
+                         'the path of a YAML file') from error
 
 
 def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
@@ -247,19 +247,19 @@ class _Reader:
                     self._refuse(event, f"'{within}' is no name of a node: letters, digits, _ and "
                                  '/ make one, and * or ** stand for any')
                 values = found.setdefault(within, {})
-                if not self._is_nothing(event, f'{PARAMETERS} of {within}'):
+                what = f'{PARAMETERS} of {within} is no list of parameters'
+                if not self._is_nothing(event, what):
                     self._parameters('', values)
                 continue
             slash = '/' * bool(within and not within.endswith('/'))
-            if not self._is_nothing(event, f"'{name}', which must hold {PARAMETERS}:"):
+            if not self._is_nothing(event, f"'{name}' must be a node, with {PARAMETERS} below it"):
                 self._nodes(f'{within}{slash}{name}', found)
 
     def _is_nothing(self, event: Event, what: str) -> bool:
         """Whether there is nothing where a mapping may begin; refuses anything else."""
         nothing = isinstance(event, ScalarEvent) and event.value == ''
         if not nothing and not isinstance(event, MappingStartEvent):
-            self._refuse(event, f'{what} has a value: write NAME: VALUE on lines of their own, '
-                         'indented')
+            self._refuse(event, f'{what}: write NAME: VALUE on indented lines of their own')
         return nothing
 
     def _parameters(self, before: str, found: dict[str, Any]) -> None:

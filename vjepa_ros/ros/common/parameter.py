@@ -79,14 +79,14 @@ class Param:
         wanted = KINDS[self.kind]
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if self.kind is str and not isinstance(value, str):
+        if self.kind is str:
             value = self._as_text(value)
         if self.kind in (tuple[float, ...], tuple[str, ...]):
             item = float if self.kind == tuple[float, ...] else str
             if isinstance(value, str) or not isinstance(value, Iterable):
                 return None, self._refuse(value, f'must be a {wanted}{self._instead(value)}')
             if item is float:
-                value = [float(v) if isinstance(v, int) else v for v in value]
+                value = [float(v) if type(v) is int else v for v in value]
             if not all(isinstance(v, item) for v in value):
                 return None, self._refuse(value, f'must be a {wanted}{self._instead(value)}')
             value = tuple(value)
@@ -101,11 +101,13 @@ class Param:
     def _as_text(self, value: Any) -> Any:
         """Return the text that YAML or rcl took for a number or a truth value, where it is clear.
 
-        model_version: 2.0 is a number to them, and streaming: off is false.
+        model_version: 2.0 is a number to them, and streaming: off is false; Off and no are, too.
         """
-        if isinstance(value, bool):
-            words = [word for word in self.choices if word in SWITCHES[value]]
-            return words[0] if len(words) == 1 else value
+        for truth, words in SWITCHES.items():
+            meant = [word for word in self.choices if word in words]
+            written = isinstance(value, str) and value.lower() in words
+            if len(meant) == 1 and (value is truth or (written and value not in self.choices)):
+                return meant[0]
         known = type(value) in (int, float) and (self.numbers or str(value) in self.choices)
         return str(value) if known else value
 
@@ -114,7 +116,9 @@ class Param:
         if self.kind in (tuple[float, ...], tuple[str, ...]):
             if isinstance(value, str | int | float):
                 return f': write [{value!s:.50}]'
-            return ': put each of its values in quotes' if self.kind is tuple[str, ...] else ''
+            return ': put each of its values in quotes' if self.kind == tuple[str, ...] else ''
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return ': write one value, without brackets'
         if self.kind is str:
             return ': put it in quotes' if isinstance(value, bool | int | float) else ''
         if self.kind is bool:
@@ -267,7 +271,7 @@ class Schema:
         return ''
 
 
-# What YAML takes for a truth value, of the words that are allowed values.
+# Texts that YAML takes for a truth value.
 SWITCHES = {True: ('on', 'yes', 'true'), False: ('off', 'no', 'false')}
 
 # Shared by several nodes.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
 from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
 
 WAKE_S = 0.2             # a signal is seen at most this late
+SOURCE_LINE = re.compile(r',\s+at [^,]+:\d+')     # of rcl, in its errors
 
 
 class Signals:
@@ -165,7 +167,8 @@ def _init(name: str, args: Sequence[str]) -> Mapping[str, Blocks]:
         try:
             rclpy.init(args=words, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
         except RuntimeError as error:
-            raise ValueError(f'ROS refuses the command line: {error}') from error
+            raise ValueError('ROS refuses the command line: '
+                             f'{SOURCE_LINE.sub("", str(error)).strip()}') from error
     return files
 
 
