@@ -76,6 +76,11 @@ def test_the_node_of_a_file_takes_each_of_its_parameters(file):
             assert plain(node.params.get(name)) == value, name
 
 
+def test_no_file_needs_a_substitution_which_could_run_a_program():
+    for file in CONFIG.glob('*.yaml'):
+        assert '$(' not in str(yaml.safe_load(file.read_text())), file.name
+
+
 def remarks(make: type, folder: Path, text: str) -> dict[str, str]:
     """What a node that reads these parameters says of those that it does not have."""
     file = folder / 'mine.yaml'

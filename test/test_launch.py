@@ -189,6 +189,7 @@ def test_without_arguments_the_default_file_holds(recorded):
     assert parameters_of(node) == {
         **config('default.yaml'), 'autostart': True, 'use_sim_time': False}
     assert '__node:=vjepa_node' in node['argv']
+    assert {config(name)['precision'] for name in ('cpu.yaml', 'apple.yaml')} == {'auto'}
     # It suits large images, unless the user says otherwise.
     assert node['env']['FASTDDS_BUILTIN_TRANSPORTS'].startswith('DEFAULT?max_msg_size=64KB')
     assert int(node['env']['MALLOC_MMAP_THRESHOLD_']) == 32 << 20   # the largest glibc takes
