@@ -185,7 +185,9 @@ def test_a_dump_of_a_node_starts_it_again_with_the_same_parameters(module, tmp_p
     (('message: off',), '', "'message' is 'off', must be one of twist, twist_stamped"),
     (('message: $(command touch x)',), '', r"'message' is '\$\(command .*nothing resolves"),
     ((), 'timeout:={a: 1}', "-p 'timeout:={a: 1}': parameter 'timeout' must be one value"),
-    ((), 'timeout', "-p 'timeout' must be NAME:=VALUE")])
+    ((), 'timeout', "-p 'timeout' must be NAME:=VALUE"),
+    (('use_sim_time: "true"',), '', "'use_sim_time' to 'true' of type 'STRING', expecting .*BOOL"),
+    (('start_type_description_service: 5',), '', "service' to '5' of type 'INTEGER', expecting")])
 def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words, text, said,
                                                                            tmp_path):
     file = tmp_path / 'mine.yaml'
@@ -195,6 +197,23 @@ def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words
         assert node.wait(60.0) == 1
         (line,) = node.output.splitlines()
         assert re.search(rf'\[ERROR\] .*{said}', line)
+
+
+@pytest.mark.any_distro
+@pytest.mark.parametrize(('policy', 'value', 'said'), [
+    ('reliability', 'nonsense', '.: .nonsense'), ('depth', 'x', "depth' to 'x' of type"),
+    ('history', 'off', "history' to 'False' of type 'BOOL'"), ('depth', '-1', 'depth')])
+def test_a_wrong_qos_override_fails_activation_with_its_name_and_no_traceback(policy, value, said,
+                                                                              tmp_path):
+    file = tmp_path / 'mine.yaml'
+    topic = 'qos_overrides./vjepa_node/camera/assessment.subscription'
+    file.write_text(f'/**:\n  ros__parameters:\n    {topic}.{policy}: {value}\n')
+    with logged() as lines, started(CollisionGuard, file) as node:
+        node.trigger_configure()
+        node.trigger_activate()
+        assert node.state == 'inactive'
+    text = '\n'.join(line for line in lines if '[DEBUG]' not in line)
+    assert re.search(rf'activate failed: .*{said}', text) and 'Traceback' not in text
 
 
 @pytest.mark.any_distro

@@ -132,8 +132,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             sys.stderr.write(f'{name} takes over\n')
         try:
             with avoiding_abandoned_queues(os.environ):
-                files = _init(name, sys.argv if args is None else args)
-                node = make_node()
+                node, files = _made(name, sys.argv if args is None else args, make_node)
             _warn_of_others(node, files)
         except ValueError as error:
             from vjepa_ros.ros.common.logs import tell_error
@@ -157,9 +156,11 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     return code
 
 
-def _init(name: str, args: Sequence[str]) -> Mapping[str, Blocks]:
-    """Initialize rclpy; what each parameter file has. ValueError: what is wrong with the words."""
+def _made(name: str, args: Sequence[str], make: Callable[[], Any]
+          ) -> tuple[Any, Mapping[str, Blocks]]:
+    """Make a node; it and what each parameter file has. ValueError: what is wrong with `args`."""
     import rclpy
+    import rclpy.exceptions
     import rclpy.signals
 
     rows = schema_of(name).row if name in SCHEMAS else unknown
@@ -169,7 +170,10 @@ def _init(name: str, args: Sequence[str]) -> Mapping[str, Blocks]:
         except RuntimeError as error:
             raise ValueError('ROS refuses the command line: '
                              f'{SOURCE_LINE.sub("", str(error)).strip()}') from error
-    return files
+    try:
+        return make(), files
+    except rclpy.exceptions.ParameterException as error:     # one of ROS, such as use_sim_time
+        raise ValueError(f'{error}; give it a value of that type') from error
 
 
 def _warn_of_others(node: Any, files: Mapping[str, Blocks]) -> None:
