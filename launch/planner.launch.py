@@ -46,7 +46,8 @@ def start(context: LaunchContext) -> list:
     if value['plan_rate']:
         parameters['plan_rate'] = float(value['plan_rate'])
     file = launching.parameter_path('params_file', value['params_file'])
-    camera = parameters_in(file, 'action_planner').get('camera', 'camera')
+    camera = parameters_in(file, 'action_planner', launching.whole_namespace(
+        context, value)).get('camera', 'camera')
     topics = {'image': f'{camera}/image_raw', 'goal': 'goal/image_raw', 'state': 'state',
               'odom': 'odom'}
     remappings = [(topic, launching.image_topic(value[name])[0])

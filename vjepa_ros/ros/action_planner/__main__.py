@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> None:
+def main(args: list[str] | None = None) -> int:
     """Run `action_planner` until SIGINT or SIGTERM; exits 0."""
-    run('action_planner', 'vjepa_ros.ros.action_planner.node:PlannerNode', args)
+    return run('action_planner', 'vjepa_ros.ros.action_planner.node:PlannerNode', args)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -100,11 +100,11 @@ class GuardStatePublisher(StatePublisher[Decision]):
             self._ros.get_logger().warning(decided.reason)
         super().report(label, decided, now_s, failure)
 
-    def warn_uncovered(self, guard: VelocityGuard) -> None:
-        """Warn of directions where no source looks, once and at each change."""
+    def tell_uncovered(self, guard: VelocityGuard) -> None:
+        """Tell in which directions no source looks, once and at each change."""
         text = guard.uncovered_text()
         if text and text != self._uncovered:
-            self._ros.get_logger().warning(f"{text} (parameter 'uncovered')")
+            self._ros.get_logger().info(f"{text} (parameter 'uncovered')")
         self._uncovered = text
 
     def statuses(self, name: str, label: str, decided: Decision | None, problems: list[str],

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
 from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
+from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
 
 WAKE_S = 0.2             # a signal is seen at most this late
+SOURCE_LINE = re.compile(r',\s+at [^,]+:\d+')     # of rcl, in its errors
 
 
 class Signals:
@@ -119,7 +123,6 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         gc.disable()
         import rclpy
         import rclpy.logging
-        import rclpy.signals
 
         make_node: Callable[[], Any] = resolve_name(make) if isinstance(make, str) else make
         gc.freeze()
@@ -129,9 +132,8 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             sys.stderr.write(f'{name} takes over\n')
         try:
             with avoiding_abandoned_queues(os.environ):
-                rclpy.init(args=args,
-                           signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-                node = make_node()
+                node, files = _made(name, sys.argv if args is None else args, make_node)
+            _warn_of_others(node, files)
         except ValueError as error:
             from vjepa_ros.ros.common.logs import tell_error
 
@@ -152,6 +154,36 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     del node
     settle()
     return code
+
+
+def _made(name: str, args: Sequence[str], make: Callable[[], Any]
+          ) -> tuple[Any, Mapping[str, Blocks]]:
+    """Make a node; it and what each parameter file has. ValueError: what is wrong with `args`."""
+    import rclpy
+    import rclpy.exceptions
+    import rclpy.signals
+
+    rows = schema_of(name).row if name in SCHEMAS else unknown
+    with readable(args, rows) as (words, files):
+        try:
+            rclpy.init(args=words, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        except RuntimeError as error:
+            raise ValueError('ROS refuses the command line: '
+                             f'{SOURCE_LINE.sub("", str(error)).strip()}') from error
+    try:
+        return make(), files
+    except rclpy.exceptions.ParameterException as error:     # one of ROS, such as use_sim_time
+        raise ValueError(f'{error}; give it a value of that type') from error
+
+
+def _warn_of_others(node: Any, files: Mapping[str, Blocks]) -> None:
+    """Warn of parameter files that have nothing for a node."""
+    name = node.get_fully_qualified_name()
+    for file, blocks in files.items():
+        if blocks and not any(is_for(each, name) for each in blocks):
+            node.get_logger().warning(
+                f'parameter file {file!r} has nothing for {name}, only for {", ".join(blocks)}; '
+                'name the node so in the file, or /**')
 
 
 def camera_source(args: list[str] | None = None) -> int:

@@ -9,13 +9,17 @@ import time
 import traceback
 
 import rclpy
+from rcl_interfaces.msg import SetParametersResult
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
+from vjepa_ros.ros.common.misspelt_parameters import LONGEST, nearest
 from vjepa_ros.ros.common.process import Signals, WAKE_S
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
+LOOK_TIMES = 10          # in one second at most, for the name that is meant by a wrong one
 FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
@@ -41,6 +45,7 @@ class Served(Node):
     exit_code = 0
     ended = True
     _failed_callback, _callback_failed_s = '', -math.inf
+    _looked_s: tuple[float, ...] = ()
 
     def note_failed_callback(self, error: Exception) -> str:
         """Count a callback that has failed; returns what to log."""
@@ -56,6 +61,29 @@ class Served(Node):
         """How a callback failed lately; '' once none has failed for `FAILED_S`."""
         over = time.monotonic() - self._callback_failed_s > FAILED_S
         return '' if over else self._failed_callback
+
+    def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
+        """Set parameters; of one that is not declared, the answer says what may be meant."""
+        for param in parameter_list:
+            if not self.has_parameter(param.name):
+                return SetParametersResult(successful=False, reason=self._undeclared(param.name))
+        return super().set_parameters_atomically(parameter_list)
+
+    def get_parameter(self, name: str) -> Parameter:
+        """Return a parameter; the log tells of one that is not declared: no answer can."""
+        if not self.has_parameter(name):
+            self.get_logger().warning(self._undeclared(name), throttle_duration_sec=LOG_EVERY_S)
+        return super().get_parameter(name)
+
+    def _undeclared(self, name: str) -> str:
+        """Say that there is no such parameter, and which one may be meant."""
+        now_s, near = time.monotonic(), ''
+        # To look for it takes a millisecond, which nobody who sends many names may take away.
+        if len(self._looked_s) < LOOK_TIMES or now_s - self._looked_s[0] > 1.0:
+            self._looked_s = (*self._looked_s, now_s)[-LOOK_TIMES:]
+            near = nearest(name, self._parameters)
+        known = f'ros2 param list {self.get_fully_qualified_name()} shows those that there are'
+        return f"parameter '{name:.{LONGEST}}' is not declared; {near or known}"
 
     def on_failed_callback(self) -> None:
         """React to a failed callback; called after each."""

@@ -7,13 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-import yaml
-
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, unread
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of, unread
 from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import (
     ERROR,
@@ -26,8 +23,9 @@ from vjepa_ros.ros.doctor.finding import (
     Topic,
     WARNING,
 )
+from vjepa_ros.ros.parameter_file import read_file
 
-PERCEPTION = 'perception_node'
+PERCEPTION = 'vjepa_node'
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
 SLACK = 0.9              # a rate this much below another one is lower
 REMEDIES = {             # by the quality flag that a camera shows
@@ -56,9 +54,9 @@ Rates = Mapping[str, float]
 def schemas() -> dict[str, Schema]:
     """Return the schemas of the nodes of this package that can be loaded here, by node."""
     found = {}
-    for place in SCHEMAS:
+    for executable in SCHEMAS:
         try:
-            found[place.partition('.')[0]] = resolve_name(f'vjepa_ros.ros.{place}')
+            found[executable] = schema_of(executable)
         except ModuleNotFoundError:     # without PyTorch
             continue
     return found
@@ -353,38 +351,30 @@ def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
     """Return what is wrong with a parameter file of any node of this package."""
     about = path.name
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8'))
-        blocks = dict(_blocks(content))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return [Finding(ERROR, about, f'cannot be read: {error}', 'give a YAML file')]
-    except (AttributeError, TypeError):
-        blocks = {}
-    if not blocks:
-        return [Finding(ERROR, about, 'is no parameter file of ROS', 'write NODE: or /**:, below '
-                        'it ros__parameters:, below that the parameters')]
-    found = [finding for node, values in blocks.items()
-             for finding in _block(f'{about}: {node}', values, schemas)]
+        blocks = read_file(path)
+        if not blocks:
+            return [Finding(NOTE, about, 'has no parameters: the defaults hold')]
+        found = [finding for node, values in blocks.items()
+                 for finding in _block(path, node, values, schemas)]
+    except ValueError as error:
+        return [Finding(ERROR, about, str(error), 'correct it: nodes do not start with this file')]
     return found or [Finding(OK, about, 'nothing is wrong with it')]
 
 
-def _blocks(content: Mapping[str, Any], within: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the nodes of a parameter file, perhaps in namespaces, with their parameters."""
-    for name, each in content.items():
-        if 'ros__parameters' in each:
-            yield within + name, _flat(each['ros__parameters'])
-        else:
-            yield from _blocks(each, f'{within}{name}/')
-
-
-def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
+def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
            ) -> Iterator[Finding]:
     def score(schema: Schema) -> int:
         return len(set(values) & {row.name for row in schema.rows})
 
-    schema = max(schemas.values(), key=score)
-    if 2 * score(schema) < len(values) and about.rpartition(': ')[2] not in (*schemas, '/**'):
+    about, name = f'{path.name}: {node}', node.rpartition('/')[2]
+    if not values:
+        yield Finding(NOTE, about, 'has no parameters: the defaults hold')
+        return
+    schema = schemas.get(name) or max(schemas.values(), key=score)
+    if 2 * score(schema) < len(values) and name not in (*schemas, '**'):
         yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
         return
+    values = read_file(path, schema.row)[node]      # now that it is known what the types are
     names = {row.name for row in schema.rows} | {
         row.name for listing, rows in schema.lists.items()
         for each in values.get(listing) or next(
@@ -394,12 +384,3 @@ def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
                       or 'remove it, or look it up in docs/parameters.md')
     for problem in fit(values, schema):
         yield Finding(ERROR, about, problem, 'change it in the file')
-
-
-def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
-    """Nested parameters by their whole names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= _flat(value, f'{before}{name}.') if isinstance(value, dict) else {
-            f'{before}{name}': value}
-    return found
