@@ -147,28 +147,6 @@ def test_other_frames_with_the_stamps_of_before_are_assessed_anew(detector):
     assert second.motion_score > 0.5 > first.motion_score
 
 
-def test_heads_that_are_not_finite_are_not_believed(caplog, monkeypatch):
-    detector = ObstacleDetector(clip_fps=10.0)
-    real = detector.engine.submit
-
-    class Broken:
-        def __init__(self, pending):
-            self.pending, self.timings = pending, pending.timings
-
-        def early(self):
-            outputs = self.pending.early()
-            for output in outputs:
-                output.heads.course[:] = -np.nan
-            return outputs
-
-    monkeypatch.setattr(detector.engine, 'submit', lambda *a, **k: Broken(real(*a, **k)))
-    show(detector, [PICTURE] * 8)
-    seen = detector.result()
-    assert seen.method == 'geometric'
-    assert Quality.HEADS_OUT_OF_RANGE in seen.assessment.flags
-    assert 'not finite' in caplog.text
-
-
 @pytest.mark.parametrize('document', ['README.md', 'docs/get-started.md'])
 def test_the_example_in_the_documents_runs(document):
     text = (Path(__file__).resolve().parents[1] / document).read_text(encoding='utf-8')
