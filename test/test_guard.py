@@ -362,6 +362,7 @@ def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():
     ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
     ({'level': Level.UNKNOWN}, 'unknown'), ({'time_to_contact': math.nan}, 'unknown'),
     ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
+    ({'flags': Quality.NOT_FINITE}, 'not_finite'),
     ({'flags': Quality.FROZEN}, 'frozen')])
 def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word):
     w = driving()

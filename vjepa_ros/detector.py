@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import numbers
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CAMERA = 'camera'
 HASTY_FRAMES, HASTY_RATE = 16, 150.0      # Hz
+LATEST_S = 1e11                 # a stamp after the year 5000 does not count in seconds
+GAPS, GAP_FACTOR = 3, 4.0       # nor do the first, so much longer apart than frames of a clip
+UNITS = 'ms by 1e3, us by 1e6, ns by 1e9'
+LEAST_STEP_S = 1e-3             # that a stamp must resolve
 TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
 
 
@@ -121,6 +126,8 @@ class ObstacleDetector:
         self._frame_rate = frame_rate
         self._frames = 0
         self._first_ns = 0               # arrival of the first frame without a stamp
+        self._stamp_s = math.nan         # of the last frame
+        self._gaps = 0                   # long ones in a row before it
         self._result: Result | None = None
 
     @property
@@ -167,11 +174,11 @@ class ObstacleDetector:
         Raises
         ------
         ValueError
-            Before `set_gyroscope`.
+            Before `set_gyroscope`, and for a stamp that is no time in seconds.
         """
         if self.track.gyroscope is None:
             raise ValueError('there is no gyroscope; call set_gyroscope first')
-        self.track.gyroscope.push(round(stamp * 1e9), rate)
+        self.track.gyroscope.push(round(_seconds(stamp) * 1e9), rate)
 
     def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
         """Add one frame.
@@ -189,7 +196,7 @@ class ObstacleDetector:
         Raises
         ------
         ValueError
-            When the array is not an image.
+            When the array is not an image, or the stamp is no time in seconds.
         """
         rgb = np.asarray(rgb)
         if rgb.ndim == 2:
@@ -197,6 +204,8 @@ class ObstacleDetector:
         if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
             raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 (height, width, 3) '
                              'in RGB order')
+        if stamp is not None:
+            stamp = self._checked(stamp)
         self._frames += 1
         if stamp is not None:
             stamp_ns = round(stamp * 1e9)
@@ -208,6 +217,19 @@ class ObstacleDetector:
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
         self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
+
+    def _checked(self, stamp: float) -> float:
+        """Return the stamp of a frame [s]; ValueError where stamps can not be seconds."""
+        stamp = _seconds(stamp)
+        gap_s, self._stamp_s = stamp - self._stamp_s, stamp
+        longest = GAP_FACTOR * self.track.config.max_frame_gap
+        self._gaps = self._gaps + 1 if gap_s > longest else 0       # the first one is NaN
+        if self._gaps >= max(GAPS, self._frames):       # from the first frame on
+            raise ValueError(f'stamp is {stamp:g}, {gap_s:g} s after the one before, as all '
+                             f'before it: stamps count in seconds, divide {UNITS}; '
+                             'where frames are that rare, raise max_frame_gap above '
+                             f'{gap_s / GAP_FACTOR:g}')
+        return stamp
 
     def _warn_of_haste(self, arrival_ns: int) -> None:
         """Warn once of frames without stamps that come faster than any camera takes them."""
@@ -291,3 +313,17 @@ class ObstacleDetector:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _seconds(stamp: Any) -> float:
+    """Return a stamp in seconds; ValueError for what is none."""
+    problem = 'a number of seconds from 0 on, such as time.monotonic() gives'
+    real = isinstance(stamp, numbers.Real) and not isinstance(stamp, bool | np.bool_)
+    if not real or not 0 <= stamp < math.inf:
+        raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be {problem}')
+    if stamp > LATEST_S:
+        raise ValueError(f'stamp is {stamp}, must be {problem}: divide {UNITS}')
+    if isinstance(stamp, np.floating) and np.spacing(stamp) > LEAST_STEP_S:
+        raise ValueError(f'stamp is {stamp} ({stamp.dtype}), which is exact to '
+                         f'{np.spacing(stamp):g} s only; give seconds as float64')
+    return float(stamp)

@@ -75,6 +75,9 @@ def _problems(part: PartReport) -> list[str]:
              for what, names in wrong if names]
     if part.problem:
         texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+    if part.wrapper:
+        texts.append(f"[dim]{part.name}: its names begin with '{escape(part.wrapper)}', which is "
+                     'left out[/dim]')
     if part.ignored:
         texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
                      f'{escape(", ".join(part.ignored[:SHOWN]))}'

@@ -34,7 +34,7 @@ from vjepa_ros.perception.danger import (
 from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 
 NS = 1e9
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
@@ -64,7 +64,7 @@ class Measured:
     age_s
         Age of the newest frame [s]; NaN when unknown.
     flags
-        Flags of the model (untrained, fallback).
+        Flags of the model (untrained, fallback), and of its output.
     frozen
         Whether the picture has stopped changing.
     geometry_failed
@@ -210,7 +210,7 @@ class Assessor:
             probability = contact_probability(scores['rate'], settings.collision_horizon)
         elif math.isnan(scores['rate']):     # what it was while something was measured counts less
             probability = max(probability, seen.probability)
-        contact = NOTHING if Quality.STALE in flags else Contact(
+        contact = NOTHING if flags & BLIND else Contact(
             scores['rate'], scores['believed'], probability)
         level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
         contact = agreed_contact(contact, level, settings)
@@ -225,7 +225,7 @@ class Assessor:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
         clearance, ahead = raw.clearance, scores['ahead']
-        if Quality.STALE in flags:
+        if flags & BLIND:
             clearance = ahead = math.nan
         return replace(
             raw, motion_score=scores['motion'], obstacle_score=scores['obstacle'],

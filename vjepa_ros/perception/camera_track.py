@@ -507,7 +507,7 @@ class Track:
         """Return why the heads are not valid for a clip, and else what they say of it."""
         known = self._heads_read
         if known is None or known[0] is not output:
-            problem = self.heads.problem(sample, output)
+            problem = self.heads.problem(sample)
             learned = None
             if output.heads is not None and not problem:
                 learned = learned_field(output.heads, self.heads.interval_s(sample),
@@ -568,10 +568,14 @@ class Track:
             self.read_heads(sample, output))
         now = time.perf_counter()
         ahead_s, clock = ahead_s + now - clock, now
+        flags = Quality(0) if self._model is None else self._model.flags
         featured = output if output is not None and wants.features and output.has_features \
             else None
         motion, score = None, math.nan
-        if featured is not None and (wants.change or learned is None):
+        if output is not None and not output.finite:
+            flags |= Quality.NOT_FINITE
+            motion = np.full(place.view.patch_valid().shape, np.nan, np.float32)
+        elif featured is not None and (wants.change or learned is None):
             motion = self._motion(sample, featured, place)
         moving = motion if learned is None else learned.moving
         if moving is not None:
@@ -590,8 +594,7 @@ class Track:
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field,
             Before(seen.alone, by_heads),
-            learned if wants.looming else None, score, age_s,
-            Quality(0) if self._model is None else self._model.flags, frozen,
+            learned if wants.looming else None, score, age_s, flags, frozen,
             wants.looming and job.failed, problem), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None

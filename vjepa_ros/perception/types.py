@@ -47,11 +47,16 @@ class Quality(IntFlag):
     FROZEN = 2048            # the picture does not change by a single bit
     GEOMETRY_FAILED = 4096   # an error prevented geometry from measuring this clip
     GYROSCOPE_UNUSED = 8192  # there is a gyroscope, but rotation comes from the image alone
+    NOT_FINITE = 16384       # the model computed values that are not finite
 
     @property
     def names(self) -> tuple[str, ...]:
         """Lower-case names of the set flags, in the order of their bits."""
         return tuple(f.name.lower() for f in Quality if f in self and f.name)
+
+
+# With any of these nothing is known, whatever was measured.
+BLIND = Quality.STALE | Quality.NOT_FINITE
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,8 @@ class Result:
     looming
         The field on its own cell grid over the whole image (`LoomingField`), or None.
     features
-        (T', Hp, Wp, D) float32, or None when the encoder was not needed.
+        (T', Hp, Wp, D) float32, or None when the encoder was not needed, or computed values that
+        are not finite.
     view
         Geometry of the encoder's input (`vjepa_ros.clip.resize.View`).
     image

@@ -60,6 +60,8 @@ class PartReport:
         Parameters that prevent its use, and those that are not needed.
     problem : str
         Why there is no such network; '' if there is.
+    wrapper : str
+        See `Part`.
 
     """
 
@@ -76,6 +78,7 @@ class PartReport:
     mismatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     problem: str = ''
+    wrapper: str = ''
 
     @property
     def complete(self) -> bool:
@@ -180,14 +183,14 @@ def _report(part: Part) -> PartReport:
              variant.name if variant else '', version_of(part) if part.kind == ENCODER else '',
              len(part.stored), sum(math.prod(one.shape) for one in part.stored.values()))
     if part.kind in REPORTED_ONLY:
-        return PartReport(*known, ignored=part.ignored)
+        return PartReport(*known, ignored=part.ignored, wrapper=part.wrapper)
     try:
         check_numbers(part, 'it')
         want = build(part).state_dict()
     except ValueError as error:
-        return PartReport(*known, ignored=part.ignored, problem=str(error))
+        return PartReport(*known, ignored=part.ignored, problem=str(error), wrapper=part.wrapper)
     missing, unexpected, mismatched = map(tuple, compare(want, part.stored))
-    return PartReport(*known, missing, unexpected, mismatched, part.ignored)
+    return PartReport(*known, missing, unexpected, mismatched, part.ignored, wrapper=part.wrapper)
 
 
 def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:

@@ -227,6 +227,8 @@ def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
                            part.dtype, *known, own_hash, part=part.name or part.kind,
                            layout=part.layout, ignored=part.ignored,
                            others=tuple(filter(None, others)), profile=profile)
+    if part.wrapper:
+        log.info("names in '%s' begin with '%s', which is left out", report.path, part.wrapper)
     what = part.kind if encoder is None else f"model '{report.variant}' {report.version}"
     log.info("loaded %d tensors (%s) of %s from '%s' in '%s' (%s), sha256 %s; made for %s%s",
              len(part.stored), part.dtype, what, report.part, report.path, report.layout,
@@ -244,8 +246,8 @@ def refuse_strays(parts: list[Part], name: str) -> None:
         if len(parts) == 1:
             raise WeightsError(f'{name} is not a V-JEPA checkpoint: it has {keys}; set `weights` '
                                'to one')
-        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}; get '
-                           'the file anew')
+        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}, and '
+                           'which network they belong to is unknown; save the encoder alone')
 
 
 def _of_bundle(opened: Opened) -> tuple[Part, str]:

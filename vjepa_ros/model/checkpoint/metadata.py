@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vjepa_ros.model.checkpoint.files import ANEW, WeightsError
+from vjepa_ros.model.checkpoint.files import ANEW, KEY, WeightsError
 from vjepa_ros.model.checkpoint.layouts import ACTIONS, COLLISION, HUGGING_FACE, Part
 from vjepa_ros.model.checkpoint.readers import Opened
 from vjepa_ros.model.head_specs import Binned, Calibration, HEADS
 
 FORMAT = 1
-KEY = 'vjepa_ros'  # of the safetensors metadata
 RATE = 4.0  # of pre-training and of the action-conditioned model [Hz]
 CONVERTED = 'vjepa_ros_checkpoint'  # of the safetensors metadata of converted files
 COLLISION_RATE = 8.0  # of the published collision head [Hz]

@@ -44,6 +44,7 @@ REMEDIES = {             # by the quality flag that a camera shows
     'frozen': 'the driver repeats one picture: restart the camera',
     'geometry_failed': 'read the error in the log of the node, and report it',
     'gyroscope_unused': 'the diagnostics of the camera say why (gyroscope)',
+    'not_finite': 'set precision to fp32; where it is, set weights to another file',
 }
 SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',
          'level', 'flags', 'rate_in_hz', 'rate_out_hz', 'latency_ms_median')

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
                  | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
-                 | Quality.GYROSCOPE_UNUSED)
+                 | Quality.GYROSCOPE_UNUSED | Quality.NOT_FINITE)
 PROCESS = psutil.Process()
 QUIET_S = 3.0            # without a result, after which one was due
 LONG_S = 10.0            # of frames without a result
@@ -115,6 +115,8 @@ def _problems(parts: Configured) -> list[str]:
         problems.append(engine.choice.reason)
     if engine.config.shrunk:
         problems.append(engine.config.shrunk)
+    if engine.trouble:
+        problems.append(engine.trouble)
     if worker.errors:
         problems.append(f'{worker.errors} errors, last {worker.last_error}')
     if parts.swapper.error:
@@ -154,7 +156,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         'heads': 'none' if perception.heads is None else _heads_state(stats),
         'geometry': perception.tracks[name].geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
-        'disagreements': stats.disagreements,
+        'disagreements': stats.disagreements, 'not_finite': stats.not_finite,
         'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.queue.dropped, 'dropped.skipped': stats.skipped,
     }

@@ -105,6 +105,7 @@ class CameraStats:
         self.heads_problem = ''
         self.gyroscope: str | None = None      # see Result.gyroscope
         self.disagreements = 0
+        self.not_finite = 0             # results for which the model gave no finite values
         self.full = False
         self.result_s = -math.inf       # steady time of the last result [s]
         self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
@@ -134,6 +135,7 @@ class CameraStats:
         self.method, self.moving = result.method, result.learned is not None
         self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
         self.disagreements += Quality.DISAGREEMENT in assessment.flags
+        self.not_finite += Quality.NOT_FINITE in assessment.flags
         self.result_s, self.waits_s = time.monotonic(), math.nan
         self.rate.tick(self.result_s)
         self.latency.add(latency_ms)
