@@ -16,6 +16,7 @@ import rclpy
 from node_fixtures import (
     BEST_EFFORT,
     Camera,
+    EXACT,
     NS,
     Publisher,
     came,
@@ -174,7 +175,7 @@ def jpeg(rgb: np.ndarray) -> CompressedImage:
 @pytest.fixture
 def quick(monkeypatch):
     """A topic that was left is tried again at once, and soon known to be steady."""
-    monkeypatch.setattr(camera_input, 'RETURN_S', (0.2, 0.2))
+    monkeypatch.setattr(camera_input, 'PAUSE_S', (0.2, 0.2))
     monkeypatch.setattr(camera_input, 'STEADY_S', 1.5)
 
 
@@ -189,7 +190,8 @@ def test_what_delivers_is_read_and_left_for_a_preferred_topic_only_while_that_is
                                                                                         quick):
     again.begin_anew(max_frame_gap=10.0)
     ros, since, path = again.ros, again.written, '/camera/image_raw/compressed'
-    with Publisher(ros, qos=1) as silent, Camera(ros, 'hand/image_raw', rate=10.0), \
+    with Publisher(ros, qos=1) as silent, \
+            Camera(ros, 'hand/image_raw', rate=10.0, qos=EXACT), \
             Camera(ros, path, CompressedImage, make=jpeg, rate=10.0) as jpegs:
         seen = reads(again, path)
         assert seen['transport'] == 'compressed'
@@ -200,25 +202,27 @@ def test_what_delivers_is_read_and_left_for_a_preferred_topic_only_while_that_is
             silent.send(raw(STILL), now_ns())
             ros.spin_for(0.6)
         seen = reads(again, path)
-        assert 'steadily' not in again.process.output[since:]
+        assert 'reading /camera/image_raw (raw)' not in again.process.output[since:]
         assert int(seen['frames_in']) <= len(jpegs.stamps)            # one topic feeds the clip
-        assert again.values(HAND)['transport'] == 'raw'
+        reads(again, '/hand/image_raw', 'hand')
         with Camera(ros, rate=10.0):
             seen = reads(again, '/camera/image_raw')
-            assert 'steadily again' in seen['transport_reason']
+            assert 'it has delivered' in seen['transport_reason']
             assert {key for key in seen if key.startswith('resets')} == {'resets.activate'}
             assert ros.spin_until(lambda: jpegs.readers == 0)
         reads(again, path)               # it has died, and is still published
         assert again.process.output[since:].count(f'reading {path}') >= 2
-        assert again.values(HAND)['transport'] == 'raw'
+        reads(again, '/hand/image_raw', 'hand')
 
 
 @pytest.mark.any_distro
-def test_a_silent_topic_is_not_read_for_ever_and_a_late_video_takes_its_place(again):
+@pytest.mark.parametrize('rate', [0.001, 1.0], ids=['silent', 'sparse'])
+def test_a_topic_that_hardly_sends_is_not_read_for_ever_and_a_late_video_takes_its_place(again,
+                                                                                         rate):
     again.begin_anew()
     ros, path = again.ros, '/camera/image_raw/ffmpeg'
     packets = video_packets([np.roll(STILL, 2 * n, 1) for n in range(10)], 'h264')
-    with Publisher(ros, qos=1) as raws, \
+    with Camera(ros, rate=rate) as raws, \
             Publisher(ros, 'camera/image_raw/compressed', CompressedImage, qos=1) as jpegs:
         assert again.values()['transport'] == 'raw'
         with Camera(ros, path, CompressedImage, picture=lambda n: packets[n % 10],
@@ -392,6 +396,23 @@ def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_tha
                 assert node.assess().untrained
                 assert node.values()['transport'] == (topic[1:] or 'raw')
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
+
+
+def test_a_rectified_topic_is_read_with_the_projection_matrix_and_without_distortion(ros):
+    remaps = {'camera/image_raw': '/eye/image_rect', 'camera/camera_info': '/eye/camera_info'}
+    info = CameraInfo(width=160, height=120, distortion_model='plumb_bob', d=[-0.3, 0.1],
+                      k=[120.0, 0.0, 79.5, 0.0, 120.0, 59.5, 0.0, 0.0, 1.0],
+                      p=[80.0, 0.0, 79.5, -9.0, 0.0, 90.0, 59.5, 0.0, 0.0, 0.0, 1.0, 0.0])
+    with node_running(ros, remaps=remaps, autostart=True) as node, \
+            Camera(ros, 'eye/camera_info', CameraInfo, make=lambda rgb: info), \
+            Camera(ros, 'eye/image_rect/compressed', CompressedImage, make=jpeg, rate=10.0), \
+            node.listen('map_info') as infos:
+        assert ros.spin_until(lambda: infos and infos[-1].k[0] == pytest.approx(80 / 40))
+        assert infos[-1].k[4] == pytest.approx(90 / 30)
+        assert list(infos[-1].d) == [] and node.values()['camera_info'] == 'used'
+        info.height = 160
+        assert 'images of 160 x 120 can not show what it is of, 160 x 160' in node.wait_for(
+            'camera camera', lambda v: 'assumed_intrinsics' in v['flags'])['camera_info']
 
 
 # -- clocks ---------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
+from vjepa_ros.ros.common.parameter import TRANSPORTS
 from vjepa_ros.ros.common.video import VideoInput, video_type
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.statistics import Rate
@@ -39,13 +40,15 @@ except ImportError:   # Humble keeps it here
 
 MIXED_RESETS = 3         # since the last check, after which to look for several publishers
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
-# Silence of a topic that is published, after which others are read beside it: three of its
-# intervals, within these limits. One that delivers so many images meanwhile takes its place.
-SILENT_S, TAKES_OVER = (1.0, 3.0), 2
-# A topic that was left is read again after so long, for so long, and then less and less often; it
-# is used again where it has delivered this share of what the other has.
-RETURN_S, STEADY_S, STEADY_SHARE = (10.0, 60.0), 3.0, 0.8
+# Silence of a topic that is published, after which others are read beside it, and after which
+# one that has delivered so many images meanwhile takes its place.
+TRY_S, SILENT_S, TAKES_OVER = 0.5, 1.0, 2
+# Else they are compared for so long. A preferred one needs this share of the images of the one in
+# use, another one so many times as many and some more.
+STEADY_S, PREFERRED_SHARE, OTHER_SHARE = 3.0, 0.8, 1.5
+PAUSE_S = 10.0, 60.0     # then before they are compared again, and the longest: it doubles
 COMPRESSED, FFMPEG = '/compressed', '/ffmpeg'
+KINDS = TRANSPORTS[1:]   # the preferred one first
 PACKETS = 30             # of a video that may wait for the executor
 REPEAT_S = 60.0          # between warnings of repeated silences
 LARGE_IMAGE_REMEDY = (
@@ -65,11 +68,14 @@ class _Trial:
         Images of the transport in use so far, then.
     count
         Images that came.
+    in_a_row
+        Of these, since the last image of the transport in use.
     """
 
     begun_s: float
     used: int = 0
     count: int = 0
+    in_a_row: int = 0
 
 
 @dataclass(frozen=True)
@@ -293,9 +299,8 @@ class CameraInput:
         self.chosen = self.reason = ''
         self._subscriptions: dict[str, Any] = {}
         self._trials: dict[str, _Trial] = {}
-        self._left = ''              # transport to return to
-        self._return_s = math.inf    # and when to try it next [steady s]
-        self._pause_s = RETURN_S[0]
+        self._pause_s = PAUSE_S[0]
+        self._rest_s = -math.inf     # until then none is tried while the one in use delivers
         self._video = VideoInput()
         self._warned: set[str] = set()   # kinds of problems, since activation
         self._told: set[str] = set()     # causes, in this silence
@@ -326,7 +331,7 @@ class CameraInput:
     def topics(self) -> dict[str, str]:
         """Return the resolved image topic of each transport."""
         raw = self._named.removesuffix(COMPRESSED).removesuffix(FFMPEG)
-        return {'raw': raw, 'compressed': raw + COMPRESSED, 'ffmpeg': raw + FFMPEG}
+        return dict(zip(KINDS, (raw, raw + COMPRESSED, raw + FFMPEG), strict=True))
 
     @property
     def topic(self) -> str:
@@ -341,7 +346,7 @@ class CameraInput:
         self._came.clear()
         self._mixed = None
         self._warned.clear()
-        self._left, self._pause_s = '', RETURN_S[0]
+        self._pause_s, self._rest_s = PAUSE_S[0], -math.inf
         self._subscriptions['info'] = subscribe(
             self._node, CameraInfo, f'{self.name}/camera_info', self._on_info)
         if self.transport == 'ffmpeg':
@@ -367,58 +372,61 @@ class CameraInput:
     def choose_transport(self) -> None:
         """Read the transport that delivers; called now and then.
 
-        Of those that are published this is the first, until it falls silent. Then the others are
-        read beside it, and what delivers takes over. A preferred one that was left is tried again
-        now and then, and taken when it delivers steadily; in between it costs no bandwidth.
+        Of those that are published this is the first, until it falls silent or sends little. Then
+        the others are read beside it, and what delivers takes over. Then those before it are tried
+        now and then, and taken when they deliver steadily; in between they cost no bandwidth.
 
         A video has to be published before it can be subscribed: its type is not known sooner.
         """
-        now, tried = time.monotonic(), ()
-        silent = not self.chosen or self.silent_s > SEARCH_AFTER_S
-        due = bool(self._left) and now >= self._return_s
-        present = [kind for kind, topic in self.topics.items() if self.transport in ('auto', kind)
-                   and self._node.get_publishers_info_by_topic(topic)] if silent or due else []
-        if silent and present and self.chosen not in present:
-            if self._subscribe(present[0]):
-                self._use(present[0], f'{self.topic} is not published' if self.chosen else
-                          'it is published')
-        elif self.silent_s > self._patience_s(now):
-            tried = [kind for kind in present if kind != self.chosen]
-        elif due and self._left in present and self._goes_on(now):
-            tried = [self._left]
+        now, silent_s = time.monotonic(), self.silent_s if self.chosen else math.inf
+        tried, rested = [], now >= self._rest_s
+        if silent_s > SEARCH_AFTER_S or (rested and self._before()):
+            present = [kind for kind, topic in self.topics.items()
+                       if self.transport in ('auto', kind)
+                       and self._node.get_publishers_info_by_topic(topic)]
+            if silent_s > SEARCH_AFTER_S and present and self.chosen not in present:
+                if self._subscribe(present[0]):
+                    self._use(present[0], f'{self.topic} is not published' if self.chosen else
+                              'it is published')
+            elif silent_s > SILENT_S or (silent_s > TRY_S and rested):
+                tried = [kind for kind in present if kind != self.chosen]
+            elif rested:
+                tried = [kind for kind in present if kind in self._before()]
         for kind in tried:
             if kind not in self._trials and self._subscribe(kind):
                 self._trials[kind] = _Trial(now)
-        for kind in self.topics.keys() & self._subscriptions.keys() - {self.chosen, *tried}:
-            self._trials.pop(kind, None)
+        if silent_s < SILENT_S and self._trials and all(
+                now - trial.begun_s >= STEADY_S for trial in self._trials.values()):
+            self._end_trials(now)
+        for kind in {*KINDS} & {*self._subscriptions} - {self.chosen, *self._trials}:
             self._node.destroy_subscription(self._subscriptions.pop(kind))
 
-    def _goes_on(self, now_s: float) -> bool:
-        """Return whether the trial of the transport that was left begins or goes on."""
-        trial = self._trials.get(self._left)
-        if trial is None or now_s - trial.begun_s < STEADY_S:
-            return True
-        self._pause_s = min(2.0 * self._pause_s, RETURN_S[1])
-        self._return_s = now_s + self._pause_s
-        if trial.count >= max(TAKES_OVER, STEADY_SHARE * (self.rate.total - trial.used)):
-            self._use(self._left, f'it delivers steadily again ({trial.count} images in '
-                      f'{STEADY_S:g} s)')
-        return False
+    def _end_trials(self, now_s: float) -> None:
+        """Use a transport that has delivered better than the one in use; then rest for longer."""
+        for kind in KINDS:
+            trial = self._trials.pop(kind, None)
+            if trial is None:
+                continue
+            used = self.rate.total - trial.used
+            least = PREFERRED_SHARE * used if kind in self._before() else OTHER_SHARE * used + 2
+            if trial.count >= max(TAKES_OVER, least):
+                self._trials.clear()
+                self._use(kind, f'it has delivered {trial.count} images in {STEADY_S:g} s, '
+                          f'{self.topic} {used}')
+        self._pause_s = min(2.0 * self._pause_s, PAUSE_S[1])
+        self._rest_s = now_s + self._pause_s
+
+    def _before(self) -> tuple[str, ...]:
+        """Return the transports that are preferred to the one in use."""
+        return KINDS[:KINDS.index(self.chosen)] if self.transport == 'auto' else ()
 
     def _use(self, kind: str, reason: str) -> None:
         """Take the images of a transport that is subscribed, and say why."""
-        kinds = list(self.topics)
-        self._left = self.chosen if self.chosen in kinds[:kinds.index(kind)] else ''
-        self._return_s = time.monotonic() + self._pause_s
+        self._rest_s = time.monotonic() + self._pause_s
         self._trials.pop(kind, None)
         self.chosen, self.reason = kind, reason
         self._node.get_logger().info(
             f"camera '{self.name}': reading {self.topic} ({kind}): {reason}")
-
-    def _patience_s(self, now_s: float) -> float:
-        """Return how long the transport in use may be silent before others are read [s]."""
-        hz = self.rate.hz(now_s)
-        return min(max(SILENT_S[0], 3.0 / hz), SILENT_S[1]) if hz > 0 else SILENT_S[0]
 
     def watch(self, timeout_s: float, mixed: int = 0) -> None:
         """Check for silence; warn once per silence and cause.
@@ -560,10 +568,13 @@ class CameraInput:
             if not trial.count:
                 trial.begun_s, trial.used = now, self.rate.total
             trial.count += 1
-            if trial.count < TAKES_OVER or silent_s < self._patience_s(now):
+            trial.in_a_row += 1
+            if trial.in_a_row < TAKES_OVER or silent_s < SILENT_S:
                 return False
             self._use(kind, f'{self.topic} is published, but has sent nothing for '
                       f'{silent_s:.1f} s')
+        for trial in self._trials.values():
+            trial.in_a_row = 0
         self._last_arrival = now
         return True
 
@@ -575,6 +586,10 @@ class CameraInput:
         """Decode a packet here: the queue may leave out pictures, but never packets."""
         if self.chosen == 'ffmpeg':
             self._last_arrival = time.monotonic()
+        elif self.silent_s < TRY_S:      # only counted, so the next one needs a key frame
+            self._video = VideoInput()
+            self._arrived('ffmpeg')
+            return
         try:
             picture = self._video.picture(msg)
         except ImageError as error:
