@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,6 +57,9 @@ def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
     assert got[0] == 0 and got[-1] == count - 1
     assert 1 <= np.diff(got).max() <= max(1, 3 * count / 64)      # in order, without a long gap
     assert claimed(queue) == []                     # each is given out once
+    left = list(queue._items)
+    assert [b.message - a.message - 1 for a, b in pairwise(left)] == [b.left_out for b in left[1:]]
+    assert sum(each.left_out + 1 for each in left) == count
 
 
 def test_bytes_are_bounded_but_two_images_always_wait():
@@ -82,6 +86,7 @@ def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms
     queue = fill(FrameQueue(), 8, **more)
     assert claimed(queue, spacing_ms) == kept
     assert queue.take() == ([], 8 - len(kept))
+    assert [each.left_out for each in queue._items] == [(8 - len(kept)) // len(kept)] * len(kept)
 
 
 def test_a_jump_back_in_time_and_duplicates_reach_the_ring():

@@ -372,16 +372,27 @@ def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, ima
 
 
 @pytest.mark.parametrize(('model', 'd', 'known'), [
-    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('magic', (0.1,), False),
-    ('plumb_bob', (0.0,) * 5, False)])
+    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('equidistant', (-0.02, *[0.0] * 4), True),
+    ('magic', (0.1,), False), ('plumb_bob', (0.0,) * 5, False)])
 def test_a_bag_tells_the_distortion_of_its_lens(tmp_path, caplog, model, d, known):
     with BagMaker(tmp_path / 'bag') as bag:
         bag.image('/eye/image_raw', S, picture(10))
         bag.info(S, model=model, d=d)
     source = opened(tmp_path / 'bag')
-    assert source.intrinsics == (33.0, 33.0, 15.5, 11.5)
+    assert source.intrinsics == (None if model == 'magic' else (33.0, 33.0, 15.5, 11.5))
     assert source.distortion == (Distortion(model, d) if known else None)
     assert ("distortion_model 'magic'" in caplog.text) == (model == 'magic')
+
+
+@pytest.mark.parametrize(('name', 'rectified'), [
+    ('image_rect', True), ('image_rect_color/compressed', True), ('image_raw', False)])
+def test_a_rectified_topic_of_a_bag_has_the_projection_matrix(tmp_path, name, rectified):
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image(f'/eye/{name}', S, picture(10))
+        bag.info(S, d=(-0.3, 0.1), p=(20, 0, 16, -5, 0, 21, 12, 0, 0, 0, 1, 0))
+    source = opened(tmp_path / 'bag')
+    assert source.intrinsics == ((20, 21, 16, 12) if rectified else (33, 33, 15.5, 11.5))
+    assert (source.distortion is None) == rectified
 
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])

@@ -243,6 +243,19 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
     assert kind == 'cuda' or set(threads) == {'vjepa_worker'}
 
 
+def test_a_pass_so_slow_that_the_queue_is_thinned_is_told_as_slow_inference(bench, device, caplog):
+    b = bench()
+    b.send(4)
+    device.await_entry()
+    b.send(1200)                        # two minutes: of the oldest one in 16 is left
+    device.open()
+    b.until_assessed(1204)
+    told, = (text for text in caplog.messages if 'max_frame_gap' in text)
+    assert 'inference is slower' in told and 'each 0.10 s' in told and 'model_size' in told
+    resets = b.track().ring.resets
+    assert resets['slow_inference'] >= 3 and 'gap' not in resets
+
+
 @pytest.mark.parametrize('hz', [0.1, 0.3, 1.0, 30.0])
 def test_a_rate_is_told_until_the_next_event_is_overdue(hz):
     rate = Rate()

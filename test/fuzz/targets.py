@@ -31,7 +31,7 @@ from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.sources import SourceError, encodings, open_source
-from vjepa_ros.sources.camera_info import intrinsics
+from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import ImageError
 from vjepa_ros.sources.video_packets import PacketDecoder
 
@@ -108,10 +108,13 @@ def camera_info(data: bytes) -> None:
     info = SimpleNamespace(
         width=given.whole('I'), height=given.whole('I'), k=[given.real() for _ in range(9)],
         d=[given.real() for _ in range(given.whole('B') % 16)],
+        p=[given.real() for _ in range(12)], binning_x=given.whole('I'),
+        binning_y=given.whole('I'), distortion_model=given.choice(('equidistant', 'plumb_bob')),
         roi=SimpleNamespace(**{name: given.whole('I') for name in (
             'x_offset', 'y_offset', 'width', 'height')}))
     try:
-        found = intrinsics(info, (given.whole('H') + 1, given.whole('H') + 1))
+        found, _ = lens(info, (given.whole('H') + 1, given.whole('H') + 1),
+                        given.choice(('', 'image_rect')))
     except ValueError:
         return
     assert all(map(math.isfinite, found)) and min(found[:2]) > 0

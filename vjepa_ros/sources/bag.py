@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.sources.base import (
     Intrinsics,
     Load,
@@ -28,7 +27,7 @@ from vjepa_ros.sources.base import (
     SourceFrame,
     inside,
 )
-from vjepa_ros.sources.camera_info import intrinsics
+from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
 from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder
 
@@ -309,22 +308,12 @@ class BagSource(Source):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
                 info = self._reader.deserialize(raw, connection.msgtype)
                 try:
-                    fx, fy, cx, cy = map(float, intrinsics(info, size))
-                    self.distortion = self._distortion_of(info, connection.topic)
-                    return fx, fy, cx, cy
+                    found, self.distortion = lens(info, size, topic)
+                    return found
                 except ValueError as error:
                     _log.warning("bag '%s': '%s' is ignored: %s", self._path, connection.topic,
                                  error)
             return None
-        return None
-
-    def _distortion_of(self, info: Any, topic: str) -> Distortion | None:
-        """Return the distortion of the lens, None for none and an unknown one."""
-        try:
-            return Distortion.of(info)
-        except ValueError as error:
-            _log.warning("bag '%s': the distortion on '%s' is ignored: %s", self._path, topic,
-                         error)
         return None
 
 

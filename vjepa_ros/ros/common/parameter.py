@@ -326,4 +326,4 @@ def model_rows(config: type, effect: str) -> dict[str, Param]:
 def transport_row(name: str) -> Param:
     """Return the row of the transport of images."""
     return Param(name, str, 'auto', 'Image topic to read; auto: the first of raw, compressed and '
-                 'ffmpeg (H.264 and H.265) that is published', CONFIGURE, choices=TRANSPORTS)
+                 'ffmpeg (H.264 and H.265) that delivers', CONFIGURE, choices=TRANSPORTS)

@@ -47,7 +47,8 @@ REMEDIES = {             # by the quality flag that a camera shows
     'not_finite': 'set precision to fp32; where it is, set weights to another file',
 }
 SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',
-         'level', 'flags', 'rate_in_hz', 'rate_out_hz', 'latency_ms_median')
+         'image_topic', 'transport_reason', 'level', 'flags', 'rate_in_hz', 'rate_out_hz',
+         'latency_ms_median')
 STATES = {'unconfigured': 'configure', 'inactive': 'activate'}
 Rates = Mapping[str, float]
 
@@ -224,29 +225,26 @@ def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
 
 
 def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
-    """Judge a topic on which nothing came; a node of ours may receive it all the same."""
-    if any(_number(status.values, 'rate_in_hz') > 0 and _topic_of(label, graph) == name
-           for label, status in graph.diagnostics.items()):
+    """Judge a topic on which nothing came; a node of ours may receive it, or another transport."""
+    read = [seen for each in graph.diagnostics.values() if _number(each.values, 'rate_in_hz') > 0
+            and _camera(seen := each.values.get('image_topic', '')) == _camera(name)]
+    if name in read:
         yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
                       f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
         return
-    level = ERROR if name.endswith(('image_raw', COMPRESSED)) else WARNING
+    level = ERROR if name.endswith(('image_raw', COMPRESSED)) and not read else WARNING
     remedy = 'look at the log of the publisher: it waits for something, or its device is gone'
     if IMAGE in topic.types:
         remedy += (f'; large raw images need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" in the '
                    'environment of the publisher, or the compressed topic')
+    instead = f'; {read[0]} delivers and is read instead' if read else ''
     yield Finding(level, name, f'silent: published by {", ".join(topic.publishers)}, but nothing '
-                  f'came in {graph.seconds:.1f} s', remedy)
+                  f'came in {graph.seconds:.1f} s{instead}', remedy)
 
 
-def _topic_of(label: str, graph: Graph) -> str:
-    """Image topic of the status of a camera, '' where it is not one."""
-    node, _, camera = label.partition(': camera ')
-    seen = graph.nodes.get(f'/{node}')
-    if not camera or seen is None:
-        return ''
-    ends = (f'{camera}/image_raw', f'{camera}/image_raw{COMPRESSED}')
-    return next((topic for topic in seen.reads if topic.endswith(ends)), '')
+def _camera(topic: str) -> str:
+    """Return an image topic without its transport."""
+    return topic.removesuffix(COMPRESSED).removesuffix('/ffmpeg')
 
 
 def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
@@ -276,7 +274,8 @@ def _status(name: str, status: Status) -> Iterator[Finding]:
                       'driver, or NAME.transport')
     if 'assumed_intrinsics' in status.values.get('flags', '').split():
         yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
-                      'from assumed_fov', REMEDIES['assumed_intrinsics'])
+                      f'from assumed_fov ({status.values.get("camera_info", "reason unknown")})',
+                      REMEDIES['assumed_intrinsics'])
     chosen = {key: status.values[key] for key in SHOWN if key in status.values}
     if status.message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',

@@ -146,7 +146,10 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
     median, high = stats.latency.summary()
     values: dict[str, object] = {
-        'transport': camera.chosen or 'none yet', 'rate_in_hz': number(camera.rate.hz(steady)),
+        'transport': camera.chosen or 'none yet', 'image_topic': camera.topic or 'none yet',
+        'transport_reason': camera.reason or 'none yet',
+        'camera_info': camera.calibration_problem() or 'used',
+        'rate_in_hz': number(camera.rate.hz(steady)),
         'rate_out_hz': number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
         'assessments_out': stats.rate.total, 'latency_ms_median': number(median),
         'latency_ms_p95': number(high), 'level': 'unknown' if quiet else stats.level.name.lower(),
@@ -190,6 +193,8 @@ def _condition(camera: CameraInput, stats: CameraStats, quiet: bool,
         return WARN, f'no result, images are refused: {camera.last_fault}'
     if stats.full:
         return OK, 'nobody listens'
+    if stats.gap_problem:
+        return WARN, f'no result: {stats.gap_problem}'
     if now_s - stats.waits_s > LONG_S:
         return WARN, (f'no result for {now_s - stats.waits_s:.0f} s: no clip fills, see clip_fill '
                       'and resets')

@@ -23,7 +23,7 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
@@ -34,7 +34,6 @@ from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
-from vjepa_ros.sources.camera_info import calibration_problem
 
 # Layers and the monitor of Nav2 read x, y, z; filters and RViz know the name of the fourth.
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')])
@@ -152,16 +151,8 @@ class ObstacleOutput:
         name, config = self._camera.name, self._live[0]
         lacks = []
         info = self._camera.info
-        if info is None:
-            topic = self._node.resolve_topic_name(f'{name}/camera_info')
-            lacks.append(f'no camera_info on {topic} (start it or remap it)')
-        elif calibration_problem(info) or self._camera.info_problem:
-            lacks.append(calibration_problem(info) or self._camera.info_problem)
-        else:
-            try:
-                Distortion.of(info)
-            except ValueError as error:
-                lacks.append(str(error))
+        if problem := self._camera.calibration_problem():
+            lacks.append(problem)
         if self._mount is None:
             why = ''
             if self._sources.poses is None:
@@ -220,11 +211,6 @@ class ObstacleOutput:
         mount, problem = self._pose(header, info, until_s)
         if mount is None:
             self._withhold(problem)
-            return
-        try:
-            optics = replace(optics, distortion=Distortion.of(info))
-        except ValueError as error:      # it has changed since the topic was made
-            self._withhold(str(error))
             return
         camera = RobotCamera(result.view.source_size, optics, mount)
         found = self._find(result, camera, config, settings)

@@ -107,6 +107,7 @@ class CameraStats:
         self.disagreements = 0
         self.not_finite = 0             # results for which the model gave no finite values
         self.full = False
+        self.gap_problem = ''           # see FrameRing.problem
         self.result_s = -math.inf       # steady time of the last result [s]
         self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
@@ -175,7 +176,7 @@ class CameraStats:
             for key in sorted(counts):
                 memory[f'{kind}.{key}'] = counts[key]
         self.memory = memory
-        self.full = fill == ring.num_frames
+        self.full, self.gap_problem = fill == ring.num_frames, ring.problem
         self.mixed = 0
         for reason in MIXED:
             self.mixed += resets.get(reason, 0)

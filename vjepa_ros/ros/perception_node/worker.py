@@ -323,6 +323,7 @@ class Worker:
         track.intrinsics = camera.intrinsics_for((width, height))
         track.distortion = camera.distortion
         track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
+        track.ring.left_out = frame.left_out
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
                           frame.prepared if frame.track is track else None)
 
