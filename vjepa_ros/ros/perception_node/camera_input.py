@@ -60,6 +60,8 @@ class Frame:
         Of the message, and when it came [ns].
     spent_ms
         Milliseconds by stage.
+    gain
+        Number of the gain that made 8 bits of 16, see `GainControl.reduce`.
     """
 
     rgb: np.ndarray
@@ -69,6 +71,7 @@ class Frame:
     arrival_ns: int
     frame_id: str
     spent_ms: Mapping[str, float]
+    gain: int = 0
 
 
 @dataclass(eq=False)
