@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test that 16-bit images say what the same scene says in 8 bits, whatever part of them is used."""
+"""Test that 16-bit images say what the same scene says in 8 bits, whatever range they use."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_grey_videos_of_16_bits_are_read_whole_and_other_layouts_are_refused(tmp
             file.mux(stream.encode(None))
     with open_source(tmp_path / 'gray16le.mkv') as source:
         assert all(np.array_equal(f.rgb[..., 2], SCENE[..., 0]) for f in source)
-    with pytest.raises(SourceError, match='gray12le.mkv.*gray16le'):
+    with pytest.raises(SourceError, match=r'gray12le\.mkv.*gray16le'):
         open_source(tmp_path / 'gray12le.mkv')
 
 
