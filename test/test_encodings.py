@@ -214,7 +214,6 @@ def test_a_picture_file_that_is_too_large_is_refused_by_name(tmp_path, suffix, m
     path.write_bytes(file(suffix))
     assert load(path)[0].shape == PICTURE.shape
     monkeypatch.setattr('vjepa_ros.sources.folder.MAX_PIXELS', 5000)
-    monkeypatch.setattr(decode_compressed, '__defaults__', (5000,))
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)
     with pytest.raises(SourceError, match=f'vast.{suffix[1:]}.*96x64.*5000 pixels'):
         open_source(path)

@@ -321,6 +321,39 @@ def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again
         assert values['input.too large'] == '2'
 
 
+@pytest.mark.any_distro
+def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(again):
+    since = again.written
+    again.begin_anew()
+    with Publisher(again.ros, 'hand/image_raw') as pub, again.listen('overlay', 'hand') as drawn:
+        shapes = [(100, 1), (2000, 1), (1, 16_000), (10, 65_000), (50_000, 2)]
+        play(pub, [raw(np.zeros((*shape, 3), np.uint8)) for shape in shapes], now_ns())
+        values = again.wait_for(HAND, lambda v: v.get('input.bad aspect') == '3')
+        assert values['input.bad size'] == '2' and values['assessments_out'] == '0'
+        log = again.wait_for_log('1x100', since)
+        assert all(word in log for word in ('/hand/image_raw', '1:8', "'max_image_aspect'"))
+        again.set(max_image_aspect=64.0)
+        play(pub, [raw(np.zeros((60, 1, 3), np.uint8))] * 5, now_ns())
+        again.wait_for(HAND, lambda v: v['frames.accepted'] == '5')
+        overlay = again.some(drawn)[-1]
+        assert overlay.width <= 480 and overlay.height == 3840
+    with Camera(again.ros) as camera:
+        assert again.assess().frame_id == 'optical' and camera.readers == 1
+
+
+@pytest.mark.any_distro
+def test_another_range_of_16_bits_starts_a_new_clip(again):
+    again.begin_anew()
+    since = again.written
+    ranges = [(3 << 13, 8)] * 5 + [(5 << 13, 8)] * 5 + [(0, 16)] * 5
+    with Publisher(again.ros, 'hand/image_raw') as pub:
+        play(pub, [raw(texture((96, 64))[..., 1].astype(np.uint16) * gain + low, 'mono16')
+                   for low, gain in ranges], now_ns())
+        again.wait_for(HAND, lambda v: v.get('frames.accepted') == '15'
+                       and v.get('resets.gain_change') == '2')
+        again.wait_for_log('gain_change', since)
+
+
 # -- breaks in time and view ----------------------------------------------------------------------
 
 @pytest.mark.any_distro

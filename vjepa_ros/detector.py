@@ -22,6 +22,8 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Assessment, Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.sources.encodings import MAX_PIXELS, check_aspect, check_size
+from vjepa_ros.sources.gain import GainControl
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -124,6 +126,7 @@ class ObstacleDetector:
         self.engine.noise_floor()    # measured now, and not with the first result
         self._perception = Perception(self.engine, track, [CAMERA])
         self._frame_rate = frame_rate
+        self._gain = GainControl()
         self._frames = 0
         self._first_ns = 0               # arrival of the first frame without a stamp
         self._stamp_s = math.nan         # of the last frame
@@ -180,30 +183,42 @@ class ObstacleDetector:
             raise ValueError('there is no gyroscope; call set_gyroscope first')
         self.track.gyroscope.push(round(_seconds(stamp) * 1e9), rate)
 
-    def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
+    def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '',
+                  gain: int = 0) -> None:
         """Add one frame.
 
         Parameters
         ----------
         rgb
-            RGB uint8 (H, W, 3), or grey (H, W).
+            RGB (H, W, 3), or grey (H, W), uint8 or uint16. 16 bits are shown in 8 by the range
+            of values in use; where that changes much, a new clip starts.
         stamp
             Time of capture [s], on any clock that only moves forward; None: the time of
             arrival, or evenly spaced frames when ``frame_rate`` was given.
         frame_id
             A change of it starts a new clip.
+        gain
+            Of a `SourceFrame`; a change of it starts a new clip, too.
 
         Raises
         ------
         ValueError
-            When the array is not an image, or the stamp is no time in seconds.
+            When the array is not an image, or one that is too large, or too long and thin, or the
+            stamp is no time in seconds.
         """
         rgb = np.asarray(rgb)
+        if rgb.dtype == '>u2' or rgb.dtype == '<u2':
+            rgb = rgb.astype(np.uint16, copy=False)     # in the byte order of this machine
         if rgb.ndim == 2:
             rgb = np.repeat(rgb[..., None], 3, axis=2)
-        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-            raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 (height, width, 3) '
-                             'in RGB order')
+        if (rgb.dtype not in (np.uint8, np.uint16) or rgb.ndim != 3 or rgb.shape[2] != 3
+                or 0 in rgb.shape):
+            raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 or uint16 (height, '
+                             'width, 3) in RGB order')
+        check_size(*rgb.shape[1::-1], MAX_PIXELS)
+        check_aspect(*rgb.shape[1::-1])
+        if rgb.dtype == np.uint16:
+            rgb, gain = self._gain.reduce(rgb)
         if stamp is not None:
             stamp = self._checked(stamp)
         self._frames += 1
@@ -216,7 +231,7 @@ class ObstacleDetector:
             self._warn_of_haste(stamp_ns)
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
-        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
+        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id, gain=gain)
 
     def _checked(self, stamp: float) -> float:
         """Return the stamp of a frame [s]; ValueError where stamps can not be seconds."""

@@ -215,7 +215,7 @@ class Watch:
         start, newest = time.perf_counter(), frames[-1]
         self._first_ns = self._first_ns if self._frames else frames[0].stamp_ns
         for frame in frames:
-            self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
+            self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
             self._recent.append(frame.stamp_ns)
         self._frames += len(frames)
         result = self.detector.result()

@@ -279,6 +279,7 @@ class Track:
         self.gyroscope: Gyroscope | None = None
         self._model = model
         self._queue = queue
+        self._gain = 0
         self._geometry: Geometry | None = None
         self._released = False
         self._clip: np.ndarray | None = None
@@ -309,7 +310,8 @@ class Track:
                                                          self.config.looming_width)))
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None, prepared: Prepared | None = None) -> Push:
+             arrival_ns: int | None = None, prepared: Prepared | None = None,
+             gain: int = 0) -> Push:
         """Take one decoded frame, see `FrameRing.push`.
 
         Parameters
@@ -320,6 +322,8 @@ class Track:
             Stamp [ns], frame id and time of arrival [ns].
         prepared
             Result of `prepare`, if it was called before.
+        gain
+            Number of the gain that made 8 bits of 16; a change of it starts a new clip.
 
         Raises
         ------
@@ -329,6 +333,9 @@ class Track:
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
         resets, geometry = sum(self.ring.resets.values()), self._geometry
+        if gain != self._gain and len(self.ring):
+            self.ring.reset('gain_change')
+        self._gain = gain
         if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
             geometry = self._change_size(rgb)
         self._sample = None

@@ -28,8 +28,8 @@ from vjepa_ros.sources.base import (
     inside,
 )
 from vjepa_ros.sources.camera_info import lens
-from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
-from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder
+from vjepa_ros.sources.encodings import compressed_kind, read_compressed, read_raw
+from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder, pixels_of
 
 BAG_SUFFIXES = ('.mcap', '.db3')
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
@@ -256,12 +256,12 @@ class BagSource(Source):
         self._decoder, at_s = None, begin_s
         for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
             def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
-                return self._parsed(c, t, r)[1]()
+                return self._taken(self._parsed(c, t, r)[1])
 
             at_s = (recorded_ns - start_ns) / 1e9
             yield at_s, load
         for frame in self._rest():
-            yield at_s, lambda frame=frame: frame
+            yield at_s, lambda frame=frame: self._taken(lambda: frame)
 
     def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
         """Return the stamp of a message [ns] and how to get its frame."""
@@ -320,7 +320,7 @@ class BagSource(Source):
 def _picture(frame: Any, sender: tuple[int, str]) -> SourceFrame:
     """Return a picture of a video, whose packet had a stamp [ns] and a frame_id."""
     stamp_ns, frame_id = sender
-    return SourceFrame(stamp_ns, np.ascontiguousarray(frame.to_ndarray(format='rgb24')), frame_id)
+    return SourceFrame(stamp_ns, pixels_of(frame), frame_id)
 
 
 def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
@@ -329,11 +329,11 @@ def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
         try:
             if kind == _COMPRESSED:
                 encoding = compressed_kind(message.format)
-                rgb = decode_compressed(message.data)
+                rgb = read_compressed(message.data)
                 data = np.asarray(message.data).tobytes()
             else:
-                rgb = decode_raw(message.data, message.width, message.height, message.encoding,
-                                 message.step, bool(message.is_bigendian))
+                rgb = read_raw(message.data, message.width, message.height, message.encoding,
+                               message.step, bool(message.is_bigendian))
         except ValueError as error:    # such as an unknown encoding
             raise SourceError(f'{where}: {error}') from error
         return SourceFrame(stamp_ns, rgb, message.header.frame_id or 'camera', encoded=data,

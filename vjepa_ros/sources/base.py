@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.sources.encodings import ImageError, check_aspect
+from vjepa_ros.sources.gain import GainControl
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
@@ -55,6 +58,8 @@ class SourceFrame:
         The compressed picture as stored, if it has not been changed since.
     encoding : str or None
         ``jpeg`` or ``png`` when ``encoded`` is set.
+    gain : int
+        Number of the gain that made 8 bits of 16, see `GainControl.reduce`; 0 for 8 bits.
     """
 
     stamp_ns: int
@@ -63,6 +68,7 @@ class SourceFrame:
     truth: dict[str, Any] | None = None
     encoded: bytes | None = None
     encoding: str | None = None
+    gain: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,10 @@ class Source(ABC):
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):
         self.name = name
+        try:
+            check_aspect(*size)
+        except ImageError as error:
+            raise SourceError(f'{name}: {error}') from error
         self.options = options
         self._own_size = size
         self._own_rate = rate_hz
@@ -232,7 +242,7 @@ class Source(ABC):
             if at_s >= end_s:
                 return
             if at_s >= begin_s:
-                yield at_s, load
+                yield at_s, partial(self._taken, load)
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""
@@ -254,7 +264,7 @@ class Source(ABC):
             if self._skip_ns is not None and stamp + shift_ns < self._skip_ns:
                 self.skipped += 1
                 continue
-            frame = load()
+            frame = self._taken(load)
             yield dataclasses.replace(frame, stamp_ns=frame.stamp_ns + shift_ns)
 
     def _repeated(self) -> Iterator[SourceFrame]:
@@ -268,6 +278,20 @@ class Source(ABC):
                 # The next pass follows after one more gap between frames.
                 first, last = self._span_ns
                 shift_ns += last - first + self._gap_ns
+
+    @cached_property
+    def _gain(self) -> GainControl:
+        return GainControl()
+
+    def _taken(self, load: Load) -> SourceFrame:
+        """Return a frame with 8 bits; SourceError for one that is too long and thin."""
+        frame = load()
+        try:
+            check_aspect(*frame.rgb.shape[1::-1])
+        except ImageError as error:
+            raise SourceError(f'the frame at {frame.stamp_ns / 1e9:.3f} s: {error}') from error
+        rgb, gain = self._gain.reduce(frame.rgb)
+        return frame if rgb is frame.rgb else dataclasses.replace(frame, rgb=rgb, gain=gain)
 
     def _resized(self, frame: SourceFrame) -> SourceFrame:
         height, width = frame.rgb.shape[:2]

@@ -35,7 +35,7 @@ from vjepa_ros.sources.encodings import (
     PNG_START,
     check_size,
     decode_any,
-    decode_compressed,
+    read_compressed,
 )
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
@@ -60,10 +60,10 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
-    """Return pixels (H, W, 3) RGB, and content and format of a jpeg or png file."""
+    """Return pixels (H, W, 3) RGB, uint8 or uint16, and content and format of a jpeg or png."""
     try:
         data = path.read_bytes()
-        rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
+        rgb = (read_compressed(data, MAX_PIXELS) if data.startswith((JPEG_START, PNG_START))
                else _decode_other(data))
     except UnidentifiedImageError as error:
         raise SourceError(f"'{path}' is no picture of a format that can be read; convert it to "

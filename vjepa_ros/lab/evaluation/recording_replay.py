@@ -219,7 +219,8 @@ class Reader:
         gyroscope = self.gyroscope
         while gyroscope is not None and self._rates and not gyroscope.covers(frame.stamp_ns):
             gyroscope.push(*self._rates.popleft())
-        if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
+        pushed = self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id, gain=frame.gain)
+        if pushed is Push.RESET:
             for assessor in self._assessors.values():
                 assessor.reset()
         sample = self.track.sample()

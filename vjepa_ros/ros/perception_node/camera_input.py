@@ -94,6 +94,8 @@ class Frame:
         Milliseconds by stage.
     left_out
         Images just before it that nobody took.
+    gain
+        Number of the gain that made 8 bits of 16, see `GainControl.reduce`.
     """
 
     rgb: np.ndarray
@@ -104,6 +106,7 @@ class Frame:
     frame_id: str
     spent_ms: Mapping[str, float]
     left_out: int = 0
+    gain: int = 0
 
 
 @dataclass(eq=False)
