@@ -71,6 +71,8 @@ class Measured:
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
+    still_s
+        How long the view has not moved [s]; NaN unknown.
     """
 
     camera: str
@@ -87,6 +89,7 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
+    still_s: float = math.nan
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -119,7 +122,8 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
         known_fraction=threat.known_fraction,
         clearance=math.nan if heads is None else heads.free_way,
         collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
-        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon)
+        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon,
+        still_s=known.still_s)
 
 
 class Smoother:
