@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell for how long a view has stood still, whatever noise, clock or compression adds to it.
+"""Tell for how long a view has stood still, and whether its middle shows anything.
 
-A cell of the picture stands if the slopes of the newer picture are those of the older one, in each
-direction, and the difference of both says that it has moved by less than a part of a pixel (Lucas
-and Kanade). The products of slopes of two pictures contain no noise, unlike those of one. What
+Noise, a burnt-in clock and compression change a picture that stands. So a cell of it stands if the
+slopes of the newer picture are those of the older one, in each direction, and the difference of
+both says that it has moved by less than a part of a pixel (Lucas and Kanade). The products of
+slopes of two pictures contain no noise, unlike those of one. What
 shows a single edge does not count, for that may move along itself: near the lines that run
 towards the place a robot drives to, nothing else is seen. What changes in few cells, such as a
 burnt-in clock, does not count either; what stands in many does, even if something moves behind
@@ -27,6 +28,9 @@ OVER_NOISE = 0.5         # and what it needs more, in mean squared differences o
 LEAST_FIT = 0.2          # share of the structure of a cell that stands
 FARTHEST_PX = 0.4        # motion of what stands
 LEAST_CELLS = 9          # with structure, below which nothing is known
+SIGHT_PX = (120, 90)     # of the picture in which detail is looked for
+LEAST_DETAIL = 1.0       # standard deviation within a few pixels that is detail [grey levels]
+INNER = 4.0              # factor on the share of the middle fifth that shows detail
 STANDS = 0.35            # share of these that stand, from which the view does
 _AREA = cv2.INTER_AREA
 Roi = tuple[float, float, float, float]
@@ -41,6 +45,10 @@ class StillView:
     roi
         Part of the image that counts, as fractions (left, top, right, bottom): what belongs to
         the robot stands in any case.
+    sight
+        Share of the middle third of that part which shows detail, 0..1; less where its inner part
+        shows hardly any. A cover before the lens shows none, nor does what lies out of focus, or
+        a plain wall.
     """
 
     def __init__(self) -> None:
@@ -50,7 +58,7 @@ class StillView:
     def reset(self) -> None:
         """Forget the pictures."""
         self._seen: np.ndarray | None = None
-        self._known = False
+        self._known, self.sight = False, math.nan
         self._since_ns = self._looked_ns = self._newest_ns = 0
 
     @property
@@ -63,7 +71,9 @@ class StillView:
         backward, self._newest_ns = stamp_ns < self._newest_ns, stamp_ns
         if not backward and self._seen is not None and stamp_ns - self._looked_ns < LOOK_S * 1e9:
             return
-        self._looked_ns, picture, share = stamp_ns, _detail(rgb), math.nan
+        grey = _grey(rgb)
+        self.sight = _sight(grey, self.roi)
+        self._looked_ns, picture, share = stamp_ns, _detail(grey), math.nan
         if picture is not None and self._seen is not None and (
                 picture.shape == self._seen.shape and not backward):
             share = standing_share(self._seen, picture, self.roi)
@@ -130,16 +140,37 @@ def _cells(values: np.ndarray) -> np.ndarray:
                       interpolation=_AREA)
 
 
-def _detail(rgb: np.ndarray) -> np.ndarray | None:
-    """Return what is left of a picture without single pixels and slow shading, (h, w) float32.
+def _grey(rgb: np.ndarray) -> np.ndarray:
+    """Return a picture in grey, uint8 (h, w), without single pixels that stand out."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, math.sqrt(AREA_PX / (width * height)))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return cv2.medianBlur(cv2.cvtColor(cv2.resize(rgb, size, interpolation=_AREA),
+                                       cv2.COLOR_RGB2GRAY), 3)
+
+
+def _detail(grey: np.ndarray) -> np.ndarray | None:
+    """Return what is left of a picture without slow shading, (h, w) float32.
 
     None where it is too small or too thin.
     """
-    height, width = rgb.shape[:2]
-    scale = min(1.0, math.sqrt(AREA_PX / (width * height)))
-    size = round(width * scale), round(height * scale)
-    if min(size) < 3 * CELL_PX:
+    if min(grey.shape) < 3 * CELL_PX:
         return None
-    grey = cv2.cvtColor(cv2.resize(rgb, size, interpolation=_AREA), cv2.COLOR_RGB2GRAY)
-    grey = cv2.medianBlur(grey, 3).astype(np.float32)
-    return grey - cv2.blur(grey, (17, 17))
+    values = grey.astype(np.float32)
+    return values - cv2.blur(values, (17, 17))
+
+
+def _sight(grey: np.ndarray, roi: Roi) -> float:
+    """Compute `StillView.sight` of a grey picture."""
+    values = cv2.resize(grey, SIGHT_PX, interpolation=_AREA).astype(np.float32)
+    values -= cv2.blur(values, (5, 5))
+    shows = cv2.blur(values * values, (7, 7)) >= LEAST_DETAIL ** 2
+
+    def share(part: float) -> float:
+        (left, right), (top, bottom) = (
+            (math.floor(count * (low + high - part * (high - low)) / 2),
+             math.ceil(count * (low + high + part * (high - low)) / 2))
+            for count, low, high in zip(SIGHT_PX, roi[:2], roi[2:], strict=True))
+        return float(shows[top:bottom, left:right].mean())
+
+    return min(share(1 / 3), INNER * share(1 / 5))

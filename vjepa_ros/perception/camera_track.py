@@ -602,7 +602,8 @@ class Track:
             Before(seen.alone, by_heads),
             learned if wants.looming else None, score, age_s,
             Quality(0) if self._model is None else self._model.flags, frozen,
-            wants.looming and job.failed, problem, self.frozen.view.still_s), settings)
+            wants.looming and job.failed, problem, self.frozen.view.still_s,
+            self.frozen.view.sight), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:
