@@ -38,7 +38,7 @@ SEEN = Assessment(
     bearing=-0.125, elevation=0.0625, level=Level.WARNING,
     flags=Quality.UNTRAINED | Quality.DEVICE_FALLBACK | Quality.STALE, clip_span_s=1.75,
     clip_rate_hz=4.0, known_fraction=0.875, clearance=2.5, collision_if_ahead=0.875,
-    approach_speed=1.5, collision_horizon=2.0)
+    approach_speed=1.5, collision_horizon=2.0, still_s=0.25)
 REGIONS = (Region(10.0, 20.0, 30.0, 40.0, 0.5, -0.25, 2.0, 0.5, 'LEFT', 0.75, True),
            Region(0.0, 0.0, 640.0, 480.0, 0.0, 0.0, 0.5, 2.0, 'CENTER', 1.0, False),
            Region(500.5, 1.0, 2.0, 3.0, -0.5, 0.25, 4.0, 0.25, 'RIGHT', 0.5, True))
@@ -73,11 +73,13 @@ def test_an_assessment_arrives_as_it_was_sent():
         assert read.assessment(sent(replace(SEEN, flags=flag))).flags == flag
 
 
-def test_an_assessment_of_an_older_version_lacks_only_what_it_did_not_send():
-    names, later = ASSESSMENT.names[:-len(read.LATER)], dict.fromkeys(read.LATER, 0.0)
+@pytest.mark.parametrize('lacks', range(1, len(read.LATER) + 1))
+def test_an_assessment_of_an_older_version_lacks_only_what_it_did_not_send(lacks):
+    names = ASSESSMENT.names[:-lacks]
+    later = {{'still': 'still_s'}.get(name, name): 0.0 for name in read.LATER[-lacks:]}
     old = repack_fields(pack_assessment(SEEN, 12.5)[list(names)])
     msg = over_the_wire(cloud(make_header(STAMP, SEEN.frame_id), old))
-    assert msg.point_step == ASSESSMENT.fields[names[-1]][1] + 4 == 52    # fields keep their place
+    assert msg.point_step == ASSESSMENT.fields[names[-1]][1] + 4 == 68 - 4 * lacks   # in place
     got = read.assessment(msg, 'front')
     assert all(math.isnan(getattr(got, name)) for name in later)
     assert replace(got, timings={}, **later) == replace(SEEN, latency_ms=12.5, **later)

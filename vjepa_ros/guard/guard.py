@@ -155,7 +155,7 @@ class VelocityGuard:
         """Take the measured velocity (odometry); one that is not finite is ignored."""
         if motion.finite:
             self._odometry_s = max(self._odometry_s, stamp_s)
-            self.history.add(stamp_s, motion)
+            self.history.add(stamp_s, motion, measured=True)
 
     def measures_speed(self, now_s: float) -> bool:
         """Return whether odometry is current; otherwise the commands sent count as speed."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from vjepa_ros.guard.types import Motion, STILL
@@ -12,13 +13,21 @@ KEPT_S = 5.0
 
 
 class SpeedHistory:
-    """Velocities over time; each is valid until the next, and before the first the robot stood."""
+    """Velocities over time; each is valid until the next, and before the first the robot stood.
+
+    Attributes
+    ----------
+    measured_s
+        Time since which they come from odometry [s]; inf while commands count instead.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, Motion]] = deque()
+        self.measured_s = math.inf
 
-    def add(self, time_s: float, motion: Motion) -> None:
+    def add(self, time_s: float, motion: Motion, measured: bool = False) -> None:
         """Add the velocity from a time on [s]; times before the newest are ignored."""
+        self.measured_s = min(self.measured_s, time_s) if measured else math.inf
         if self._samples and time_s < self._samples[-1][0]:
             return
         if self._samples and self._samples[-1][1] == motion:
@@ -30,6 +39,7 @@ class SpeedHistory:
     def clear(self) -> None:
         """Drop all velocities."""
         self._samples.clear()
+        self.measured_s = math.inf
 
     @property
     def newest(self) -> Motion:
@@ -47,6 +57,13 @@ class SpeedHistory:
     def turned(self, begin_s: float, end_s: float) -> float:
         """Return the change of heading between two times [rad], counter-clockwise."""
         return sum(dt * motion.omega for dt, motion in self._parts(begin_s, end_s))
+
+    def moved(self, begin_s: float, end_s: float) -> float:
+        """Return how far the robot was moved [m] or turned [rad] between two times, the larger."""
+        if not begin_s < end_s:     # or one is NaN
+            return 0.0
+        along, across = (self.travel(begin_s, end_s, yaw) for yaw in (0.0, math.pi / 2))
+        return max(math.hypot(along, across), abs(self.turned(begin_s, end_s)))
 
     def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
         """Return the mean speed towards a direction between two times [m/s]."""

@@ -19,6 +19,10 @@ MIN_SPEED = 0.05          # the robot stops rather than crawls below this [m/s]
 DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_time_to_contact
 CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
 STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
+# Motion by odometry, in m or rad, under a view that does not move, from which the camera is blind:
+# 0.3 m/s for a second moves all that is nearer than 40 m. And what a view stands later [s] than
+# before if it has moved.
+STILL_TRAVEL, MOVED_S = 0.3, 0.05
 FREE = math.inf
 TIMING_SAMPLES = 9        # assessments over which timing is measured
 TIMING_MIN_SAMPLES = 3
@@ -150,6 +154,8 @@ class SourceGuard:
         self._slowed_until = -math.inf
         self._frozen_s = math.nan     # since when the picture does not change
         self._frozen = False
+        self._still_from = math.nan   # since when the view stands although the robot has driven
+        self._threat_s = math.nan     # stamp of the last threat
         self._malformed = ''
         self._advanced_s = math.nan
 
@@ -188,6 +194,11 @@ class SourceGuard:
             self._frozen_s, self._frozen = math.nan, False
         elif math.isnan(self._frozen_s):
             self._frozen_s = report.stamp_s
+        if report.still_from > self._still_from + MOVED_S:
+            self._still_from = math.nan
+        if history.moved(max(report.still_from, history.measured_s),
+                         report.stamp_s) > STILL_TRAVEL:
+            self._still_from = report.still_from
         self.report = report
         now = report.received_s
         self.timing.add(report.stamp_s, now)
@@ -212,12 +223,14 @@ class SourceGuard:
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
         if threat:
-            self._side = report.side
+            self._side, self._threat_s = report.side, stamp
         unknown = math.isnan(self.free_path.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
+        # And a view that still shows the picture of the threat says nothing new.
         free = (not threat and least >= settings.measuring_speed
-                and Quality.FROZEN not in report.flags)
+                and Quality.FROZEN not in report.flags
+                and not report.still_from <= self._threat_s + MOVED_S)
         if not free:
             self.free_path.interrupt()
         if threat and speed >= enough:
@@ -268,6 +281,8 @@ class SourceGuard:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
             self._frozen = max(moved, turned) > settings.frozen_travel
+        if not math.isnan(self._still_from):
+            found.append(('frozen', 'the view does not move while the robot does'))
         if self._frozen:
             found.append(('frozen', 'the picture does not change while the robot moves'))
         if report.level == Level.UNKNOWN or (math.isnan(report.time_to_contact)

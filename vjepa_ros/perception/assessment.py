@@ -31,12 +31,13 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     turned_far,
 )
-from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge
+from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge, without_sight
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 
 NS = 1e9
+LEAST_SIGHT = 0.2      # part of the middle of the view that shows detail, for a CLEAR
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 PAUSE_S = 12.0         # between results after which the one before confirms nothing: longer than
                        # results may be apart by `max_rate`
@@ -71,6 +72,10 @@ class Measured:
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
+    still_s
+        How long the view has not moved [s]; NaN unknown.
+    sight
+        How much of the middle of the view shows detail, 0..1; NaN unknown.
     """
 
     camera: str
@@ -87,6 +92,8 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
+    still_s: float = math.nan
+    sight: float = math.nan
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -96,7 +103,10 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     """
     found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
                   known.optics, settings, known.before)
-    flags, sample, threat, heads = known.flags, known.sample, found.threat, known.learned
+    flags, sample, heads = known.flags, known.sample, known.learned
+    if known.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
+        found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
+    threat = found.threat
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),
             (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
@@ -119,7 +129,8 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
         known_fraction=threat.known_fraction,
         clearance=math.nan if heads is None else heads.free_way,
         collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
-        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon)
+        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon,
+        still_s=known.still_s)
 
 
 class Smoother:

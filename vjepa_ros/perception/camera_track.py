@@ -19,6 +19,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
+from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
@@ -67,9 +68,15 @@ class FrozenWatch:
     The noise of a real sensor changes some pixel of every frame, even of a still scene and behind
     a jpeg. A rendered camera without noise does not while nothing moves: the caller must know
     whether the camera should have seen a change.
+
+    Attributes
+    ----------
+    view
+        For how long what the camera shows has not moved, whatever noise adds to it.
     """
 
     def __init__(self) -> None:
+        self.view = StillView()
         self.reset()
 
     def reset(self) -> None:
@@ -78,6 +85,7 @@ class FrozenWatch:
         self._seen: np.ndarray | None = None
         self._since_ns = self._newest_ns = 0
         self._frames = 0
+        self.view.reset()
 
     def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
         """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
@@ -94,6 +102,7 @@ class FrozenWatch:
         if self._next is None:
             return
         (rgb, stamp_ns), self._next = self._next, None
+        self.view.show(rgb, stamp_ns)
         # Whole rows: memory gives them ten times as fast as the same number of pixels from
         # everywhere.
         part, seen = rgb[::FROZEN_STEP], self._seen
@@ -598,11 +607,13 @@ class Track:
                 by_heads = self.judge_heads(learned, settings)
             seen = seen if field is None else job.on_course(optics, settings)
         frozen, unchanged_s = self.frozen.state()
+        self.frozen.view.roi = settings.roi
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field,
             Before(seen.alone, by_heads),
             learned if wants.looming else None, score, age_s, flags, frozen,
-            wants.looming and job.failed, problem), settings)
+            wants.looming and job.failed, problem, self.frozen.view.still_s,
+            self.frozen.view.sight), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:

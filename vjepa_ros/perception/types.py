@@ -167,6 +167,9 @@ class Assessment:
     approach_speed, collision_horizon
         What both probabilities assume: a twist of ``linear.x`` alone, along the optical axis
         [m/s], and a time [s].
+    still_s
+        How long the view has not moved by more than its noise [s]; 0: it has just moved. NaN
+        where it shows too little structure to tell. A robot that drives meanwhile is blind.
     latency_ms
         Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
         for what was never published.
@@ -193,6 +196,7 @@ class Assessment:
     collision_if_ahead: float = float('nan')
     approach_speed: float = float('nan')
     collision_horizon: float = float('nan')
+    still_s: float = float('nan')
     latency_ms: float = float('nan')
 
     @property

@@ -183,7 +183,8 @@ def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
         a.motion_score, a.obstacle_score, a.collision_probability, a.time_to_contact,
         a.looming_rate, a.bearing, a.elevation, a.known_fraction, a.clip_span_s, a.clip_rate_hz,
         latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags),
-        a.clearance, a.collision_if_ahead, a.approach_speed, a.collision_horizon)], ASSESSMENT)
+        a.clearance, a.collision_if_ahead, a.approach_speed, a.collision_horizon,
+        a.still_s)], ASSESSMENT)
 
 
 def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:

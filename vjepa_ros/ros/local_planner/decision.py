@@ -201,7 +201,7 @@ class LocalDecider:
 
     def _set_motion(self, motion: Twist, now_s: float) -> None:
         self.motion = motion
-        self.history.add(now_s, Motion(*motion))
+        self.history.add(now_s, Motion(*motion), self.config.speed_from == ODOMETRY)
 
     def command(self, command: Twist, now_s: float) -> None:
         """Take a command, even one that is not finite."""

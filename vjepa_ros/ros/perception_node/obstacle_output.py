@@ -24,6 +24,7 @@ from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Optics
+from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
@@ -98,6 +99,7 @@ class ObstacleOutput:
         self._withheld = ''
         self._in_a_row = 0
         self._moved_under = 0                 # since when the picture is the same [ns]; 0: none
+        self._blind_since_s = math.nan        # since when the view stands, of a robot that moves
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
@@ -246,8 +248,25 @@ class ObstacleOutput:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
             camera.mount, at_ns, config.odometry_timeout)
-        return find_obstacles(result, camera, speed, settings, config.settings,
-                              self._still(result, config.odometry_timeout))
+        found = find_obstacles(result, camera, speed, settings, config.settings,
+                               self._still(result, config.odometry_timeout))
+        if not found.withheld and self._blind(result, config.odometry_timeout):
+            return replace(found, withheld='the view has not moved for '
+                           f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
+                           'hung or covered?')
+        return found
+
+    def _blind(self, result: Result, timeout_s: float) -> bool:
+        """Return whether the robot has moved under a view that has not."""
+        odometry, seen = self._sources.odometry, result.assessment
+        if odometry is None or not seen.still_s > 0:       # or it is NaN
+            return False
+        since_s = seen.stamp_ns / 1e9 - seen.still_s
+        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns, timeout_s)
+        # Once it has moved, that stays so until the view moves.
+        blind = way > STILL_TRAVEL or abs(since_s - self._blind_since_s) < MOVED_S
+        self._blind_since_s = since_s if blind else math.nan
+        return blind
 
     def _still(self, result: Result, timeout_s: float) -> bool:
         """Return whether the robot has stood for as long as the picture is the same."""
