@@ -118,7 +118,8 @@ REFUSED = [
     (block('a: {b: [1'), 'YAML'), ('- a\n', 'line 1.*NODE'), ('/**: {a: 1}\n', 'ros__parameters'),
     ('/**:\n  ros__parameters: [1]\n', 'list'), (block('a: 1', 'v-node'), "'v-node'"),
     (block('a: 1', '//x'), "'//x'"), ('/**:\n\ta: 1\n', 'line 2.*YAML'),
-    (block('a: é').encode('latin-1'), 'YAML'), (block(r'a: "\ud83d\ude00"'), 'surrogates'), (block('a: [{b: 1}, 2]'), "'a'.*one value"),
+    (block('a: é').encode('latin-1'), 'YAML'), (block(r'a: "\ud83d\ude00"'), 'surrogates'),
+    (block('a: [{b: 1}, 2]'), "'a'.*one value"),
     (block('a: ' + '{b: ' * 3000 + '1' + '}' * 3000), 'YAML')]
 
 
