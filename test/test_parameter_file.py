@@ -118,7 +118,8 @@ REFUSED = [
     (block('a: {b: [1'), 'YAML'), ('- a\n', 'line 1.*NODE'), ('/**: {a: 1}\n', 'ros__parameters'),
     ('/**:\n  ros__parameters: [1]\n', 'list'), (block('a: 1', 'v-node'), "'v-node'"),
     (block('a: 1', '//x'), "'//x'"), ('/**:\n\ta: 1\n', 'line 2.*YAML'),
-    (block('a: é').encode('latin-1'), 'YAML'), (block('a: [{b: 1}, 2]'), "'a'.*one value"),
+    (block('a: é').encode('latin-1'), 'YAML'), (block(r'a: "\ud83d\ude00"'), 'surrogates'),
+    (block('a: [{b: 1}, 2]'), "'a'.*one value"),
     (block('a: ' + '{b: ' * 3000 + '1' + '}' * 3000), 'YAML')]
 
 
@@ -237,6 +238,11 @@ def test_score_asks_which_of_two_robots_is_meant_and_names_what_a_file_is_for(fi
     file.write_text(block('max_rate: 5', '/a/vjepa_node') + block('max_rate: 6', 'b/vjepa_node'))
     with pytest.raises(ValueError, match='/a/vjepa_node and /b/vjepa_node'):
         read_config(file)
+    file.write_text(block('max_rate: 5', '/a/**') + block('max_rate: 6', '/b/*'))
+    with pytest.raises(ValueError, match='/a/vjepa_node and /b/vjepa_node'):
+        read_config(file)
+    file.write_text(block('max_rate: 5', '/a/vjepa_node') + block('max_rate: 6', '/b/*'))
+    assert read_config(file).max_rate == 5.0
     file.write_text(block('rate: 5.0', '/a/collision_guard'))
     with pytest.raises(ValueError, match='nothing for vjepa_node, only for /a/collision_guard'):
         read_config(file)

@@ -15,11 +15,10 @@ This module imports no ROS.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
-import math
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,12 +47,10 @@ TEXT = 'tag:yaml.org,2002:str'
 BOOLS = {word: value for value, words in (
     (True, ('y', 'yes', 'true', 'on')), (False, ('n', 'no', 'false', 'off')))
     for each in words for word in (each, each.capitalize(), each.upper())}
-INTEGER = re.compile(r'[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)')
-DECIMAL = re.compile(r'[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?')
-HEXADECIMAL = re.compile(
-    r'[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)([pP][+-]?[0-9]+)?')
-INFINITE = re.compile(r'[+-]?(?:(?i:inf|infinity)|\.(?:inf|Inf|INF))')
-NOT_A_NUMBER = re.compile(r'[+-]?(?i:nan(\(\w*\))?)|\.(nan|NaN|NAN)')
+DOTTED = re.compile(r'\.(nan|NaN|NAN)|[+-]?\.(inf|Inf|INF)')
+# What rcl calls: they know hexadecimals and octals, and refuse what their type cannot hold.
+C = ctypes.CDLL(None, use_errno=True)
+C.strtoll.restype, C.strtod.restype = ctypes.c_longlong, ctypes.c_double
 NODE = re.compile(r'/?((\*\*?|[A-Za-z_]\w*)/)*(\*\*?|[A-Za-z_]\w*)', re.ASCII)
 WORD = re.compile(r'(?:([^:=]*):)?([^:=]+):=(.*)', re.DOTALL)
 
@@ -121,15 +118,17 @@ def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[s
     ValueError
         When the file names the node in several namespaces and `namespace` is None.
     """
-    if namespace is None:
-        named = sorted({_absolute(each) for each in blocks if each.rpartition('/')[2] == node
-                        and '*' not in each})
-        if len(named) > 1:
-            raise ValueError(f'it has parameters for {" and ".join(named)}: keep those of one')
-        chosen = [each for each in blocks if each.rpartition('/')[2] in (node, '*', '**')]
+    chosen = list(blocks)
+    if namespace is not None:
+        named = {_absolute(f'{namespace.strip("/")}/{node}')}
     else:
-        whole = _absolute(f'{namespace.strip("/")}/{node}')
-        chosen = [each for each in blocks if is_for(each, whole)]
+        chosen = [each for each in blocks if each.rpartition('/')[2] in (node, '*', '**')]
+        spaces = [each.rpartition('/')[0] for each in chosen]
+        named = {_absolute(each) for each in chosen if '*' not in each} or {
+            _absolute(f'{space}/{node}') for space in spaces if space and '*' not in space}
+    if len(named) > 1:
+        raise ValueError(f'it has parameters for {" and ".join(sorted(named))}: keep those of one')
+    chosen = [each for each in chosen if not named or is_for(each, *named)]
     if not chosen:
         return None
     return {name: value for each in chosen for name, value in blocks[each].items()}
@@ -199,6 +198,8 @@ class _Reader:
             for event in events:
                 if isinstance(event, AliasEvent):
                     self._refuse(event, f'ROS knows no aliases (*{event.anchor}): write it out')
+                if isinstance(event, ScalarEvent):
+                    event.value.encode()     # escaped surrogates are no text
                 if isinstance(event, NodeEvent | MappingEndEvent | SequenceEndEvent):
                     yield event
         except (yaml.YAMLError, RecursionError, UnicodeError) as error:
@@ -305,26 +306,12 @@ def typed(text: str) -> bool | int | float | str:
     """Return the value of a word without quotes, as rcl types it."""
     if text in BOOLS:
         return BOOLS[text]
-    if INTEGER.fullmatch(text):
-        digits = text.lstrip('+-')
-        octal = digits.startswith('0') and digits.isdecimal()
-        value = int(text, 8 if octal else 0)
-        if -2**63 <= value < 2**63:
+    if DOTTED.fullmatch(text):
+        return float(text.replace('.', ''))
+    for convert, base in ((C.strtoll, (0,)), (C.strtod, ())):
+        raw, rest = text.encode(), ctypes.c_char_p()
+        ctypes.set_errno(0)
+        value = convert(raw, ctypes.byref(rest), *base)
+        if raw and rest.value == b'' and ctypes.get_errno() == 0:
             return value
-    if NOT_A_NUMBER.fullmatch(text):
-        return math.nan
-    if INFINITE.fullmatch(text):
-        return -math.inf if text.startswith('-') else math.inf
-    if DECIMAL.fullmatch(text):
-        value = float(text)
-    elif HEXADECIMAL.fullmatch(text):
-        try:
-            value = float.fromhex(text)
-        except OverflowError:
-            return text
-    else:
-        return text
-    # What the type cannot hold stays a text.
-    small = abs(value) < sys.float_info.min and re.search(
-        '[1-9a-fA-F]', re.split('[eEpP]', text, maxsplit=1)[0])
-    return text if math.isinf(value) or small else value
+    return text

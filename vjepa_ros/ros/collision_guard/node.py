@@ -62,7 +62,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
         if self._frames is None:                # else once tf has given the directions
-            self.state_publisher.tell_uncovered(self.guard)
+            self.state_publisher.warn_uncovered(self.guard)
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
                              for s in config.sources)
         return f'guards by {listened or "range sensors alone"}'
@@ -158,5 +158,5 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def _on_report(self) -> None:
         if self.guard is not None and self.config is not None and (
                 self._frames is None or self.state == 'active'):
-            self.state_publisher.tell_uncovered(self.guard)
+            self.state_publisher.warn_uncovered(self.guard)
         super()._on_report()

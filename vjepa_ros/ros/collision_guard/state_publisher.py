@@ -100,11 +100,19 @@ class GuardStatePublisher(StatePublisher[Decision]):
             self._ros.get_logger().warning(decided.reason)
         super().report(label, decided, now_s, failure)
 
-    def tell_uncovered(self, guard: VelocityGuard) -> None:
-        """Tell in which directions no source looks, once and at each change."""
+    def warn_uncovered(self, guard: VelocityGuard) -> None:
+        """Warn of directions where no source looks, once and at each change.
+
+        No warning, but an information, where `uncovered` is given: somebody has decided.
+        """
         text = guard.uncovered_text()
         if text and text != self._uncovered:
-            self._ros.get_logger().info(f"{text} (parameter 'uncovered')")
+            log, said = self._ros.get_logger(), f"{text} (parameter 'uncovered')"
+            # One call site per severity: rclpy binds the severity to the line that logs.
+            if 'uncovered' in self._ros._parameter_overrides:
+                log.info(said)
+            else:
+                log.warning(said)
         self._uncovered = text
 
     def statuses(self, name: str, label: str, decided: Decision | None, problems: list[str],

@@ -10,7 +10,7 @@ from vjepa_ros.ros.common.process import run
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run `vjepa_node` until SIGINT or SIGTERM; exits 0."""
+    """Run `vjepa_node` until SIGINT or SIGTERM; the exit code of the process."""
     return run('vjepa_node', 'vjepa_ros.ros.perception_node.node:VjepaNode', args)
 
 
