@@ -193,6 +193,11 @@ def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatc
                              'ffmpeg': '/front/image/ffmpeg'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
         CameraInput(owner, 'cam', 'raw')
+    owner.published += ['/front/image', '/front/image/compressed']
+    owner.watch(camera, 5.0)
+    assert camera.chosen == 'compressed'
+    assert '/front/image has a publisher' in owner.warnings[-1]
+    assert 'remap cam/image_raw to /front/image,' in owner.warnings[-1]
 
 
 def test_trouble_with_one_camera_leaves_the_others_watched():

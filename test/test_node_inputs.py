@@ -231,19 +231,6 @@ def test_a_topic_that_hardly_sends_is_not_read_for_ever_and_a_late_video_takes_i
             assert ros.spin_until(lambda: raws.readers == jpegs.readers == 0)
 
 
-@pytest.mark.any_distro
-def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
-    since = again.written
-    again.begin_anew(hand__transport='raw', no_frame_timeout=0.5)
-    with Publisher(again.ros, 'hand/image_raw') as silent, \
-            Camera(again.ros, 'hand/image_raw/compressed', CompressedImage, make=jpeg) as jpegs:
-        log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)
-        assert '/hand/image_raw/compressed has a publisher, but the transport is set to raw' in log
-        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
-        assert again.values(HAND)['transport_reason'] == 'its transport is set'
-        assert silent.readers == 1 and jpegs.readers == 0
-
-
 # -- silence --------------------------------------------------------------------------------------
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
@@ -260,6 +247,19 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     again.wait_for_status('camera gone', lambda s: s.message == 'no frames')
     with again.listen('overlay', 'gone') as pictures:      # they say for how long
         assert again.ros.spin_until(lambda: len({bytes(m.data) for m in pictures}) > 1)
+
+
+@pytest.mark.any_distro
+def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
+    since = again.written
+    again.begin_anew(hand__transport='raw', no_frame_timeout=0.5)
+    with Publisher(again.ros, 'hand/image_raw') as silent, \
+            Camera(again.ros, 'hand/image_raw/compressed', CompressedImage, make=jpeg) as jpegs:
+        log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)
+        assert '/hand/image_raw/compressed has a publisher, but the transport is set to raw' in log
+        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
+        assert again.values(HAND)['transport_reason'] == 'its transport is set'
+        assert silent.readers == 1 and jpegs.readers == 0
 
 
 # -- malformed images -----------------------------------------------------------------------------

@@ -671,8 +671,11 @@ class CameraInput:
                   if self.transport not in ('auto', kind)
                   and self._node.get_publishers_info_by_topic(topic)]
         if others:
+            raw, how = self.topics['raw'], "set it to 'auto'"
+            if self._named != raw:
+                how = f"remap {self.name}/image_raw to {raw}, with 'auto',"
             remedy += (f'. {" and ".join(others)} has a publisher, but the transport is set to '
-                       f"{self.transport}: set it to 'auto' to read what delivers")
+                       f'{self.transport}: {how} to read what delivers')
         return (f"camera '{self.name}': no frame for {silent_s:.1f} s ({'; '.join(parts)}); "
                 f'{remedy}')
 

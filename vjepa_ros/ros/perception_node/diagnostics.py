@@ -30,6 +30,7 @@ WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
 PROCESS = psutil.Process()
 QUIET_S = 3.0            # without a result, after which one was due
 LONG_S = 10.0            # of frames without a result
+SLOW_S = 1.0             # of a pass
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 
 
@@ -191,6 +192,9 @@ def _condition(camera: CameraInput, stats: CameraStats, quiet: bool,
         return (WARN, ' '.join(flags.names)) if flags else (OK, 'running')
     if now_s - camera.fault_s < QUIET_S:
         return WARN, f'no result, images are refused: {camera.last_fault}'
+    if now_s - stats.pass_s > SLOW_S:
+        return WARN, (f'no result, inference has taken {now_s - stats.pass_s:.0f} s so far: '
+                      'choose a smaller model_size, image_size or num_frames, or fewer cameras')
     if stats.full:
         return OK, 'nobody listens'
     if stats.gap_problem:

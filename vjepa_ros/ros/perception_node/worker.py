@@ -340,7 +340,7 @@ class Worker:
                 wait_s = min(wait_s, early)
                 continue
             self._due[name] = max(self._due[name] + period, now)
-            samples[name] = sample
+            samples[name], self.stats[name].pass_s = sample, now
         return samples, wait_s
 
     def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
