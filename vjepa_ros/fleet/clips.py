@@ -15,10 +15,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.fleet.recordings import Recording, is_bag, state_of
+from vjepa_ros.fleet.recordings import Recording, state_of
 from vjepa_ros.lab.report.bag_writer import BagWriter, QUALITY
 from vjepa_ros.sources import SourceError
-from vjepa_ros.sources.bag import open_bag, parsing
+from vjepa_ros.sources.bag import Bag, is_bag, parsing
 
 DRAFTS = '.drafts'
 
@@ -85,7 +85,7 @@ def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:
 
 def _copy(event: Mapping[str, Any], writer: Any) -> None:
     path = Path(event['bag'])
-    reader = open_bag(path)
+    reader = Bag(path)
     try:
         start_ns = reader.start_time
         begin, end = (start_ns + round(event[at] * 1e9) for at in ('begin_s', 'end_s'))

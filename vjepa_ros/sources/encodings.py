@@ -149,20 +149,22 @@ def decode_any(data: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB, dst=bgr)
 
 
-def compressed_kind(text: str) -> str:
-    """Return ``jpeg`` or ``png`` for the format of a compressed image message.
+def decode_compressed_image(text: str, data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS
+                            ) -> tuple[np.ndarray, str]:
+    """Return the RGB pixels of a compressed image message, and ``jpeg`` or ``png``.
+
+    Its format says whether it is depth, and else nothing: drivers write anything there.
 
     Raises
     ------
-    ValueError
-        For anything else, such as compressed depth or video.
+    ImageError
+        When it is depth, and as `decode_compressed`.
     """
-    lower = text.lower()
-    if 'depth' not in lower:
-        for word, kind in (('jpeg', 'jpeg'), ('jpg', 'jpeg'), ('png', 'png')):
-            if word in lower:
-                return kind
-    raise ValueError(f"compressed format '{text}' is not supported: jpeg, png")
+    if 'compressedDepth' in text:
+        raise ImageError('unknown encoding', f"compressed format '{text:.99}' is a depth image, "
+                         'not a picture')
+    rgb = decode_compressed(data, max_pixels)
+    return rgb, 'jpeg' if bytes(data[:3]) == JPEG_START else 'png'
 
 
 def _has_jpeg_end(data: np.ndarray) -> bool:

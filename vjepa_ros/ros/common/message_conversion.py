@@ -76,10 +76,8 @@ def decode(msg: Image | CompressedImage | VideoPicture,
 
 def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
     """Decode a sensor_msgs/CompressedImage, see `decode`."""
-    if 'compressedDepth' in msg.format:
-        raise ImageError('unknown encoding', f"compressed format '{msg.format:.99}' is a depth "
-                         'image, not a picture')
-    return encodings.decode_compressed(np.frombuffer(msg.data, np.uint8), max_pixels)
+    data = np.frombuffer(msg.data, np.uint8)
+    return encodings.decode_compressed_image(msg.format, data, max_pixels)[0]
 
 
 def _by_cv_bridge(msg: Image) -> np.ndarray:
