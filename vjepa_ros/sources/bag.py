@@ -190,15 +190,22 @@ class Bag:
         return self.store(msgtype).deserialize_cdr(raw, msgtype)
 
     def store(self, msgtype: str) -> Any:
-        """Return the type store of rosbags with a type; its errors where the type is unknown."""
-        if msgtype not in self._stores:
+        """Return the type store of rosbags with a type; `SourceError` where that is not known."""
+        if msgtype in self._stores:
+            return self._stores[msgtype]
+        with parsing(f"bag '{self._path}' type {msgtype}"):
             text, language = next((c.definition for c in self.connections
                                    if c.msgtype == msgtype and c.definition[0]), ('', ''))
             store = self._built_in
             if msgtype not in BUILT_IN and language in ('ros2msg', 'ros2idl', 'omgidl'):
-                store = self._types.get_typestore(self._types.Stores.EMPTY)
-                store.register(self._types.get_types_from_msg(text, msgtype)
-                               if language == 'ros2msg' else self._of_idl(text))
+                try:
+                    types = (self._types.get_types_from_msg(text, msgtype)
+                             if language == 'ros2msg' else self._of_idl(text))
+                    store = self._types.get_typestore(self._types.Stores.EMPTY)
+                    store.register(types)
+                except Exception:      # rosbags has its own
+                    if msgtype not in self._built_in.fielddefs:
+                        raise
             if msgtype not in store.fielddefs:
                 raise SourceError(f"bag '{self._path}' does not define the type {msgtype}; record "
                                   'it where its package is installed')
@@ -324,11 +331,12 @@ def _what_it_is(path: Path, start: bytes) -> str:
             f'{" or ".join(BAG_SUFFIXES)} of rosbag2')
 
 
-def image_topics(path: Path) -> list[str]:
-    """Return the image topics of a bag that deliver; `SourceError` when it cannot be read."""
+def image_topics(path: Path) -> dict[str, bool]:
+    """Return whether each image topic of a bag delivers; `SourceError` when it cannot be read."""
     bag = Bag(path)
     try:
-        return list(delivering(path, bag.connections))
+        return {topic: topic in delivering(path, bag.connections)
+                for topic in _images(bag.connections)}
     finally:
         bag.close()
 

@@ -28,6 +28,8 @@ ZSTD_START, ROS1_START = b'\x28\xb5\x2f\xfd', b'#ROSBAG V'
 MOST_BYTES = 512 << 20       # of a message or chunk; the largest picture in 16 bit has 400 MiB
 MOST_TEXT = 100_000          # characters of a definition with all that it refers to
 HELD = 64 << 20              # bytes of messages that wait to be sorted by their times
+DAMAGED = ('damaged ({}), messages are missing; save what is left with `sqlite3 FILE .recover | '
+           'sqlite3 NEW`')
 STEP = 1 << 20               # bytes to decompress at once
 # Kinds of records, see https://mcap.dev/spec.
 FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, CHUNK_INDEX, STATISTICS, DATA_END = (
@@ -102,8 +104,11 @@ class SqliteStorage(Storage):
         uri = path.absolute().as_uri() + ('' if own else '?immutable=1')
         self._db = sqlite3.connect(uri, uri=True, check_same_thread=False)
         self._db.text_factory = lambda data: data.decode(errors='replace')
-        tables = [name for name, in self._db.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table'")]
+        try:
+            tables = [name for name, in self._db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'")]
+        except sqlite3.DatabaseError as error:      # such as cut off
+            raise SourceError(f"'{path}' is {DAMAGED.format(error)}") from error
         if not {'topics', 'messages'} <= set(tables):
             raise SourceError(f"'{path}' is no bag: it has no tables 'topics' and 'messages', "
                               f'but {", ".join(tables[:9]) or "nothing"}')
@@ -128,8 +133,7 @@ class SqliteStorage(Storage):
             self._damaged(error)
 
     def _damaged(self, error: Exception) -> None:
-        self.lost(f"'{self.path}' is damaged ({error}), messages are missing; repair it with "
-                  '`sqlite3 FILE .recover`')
+        self.lost(f"'{self.path}' is {DAMAGED.format(error)}")
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
