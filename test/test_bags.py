@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Bags are read whatever else is in them, damaged ones as far as they go, and none without bound."""
+"""Bags are read whatever else is in them, damaged ones as far as they go, all within bounds."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sqlite3
+import stat
 import struct
 import subprocess
 import sys
 import zlib
 from pathlib import Path
 
+import cv2
 import lz4.frame
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def mcap(path: Path, messages: dict[str, list[bytes]], *, profile: str = 'ros2',
 
 def sqlite(path: Path, messages: dict[str, list[bytes]],
            schema: tuple[str, str] = ('ros2msg', 'uint8 x'), wal: bool = False) -> Path:
-    """Write a file of rosbag2; with a log as after a loss of power, all but the topics is there."""
+    """Write a file of rosbag2; with `wal` all messages are in a log, as after a loss of power."""
     db = sqlite3.connect(path)
     db.executescript(f"""
         PRAGMA journal_mode={'WAL' if wal else 'DELETE'}; PRAGMA wal_autocheckpoint=0;
@@ -214,7 +216,7 @@ def test_of_a_camera_what_delivers_is_taken_and_told(tmp_path, storage, counts, 
 # -- damage ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('metadata', [False, True])
-def test_what_a_database_has_in_its_log_is_read_and_nothing_is_changed(tmp_path, messages, metadata):
+def test_the_log_of_a_database_is_read_and_nothing_is_changed(tmp_path, messages, metadata):
     folder = tmp_path / 'bag'
     folder.mkdir()
     sqlite(folder / 'bag_0.db3', messages, wal=True)
@@ -243,16 +245,13 @@ def test_a_file_that_was_cut_off_is_read_up_to_there_and_that_is_told(tmp_path, 
     assert 'mcap recover' in problem[0]
 
 
-def test_a_damaged_chunk_loses_only_itself_and_is_told_where_it_is_read(tmp_path, messages, caplog):
+def test_a_damaged_chunk_loses_only_itself(tmp_path, messages, caplog):
     path = mcap(tmp_path / 'a.mcap', messages)
     data = path.read_bytes()
     at = data.index(messages[IMAGE][4]) + 200
     path.write_bytes(data[:at] + b'~' + data[at + 1:])
     assert played(path) == [0, 1, 2] and 'checksum' in caplog.text
-    with open_source(path) as source:
-        assert len(list(source.excerpt(0.0, 0.25))) == 3
-        with pytest.raises(SourceError, match='checksum'):
-            list(source.excerpt(0.0, 9.0))
+    assert 'checksum' in looked_at(path)[1][0]
 
 
 def test_a_damaged_database_is_read_as_far_as_that_goes(tmp_path, caplog):
@@ -332,29 +331,31 @@ def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path,
     assert not list((tmp_path / 'room').iterdir())
 
 
-@pytest.mark.parametrize('name', ['a.mcap', 'a.db3', 'a.bag', 'a.mp4', 'a.png', 'bag/metadata.yaml',
-                                  'bag/a.mcap', 'rec/labels.csv', 'rec/frames/0.png',
-                                  'rec/calib.txt', 'rec/imu.csv', 'tum/rgb.txt', 'many/1.50.png'])
-@pytest.mark.parametrize('kind', ['pipe', 'device'])
+@pytest.mark.parametrize('name', [
+    'a.mcap', 'a.db3', 'a.bag', 'a.mp4', 'a.png', 'bag/metadata.yaml', 'bag/a.mcap',
+    'rec/labels.csv', 'rec/frames/0.20.png', 'rec/calib.txt', 'rec/imu.csv', 'tum/rgb.txt',
+    'named/0.20.png'])
+@pytest.mark.parametrize('kind', ['pipe', 'device', 'socket'])
 def test_pipes_and_devices_are_refused_at_once(tmp_path, messages, name, kind):
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in ('bag', 'rec/frames', 'tum/rgb', 'named'):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in (0, 1) if folder != 'bag' else ():
+            cv2.imwrite(str(tmp_path / folder / f'0.{number}0.png'), picture(0))
     if name == 'bag/metadata.yaml':
-        mcap(path.parent / 'b.mcap', messages)
-    if path.parts[-2] in ('tum', 'many') or path.name == '0.png' or 'rec' in name:
-        import cv2
-        frames = path.parent if path.parent.name == 'frames' else path.parent / (
-            'frames' if 'rec' in name else 'rgb' if 'tum' in name else '')
-        frames.mkdir(exist_ok=True)
-        for number in range(2):
-            cv2.imwrite(str(frames / f'0.{number}0.png'), picture(0))
-        if path.name != 'labels.csv' and 'rec' in name:
-            (frames.parent / 'labels.csv').write_text(f'frame,stamp_s\n0.00.png,0\n{path.name}'
-                                                      ',1\n' if path.name == '0.png' else
-                                                      'frame,stamp_s\n0.00.png,0\n')
-    os.mkfifo(path) if kind == 'pipe' else path.symlink_to('/dev/zero')
-    target = path if path.parent == tmp_path else tmp_path / name.partition('/')[0]
-    with pytest.raises(SourceError, match=r'regular file|leads out of|outside of'):
-        with open_source(target, PlayOptions(max_frames=9)) as source:
-            list(source)
-            source.angular_rates()
+        mcap(tmp_path / 'bag' / 'b.mcap', messages)
+    (tmp_path / 'rec' / 'labels.csv').write_text(
+        'frame,stamp_s\n0.00.png,0\n' + '0.20.png,1\n' * (name == 'rec/frames/0.20.png'))
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    if kind == 'pipe':
+        os.mkfifo(path)
+    elif kind == 'device':
+        path.symlink_to('/dev/zero')
+    else:
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    target = tmp_path / name.partition('/')[0]
+    with pytest.raises(SourceError, match=r'regular file|leads out of|outside of'), \
+            open_source(target, PlayOptions(max_frames=9)) as source:
+        list(source)
+        source.angular_rates()
+    assert {target, path} & {*find_recordings([tmp_path])[0]} or target.name == 'a.png'

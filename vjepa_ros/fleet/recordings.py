@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,8 +92,8 @@ def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]
     """Return the recordings that paths name or contain, in order, each once; and what is none.
 
     A folder is a rosbag2 with metadata, a recording with labels or stamps, or else searched for
-    these, for videos, for single .mcap and .db3 files, and for folders of pictures. Pictures beside
-    the others are left out, which the log says.
+    these, for videos, for single .mcap and .db3 files, and for folders of pictures. Pictures
+    beside the others are left out, which the log says.
     """
     found: dict[Path, None] = {}
     absent: list[str] = []

@@ -91,7 +91,8 @@ class Workers(Generic[Task]):
     def _start(self) -> None:
         here, there = _CONTEXT.Pipe()
         threads = max(1, usable_cores() // self._count)
-        process = _CONTEXT.Process(target=_serve, args=(there, self._make, threads, self._folder), daemon=True)
+        process = _CONTEXT.Process(target=_serve, daemon=True,
+                                   args=(there, self._make, threads, self._folder))
         process.start()
         there.close()
         self._workers.append(_Worker(process, here))

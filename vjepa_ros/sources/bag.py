@@ -164,12 +164,12 @@ class Bag:
     @property
     def start_time(self) -> int:
         """Time of recording of the first message [ns]."""
-        return int(min((f.first_ns for f in self._files if f.first_ns <= f.last_ns), default=0))
+        return int(min((f.first_ns for f in self._files if f.counted), default=0))
 
     @property
     def end_time(self) -> int:
         """Time just after the last message [ns]."""
-        return int(max((f.last_ns + 1 for f in self._files if f.first_ns <= f.last_ns), default=0))
+        return int(max((f.last_ns + 1 for f in self._files if f.counted), default=0))
 
     @property
     def duration(self) -> int:
@@ -294,7 +294,7 @@ class Bag:
                 for part in parts_of(file, 'zstd'):
                     if not size and not part.startswith((MCAP_START, SQLITE_START)):
                         raise SourceError(f"'{path}' is a file that zstd has compressed, and no "
-                                          'bag: decompress it with `zstd -d`, and give its content')
+                                          'bag; decompress it with `zstd -d`')
                     size += len(part)
                     if size > min(most, room):
                         raise SourceError(
@@ -402,8 +402,8 @@ class BagSource(Source):
     def _first_frame(self) -> SourceFrame:
         """Return the first frame that can be decoded, if one of the first few can."""
         others = [c.topic for c in self._reader.connections if c.msgtype in IMAGES and c.msgcount]
-        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'; image topics "
-                              f'with messages: {", ".join(others) or "none"}')
+        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'; "
+                              f'image topics with messages: {", ".join(others) or "none"}')
         for number, (_, load) in enumerate(islice(self.excerpt(0.0, math.inf), TRIED_FIRST)):
             try:
                 return load()

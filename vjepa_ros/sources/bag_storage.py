@@ -8,7 +8,6 @@ makes this need more memory than a chunk or message of `MOST_BYTES`.
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import io
 import math
@@ -27,7 +26,6 @@ SQLITE_START, MCAP_START = b'SQLite format 3\0', b'\x89MCAP0\r\n'
 ZSTD_START, ROS1_START = b'\x28\xb5\x2f\xfd', b'#ROSBAG V'
 MOST_BYTES = 512 << 20       # of a message or chunk; the largest picture in 16 bit has 400 MiB
 MOST_TEXT = 100_000          # characters of a definition with all that it refers to
-HELD = 64 << 20              # bytes of messages that wait to be sorted by their times
 DAMAGED = ('damaged ({}), messages are missing; save what is left with `sqlite3 FILE .recover | '
            'sqlite3 NEW`')
 STEP = 1 << 20               # bytes to decompress at once
@@ -72,7 +70,7 @@ class Storage:
     topics
         By their numbers in the file.
     first_ns, last_ns
-        Times of recording of first and last message [ns]; inf and -inf without any.
+        Times of recording of first and last message [ns]; without any of no meaning.
     lost
         Called with what cannot be read, in words.
     """
@@ -89,6 +87,11 @@ class Storage:
 
     def close(self) -> None:
         """Close the file."""
+
+    @property
+    def counted(self) -> int:
+        """Number of messages."""
+        return sum(topic.msgcount for topic in self.topics.values())
 
     def _count(self, number: int, time_ns: int) -> None:
         if number in self.topics:
@@ -176,9 +179,9 @@ class McapStorage(Storage):
         super().__init__(path, lost)
         self._file, self._size = file, file.seek(0, io.SEEK_END)
         self._schemas: dict[int, tuple[str, tuple[str, str]]] = {}
-        # Of what to read: first and last time, first byte and that after the last, channels
-        # (empty: not known).
-        self._parts: list[tuple[float, float, int, int, frozenset[int]]] = []
+        # What to read, chunks or all: first and last time, first byte and that after the last, and
+        # the channels of a chunk (empty: not known).
+        self._parts: list[tuple[float, float, int, int, frozenset[int] | None]] = []
         whole = False
         with suppress(struct.error):
             whole = self._read_summary()
@@ -200,12 +203,11 @@ class McapStorage(Storage):
         tail = self._read(max(0, end), TAIL)
         if not (tail.startswith(_HEAD.pack(FOOTER, 20)) and tail.endswith(MCAP_START)):
             return False
-        begin, counts, total, chunks = _Fields(tail[9:]).take('Q')[0], {}, -1, 0
+        begin = _Fields(tail[9:]).take('Q')[0]
         if not 0 < begin < end:
             return False
+        counts, total, chunks = dict[int, int](), -1, 0
         for kind, at, length in _records(self._read, begin, end):
-            if kind not in (SCHEMA, CHANNEL, CHUNK_INDEX, STATISTICS):
-                continue
             fields = _Fields(self._read(at, min(length, STEP)))
             if kind == STATISTICS:
                 total, _, _, _, _, chunks, self.first_ns, self.last_ns = fields.take('QHIIIIQQ')
@@ -215,24 +217,20 @@ class McapStorage(Storage):
                 # Without messages both are 0, and some programs never set them.
                 self._parts.append((first, last or math.inf, at, at + length,
                                     frozenset(fields.numbers())))
-            else:
+            elif kind in (SCHEMA, CHANNEL):
                 self._define(kind, fields)
-        if not self.topics or sum(counts.values()) != total or len(self._parts) != chunks or any(
-                not 0 < part[2] < part[3] <= begin for part in self._parts):
-            return False
         for number, topic in self.topics.items():
             topic.msgcount = counts.get(number, 0)
-        if not total:
-            self.first_ns, self.last_ns = math.inf, -math.inf
-        if not self._parts:
-            self._parts.append((self.first_ns, self.last_ns, len(MCAP_START), begin, frozenset()))
-        return True
+        whole = bool(self.topics) and sum(counts.values()) == total and len(
+            self._parts) == chunks and all(0 < p[2] < p[3] <= begin for p in self._parts)
+        self._parts = self._parts or [(-math.inf, math.inf, len(MCAP_START), begin, None)]
+        return whole
 
     def _scan(self) -> None:
         """Read the whole file."""
         self.topics.clear()
         self.first_ns, self.last_ns = math.inf, -math.inf
-        self._parts = [(-math.inf, math.inf, len(MCAP_START), self._size, frozenset())]
+        self._parts = [(-math.inf, math.inf, len(MCAP_START), self._size, None)]
         for kind, data in self._entries(len(MCAP_START), self._size, -math.inf, math.inf):
             try:
                 if kind == MESSAGE:
@@ -259,32 +257,23 @@ class McapStorage(Storage):
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
-        """As in the base class."""
+        """As in the base class; where the file has no index, in its order."""
         numbers = {number for number, topic in self.topics.items() if topic in wanted}
-        waiting: list[tuple[int, int, int, bytes]] = []      # time, place, number, content
-        held = place = 0
         for first, last, begin, end, channels in self._parts:
             if last < start_ns or first >= stop_ns or (channels and not channels & numbers):
                 continue
-            while waiting and waiting[0][0] <= first:
-                held -= len(waiting[0][3])
-                yield self._message(heapq.heappop(waiting))
-            for kind, data in self._entries(begin, end, start_ns, stop_ns):
-                if kind != MESSAGE or len(data) < _MESSAGE.size:
-                    continue
+            found = self._found(begin, end, numbers, start_ns, stop_ns)
+            # Of a chunk, which is small.
+            yield from sorted(found, key=lambda message: message[1]) if channels is not None \
+                else found
+
+    def _found(self, begin: int, end: int, numbers: Collection[int], start_ns: float,
+               stop_ns: float) -> Iterator[Message]:
+        for kind, data in self._entries(begin, end, start_ns, stop_ns):
+            if kind == MESSAGE and len(data) >= _MESSAGE.size:
                 number, _, time_ns, _ = _MESSAGE.unpack_from(data)
                 if number in numbers and start_ns <= time_ns < stop_ns:
-                    content = bytes(data[_MESSAGE.size:])
-                    heapq.heappush(waiting, (time_ns, place, number, content))
-                    held, place = held + len(content), place + 1
-                while held > HELD:
-                    held -= len(waiting[0][3])
-                    yield self._message(heapq.heappop(waiting))
-        while waiting:
-            yield self._message(heapq.heappop(waiting))
-
-    def _message(self, waiting: tuple[int, int, int, bytes]) -> Message:
-        return self.topics[waiting[2]], waiting[0], waiting[3]
+                    yield self.topics[number], time_ns, bytes(data[_MESSAGE.size:])
 
     def _entries(self, begin: int, end: int, start_ns: float, stop_ns: float
                  ) -> Iterator[tuple[int, Any]]:

@@ -342,7 +342,7 @@ class Pacer:
 
 
 def printable(text: str) -> str:
-    """Return a text with what is no UTF-8, in a name of a file, written as ``\\udcff``."""
+    """Return a text with what is no UTF-8, in a name of a file, escaped."""
     return text.encode(errors='backslashreplace').decode()
 
 
@@ -356,8 +356,8 @@ def check_file(path: Path, most: float = math.inf) -> None:
     except (OSError, ValueError) as error:
         raise SourceError(f"'{path}' cannot be read: {error}") from error
     if not path.is_file():
-        raise SourceError(f"'{path}' is refused: it is no regular file (but a folder, device, pipe "
-                          'or socket); remove it')
+        raise SourceError(f"'{path}' is refused: it is no regular file, but a folder, device, "
+                          'pipe or socket; remove it')
     if size > most:
         raise SourceError(f"'{path}' is refused: it has {size} bytes, at most {most} are read")
 

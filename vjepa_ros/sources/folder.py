@@ -20,11 +20,11 @@ from vjepa_ros.sources.angular_rates import read_angular_rates
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
     Intrinsics,
+    MAX_STAMP_S,
     Play,
     PlayOptions,
     Source,
     SourceError,
-    MAX_STAMP_S,
     SourceFrame,
     pinhole_problem,
     read_file,

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import math
 import re
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
@@ -22,7 +22,8 @@ UNITS = {'ns': 9, 'us': 6, 'µs': 6, 'ms': 3, 's': 0, 'sec': 0, 'seconds': 0}
 UNIT = re.compile(r'(?:\[|_|^)(ns|us|µs|ms|s|sec|seconds)\]?$')
 DATE = re.compile(r'(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d+)?')
 # A time since 1970 in s, ms, µs or ns at the end of a name, or seconds with their fraction.
-EPOCH = re.compile(r'(?:^|.*[^\d.])(\d{10}|\d{13}|\d{16}|\d{19})(?:\.(\d+)|[_-](\d{3}|\d{6}|\d{9}))?')
+EPOCH = re.compile(r'(?:^|.*[^\d.])(\d{10}|\d{13}|\d{16}|\d{19})'
+                   r'(?:\.(\d+)|[_-](\d{3}|\d{6}|\d{9}))?')
 SECONDS = re.compile(r'\d{1,9}\.\d{2,9}')
 EPOCH_S = 1e9, 2e9       # years 2001 to 2033; dates such as 2026113012 are above
 MOST_OTHERS = 0.1        # of the pictures may have other names
@@ -96,7 +97,7 @@ def _by_table(table: Path, place: Path, own: bool) -> Stamped:
 
 
 def _rising(rows: list[tuple[Path, int, str]]) -> Stamped:
-    for (_, before, _), (path, stamp, where) in zip(rows, rows[1:], strict=False):
+    for (_, before, _), (path, stamp, where) in itertools.pairwise(rows):
         if stamp <= before:
             raise SourceError(f"{where}: the stamp of '{path.name}' is not after the one before")
     return [(path, stamp) for path, stamp, _ in rows]
@@ -171,7 +172,7 @@ def _by_names(paths: list[Path]) -> Stamped:
                    key=lambda one: one[1])
     if len(found) < 2 or len(paths) - len(found) > MOST_OTHERS * len(paths):
         return []
-    for (path, stamp), (other, following) in zip(found, found[1:], strict=False):
+    for (path, stamp), (other, following) in itertools.pairwise(found):
         if stamp == following:
             raise SourceError(f"'{path}' and '{other.name}' have the same stamp; give a folder "
                               'with the pictures of one camera')
