@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import argparse
-import io
 import math
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -84,13 +82,6 @@ PARAMETER = re.compile(r'`([a-z_]+)(?:: ([\w.-]+))?`')
 SUBJECT = re.compile(r"(?<![^ ])(?:[a-z]+(?:_[a-z]+)+(?=[ :,;]|$)|[a-z]+(?= is [\d'\[-]))")
 ALSO = re.compile(r' and `([a-z_]+)`')
 INSTEAD = re.compile(r',? or (?:set )?`([a-z_]+)(?:: [\w.-]+)?`(?: to [^;,.`]*)?')
-
-
-def any_terminal() -> None:
-    """Write what a terminal cannot show, as with LANG=C, in another way instead of raising."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
 
 
 def print_error(text: object, console: Console | None = None,

@@ -22,6 +22,7 @@ from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
 from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
+from vjepa_ros.sources.base import printable
 
 LONGEST_S = 60.0          # for a source, without --seconds
 BRIEF_FAILURES = (ProcessFailed, SourceError, OSError)
@@ -156,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_like_ctrl_c()
     try:
         plan = make_plan(args.source, args.seconds, args.rate)
-        demo = Demo(plan, parameters, args.out, console, shlex.join(words))
+        demo = Demo(plan, parameters, args.out, console, printable(shlex.join(words)))
         summary, files = demo.run()
     except BRIEF_FAILURES as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)

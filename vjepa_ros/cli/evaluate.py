@@ -376,12 +376,13 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
-        args.json.write_text(text + '\n', encoding='utf-8')
+        args.json.write_text(text + '\n', encoding='utf-8', errors='surrogateescape')
     parts = evaluate_document.sections(report, played, pictures, worlds) \
         if args.html or args.document else []
     if args.html:
         args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8')
+        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8',
+                             errors='surrogateescape')
     if args.document:
         evaluate_document.write(args.document, report, parts)
     for path in (args.json, args.html, args.document):

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from vjepa_ros import __version__
-from vjepa_ros.cli.console import any_terminal
 
 COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         Words after the name of the program; None takes those of this process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    any_terminal()
+    for stream in (sys.stdout, sys.stderr):      # a terminal may lack characters, as with LANG=C
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
     # Only the first word is parsed here, and only the module of that tool is loaded.
     command = make_parser().parse_args(words[:1]).command
     # NumPy reads it when loaded: idle threads of its matrix library spin on cores that the encoder

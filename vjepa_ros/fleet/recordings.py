@@ -98,7 +98,7 @@ def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]
     found: dict[Path, None] = {}
     absent: list[str] = []
     for path in map(Path, paths):
-        if not path.exists():
+        if not os.path.exists(path):          # False also where that may not be known
             absent.append(f"'{path}' does not exist; give bags, videos, recording folders, or "
                           'folders that contain them')
             continue

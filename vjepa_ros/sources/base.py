@@ -161,7 +161,7 @@ class Source(ABC):
 
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):
-        self.name = name
+        self.name = printable(name)
         self.options = options
         self._own_size = size
         self._own_rate = rate_hz

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import vjepa_ros
+from vjepa_ros.sources.base import printable
 
 PACKAGE = Path(vjepa_ros.__file__).parent
 
@@ -50,7 +51,7 @@ class RosLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record at its severity."""
         try:
-            text = self.format(record)   # with the traceback, where there is one
+            text = printable(self.format(record))   # with the traceback, where there is one
         except (TypeError, ValueError):   # a wrong log line must not fail what it tells of
             self.handleError(record)
             return
