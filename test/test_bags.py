@@ -22,7 +22,7 @@ from recordings import BagMaker, S
 
 from vjepa_ros.fleet.recordings import cameras_of, find_recordings, looked_at
 from vjepa_ros.lab.training.labels import read_flags
-from vjepa_ros.sources import PlayOptions, SourceError, bag, bag_storage, open_source
+from vjepa_ros.sources import PlayOptions, SourceError, bag_storage, open_source
 
 try:
     from backports import zstd
@@ -254,6 +254,36 @@ def test_a_damaged_chunk_loses_only_itself(tmp_path, messages, caplog):
     assert 'checksum' in looked_at(path)[1][0]
 
 
+def test_damage_that_is_met_later_is_told_where_it_is(tmp_path):
+    with BagMaker(tmp_path / 'bag') as made:
+        for n in range(1600):
+            made.image('/eye/image_raw', S + n * S // 10, picture(n % 20))
+    path = tmp_path / 'bag' / 'bag.mcap'
+    data = bytearray(path.read_bytes())
+    chunks = [at for kind, at, _ in bag_storage._records(
+        lambda at, count: data[at:at + count], 8, len(data) - 8) if kind == bag_storage.CHUNK]
+    struct.pack_into('<Q', data, chunks[2] + 16, 20 << 30)
+    path.write_bytes(data)
+    with open_source(path) as source:
+        assert len(list(source.excerpt(0.0, 30.0))) == 300
+        with pytest.raises(SourceError, match=r'bag\.mcap.* claims'):
+            list(source.excerpt(30.0, 160.0))
+        assert 1000 < len(list(source)) < 1600
+
+
+@pytest.mark.parametrize('mode', ['FILE', 'MESSAGE', 'STORAGE'])
+def test_bags_that_were_compressed_in_any_way_are_read(tmp_path, mode):
+    from rosbags.rosbag2 import CompressionFormat, CompressionMode
+    made = BagMaker(tmp_path / 'bag')
+    made.writer.set_compression(CompressionMode[mode], CompressionFormat.ZSTD)
+    with made:
+        for n in range(COUNT):
+            made.image('/eye/image_raw', S + n, picture(10 * n))
+    assert played(tmp_path / 'bag') == list(range(COUNT))
+    (tmp_path / 'bag' / 'metadata.yaml').unlink()
+    assert played(tmp_path / 'bag') == list(range(COUNT))
+
+
 def test_a_damaged_database_is_read_as_far_as_that_goes(tmp_path, caplog):
     with BagMaker(tmp_path / 'bag', 'SQLITE3') as made:
         for n in range(200):
@@ -320,8 +350,15 @@ def test_a_chunk_without_bound_is_left_out_before_it_takes_memory(tmp_path, mess
     assert 'False.mcap' in done.stderr and 'claims' in done.stderr
 
 
+def test_many_chunks_do_not_expand_without_bound(tmp_path, messages, monkeypatch, caplog):
+    monkeypatch.setattr(bag_storage, 'EXPANDED', (10 << 20, 1))
+    filler = record(0x70, bytes(4 << 20))
+    path = mcap(tmp_path / 'a.mcap', messages, extra=chunk(filler, 'zstd') * 9, summary=False)
+    assert len(played(path)) == COUNT and 'expand to more than' in caplog.text
+
+
 def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(bag, 'MOST_UNPACKED', (1 << 20, 100))
+    monkeypatch.setattr(bag_storage, 'EXPANDED', (1 << 20, 100))
     (tmp_path / 'room').mkdir()
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'room'))
     path = tmp_path / 'a.db3.zstd'

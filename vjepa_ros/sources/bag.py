@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import importlib
+import io
 import logging
 import math
 import re
@@ -24,6 +25,7 @@ import numpy as np
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.sources.bag_storage import (
     MCAP_START,
+    MOST_BYTES,
     McapStorage,
     Message,
     ROS1_START,
@@ -32,7 +34,9 @@ from vjepa_ros.sources.bag_storage import (
     Storage,
     Topic,
     ZSTD_START,
+    most_expanded,
     parts_of,
+    unpacked,
 )
 from vjepa_ros.sources.base import (
     Intrinsics,
@@ -62,7 +66,6 @@ VIDEO = re.compile('26[45]|hevc', re.I)       # in the format of a CompressedIma
 LISTED = re.compile(r'^\s*- [\'"]?([^\s\'"]+\.(?:mcap|db3)(?:\.zstd)?)[\'"]?\s*$', re.M)
 TRIED_FIRST = 300             # images, to learn their size
 MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
-MOST_UNPACKED = 1 << 30, 100  # bytes of any compressed file, or so many times its size
 _log = logging.getLogger(__name__)
 
 
@@ -180,10 +183,17 @@ class Bag:
                  stop: float | None = None) -> Iterator[Message]:
         """Yield the messages of connections (None: of all) from `start` to before `stop` [ns]."""
         wanted = self.connections if connections is None else connections
-        yield from heapq.merge(
-            *(file.messages(wanted, -math.inf if start is None else start,
-                            math.inf if stop is None else stop) for file in self._files),
-            key=lambda message: message[1])
+        for topic, at_ns, raw in heapq.merge(
+                *(file.messages(wanted, -math.inf if start is None else start,
+                                math.inf if stop is None else stop) for file in self._files),
+                key=lambda message: message[1]):
+            if raw.startswith(ZSTD_START):       # compressed by itself; CDR never begins so
+                try:
+                    raw = unpacked(io.BytesIO(raw), 'zstd', MOST_BYTES)
+                except ValueError as error:
+                    self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
+                    continue
+            yield topic, at_ns, raw
 
     def deserialize(self, raw: bytes, msgtype: str) -> Any:
         """Return a message."""
@@ -286,7 +296,7 @@ class Bag:
 
     def _decompressed(self, path: Path) -> Path:
         """Decompress a file that `zstd` has compressed."""
-        most = max(MOST_UNPACKED[0], MOST_UNPACKED[1] * path.stat().st_size)
+        most = most_expanded(path.stat().st_size)
         copy = self._folder(path, path.stat().st_size) / (path.stem or 'bag')
         room, size = shutil.disk_usage(copy.parent).free // 2, 0
         try:

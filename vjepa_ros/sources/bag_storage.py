@@ -25,6 +25,7 @@ from vjepa_ros.sources.base import SourceError
 SQLITE_START, MCAP_START = b'SQLite format 3\0', b'\x89MCAP0\r\n'
 ZSTD_START, ROS1_START = b'\x28\xb5\x2f\xfd', b'#ROSBAG V'
 MOST_BYTES = 512 << 20       # of a message or chunk; the largest picture in 16 bit has 400 MiB
+EXPANDED = 1 << 30, 300      # bytes of any compressed file, or so many times its size
 MOST_TEXT = 100_000          # characters of a definition with all that it refers to
 DAMAGED = ('damaged ({}), messages are missing; save what is left with `sqlite3 FILE .recover | '
            'sqlite3 NEW`')
@@ -150,26 +151,16 @@ class SqliteStorage(Storage):
                     f'timestamp >= ? AND timestamp < ? ORDER BY {self._order}',
                     (MOST_BYTES, *numbers, *ends)):
                 if isinstance(data, bytes):
-                    yield self.topics[number], time_ns, _plain(data)
+                    yield self.topics[number], time_ns, data
                 else:
                     self.lost(f"'{self.path}': the message at {time_ns} ns has more than "
                               f'{MOST_BYTES} bytes, or is none')
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except sqlite3.DatabaseError as error:
             self._damaged(error)
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
-
-
-def _plain(data: bytes) -> bytes:
-    """Return a message that may be compressed by itself."""
-    if not data.startswith(ZSTD_START):            # which CDR never does
-        return data
-    data = unpacked(io.BytesIO(data), 'zstd', MOST_BYTES)
-    if len(data) > MOST_BYTES:
-        raise ValueError(f'a message expands to more than {MOST_BYTES} bytes')
-    return data
 
 
 class McapStorage(Storage):
@@ -179,6 +170,7 @@ class McapStorage(Storage):
         super().__init__(path, lost)
         self._file, self._size = file, file.seek(0, io.SEEK_END)
         self._schemas: dict[int, tuple[str, tuple[str, str]]] = {}
+        self._left = 0              # bytes to which chunks may still expand
         # What to read, chunks or all: first and last time, first byte and that after the last, and
         # the channels of a chunk (empty: not known).
         self._parts: list[tuple[float, float, int, int, frozenset[int] | None]] = []
@@ -229,6 +221,7 @@ class McapStorage(Storage):
     def _scan(self) -> None:
         """Read the whole file."""
         self.topics.clear()
+        self._left = most_expanded(self._size)
         self.first_ns, self.last_ns = math.inf, -math.inf
         self._parts = [(-math.inf, math.inf, len(MCAP_START), self._size, None)]
         for kind, data in self._entries(len(MCAP_START), self._size, -math.inf, math.inf):
@@ -259,6 +252,7 @@ class McapStorage(Storage):
                  ) -> Iterator[Message]:
         """As in the base class; where the file has no index, in its order."""
         numbers = {number for number, topic in self.topics.items() if topic in wanted}
+        self._left = most_expanded(self._size)
         for first, last, begin, end, channels in self._parts:
             if last < start_ns or first >= stop_ns or (channels and not channels & numbers):
                 continue
@@ -318,12 +312,14 @@ class McapStorage(Storage):
         compression, packed = fields.text(), fields.take('Q')[0]
         if max(size, packed) > MOST_BYTES:
             raise ValueError(f'it claims {max(size, packed)} bytes, at most {MOST_BYTES} are read')
+        if size > self._left:
+            raise ValueError(f'it and those before expand to more than '
+                             f'{most_expanded(self._size)} bytes')
+        self._left -= size
         content = self._read(where + fields.at, packed)
         cut = len(content) < packed
         if compression:
             content = unpacked(io.BytesIO(content), compression, size)
-        if len(content) > size:
-            raise ValueError(f'it expands to more than the {size} bytes that it claims')
         if cut or len(content) < size:
             self._damaged(f'the chunk at byte {where} is cut off')
         elif checksum and zlib.crc32(content) != checksum:
@@ -364,15 +360,26 @@ def _records(read: Read, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         at += _HEAD.size + length
 
 
+def most_expanded(size: int) -> int:
+    """Return to how many bytes a compressed file of a size [bytes] may expand."""
+    return max(EXPANDED[0], EXPANDED[1] * size)
+
+
 def unpacked(file: BinaryIO, compression: str, most: int) -> bytes:
-    """Decompress a file up to a number of bytes and one more, or to where it is cut off."""
+    """Return the content of a compressed file up to where it is cut off.
+
+    Raises
+    ------
+    ValueError
+        When it is damaged, or has more than a number of bytes.
+    """
     out = bytearray()
     with suppress(EOFError):
         for part in parts_of(file, compression):
             out += part
             if len(out) > most:
-                break
-    return bytes(out[:most + 1])
+                raise ValueError(f'it expands to more than {most} bytes')
+    return bytes(out)
 
 
 def parts_of(file: BinaryIO, compression: str) -> Iterator[bytes]:
