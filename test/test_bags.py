@@ -213,6 +213,20 @@ def test_of_a_camera_what_delivers_is_taken_and_told(tmp_path, storage, counts, 
         assert len(cameras_of(tmp_path / 'bag', ['/eye/image_raw'])[0]) == 1
 
 
+def test_a_camera_that_hardly_delivers_is_not_the_one_that_is_played(tmp_path, caplog):
+    with BagMaker(tmp_path / 'bag') as made:
+        made.image('/a/image_raw', S, picture(10))
+        for n in range(12):
+            made.image('/b/image_raw', S + n, picture(20))
+    assert played(tmp_path / 'bag') == [2] * 12 and '/a/image_raw (Image) with 1 mess' in caplog.text
+    with open_source(tmp_path / 'bag', PlayOptions(topic='/a/image_raw')) as source:
+        assert len(list(source)) == 1
+    assert len(cameras_of(tmp_path / 'bag')[0]) == 2
+    shutil.copytree(tmp_path / 'bag', tmp_path / 'other')
+    with pytest.raises(SourceError, match='several recordings: bag, other'):
+        open_source(tmp_path)
+
+
 # -- damage ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('metadata', [False, True])

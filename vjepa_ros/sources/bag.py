@@ -12,7 +12,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -64,6 +64,7 @@ BUILT_IN = (*IMAGES, _INFO, _IMU)      # whatever a bag says of them
 TRANSPORTS = ('compressed', 'ffmpeg', 'theora', 'zstd', 'foxglove')
 VIDEO = re.compile('26[45]|hevc', re.I)       # in the format of a CompressedImage
 LISTED = re.compile(r'^\s*- [\'"]?([^\s\'"]+\.(?:mcap|db3)(?:\.zstd)?)[\'"]?\s*$', re.M)
+SPARSE = 10                   # times as many messages make another camera the one to play
 TRIED_FIRST = 300             # images, to learn their size
 MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
 _log = logging.getLogger(__name__)
@@ -357,9 +358,7 @@ def delivering(path: Path, connections: Iterable[Topic]) -> dict[str, str]:
     Of a camera that was recorded in several ways, those are left out that have less than half as
     many messages as another, and empty topics where others have messages; the log says so.
     """
-    images, counts = _images(connections), dict[str, int]()
-    for c in connections:
-        counts[c.topic] = counts.get(c.topic, 0) + c.msgcount
+    images, counts = _images(connections), _counts(connections)
     most = {camera: max(counts[topic] for topic in images if _raw(topic) == camera)
             for camera in map(_raw, images)}
     poor = [topic for topic in images if 2 * counts[topic] < most[_raw(topic)]
@@ -370,6 +369,14 @@ def delivering(path: Path, connections: Iterable[Topic]) -> dict[str, str]:
                           if topic not in poor)
         _log.warning("bag '%s': %s; taken is %s", path, said, taken)
     return {topic: kind for topic, kind in images.items() if topic not in poor}
+def _counts(connections: Iterable[Topic]) -> Counter[str]:
+    """Return the numbers of messages by topic."""
+    counts = Counter[str]()
+    for c in connections:
+        counts[c.topic] += c.msgcount
+    return counts
+
+
 def _images(connections: Iterable[Topic]) -> dict[str, str]:
     """Return the types of the image topics by their names, of a camera the raw one first."""
     found = {c.topic: c.msgtype for c in connections if c.msgtype in IMAGES
@@ -427,7 +434,8 @@ class BagSource(Source):
 
     def _choose(self, wanted: str | None) -> str:
         images = _images(self._reader.connections)
-        listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]})'
+        counts = _counts(self._reader.connections)
+        listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]}) with {counts[name]} messages'
                             for name, kind in images.items())
         if wanted:
             match = [t for t in images if t == wanted or t == '/' + wanted.lstrip('/')]
@@ -441,7 +449,9 @@ class BagSource(Source):
             raise SourceError(f"bag '{self._path}' has no image topic ({kinds}); it has: "
                               f'{self._topics()}'
                               + ('; convert it from ROS 1: rosbags-convert' if ros1 else ''))
-        topic = next(iter(delivering(self._path, self._reader.connections)))
+        most = max(counts[topic] for topic in images)
+        topic = next(topic for topic in delivering(self._path, self._reader.connections)
+                     if SPARSE * counts[topic] >= most)
         if len(images) > 1:
             _log.warning("bag '%s' has several image topics (%s): playing '%s'; set a topic to "
                          'choose another', self._path, listing, topic)

@@ -91,6 +91,9 @@ def _open_folder(path: Path, options: PlayOptions) -> Source:
                 else FolderSource)(within[0], options)
     if pictures and not within:
         return FolderSource(path, options)
+    if within:
+        raise SourceError(f"folder '{path}' has several recordings: "
+                          f'{listed([one.name for one in within])}; give one of them')
     raise SourceError(
         f"folder '{path}' is neither pictures, nor a recording, nor a rosbag2 (it contains: "
         f'{listed(sorted(p.name for p in path.iterdir())) or "nothing"}); supported: {SUPPORTED}')
