@@ -346,8 +346,8 @@ def image_topics(path: Path) -> dict[str, bool]:
     """Return whether each image topic of a bag delivers; `SourceError` when it cannot be read."""
     bag = Bag(path)
     try:
-        return {topic: topic in delivering(path, bag.connections)
-                for topic in _images(bag.connections)}
+        chosen = delivering(path, bag.connections)
+        return {topic: topic in chosen for topic in _images(bag.connections)}
     finally:
         bag.close()
 
