@@ -15,7 +15,6 @@ import zlib
 from pathlib import Path
 
 import cv2
-import lz4.frame
 import numpy as np
 import pytest
 from recordings import BagMaker, S
@@ -24,6 +23,7 @@ from vjepa_ros.fleet.recordings import cameras_of, find_recordings, looked_at
 from vjepa_ros.lab.training.labels import read_flags
 from vjepa_ros.sources import PlayOptions, SourceError, bag_storage, open_source
 
+lz4 = pytest.importorskip('lz4.frame')
 try:
     from backports import zstd
 except ImportError:
@@ -72,7 +72,7 @@ def record(kind: int, *parts: bytes) -> bytes:
 
 def chunk(content: bytes, compression: str = '', size: int | None = None, crc: int = 0,
           times: tuple[int, int] = (S, 2 * S)) -> bytes:
-    packed = {'': bytes, 'zstd': zstd.compress, 'lz4': lz4.frame.compress}[compression](content)
+    packed = {'': bytes, 'zstd': zstd.compress, 'lz4': lz4.compress}[compression](content)
     return record(6, struct.pack('<QQQI', *times, len(content) if size is None else size, crc),
                   text(compression), struct.pack('<Q', len(packed)), packed)
 

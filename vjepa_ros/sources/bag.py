@@ -184,17 +184,21 @@ class Bag:
                  stop: float | None = None) -> Iterator[Message]:
         """Yield the messages of connections (None: of all) from `start` to before `stop` [ns]."""
         wanted = self.connections if connections is None else connections
-        for topic, at_ns, raw in heapq.merge(
+        with parsing(f"bag '{self._path}' cannot be read"):
+            yield from map(self._plain, heapq.merge(
                 *(file.messages(wanted, -math.inf if start is None else start,
                                 math.inf if stop is None else stop) for file in self._files),
-                key=lambda message: message[1]):
-            if raw.startswith(ZSTD_START):       # compressed by itself; CDR never begins so
-                try:
-                    raw = unpacked(io.BytesIO(raw), 'zstd', MOST_BYTES)
-                except ValueError as error:
-                    self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
-                    continue
-            yield topic, at_ns, raw
+                key=lambda message: message[1]))
+
+    def _plain(self, message: Message) -> Message:
+        """Decompress a message that is compressed by itself."""
+        topic, at_ns, raw = message
+        if raw.startswith(ZSTD_START):       # as CDR never does
+            try:
+                raw = unpacked(io.BytesIO(raw), 'zstd', MOST_BYTES)
+            except ValueError as error:
+                self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
+        return topic, at_ns, raw
 
     def deserialize(self, raw: bytes, msgtype: str) -> Any:
         """Return a message."""
@@ -467,10 +471,10 @@ class BagSource(Source):
         Only both ends are read, for long bags.
         """
         count = sum(c.msgcount for c in self._connections)
-        first, last = self._time_of(self._messages(self._connections), 0), None
+        first, last = self._time_of(self._reader.messages(self._connections), 0), None
         end_ns, window_ns = self._reader.end_time, 1_000_000_000
         while first is not None and last is None:
-            window = self._messages(self._connections, end_ns - window_ns)
+            window = self._reader.messages(self._connections, end_ns - window_ns)
             last, window_ns = self._time_of(window, -1), 4 * window_ns
         span = 0.0 if first is None or last is None else (last - first) / 1e9
         return count, (count - 1) / span if span > 0 else math.nan
@@ -481,22 +485,11 @@ class BagSource(Source):
         times = islice(messages, 1) if which == 0 else messages
         return next(iter(deque((t for _, t, _ in times), maxlen=1)), None)
 
-    def _messages(self, connections: list[Any], start_ns: int | None = None,
-                  stop_ns: int | None = None) -> Iterator[tuple[Any, int, bytes]]:
-        """Yield connection, time of recording [ns] and bytes of each message."""
-        messages = self._reader.messages(connections, start_ns, stop_ns)
-        while True:
-            with parsing(f"bag '{self._path}' cannot be read"):
-                found = next(messages, None)
-            if found is None:
-                return
-            yield found
-
     def _play(self) -> Play:
         self._decoder = None
         lost, first = 0, ''
         self._reader.tell()
-        for connection, recorded_ns, raw in self._messages(self._connections):
+        for connection, recorded_ns, raw in self._reader.messages(self._connections):
             try:
                 stamp, load = self._parsed(connection, recorded_ns, raw)
             except SourceError as error:
@@ -534,7 +527,8 @@ class BagSource(Source):
         begin_ns = start_ns + round(begin_s * 1e9)
         end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
         self._decoder, at_s = None, begin_s
-        for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
+        for connection, recorded_ns, raw in self._reader.messages(self._connections, begin_ns,
+                                                                  end_ns):
             def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
                 return self._parsed(c, t, r)[1]()
 
@@ -588,7 +582,7 @@ class BagSource(Source):
             _log.warning("bag '%s': '%s' is ignored, it may be of another camera than '%s'; "
                          "record '%s'", self._path, chosen.topic, topic, beside)
             return None
-        for connection, _, raw in self._messages([chosen]):
+        for connection, _, raw in self._reader.messages([chosen]):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
                 info = self._reader.deserialize(raw, connection.msgtype)
                 try:

@@ -36,16 +36,11 @@ class Bag:
     def messages(self, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Yield topic and message, in the order of recording."""
         wanted = [c for c in self._reader.connections if c.topic in topics]
-        messages = self._reader.messages(wanted)
-        while True:
+        for connection, _, raw in self._reader.messages(wanted):
             with parsing(f"bag '{self._name}' cannot be read"):
-                found = next(messages, None)
-                if found is None:
-                    self._reader.tell()
-                    return
-                connection, _, raw = found
                 message = self._reader.deserialize(raw, connection.msgtype)
             yield connection.topic, message
+        self._reader.tell()
 
 
 @contextmanager
