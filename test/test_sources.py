@@ -81,13 +81,15 @@ def stamps_s(frames) -> list[float]:
 
 @pytest.fixture
 def ten(tmp_path) -> str:
-    """Folder of ten numbered pictures, taken at 10 Hz unless told otherwise."""
+    """Folder of ten numbered pictures."""
     write_pictures(tmp_path / 'ten', [f'frame{n}.png' for n in range(10)])
     return str(tmp_path / 'ten')
 
 
 def test_a_folder_plays_in_natural_order_at_its_rate(ten):
-    with opened(ten) as source:
+    with pytest.raises(SourceError, match=r'frame0\.png.*--rate'):
+        opened(ten)
+    with opened(ten, rate=10.0) as source:
         frames = list(source)
         assert (source.size, source.rate_hz, source.frame_count) == ((32, 24), 10.0, 10)
     assert values(frames) == list(range(10))
@@ -97,7 +99,7 @@ def test_a_folder_plays_in_natural_order_at_its_rate(ten):
     assert stamps_s(slow)[:3] == [0.0, 0.25, 0.5]
     assert slow.frame_count == 10
     write_pictures(Path(ten), ['frame10.png', '1\u00b23.png'])      # any name can be sorted
-    assert values(opened(ten)) == [1, *range(10), 0]
+    assert values(opened(ten, rate=10.0)) == [1, *range(10), 0]
 
 
 def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
@@ -211,7 +213,7 @@ def test_pictures_of_a_video_have_their_own_times_and_even_ones_stay_even(tmp_pa
 
 def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
     with pytest.raises(SourceError, match='no frames to repeat'):
-        next(iter(opened(ten, loop=True, start_s=5.0)))
+        next(iter(opened(ten, loop=True, start_s=5.0, rate=10.0)))
 
 
 @pytest.mark.parametrize(('name', 'value'), [

@@ -28,7 +28,7 @@ from rich.progress import (
 )
 
 from vjepa_ros import __version__
-from vjepa_ros.cli.console import print_error
+from vjepa_ros.cli.console import print_error, real
 from vjepa_ros.lab.evaluation import baselines
 from vjepa_ros.lab.evaluation import document as evaluate_document
 from vjepa_ros.lab.evaluation import world as evaluate_world
@@ -121,6 +121,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--imu-jitter', type=float, default=JITTER_S, metavar='S', help='standard '
                         f'error of the stamps of pictures (default: {JITTER_S})')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
+    parser.add_argument('--rate', type=real(0.01, 1000), metavar='HZ', help='rate at which '
+                        'pictures without stamps were taken; others are thinned to it')
     return parser
 
 
@@ -163,7 +165,7 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     setup = Setup(methods, Settings(), TrackConfig(
         num_frames=args.num_frames, image_size=args.image_size,
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
-        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu)
+        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                   TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task('recordings', total=frame_count(items, setup),
@@ -374,12 +376,13 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
-        args.json.write_text(text + '\n', encoding='utf-8')
+        args.json.write_text(text + '\n', encoding='utf-8', errors='surrogateescape')
     parts = evaluate_document.sections(report, played, pictures, worlds) \
         if args.html or args.document else []
     if args.html:
         args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8')
+        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8',
+                             errors='surrogateescape')
     if args.document:
         evaluate_document.write(args.document, report, parts)
     for path in (args.json, args.html, args.document):

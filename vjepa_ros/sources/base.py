@@ -23,7 +23,9 @@ from vjepa_ros.sources.gain import GainControl
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
 NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
+MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 MAX_SIDE = 65535         # of a picture with intrinsics [px]
+MAX_TEXT = 64 << 20      # bytes of labels.csv: a million frames have half of that
 MAX_OFFSET = 1.0         # of the principal point beside the image, in image sizes (rectified)
 Intrinsics = tuple[float, float, float, float]
 Load = Callable[[], 'SourceFrame']
@@ -32,6 +34,10 @@ Play = Iterator[tuple[int, Load]]  # stamp_ns, and how to get the frame
 
 class SourceError(ValueError):
     """A source cannot be opened or read; the text names it, the cause and the remedy."""
+
+    def __init__(self, text: str) -> None:
+        # A name of a file may be no text, which no terminal, file or log would take.
+        super().__init__(printable(text))
 
 
 class SourceLost(SourceError):
@@ -79,9 +85,9 @@ class PlayOptions:
     ----------
     rate : float, optional
         Frames per second. None keeps the rate of the source. For pictures without stamps it is the
-        rate at which they were taken (10 Hz by default). All others are thinned to the frames
-        nearest in time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are
-        invented, so a rate above that of the source changes nothing.
+        rate at which they were taken, and needed. All others are thinned to the frames nearest in
+        time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are invented, so a rate
+        above that of the source changes nothing.
     loop : bool
         Start again at the end (no effect on cameras and single pictures, which never end).
     loop_mode : str
@@ -147,6 +153,8 @@ class Source(ABC):
         fx, fy, cx, cy for ``size`` [px], None unknown.
     distortion : Distortion or None
         Of the lens, None for none and unknown.
+    lost : str
+        What of its files cannot be read, in words; '' for nothing.
     live : bool
         True for cameras: frames arrive in real time with stamps of the wall clock.
     skipped : int
@@ -154,15 +162,16 @@ class Source(ABC):
     """
 
     live = False
+    lost = ''
     distortion: Distortion | None = None
 
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):
-        self.name = name
+        self.name = printable(name)
         try:
             check_aspect(*size)
         except ImageError as error:
-            raise SourceError(f'{name}: {error}') from error
+            raise SourceError(f'{self.name}: {error}') from error
         self.options = options
         self._own_size = size
         self._own_rate = rate_hz
@@ -354,6 +363,48 @@ class Pacer:
         if self._offset_ns is None:
             raise RuntimeError('no frame has been played yet')
         return now_ns - self._offset_ns - self._gap_ns
+
+
+def printable(text: str) -> str:
+    """Return a text with what is no UTF-8, in a name of a file, escaped."""
+    return text.encode(errors='backslashreplace').decode()
+
+
+def check_file(path: Path, most: float = math.inf) -> None:
+    """Raise SourceError where a path is no regular file that can be read, or a larger one.
+
+    Reading a pipe or device might never end.
+    """
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        raise SourceError(f"'{path}' cannot be read: {error}") from error
+    if not path.is_file():
+        raise SourceError(f"'{path}' is refused: it is no regular file, but a folder, device, "
+                          'pipe or socket; remove it')
+    if size > most:
+        raise SourceError(f"'{path}' is refused: it has {size} bytes, at most {most} are read")
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most so many bytes; `SourceError` otherwise."""
+    check_file(path, most)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"'{path}' cannot be read: {error}; check its permissions") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file; SourceError names a line that is not UTF-8."""
+    data = read_file(path, MAX_TEXT)
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}: "
+                          f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
+                          'copy it again') from error
 
 
 def inside(path: Path, folder: Path) -> bool:

@@ -184,20 +184,22 @@ def grey_or_bgr(pixels: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB)
 
 
-def compressed_kind(text: str) -> str:
-    """Return ``jpeg`` or ``png`` for the format of a compressed image message.
+def read_compressed_image(text: str, data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS
+                          ) -> tuple[np.ndarray, str]:
+    """Return `read_compressed` of a compressed image message, and ``jpeg`` or ``png``.
+
+    Its format says whether it is depth, and else nothing: drivers write anything there.
 
     Raises
     ------
-    ValueError
-        For anything else, such as compressed depth or video.
+    ImageError
+        When it is depth, and as `read_compressed`.
     """
-    lower = text.lower()
-    if 'depth' not in lower:
-        for word, kind in (('jpeg', 'jpeg'), ('jpg', 'jpeg'), ('png', 'png')):
-            if word in lower:
-                return kind
-    raise ValueError(f"compressed format '{text}' is not supported: jpeg, png")
+    if 'compressedDepth' in text:
+        raise ImageError('unknown encoding', f"compressed format '{text:.99}' is a depth image, "
+                         'not a picture')
+    rgb = read_compressed(data, max_pixels)
+    return rgb, 'jpeg' if bytes(data[:3]) == JPEG_START else 'png'
 
 
 def _has_jpeg_end(data: np.ndarray) -> bool:

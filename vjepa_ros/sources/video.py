@@ -8,8 +8,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cv2
@@ -22,6 +24,7 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
     SourceLost,
+    printable,
 )
 from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size, grey_or_bgr
 
@@ -54,7 +57,14 @@ class VideoSource(Source):
                          count if count > 0 else None)
 
     def _open(self) -> cv2.VideoCapture:
-        capture = cv2.VideoCapture(str(self._path))
+        with ExitStack() as stack:
+            name = str(self._path)
+            if printable(name) != name:         # OpenCV would end the process
+                folder = stack.enter_context(TemporaryDirectory(prefix='vjepa_ros_'))
+                link = Path(folder, f'video{printable(self._path.suffix)}')
+                link.symlink_to(self._path.absolute())
+                name = str(link)
+            capture = cv2.VideoCapture(name)
         if not capture.isOpened():
             raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')

@@ -50,7 +50,8 @@ class RosLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record at its severity."""
         try:
-            text = self.format(record)   # with the traceback, where there is one
+            # With the traceback, where there is one; names of files may be no UTF-8.
+            text = self.format(record).encode(errors='backslashreplace').decode()
         except (TypeError, ValueError):   # a wrong log line must not fail what it tells of
             self.handleError(record)
             return

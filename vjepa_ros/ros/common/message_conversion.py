@@ -81,19 +81,13 @@ def _read(msg: Image | CompressedImage | VideoPicture, max_pixels: int) -> np.nd
     if isinstance(msg, VideoPicture):
         return msg.rgb(max_pixels)
     if isinstance(msg, CompressedImage):
-        return _read_compressed(msg, max_pixels)
+        data = np.frombuffer(msg.data, np.uint8)
+        return encodings.read_compressed_image(msg.format, data, max_pixels)[0]
     if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
         encodings.check_size(msg.width, msg.height, max_pixels)
         return _by_cv_bridge(msg)
     return encodings.read_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
                               msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
-
-
-def _read_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
-    if 'compressedDepth' in msg.format:
-        raise ImageError('unknown encoding', f"compressed format '{msg.format:.99}' is a depth "
-                         'image, not a picture')
-    return encodings.read_compressed(np.frombuffer(msg.data, np.uint8), max_pixels)
 
 
 def _by_cv_bridge(msg: Image) -> np.ndarray:
