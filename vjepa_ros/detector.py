@@ -317,8 +317,8 @@ class ObstacleDetector:
 def _seconds(stamp: Any) -> float:
     """Return a stamp in seconds; ValueError for what is none."""
     problem = 'a number of seconds from 0 on, such as time.monotonic() gives'
-    if isinstance(stamp, bool) or not isinstance(stamp, int | float | np.integer | np.floating) or (
-            not 0 <= stamp < math.inf):
+    kinds = int | float | np.integer | np.floating
+    if isinstance(stamp, bool) or not isinstance(stamp, kinds) or not 0 <= stamp < math.inf:
         raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be {problem}')
     if stamp > LATEST_S:
         raise ValueError(f'stamp is {stamp!r:.99}, must be {problem}: divide {UNITS}')
