@@ -203,7 +203,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
     assert driver.bank.atlas.texels.device.type == 'cpu'
     given: list[tuple] = []
     workers = SimpleNamespace(run=lambda work, done: given.extend(work) or [])
-    args = SimpleNamespace(world=2, rough=2, device='mps', baseline_size='none')
+    args = SimpleNamespace(world=2, rough=2, device='mps')
     evaluate.play_all([], args, workers, Progress(), 0)
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 

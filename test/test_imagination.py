@@ -234,7 +234,7 @@ def test_a_run_goes_on_and_its_predictor_is_judged(weights, tmp_path, capsys, mo
     assert all(torch.equal(value, read[name])
                for name, value in again.predictor.reader.state_dict().items())
     given = ['--num-frames', str(2 * WINDOW), '--image-size', str(SIDE), '--device', 'cpu',
-             '--futures', '2', '--jobs', '1', '--baseline-size', 'none', '--json', str(report)]
+             '--futures', '2', '--jobs', '1', '--json', str(report)]
     assert evaluate.main(['--weights', str(out / 'tiny.safetensors'), *given]) == 0
     judged = json.loads(report.read_text())['futures']
     for key in ('world', 'rough'):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import numbers
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -333,11 +332,11 @@ class ObstacleDetector:
 def _seconds(stamp: Any) -> float:
     """Return a stamp in seconds; ValueError for what is none."""
     problem = 'a number of seconds from 0 on, such as time.monotonic() gives'
-    real = isinstance(stamp, numbers.Real) and not isinstance(stamp, bool | np.bool_)
-    if not real or not 0 <= stamp < math.inf:
+    kinds = int | float | np.integer | np.floating
+    if isinstance(stamp, bool) or not isinstance(stamp, kinds) or not 0 <= stamp < math.inf:
         raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be {problem}')
     if stamp > LATEST_S:
-        raise ValueError(f'stamp is {stamp}, must be {problem}: divide {UNITS}')
+        raise ValueError(f'stamp is {stamp!r:.99}, must be {problem}: divide {UNITS}')
     if isinstance(stamp, np.floating) and np.spacing(stamp) > LEAST_STEP_S:
         raise ValueError(f'stamp is {stamp} ({stamp.dtype}), which is exact to '
                          f'{np.spacing(stamp):g} s only; give seconds as float64')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Decode images to RGB pixels, without ROS and without cv_bridge."""
+"""Decode images to RGB pixels, without ROS."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _parts_of(opened: Opened, parameter: str) -> list[Part]:
     parts = [replace(_part(name, tensors), wrapper=wrappers.get(name, ''))
              for name, tensors in groups.items()]
     if KEY not in opened.metadata:
-        _refuse_strangers(parts, groups, f"{parameter} file '{opened.path}'")
+        _refuse_strangers(parts, groups, f"{parameter} file '{opened.path}'", parameter)
     for part in parts:
         wanted = ENCODER if part.name in ENCODERS else part.name
         is_ = PREDICTOR if part.kind in PREDICTORS else part.kind
@@ -223,7 +223,7 @@ class _Names:
 
 
 def _refuse_strangers(parts: Sequence[Part], groups: Mapping[str, Mapping[str, Tensor]],
-                      name: str) -> None:
+                      name: str, parameter: str) -> None:
     """Raise WeightsError for a checkpoint of another kind, naming what it looks like."""
     encoders = [part for part in parts if part.kind == ENCODER]
     strange = any(family(part.stored)[0] for part in encoders)
@@ -232,15 +232,15 @@ def _refuse_strangers(parts: Sequence[Part], groups: Mapping[str, Mapping[str, T
                                for key, one in group.items()})
         if what:
             raise WeightsError(f'{name} looks like {what}, not like an encoder of V-JEPA 2; '
-                               + (remedy or 'set `weights` to a checkpoint of V-JEPA 2'))
+                               + (remedy or f'set `{parameter}` to a checkpoint of V-JEPA 2'))
     for part in encoders:
         positions = groups[part.name].get('pos_embed')
         if positions is not None and _counts(positions, parts):
             raise WeightsError(
                 f'{name} looks like V-JEPA 1: its {part.name or ENCODER} was trained with a '
                 f'position embedding (pos_embed {tuple(positions.shape)}), without which its '
-                'features mean nothing; set `weights` to a checkpoint of V-JEPA 2 or 2.1, which '
-                'have none')
+                f'features mean nothing; set `{parameter}` to a checkpoint of V-JEPA 2 or 2.1, '
+                'which have none')
 
 
 def _counts(positions: Tensor, parts: Iterable[Part]) -> bool:

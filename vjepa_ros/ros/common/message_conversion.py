@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import array
-import importlib
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -83,26 +82,8 @@ def _read(msg: Image | CompressedImage | VideoPicture, max_pixels: int) -> np.nd
     if isinstance(msg, CompressedImage):
         data = np.frombuffer(msg.data, np.uint8)
         return encodings.read_compressed_image(msg.format, data, max_pixels)[0]
-    if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
-        encodings.check_size(msg.width, msg.height, max_pixels)
-        return _by_cv_bridge(msg)
     return encodings.read_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
                               msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
-
-
-def _by_cv_bridge(msg: Image) -> np.ndarray:
-    known = sorted(encodings.SUPPORTED)
-    try:
-        bridge = importlib.import_module('cv_bridge')
-    except ImportError:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' needs "
-                         'cv_bridge, which is not installed; without it: '
-                         f'{", ".join(known)}') from None
-    try:
-        return np.ascontiguousarray(bridge.CvBridge().imgmsg_to_cv2(msg, 'rgb8'))
-    except (bridge.CvBridgeError, ValueError, TypeError, cv2.error) as error:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' can not be "
-                         f'converted to rgb8: {error}') from error
 
 
 def to_bytes(values: np.ndarray) -> array.array:
