@@ -93,7 +93,7 @@ def _used(pixels: np.ndarray) -> _Used:
     green = np.ascontiguousarray(pixels[::thin, ::thin, 1])
     blocks = green.shape[1] // BLOCK, green.shape[0] // BLOCK
     if blocks[0] * blocks[1] < LEAST_BLOCKS:
-        return _Used(low, high, LEAST_NOISE, True, sample)
+        return _Used(low, high, LEAST_NOISE, False, sample)
     # Second differences along rows, without their neighbours: those share a colour of a mosaic.
     rows = pixels[::step, :, 1].astype(np.float32)
     rough = np.abs(rows[:, :-4:step] - 2 * rows[:, 2:-2:step] + rows[:, 4::step])
