@@ -332,8 +332,8 @@ def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(agai
         assert values['input.bad size'] == '2' and values['assessments_out'] == '0'
         log = again.wait_for_log('1x100', since)
         assert all(word in log for word in ('/hand/image_raw', '1:8', "'max_image_aspect'"))
-        again.set(max_image_aspect=64.0)
-        play(pub, [raw(np.zeros((60, 1, 3), np.uint8))] * 5, now_ns())
+        again.set(max_image_aspect=16.0)
+        play(pub, [raw(np.zeros((16, 1, 3), np.uint8))] * 5, now_ns())
         again.wait_for(HAND, lambda v: v['frames.accepted'] == '5')
         overlay = again.some(drawn)[-1]
         assert overlay.width <= 480 and overlay.height == 3840

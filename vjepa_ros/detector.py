@@ -214,8 +214,9 @@ class ObstacleDetector:
                 or 0 in rgb.shape):
             raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 or uint16 (height, '
                              'width, 3) in RGB order')
-        check_size(*rgb.shape[1::-1], MAX_PIXELS)
-        check_aspect(*rgb.shape[1::-1])
+        height, width = rgb.shape[:2]
+        check_size(width, height, MAX_PIXELS)
+        check_aspect(width, height)
         if rgb.dtype == np.uint16:
             rgb, gain = self._gain.reduce(rgb)
         if stamp is not None:

@@ -9,7 +9,6 @@ range in use leaves it, a new gain begins, and with it a new clip.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import cv2
@@ -17,18 +16,20 @@ import numpy as np
 
 DEPTHS = (8, 10, 12, 14, 16)      # bits that cameras use
 SAMPLES = 20_000         # pixels that are looked at, about
-ENDS = (0.5, 99.5)       # percentiles that count as the range in use: dead pixels do not
-MARGIN = 0.125           # of a narrow band, on each side
+INVALID = 65_534         # 0 and 65535 tell nothing of the range: borders, text, saturation
+LEAST_VALID = 0.05       # part of the pixels that must
+ENDS = (3, 97)           # percentiles of the range in use, without dead pixels, telemetry, a lamp
+MARGIN = 0.5             # of a narrow band, on each side: the contrast of usual pictures
 NARROW = 0.25            # part of the bits below which the range in use is a narrow band
-CLIPPED = 0.05           # part of the pixels outside of the range that begins a new one
-# A new range also begins where it would be narrower than this part of the old one: then 8 bits
-# show less than 64 grey levels of the scene.
-SHRUNK = 0.25
+CLIPPED = 0.08           # part of the pixels outside of the range that begins a new one
+# A new range also begins where it would be narrower than this part of the old one: then the scene
+# has less than 52 grey levels.
+SHRUNK = 0.4
 LEAST_WIDTH = 256.0      # one grey level for each value: more would only enlarge rounding
 NOISE_WIDTHS = 32.0      # noise is never enlarged above this part of 8 bits, 8 grey levels,
 PLAIN_WIDTHS = 128.0     # and not above 2 where nothing else shows, lest it look like structure
-STRUCTURE = 4.0          # of blocks, in noise of a pixel: covered lenses have 1, scenes 20 or more
-BLOCK = 8                # px
+STRUCTURE = 4.0          # of blocks, in noise of a pixel: covered lenses have 2, scenes 20 or more
+BLOCK, BLOCKS = 8, 3000  # side of a block [px], and blocks of an image, up to four times as many
 LEAST_BLOCKS = 24        # of an image whose structure can be judged
 LEAST_NOISE = 0.5        # in values, of rounding
 FLOOR = 2.0 ** -9 - 0.5  # makes rounding of any gain 2^8 / 2^bits a rounding down
@@ -41,7 +42,7 @@ class _Used(NamedTuple):
     high: float
     noise: float         # standard deviation of a pixel
     shows: bool          # whether there is more than noise and a smooth slope of the light
-    sample: np.ndarray   # some of its values
+    sample: np.ndarray   # some of its valid values
 
 
 class GainControl:
@@ -71,7 +72,7 @@ class GainControl:
             self._number += (self._low, self._width) != old
             self._shown = used.shows
         if self._low:
-            pixels = cv2.subtract(pixels, (self._low,) * 4)      # saturates at 0
+            pixels = np.maximum(pixels, np.uint16(self._low)) - np.uint16(self._low)
         return cv2.convertScaleAbs(pixels, alpha=256 / self._width, beta=FLOOR), self._number
 
     def _fits(self, used: _Used) -> bool:
@@ -83,20 +84,40 @@ def _used(pixels: np.ndarray) -> _Used:
     height, width = pixels.shape[:2]
     step = max(1, round((height * width / SAMPLES) ** 0.5))
     sample = pixels[::step, ::step]
+    sample = sample[_valid(sample)]
+    if sample.size < LEAST_VALID * 3 * (height // step) * (width // step):
+        return _Used(0.0, 0.0, LEAST_NOISE, False, sample)
     low, high = np.percentile(sample, ENDS)
-    green = pixels[..., 1]
-    blocks = width // BLOCK, height // BLOCK
+    # Every pixel of small images only.
+    thin = max(1, round((height * width / BLOCKS) ** 0.5 / (2 * BLOCK)))
+    green = np.ascontiguousarray(pixels[::thin, ::thin, 1])
+    blocks = green.shape[1] // BLOCK, green.shape[0] // BLOCK
     if blocks[0] * blocks[1] < LEAST_BLOCKS:
-        return _Used(low, high, 0.0, True, sample)
+        return _Used(low, high, LEAST_NOISE, False, sample)
     # Second differences along rows, without their neighbours: those share a colour of a mosaic.
-    rows = green[::step].astype(np.float32)
+    rows = pixels[::step, :, 1].astype(np.float32)
     rough = np.abs(rows[:, :-4:step] - 2 * rows[:, 2:-2:step] + rows[:, 4::step])
     noise = max(LEAST_NOISE, float(np.median(rough)) / (0.6745 * 6 ** 0.5))
+    return _Used(low, high, noise, _spread(green, blocks) >= STRUCTURE * noise, sample)
+
+
+def _valid(values: np.ndarray) -> np.ndarray:
+    return values - np.uint16(1) < INVALID      # 0 becomes the largest one
+
+
+def _spread(green: np.ndarray, blocks: tuple[int, int]) -> float:
+    """Return the range of the means of blocks, apart from a quadratic function of the place."""
+    green = green[:BLOCK * blocks[1], :BLOCK * blocks[0]]
     means = cv2.resize(green, blocks, interpolation=cv2.INTER_AREA).astype(np.float32)
-    shapes, fit = _slope(blocks)
-    left = means.ravel() - shapes @ (fit @ means.ravel())
-    spread = float(np.subtract(*np.percentile(left, (95, 5))))
-    return _Used(low, high, noise, spread >= STRUCTURE * noise, sample)
+    valid = 255 * _valid(green).view(np.uint8)
+    whole = cv2.resize(valid, blocks, interpolation=cv2.INTER_AREA) == 255
+    whole[[0, -1]] = False      # some cameras write numbers there
+    x, y = np.meshgrid(*(np.linspace(-1, 1, n, dtype=np.float32) for n in blocks))
+    shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1)[whole]
+    if len(shapes) < LEAST_BLOCKS:
+        return 0.0
+    left = means[whole] - shapes @ np.linalg.lstsq(shapes, means[whole], rcond=None)[0]
+    return float(np.subtract(*np.percentile(left, (99, 1))))
 
 
 def _range_of(used: _Used) -> tuple[float, float]:
@@ -108,11 +129,3 @@ def _range_of(used: _Used) -> tuple[float, float]:
         return 0.0, width
     band = max(least, (1 + 2 * MARGIN) * span)
     return float(max(0, round((used.low + used.high - band) / 2))), band
-
-
-@lru_cache(8)
-def _slope(blocks: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the quadratic functions of the place at all blocks, and what fits them."""
-    x, y = np.meshgrid(*(np.linspace(-1, 1, n) for n in blocks))
-    shapes = np.stack((np.ones_like(x), x, y, x * x, x * y, y * y), -1).reshape(-1, 6)
-    return shapes.astype(np.float32), np.linalg.pinv(shapes).astype(np.float32)

@@ -64,7 +64,7 @@ def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encoding
     """
     try:
         pixels = _read(msg, max_pixels)
-        encodings.check_aspect(*pixels.shape[1::-1], max_aspect)
+        encodings.check_aspect(pixels.shape[1], pixels.shape[0], max_aspect)
         return pixels
     except ImageError as error:
         name = {'too large': 'max_image_pixels', 'bad aspect': 'max_image_aspect'}.get(error.kind)

@@ -210,7 +210,9 @@ class Decoder:
 def _frame(item: Waiting, track: Track, control: GainControl,
            limits: tuple[int, float]) -> Frame:
     begin, frame_id = time.perf_counter(), item.message.header.frame_id
-    rgb, gain = control.reduce(read(item.message, *limits))
+    rgb, gain = read(item.message, *limits), 0
+    if rgb.itemsize > 1:
+        rgb, gain = control.reduce(rgb)
     middle = time.perf_counter()
     prepared = track.prepare(rgb)
     end = time.perf_counter()

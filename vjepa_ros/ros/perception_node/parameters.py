@@ -229,7 +229,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         MAX_IMAGE_PIXELS,
         Param('max_image_aspect', float, MAX_ASPECT, 'Largest accepted ratio of the longer side '
               'of an image to the shorter one; thinner images are refused and counted', low=1.0,
-              high=64.0),
+              high=16.0),
         Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
               low=0.1, high=3600.0, unit='s'),
     ),
