@@ -29,6 +29,7 @@ from rcl_interfaces.srv import (
 from ros_harness import REPOSITORY, ros_env, ros_session
 
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.services import MOST_NAMES
 
 pytestmark = pytest.mark.ros
@@ -71,7 +72,9 @@ KNOWN, UNKNOWN = 'min_time_to_contact', 'nobody_has_this'
 
 @pytest.fixture(scope='module')
 def rig() -> Iterator[Rig]:
-    with ros_session() as ros, ros.spawn(GUARD, QUICK) as process:
+    # As launch files start it.
+    with ros_session(env={'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}) as ros, ros.spawn(
+            GUARD, QUICK) as process:
         rig = Rig(ros, process)
         rig.wait(lambda: rig.camera.get_subscription_count() and
                  rig.controller.get_subscription_count() and rig.states)
