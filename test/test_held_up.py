@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A base stops in time whatever holds up the thread that decides, and every request is answered."""
+"""A base stops in time whatever holds up who decides, and every request is answered."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import (
     DescribeParameters,
-    GetParameters,
     GetParameterTypes,
+    GetParameters,
     ListParameters,
     SetParameters,
     SetParametersAtomically,
