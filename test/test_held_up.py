@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import sys
 import time
@@ -63,6 +64,7 @@ rclpy.spin_once(node, timeout_sec=0.5)
 print('ready', flush=True)
 sys.stdin.readline()
 send(thing)
+print('sent', flush=True)
 while True:
     rclpy.spin_once(node)
 """
@@ -126,6 +128,7 @@ def test_no_request_or_message_delays_the_zero_when_sight_is_lost(rig, words):
         rig.wait_for_speed(1.0)
         process.stdin.write('\n')
         process.stdin.flush()
+        assert rig.ros.spin_until(lambda: select.select([process.stdout], [], [], 0)[0])
         stops_in_time(rig)
 
 
