@@ -17,7 +17,7 @@ from typing import Any
 from vjepa_ros.ros.common.environment import leave_shared_memory
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
 from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
-from vjepa_ros.ros.common.streams import unblock_output
+from vjepa_ros.ros.common.streams import unblock_log
 
 WAKE_S = 0.2             # a signal is seen at most this late
 RARELY = 1000            # collections of the young that one of all waits for, by default 10
@@ -26,8 +26,8 @@ RARELY = 1000            # collections of the young that one of all waits for, b
 # Those by which the kernel tells of a fault in the code, to which it would return and return.
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 # Those that end nothing by default, or that Python ignores.
-HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE,
-            signal.SIGXFSZ}
+HARMLESS = {getattr(signal, f'SIG{name}', 0) for name in (
+    'CHLD', 'CONT', 'URG', 'WINCH', 'INFO', 'PIPE', 'XFSZ')}
 SUSPENDING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 ENDING = (signal.valid_signals() - FAULTS - HARMLESS - SUSPENDING
           - {signal.SIGKILL, signal.SIGSTOP})
@@ -54,13 +54,11 @@ class Signals:
     def __init__(self) -> None:
         self.received = self.suspends = self.serves = False
         self.may_interrupt: Callable[[], bool] = lambda: True
-        for number in ENDING:
+        for number in ENDING | SUSPENDING:
             # Who started it may have meant one to be ignored, as nohup does.
             if number in (signal.SIGINT, signal.SIGTERM) or (
                     signal.getsignal(number) != signal.SIG_IGN):
-                signal.signal(number, self._on_signal)
-        for number in SUSPENDING:
-            signal.signal(number, self._on_suspend)
+                signal.signal(number, self._on_signal if number in ENDING else self._on_suspend)
 
     def _on_signal(self, *_: object) -> None:
         first, self.received = not self.received, True
@@ -129,8 +127,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         the node refuses.
     """
     signals = Signals()
-    # What nobody reads must not hold up who decides; others of our executables print results.
-    unblock_output((1, 2) if commands else (2,))
+    unblock_log()
     # Idle threads of NumPy's matrix library spin on the cores that the model needs.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:

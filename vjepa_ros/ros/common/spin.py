@@ -92,9 +92,10 @@ def serve(node: Served, signals: Signals) -> bool:
                 if node.suspend():
                     os.kill(os.getpid(), signal.SIGSTOP)
             if lost_output():
-                node.get_logger().warning('nobody read the output of this node for a while: '
-                                          'lines of its log are missing before this one, but '
-                                          'were published on /rosout')
+                node.get_logger().warning(
+                    'nobody read the output of this node for a while: lines of its log are '
+                    'missing before this one, but were published on /rosout',
+                    throttle_duration_sec=LOG_EVERY_S)
     except KeyboardInterrupt:
         node.get_logger().info('interrupted while configuring')
     executor.shutdown(timeout_sec=0.1)
