@@ -21,8 +21,6 @@ from vjepa_ros.ros.common.streams import unblock_log
 
 WAKE_S = 0.2             # a signal is seen at most this late
 RARELY = 1000            # collections of the young that one of all waits for, by default 10
-
-
 # Those by which the kernel tells of a fault in the code, to which it would return and return.
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 # Those that end nothing by default, or that Python ignores.

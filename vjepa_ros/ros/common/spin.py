@@ -89,8 +89,7 @@ def serve(node: Served, signals: Signals) -> bool:
             _serve_once(executor, node)
             if signals.suspends:
                 signals.suspends = False
-                if node.suspend():
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                _suspend(node)
             if lost_output():
                 node.get_logger().warning(
                     'nobody read the output of this node for a while: lines of its log are '
@@ -111,6 +110,15 @@ def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not blind the robot: rclpy would end the process here.
+        _failed(node, error)
+
+
+def _suspend(node: Served) -> None:
+    """Stop this process until SIGCONT, once the node has made that safe."""
+    try:
+        if node.suspend():
+            os.kill(os.getpid(), signal.SIGSTOP)
+    except Exception as error:
         _failed(node, error)
 
 
