@@ -138,9 +138,9 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         self.state_publisher.publish(self.decided, self.now_s())
 
     def wait_for_zeros(self) -> None:
-        """Let a moment pass in which zeros are sent; the watchdog need not do it."""
+        """Let a moment pass in which zeros are sent, so that the watchdog need not do it."""
         if self._heartbeat is not None:
-            self._heartbeat.beat()
+            self._heartbeat.beat('' if self.suspending else 'deactivating')
         super().wait_for_zeros()
 
     # -- override, reports -------------------------------------------------------------------

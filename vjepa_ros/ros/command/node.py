@@ -67,6 +67,8 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         The last decision; None before the first of an activation.
     configured
         What `release` has to undo.
+    suspending
+        Whether motion ends for as long as the process is stopped.
     """
 
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
@@ -78,6 +80,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         super().__init__(node_name, **kwargs)
         self.config: ConfigT | None = None
         self.decided: Any = None
+        self.suspending = False
         self._inputs: InputsT | None = None
         self._command: Twist | None = None       # the newest, for its unjudged components
         self._frame_id = ''                      # of the newest command
@@ -211,7 +214,9 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     def suspend(self) -> bool:
         """Stop the robot before the process is stopped."""
         if self._output is not None:
+            self.suspending = True
             self.end_motion()
+            self.suspending = False
         return True
 
     def on_failed_callback(self) -> None:
