@@ -20,7 +20,7 @@ from guard_rig import CLEAR, active, cloud, twist_of
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import ros_session
 
-from vjepa_ros.guard.types import Motion
+from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.collision_guard import inputs as guard_inputs
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command.inputs import CommandInputs
@@ -36,13 +36,14 @@ BOTH = pytest.mark.parametrize('kind', [CollisionGuard, LocalPlannerNode])
 
 @contextmanager
 def sending(kind: type) -> Iterator[tuple[Any, list[Motion]]]:
-    """An active node, and what it sends.
+    """An active node, and what it sends, of zeros in a row the first.
 
     Tests command what both let through: turns on the spot, and backward where nobody looks.
     """
-    with active(kind) as node:
+    with active(kind, command_timeout=60.0) as node:
         sent: list[Motion] = []
-        node._publish = sent.append
+        node._publish = lambda motion: sent.append(motion) if [
+            motion] != sent[-1:] or motion != STILL else None
         yield node, sent
 
 
@@ -165,7 +166,7 @@ def test_an_exception_from_tf_holds_the_robot_and_is_named():
         node._on_command(twist_of(0.0, 0.5))
 
         def look(*_: object, **__: object) -> None:
-            node._inputs._on_assessment(node.config.sources[0], cloud(CLEAR), {})
+            node._inputs._on_assessment(node.config.sources[0], cloud(CLEAR))
 
         node.config = replace(node.config, sources=(
             replace(node.config.sources[0], from_tf=True),))
@@ -182,7 +183,7 @@ def test_everything_that_halt_closes_is_closed_whatever_one_part_raises(kind, mo
         node._on_command(twist_of(0.0, 0.1))
         with pytest.raises(RuntimeError):
             node.halt()
-        assert sent[1:] == [Motion()] and node._sent is None
+        assert sent[1:] == [Motion()] and node._output is None
         assert not [s for s in node.subscriptions if s.topic_name == '/cmd_vel_in']
         node.halt()                                    # again: nothing is left to be done
         assert sent[2:] == []

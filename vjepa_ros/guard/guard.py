@@ -184,6 +184,18 @@ class VelocityGuard:
 
     # -- decision ----------------------------------------------------------------------------
 
+    def holds_until(self, now_s: float) -> float:
+        """Return when the first of the inputs that are current gets too old [s]; inf: none is.
+
+        Without new inputs a decision of now must not be acted on for longer.
+        """
+        settings = self.settings
+        ends = [self._commanded_s + settings.command_timeout, self._override_s]
+        ends += [source.report.stamp_s + settings.source_timeout
+                 for source in self._sources.values() if source.report is not None]
+        ends += [reading.stamp_s + settings.range_timeout for reading in self._readings.values()]
+        return min((end for end in ends if end >= now_s), default=math.inf)
+
     def decide(self, now_s: float) -> Decision:
         """Return the command for the robot now."""
         self._advance(now_s)

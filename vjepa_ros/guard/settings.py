@@ -79,7 +79,7 @@ class GuardSettings:
     range_timeout
         Largest age of a range reading [s].
     command_timeout
-        Silence after which the command ends: one zero, then nothing [s].
+        Silence after which the command ends [s].
     odometry_timeout
         Silence of the odometry after which the commands sent count as speed [s].
     override_timeout

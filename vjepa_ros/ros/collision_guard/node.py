@@ -119,8 +119,10 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         """Decide, and publish what is new."""
         guard = self._configured_guard()
         guard.hold_reason = self.callback_failure
-        self.decided = decision = guard.decide(self.now_s())
-        self.send(decision.motion, news)
+        steady_s, now_s = time.monotonic(), self.now_s()
+        holds_s = guard.holds_until(now_s) - now_s
+        self.decided = decision = guard.decide(now_s)
+        self.send(decision.motion, news, steady_s + holds_s)
         self.state_publisher.reaction.add(1e3 * decision.reaction_s)
 
     def _on_news(self, arrival_ns: int) -> None:
@@ -134,6 +136,12 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
             self.state_publisher.refused = self._inputs.refused
         # On the timer, so that it cannot delay a stop.
         self.state_publisher.publish(self.decided, self.now_s())
+
+    def wait_for_zeros(self) -> None:
+        """Let a moment pass in which zeros are sent, so that the watchdog need not do it."""
+        if self._heartbeat is not None:
+            self._heartbeat.beat('' if self.suspending else 'deactivating')
+        super().wait_for_zeros()
 
     # -- override, reports -------------------------------------------------------------------
 

@@ -52,12 +52,12 @@ class Heartbeat:
         self._publisher = node.create_publisher(Header, '~/heartbeat', QOS)
         self._timer = node.create_timer(silence_s / BEATS, self.beat, clock=clock)
 
-    def beat(self) -> None:
-        """Send a beat."""
+    def beat(self, state: str = '') -> None:
+        """Send a beat with a state, by default that of the node."""
         publisher = self._lively()
         if publisher is not None:
             publisher.assert_liveliness()
-        self._say(self._state())
+        self._say(state or self._state())
 
     def activate(self) -> None:
         """Say 'active', and wait until those who listen know, before the first command passes.

@@ -60,6 +60,10 @@ class CommandWatchdog(Served):
         self.get_logger().info(f'watches {self._beats.topic_name} for {self._out.topic_name}, '
                                f'timeout {self._timeout_s:g} s')
 
+    def suspend(self) -> bool:
+        """Go on at Ctrl-Z: a guard in the same terminal stops."""
+        return False
+
     def _on_beat(self, beat: Header) -> None:
         self._state = f'{beat.frame_id:.99}'
         self._heard_s = time.monotonic() if beat.frame_id == 'active' else None

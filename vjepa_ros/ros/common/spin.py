@@ -5,8 +5,13 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
@@ -16,6 +21,8 @@ from rclpy.parameter import Parameter
 
 from vjepa_ros.ros.common.misspelt_parameters import LONGEST, nearest
 from vjepa_ros.ros.common.process import Signals, WAKE_S
+from vjepa_ros.ros.common.services import answered
+from vjepa_ros.ros.common.streams import lost_output
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
@@ -88,14 +95,34 @@ class Served(Node):
     def on_failed_callback(self) -> None:
         """React to a failed callback; called after each."""
 
+    def suspend(self) -> bool:
+        """Get ready to be stopped, as by Ctrl-Z; False: go on instead."""
+        return True
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Callable[..., Any],
+                       **kwargs: Any) -> Any:
+        """Create a service that answers every request, see `answered`."""
+        return super().create_service(
+            srv_type, srv_name, answered(callback, partial(_warn, self), partial(_failed, self)),
+            **kwargs)
+
 
 def serve(node: Served, signals: Signals) -> bool:
     """Serve a node, then destroy it; False when one of its threads is left over."""
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
+    signals.serves = True
     try:
         while not signals.received and not node.done and node.context.ok():
             _serve_once(executor, node)
+            if signals.suspends:
+                signals.suspends = False
+                _suspend(node)
+            if lost_output():
+                node.get_logger().warning(
+                    'nobody read the output of this node for a while: lines of its log are '
+                    'missing before this one, but were published on /rosout',
+                    throttle_duration_sec=LOG_EVERY_S)
     except KeyboardInterrupt:
         node.get_logger().info('interrupted while configuring')
     executor.shutdown(timeout_sec=0.1)
@@ -111,11 +138,30 @@ def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not blind the robot: rclpy would end the process here.
-        _log(node, node.note_failed_callback(error))
-        try:
-            node.on_failed_callback()
-        except Exception as another:
-            _log(node, f'handling a failed callback failed, too: {another}')
+        _failed(node, error)
+
+
+def _suspend(node: Served) -> None:
+    """Stop this process until SIGCONT, once the node has made that safe."""
+    try:
+        if node.suspend():
+            os.kill(os.getpid(), signal.SIGSTOP)
+    except Exception as error:
+        _failed(node, error)
+
+
+def _failed(node: Served, error: Exception) -> str:
+    reason = node.note_failed_callback(error)
+    _log(node, reason)
+    try:
+        node.on_failed_callback()
+    except Exception as another:
+        _log(node, f'handling a failed callback failed, too: {another}')
+    return reason
+
+
+def _warn(node: Served, text: str) -> None:
+    node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
 
 
 def _log(node: Served, text: str) -> None:
