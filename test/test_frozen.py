@@ -164,9 +164,9 @@ def test_what_slides_along_its_own_edges_and_what_belongs_to_the_robot_does_not_
 
 
 @pytest.mark.parametrize('size', [(1, 1), (240, 320), (30, 1000), (2000, 2), (60, 60)])
-def test_a_picture_that_shows_nothing_tells_nothing(size):
+def test_a_picture_that_shows_nothing_does_not_stand(size):
     plain = np.full((*size, 3), 90, np.uint8)
-    assert math.isnan(still_s([with_noise(plain, n) for n in range(8)])[-1])
+    assert not still_s([with_noise(plain, n) for n in range(8)])[-1] > 0     # 0, or unknown
 
 
 @pytest.mark.parametrize('name', ['walk_turning', 'walk_office', 'drone_approach_a'])
