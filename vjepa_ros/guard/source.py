@@ -20,6 +20,9 @@ DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_
 CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
 STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
 FREE = math.inf
+SENT_S = 1.0              # a robot is no faster than the commands of this time before were
+DOUBT_SPEED = 1.2         # towards what was forgotten, in measuring_speed: enough to see it free
+DOUBT_ROOM = 1 / 3        # part of stop_distance that is kept to it
 TIMING_SAMPLES = 9        # assessments over which timing is measured
 TIMING_MIN_SAMPLES = 3
 TIMEOUT_MARGIN = 1.25     # recommended timeout over the measured age
@@ -132,20 +135,21 @@ class SourceGuard:
         self.free_path = FreePath(yaw)
         self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop reports, free path and state (clock jump)."""
-        self.report: SourceReport | None = None
-        self.free_path.forget()
-        self.timing.clear()
-        self._speed = 0.0             # towards the axis during the measurement [m/s]
-        self._threat = False          # something approaches within the horizon
-        self._approaching = False     # although the robot did not drive towards it
-        self._side = ''               # of the newest threat
         self._stopped = False
         self._blocked = False
         self._unconfirmed = False     # after a stop, until the path is measured again
+        self.restart()
+
+    def restart(self) -> None:
+        """Drop reports and times (clock jump); a threat is where it was."""
+        self.report: SourceReport | None = None
+        self.free_path.restart()
+        self.timing.clear()
+        self._speed = 0.0             # towards the axis during the measurement [m/s]
+        self._drives = False          # fast enough for that, by odometry or commands
+        self._threat = False          # something approaches within the horizon
+        self._approaching = False     # although the robot did not drive towards it
+        self._side = ''               # of the newest threat
         self._quiet_s = math.nan      # since when there is no reason to stop
         self._slowed_until = -math.inf
         self._frozen_s = math.nan     # since when the picture does not change
@@ -157,9 +161,7 @@ class SourceGuard:
         """Change the direction of the camera [rad]; its path is kept as for a turning robot."""
         by = math.remainder(yaw - self.yaw, 2 * math.pi)
         self.yaw = self.free_path.yaw = yaw
-        if self.report is None:
-            self.reset()
-        else:
+        if self._begun:
             self.free_path.turn(by)
 
     def advance(self, now_s: float, history: SpeedHistory, settings: GuardSettings) -> None:
@@ -193,6 +195,13 @@ class SourceGuard:
         self.timing.add(report.stamp_s, now)
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
+        if history.sent is not None:      # a measured speed can be wrong, in its unit, too
+            most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
+            if most >= settings.measuring_speed:
+                self._speed = min(self._speed, most)
+        self._drives = not history.stood(
+            report.stamp_s - settings.measurement_window, report.stamp_s,
+            CREEPING * settings.measuring_speed * settings.measurement_window)
         time = _believed_time(report, settings)
         self._threat = self._approaching = False
         if self.fault(now, history, settings) or math.isnan(time):
@@ -205,9 +214,14 @@ class SourceGuard:
                  settings: GuardSettings) -> None:
         """Update the free path by a time to contact [s]."""
         speed, stamp, now = self._speed, report.stamp_s, report.received_s
-        since = history.travel(stamp, now, self.yaw)
+        since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
-        least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
+        window = stamp - settings.measurement_window, stamp
+        least = sent = history.least(*window, self.yaw)
+        mean = speed
+        if history.sent is not None:
+            sent = history.sent.least(*window, self.yaw)
+            least, mean = min(least, sent), history.sent.mean(*window, self.yaw)
         self._threat = threat = time < settings.horizon
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
@@ -216,20 +230,28 @@ class SourceGuard:
         unknown = math.isnan(self.free_path.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
-        free = (not threat and least >= settings.measuring_speed
-                and Quality.FROZEN not in report.flags)
-        if not free:
+        sees = not threat and Quality.FROZEN not in report.flags
+        free = sees and least >= settings.measuring_speed
+        held = sees and sent >= settings.measuring_speed and (
+            history.path(*window) < STANDING[1])
+        if not free and not held:
             self.free_path.interrupt()
         if threat and speed >= enough:
             self.free_path.measure(speed * time - since, now, turned)
             self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
+        elif threat and mean >= enough:
+            # Only the commands tell of motion: that is enough to stop, not to go on.
+            known = self.free_path.distance if self.free_path.threat else math.inf
+            self.free_path.measure(min(known, mean * time - since), now, turned)
         elif free:
-            if self.free_path.free(least * settings.horizon - since, now, turned):
+            if self.free_path.free(least * settings.horizon - since, now, turned, settings):
                 self._unconfirmed = False
-        elif (threat or self.free_path.moving) and history.path(
-                stamp - STANDING[0], stamp) < STANDING[1]:
+        elif (threat or self.free_path.moving) and history.stood(stamp - STANDING[0], stamp,
+                                                                 STANDING[1]):
             # It moves by itself: its last position does not predict the next one.
-            self.free_path.forget()
+            self.free_path.forget(settings)
+        elif held:
+            self.free_path.hold(now)
         elif speed < settings.measuring_speed:
             self.free_path.see_clearance(report.clearance, now, settings)
 
@@ -315,7 +337,7 @@ class SourceGuard:
             self._begun = True
         if report is not None:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
-                       self._clearance_limit(report, now_s, history, settings),
+                       self._doubt_limit(settings), self._clearance_limit(report, now_s, history, settings),
                        self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
@@ -325,9 +347,9 @@ class SourceGuard:
 
         That alone stops nothing: heads know metres from cameras as high as those of training.
         """
-        if self._speed < CREEPING * settings.measuring_speed:
+        if not self._drives:
             return self._free()
-        clear = report.clearance - history.travel(report.stamp_s, now_s, self.yaw)
+        clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
         speed = max(settings.release_speed, stopping_speed(clear, settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
@@ -373,6 +395,15 @@ class SourceGuard:
             return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{text}')
         return Limit(self.name, 'contact', speed, f'path is free for {where}{text}')
 
+    def _doubt_limit(self, settings: GuardSettings) -> Limit:
+        """Creep towards what was forgotten until the path is seen free, but not up to it."""
+        distance = self.free_path.doubted(settings)
+        where = f'something was {max(0.0, distance):.2f} m ahead and is not seen free yet'
+        if distance <= DOUBT_ROOM * settings.stop_distance:
+            return Limit(self.name, 'blocked', 0.0, where)
+        speed = max(DOUBT_SPEED * settings.measuring_speed, safe_speed(distance, settings))
+        return Limit(self.name, 'release', speed, where)
+
     def _unmeasured(self, settings: GuardSettings) -> Limit:
         """Limit the speed until the path is measured while driving."""
         if self._unconfirmed:
@@ -408,6 +439,8 @@ class SourceGuard:
 
 def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
     """Return the time to contact that counts [s], NaN unknown."""
+    if settings.stop_level <= report.level < Level.UNKNOWN:      # whatever the time says
+        return min(report.time_to_contact, settings.min_time_to_contact)
     if report.level < settings.believe_level:
         return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
     return report.time_to_contact

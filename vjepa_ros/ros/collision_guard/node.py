@@ -81,7 +81,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def create_inputs(self, config: GuardConfig) -> GuardInputs:
         """Create the subscriptions to cameras, range sensors and odometry."""
         guard = self._configured_guard()
-        guard.no_command()                      # its zero was sent
+        guard.restart()
         return GuardInputs(self, config, guard, self.now_s, self._on_news, self._frames)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
