@@ -217,11 +217,9 @@ class SourceGuard:
         since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
         window = stamp - settings.measurement_window, stamp
-        least = sent = history.least(*window, self.yaw)
-        mean = speed
-        if history.sent is not None:
-            sent = history.sent.least(*window, self.yaw)
-            least, mean = min(least, sent), history.sent.mean(*window, self.yaw)
+        commands = history.sent or history
+        sent, mean = commands.least(*window, self.yaw), commands.mean(*window, self.yaw)
+        least = min(sent, history.least(*window, self.yaw))
         self._threat = threat = time < settings.horizon
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
@@ -236,13 +234,13 @@ class SourceGuard:
             history.path(*window) < STANDING[1])
         if not free and not held:
             self.free_path.interrupt()
-        if threat and speed >= enough:
-            self.free_path.measure(speed * time - since, now, turned)
+        if threat and max(speed, mean) >= enough:
             self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
-        elif threat and mean >= enough:
-            # Only the commands tell of motion: that is enough to stop, not to go on.
-            known = self.free_path.distance if self.free_path.threat else math.inf
-            self.free_path.measure(min(known, mean * time - since), now, turned)
+            # Where only the commands tell of motion, it is enough to stop, not to go on.
+            known = self.free_path.threat and speed < enough
+            self.free_path.measure(
+                min((speed if speed >= enough else mean) * time - since,
+                    self.free_path.distance if known else math.inf), now, turned)
         elif free:
             if self.free_path.free(least * settings.horizon - since, now, turned, settings):
                 self._unconfirmed = False
@@ -337,8 +335,9 @@ class SourceGuard:
             self._begun = True
         if report is not None:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
-                       self._doubt_limit(settings), self._clearance_limit(report, now_s, history, settings),
-                       self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
+                       self._clearance_limit(report, now_s, history, settings),
+                       self._doubt_limit(settings), self._unmeasured(settings),
+                       self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
     def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
