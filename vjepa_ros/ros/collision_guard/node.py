@@ -54,7 +54,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
             bond_message()
         if config.heartbeat:
             self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
-                                        lambda: self._out, self._steady)
+                                        lambda: self._out, self._steady, config.watchdog)
             self.configured.callback(self._heartbeat.close)
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
@@ -118,7 +118,8 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def act(self, news: bool) -> None:
         """Decide, and publish what is new."""
         guard = self._configured_guard()
-        guard.hold_reason = self.callback_failure
+        guard.hold_reason = self.callback_failure or (
+            '' if self._heartbeat is None else self._heartbeat.problem())
         self.decided = decision = guard.decide(self.now_s())
         self.send(decision.motion, news)
         self.state_publisher.reaction.add(1e3 * decision.reaction_s)
