@@ -115,14 +115,17 @@ class VelocityGuard:
         self._commanded_s = now_s
 
     def observe(self, report: SourceReport) -> bool:
-        """Take the report of a camera; return False when it is older than the newest.
+        """Take the report of a camera; return False when it is not used.
+
+        That is, when it is older than the newest, or cannot be meant, which is a fault.
 
         Raises
         ------
         KeyError
             When there is no source of its name.
         """
-        self._advance(report.received_s)
+        if math.isfinite(report.received_s):
+            self._advance(report.received_s)
         used = self._sources[report.source].observe(report, self.history, self.settings)
         if used:
             self._fresh[report.source] = report.stamp_s

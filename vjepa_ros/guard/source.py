@@ -177,10 +177,13 @@ class SourceGuard:
 
     def observe(self, report: SourceReport, history: SpeedHistory,
                 settings: GuardSettings) -> bool:
-        """Take a report; return False when it is older than the newest.
+        """Take a report; return False when it is older than the newest, or cannot be meant.
 
         A newest report with a stamp in the future is replaced by any other.
         """
+        if problem := report.problem:
+            self.malformed(problem)
+            return False
         newest = self.report
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
                 report.received_s + settings.clock_tolerance):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.perception.types import Assessment, Level, Quality, problem_of
 
 NS = 1e9
 NO_FLAGS = Quality(0)
@@ -100,6 +100,16 @@ class SourceReport:
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
                    seen.collision_probability, seen.flags, seen.bearing, seen.clearance,
                    seen.collision_if_ahead, seen.approach_speed)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be meant, with field and value; '' when it can."""
+        for name in ('stamp_s', 'received_s'):
+            if not math.isfinite(getattr(self, name)):
+                return f'{name} is {getattr(self, name)}, must be a time'
+        return problem_of(self.flags, {name: getattr(self, name) for name in (
+            'time_to_contact', 'collision_probability', 'bearing', 'clearance',
+            'collision_if_ahead', 'approach_speed')})
 
     @property
     def side(self) -> str:

@@ -117,24 +117,23 @@ class LocalInputs(CommandInputs):
     def _on_assessment(self, source: PlannerSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
-            seen = read.assessment(msg, source.name)
+            seen, age = read.assessment(msg, source.name), self.age_s(msg)
         except (ValueError, IndexError) as error:     # of another version, or empty
             self._decider.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
             self._decide()
         else:
-            if self._decider.assessed(source.name, seen, now, self.age_s(msg)):
+            if self._decider.assessed(source.name, seen, now, age):
                 self._decide()
 
     def _on_field(self, source: PlannerSource, msg: PointCloud2) -> None:
         try:
-            cells = read.looming_field(msg)
+            cells, age = read.looming_field(msg), self.age_s(msg)
         except ValueError as error:                   # of another version
             self._decider.malformed(source.name,
                                     self.refuse(f'{source.topic}/looming_field', error))
             self._decide()
         else:
-            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
-                                      self.age_s(msg)):
+            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(), age):
                 self._decide()
 
     def _on_features(self, source: PlannerSource, msg: PointCloud2) -> None:
