@@ -100,13 +100,15 @@ ODOMETRY = {
     'at times zero': lambda motion, step: motion if step % 40 < 20 else STILL,
     'at times': lambda motion, step: motion if step % 200 < 100 else None,
     'stuck': lambda motion, step: Motion(0.2),
+    'drifting': lambda motion, step: Motion(motion.vx, motion.vy, motion.omega + 0.05),
+    'spinning': lambda motion, step: Motion(motion.vx, motion.vy, -1.0),
     'stuck back': lambda motion, step: Motion(-0.5)}
 
 
 @pytest.mark.parametrize('gap', [0.5, 3.0])
 @pytest.mark.parametrize('name', ODOMETRY)
 def test_a_wrong_odometry_does_not_bring_the_robot_to_the_wall(name, gap):
-    room = Room(gap, ODOMETRY[name]).run(40.0)
+    room = Room(gap, ODOMETRY[name]).run(60.0)
     assert room.closest > 0.05
     if name in ('none', 'right') and gap > 1:
         assert room.closest < 0.4                # it still comes as near as it may
@@ -153,14 +155,25 @@ def test_nor_does_what_passes_between_it_and_the_wall(name, times):
     assert room.run(60.0).closest > 0.1
 
 
+def test_nor_do_heads_that_see_a_free_path_while_the_robot_stands():
+    room = Room(2.0)
+    room.change = lambda step: {'clearance': 5.0 if room.motion.vx < 0.01 else math.nan}
+    assert room.run(60.0).closest > 0.05
+
+
 @pytest.mark.parametrize('settings', [{'forget': 1.0}, {'forget': 0.1}])
 def test_nor_does_forgetting_on_purpose(settings):
     assert Room(2.0, **settings).run(50.0).closest > 0.05
 
 
-def test_nor_do_many_activations():
+@pytest.mark.parametrize('configured', [False, True])
+def test_nor_do_many_activations(configured):
     room = Room(2.0).run(20.0)
-    for _ in range(20):
+    for _ in range(12):
+        before = room.guard
+        if configured:
+            room.guard = VelocityGuard(before.settings, {'front': 0.0})
+            room.guard.restart(before)
         room.guard.clock_jumped(room.now)
         room.guard.restart()
         room.run(3.0)
@@ -200,7 +213,7 @@ def test_an_odometry_that_contradicts_the_commands_is_told(name):
     room = Room(1e3, ODOMETRY[name]).run(6.0)
     told = room.guard.speed_problem(room.now)
     assert bool(told) == (name not in ('none', 'right', 'reversed turns', 'half', 'at times',
-                                       'at times zero', 'stuck')), told
+                                       'at times zero', 'stuck', 'drifting', 'spinning')), told
 
 
 def test_a_base_that_is_switched_off_keeps_what_was_seen_and_goes_on_afterwards():

@@ -117,7 +117,7 @@ class FreePath:
         if self.threat:
             # An object that moves by itself is farther away than it seems.
             least = settings.stop_distance if self.moving else SAME_PLACE_M / 10
-            self._note(cmath.rect(max(self.distance, least), -self._turned))
+            self._note(cmath.rect(max(self.distance, least), -self._aside))
         self._drop()
 
     def _drop(self) -> None:
@@ -128,7 +128,7 @@ class FreePath:
         self._short = False                            # the last measurement fell short
         self._free: tuple[int, float] = 0, math.nan    # free views in a row, and since when
         self._farthest = math.nan    # largest estimate of this threat, less the travel since
-        self._turned = 0.0
+        self._turned = self._aside = 0.0     # by odometry; and what commands explain of it
         self._still_s = 0.0
         self._excess = 0.0           # part of the travel that only commands tell of [m]
 
@@ -141,9 +141,16 @@ class FreePath:
         if not self.threat:
             self._drop()
 
+    def recall(self, other: FreePath, settings: GuardSettings) -> None:
+        """Forget the path but for the places of another one, or of itself."""
+        other.forget(settings)
+        self._places = other._places
+        self._drop()
+
     def turn(self, by: float) -> None:
         """Account for a rotation of the camera on the robot [rad]."""
         self._turned += by
+        self._aside += by
         self._move(0j, by)
 
     def _move(self, step: complex, turned: float) -> None:
@@ -172,14 +179,12 @@ class FreePath:
                     nearest = min(nearest, wall)
         return nearest
 
-    def _see_free(self, distance: float, settings: GuardSettings, drives: bool = True) -> None:
+    def _see_free(self, distance: float, settings: GuardSettings) -> None:
         """Drop places ahead up to a distance [m] that is known to be free."""
-        def ahead(one: _Place) -> bool:
-            return abs(cmath.phase(one.at)) <= settings.release_turn
-
-        self._places = [
-            one if ahead(one) or not drives else one._replace(wide=False)
-            for one in self._places if not (ahead(one) and abs(one.at) <= distance)]
+        aside = [one._replace(wide=False) for one in self._places
+                 if abs(cmath.phase(one.at)) > settings.release_turn]
+        self._places = aside + [one for one in self._places if abs(one.at) > distance
+                                and abs(cmath.phase(one.at)) <= settings.release_turn]
 
     def advance(self, begin_s: float, now_s: float, history: SpeedHistory,
                 settings: GuardSettings) -> None:
@@ -187,12 +192,13 @@ class FreePath:
         if not begin_s < now_s:
             return
         covered = history.reach(begin_s, now_s, self.yaw)
-        turned = history.turned(begin_s, now_s)
+        aside = history.commanded_turn(begin_s, now_s)
         self.distance -= covered
         self._farthest -= covered
         self._excess += covered - history.travel(begin_s, now_s, self.yaw)
-        self._turned += turned
-        self._move(covered + 1j * history.travel(begin_s, now_s, self.yaw + math.pi / 2), turned)
+        self._turned += history.turned(begin_s, now_s)
+        self._aside += aside
+        self._move(covered + 1j * history.travel(begin_s, now_s, self.yaw + math.pi / 2), aside)
         # Measured speeds are never exactly zero.
         stands = abs(covered) <= STANDSTILL * (now_s - begin_s)
         self._still_s = self._still_s + now_s - begin_s if stands else 0.0
@@ -277,7 +283,7 @@ class FreePath:
             found = self.distance + RISE * (found - self.distance)
         self.distance = found
         self.known_s, self.known_by = now_s, 'looming'
-        self._turned = turned
+        self._turned = self._aside = turned
         self._still_s = self._excess = 0.0
         self.clearance.clear()
 
@@ -289,10 +295,8 @@ class FreePath:
         """
         self.clearance.add(now_s, clearance, settings.release_hold)
         least = self.clearance.least(settings.release_hold)
-        if not settings.clearance_releases or math.isnan(least):
-            return
-        self._see_free(least, settings, drives=False)
-        if self.threat and least > self.distance:
+        if settings.clearance_releases and self.threat and least > self.distance:
+            self.forget(settings)        # heads can be far off while nothing moves
             self.distance, self.threat, self.known_by = least, least < math.inf, 'clearance'
             self.known_s = now_s
 
@@ -302,6 +306,6 @@ class FreePath:
         least = self.range.least(settings.release_hold)
         if not settings.range_releases or math.isnan(least):
             return
-        self._see_free(least, settings, drives=False)
+        self._see_free(least, settings)
         if self.threat and least > self.distance:
             self._drop()

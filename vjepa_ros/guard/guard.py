@@ -202,11 +202,16 @@ class VelocityGuard:
         self._commanded_s = min(self._commanded_s, now_s)
         self._override_s = -math.inf
 
-    def restart(self) -> None:
-        """Begin anew after a pause in which the robot may have been moved."""
+    def restart(self, before: VelocityGuard | None = None) -> None:
+        """Begin anew after a pause in which the robot may have been moved.
+
+        Obstacles are kept in mind; also those of a guard `before`, by the names of its sources.
+        """
         self._command = None
-        for source in self._sources.values():
-            source.free_path.forget(self.settings)
+        for name, source in self._sources.items():
+            known = self if before is None else before
+            if name in known.sources:
+                source.free_path.recall(known.sources[name].free_path, self.settings)
 
     # -- decision ----------------------------------------------------------------------------
 

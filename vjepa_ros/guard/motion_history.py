@@ -9,6 +9,8 @@ from collections import deque
 from vjepa_ros.guard.types import Motion, STILL
 
 KEPT_S = 5.0
+SENT_S = 1.0             # a robot is no faster than the commands of this time before were
+TURN_MARGIN = 1.5        # factor by which it may turn faster than they say
 
 
 class SpeedHistory:
@@ -70,6 +72,18 @@ class SpeedHistory:
     def turned(self, begin_s: float, end_s: float) -> float:
         """Return the change of heading between two times [rad], counter-clockwise."""
         return sum(dt * motion.omega for dt, motion in self._parts(begin_s, end_s))
+
+    def commanded_turn(self, begin_s: float, end_s: float) -> float:
+        """Return the part of `turned` that the commands sent of the last second can explain.
+
+        A gyroscope that drifts turns no obstacle away.
+        """
+        turned = self.turned(begin_s, end_s)
+        if self.sent is None:
+            return turned
+        most = TURN_MARGIN * (end_s - begin_s) * max(
+            (abs(m.omega) for _, m in self.sent._parts(begin_s - SENT_S, end_s)), default=0.0)
+        return max(-most, min(most, turned))
 
     def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
         """Return the mean speed towards a direction between two times [m/s]."""

@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 
 from vjepa_ros.guard.free_path import FreePath
-from vjepa_ros.guard.motion_history import SpeedHistory
+from vjepa_ros.guard.motion_history import SENT_S, SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
@@ -20,7 +20,6 @@ DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_
 CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
 STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
 FREE = math.inf
-SENT_S = 1.0              # a robot is no faster than the commands of this time before were
 DOUBT_SPEED = 1.2         # towards what was forgotten, in measuring_speed: enough to see it free
 DOUBT_ROOM = 1 / 3        # part of stop_distance that is kept to it
 TIMING_SAMPLES = 9        # assessments over which timing is measured

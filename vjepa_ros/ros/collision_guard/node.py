@@ -37,6 +37,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self.guard: VelocityGuard | None = None
+        self._before: VelocityGuard | None = None    # the last one, for what it remembers
         self._frames: Frames | None = None
         self._heartbeat: Heartbeat | None = None
         self.state_publisher = GuardStatePublisher(
@@ -61,6 +62,8 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
             self.configured.callback(self._frames.close)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
+        if self._before is not None:
+            self.guard.restart(self._before)
         if self._frames is None:                # else once tf has given the directions
             self.state_publisher.warn_uncovered(self.guard)
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
@@ -68,6 +71,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         return f'guards by {listened or "range sensors alone"}'
 
     def _drop(self) -> None:
+        self._before = self.guard or self._before
         self.guard = self._frames = self._heartbeat = None
 
     def _configured_guard(self) -> VelocityGuard:
