@@ -296,7 +296,8 @@ class FreePath:
         self.clearance.add(now_s, clearance, settings.release_hold)
         least = self.clearance.least(settings.release_hold)
         if settings.clearance_releases and self.threat and least > self.distance:
-            self.forget(settings)        # heads can be far off while nothing moves
+            if self.known_by != 'clearance':
+                self.forget(settings)        # heads can be far off while nothing moves
             self.distance, self.threat, self.known_by = least, least < math.inf, 'clearance'
             self.known_s = now_s
 

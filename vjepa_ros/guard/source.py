@@ -440,8 +440,9 @@ class SourceGuard:
 
 def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
     """Return the time to contact that counts [s], NaN unknown."""
-    if settings.stop_level <= report.level < Level.UNKNOWN:      # whatever the time says
-        return min(report.time_to_contact, settings.min_time_to_contact)
+    if (settings.stop_level <= report.level < Level.UNKNOWN
+            and report.time_to_contact >= settings.horizon):
+        return settings.min_time_to_contact      # a danger without a time is somewhere, too
     if report.level < settings.believe_level:
         return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
     return report.time_to_contact
