@@ -92,7 +92,7 @@ def start(context: LaunchContext) -> list:
             'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
     nodes.append(node('collision_guard', 'guard_params_file', {
         'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},
-        **({'heartbeat': HEARTBEAT_S} if watched else {})))
+        **({'heartbeat': HEARTBEAT_S, 'watchdog': True} if watched else {})))
     if watched:
         file = launching.parameter_path('guard_params_file', value['guard_params_file'])
         message = parameters_in(file, 'collision_guard', namespace).get('message')

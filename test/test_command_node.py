@@ -16,9 +16,11 @@ import pytest
 
 pytest.importorskip('rclpy')
 
+from geometry_msgs.msg import Twist
 from guard_rig import CLEAR, active, cloud, twist_of
+from node_fixtures import now_ns
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_harness import ros_session
+from ros_harness import logged, ros_session
 
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.collision_guard import inputs as guard_inputs
@@ -166,7 +168,8 @@ def test_an_exception_from_tf_holds_the_robot_and_is_named():
         node._on_command(twist_of(0.0, 0.5))
 
         def look(*_: object, **__: object) -> None:
-            node._inputs._on_assessment(node.config.sources[0], cloud(CLEAR))
+            seen = cloud(replace(CLEAR, stamp_ns=now_ns()))
+            node._inputs._on_assessment(node.config.sources[0], seen)
 
         node.config = replace(node.config, sources=(
             replace(node.config.sources[0], from_tf=True),))
@@ -194,3 +197,23 @@ def test_an_empty_list_in_a_file_is_an_empty_list(tmp_path):
     file.write_text('/**:\n  ros__parameters:\n    slow_on: []\n    ranges: []\n')
     with started(CollisionGuard, '--params-file', str(file)) as node:
         assert node.config.settings.slow_on == () and node.config.ranges == ()
+
+
+@BOTH
+def test_what_nothing_judges_is_not_sent_and_absurd_values_of_it_stop(kind, monkeypatch):
+    with logged() as lines, active(kind) as node:
+        sent: list[Twist] = []
+        monkeypatch.setattr(node._out, 'publish', sent.append)
+        for value in (0.5, 0.7):
+            twist = twist_of(0.0, 0.5)
+            twist.linear.z = twist.angular.x = twist.angular.y = value
+            node._on_command(twist)
+            assert sent[-1] == twist_of(0.0, 0.5)
+        for value in (1e30, -1e4, math.inf, math.nan):
+            for part, name in (('linear', 'z'), ('angular', 'x'), ('angular', 'y')):
+                node._on_command(twist_of(0.0, 0.5))
+                twist = twist_of(0.0, 0.5)
+                setattr(getattr(twist, part), name, value)
+                node._on_command(twist)
+                assert sent[-1] == Twist()
+        assert sum('nothing judges it' in line for line in lines) == 1

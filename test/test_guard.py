@@ -469,6 +469,23 @@ def test_stamps_of_the_future_and_of_another_clock_do_not_count():
     assert 'missing' in w.last.reason
 
 
+@pytest.mark.parametrize(('change', 'text'), [
+    ({'time_to_contact': -math.inf}, 'time_to_contact is -inf'),
+    ({'time_to_contact': -1.0}, 'time_to_contact is -1'), ({'clearance': -2.0}, 'clearance is -2'),
+    ({'collision_probability': 7.0}, 'collision_probability is 7'),
+    ({'bearing': math.inf}, 'bearing is inf'), ({'stamp_s': math.nan}, 'stamp_s is nan'),
+    ({'flags': Quality(1 << 15)}, 'flags has the bits 0x8000')])
+def test_a_report_that_cannot_be_meant_is_a_fault_and_forgets_nothing(change, text):
+    w = approaching()
+    path = w.source.free_path
+    w.change = change
+    assert w.run(0.5).state == 'fault' and f'malformed: {text}' in w.last.reason
+    assert path.threat and path.distance < w.gap + 0.6
+    w.run(3.0)
+    w.change = {}
+    assert w.run(20.0).motion == STILL and w.gap > 0.1
+
+
 @pytest.mark.parametrize('bad', [Motion(1.0, 0.0, math.nan), Motion(1.0, 0.0, math.inf),
                                  Motion(1.7e308, 1.7e308)])
 def test_a_command_that_cannot_be_meant_stops(bad):

@@ -96,6 +96,16 @@ def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
         rig.wait_for_speed(0.0)
 
 
+def test_an_assessment_without_a_stamp_is_no_sight(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.stamp = lambda: 0
+        rig.wait_for_state('malformed: its stamp is 0')
+        rig.wait_for_speed(0.0)
+        rig.again()
+        rig.wait_for_speed(1.0)
+
+
 def forget(rig: Rig) -> None:
     """What was seen is remembered until the robot turns."""
     rig.again()

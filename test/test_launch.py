@@ -344,7 +344,7 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
     got = recorded('guarded.launch.py', *given)
     assert not {'local_planner', 'command_watchdog'} & got.keys()
     values = parameters_of(got['collision_guard'])
-    assert values['heartbeat'] == 0
+    assert values['heartbeat'] == 0 and not values['watchdog']
     assert (values['message'], values['autostart']) == ('twist_stamped', True)
     assert values['min_time_to_contact'] == config('collision_guard.yaml')['min_time_to_contact']
     assert in_namespace(got['collision_guard'], 'robot')
@@ -358,6 +358,7 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
         'cmd_vel_in:=cmd_vel_planned', 'cmd_vel_out:=/cmd_vel']
     assert parameters_of(got['local_planner'])['message'] == 'twist_stamped'
     assert parameters_of(got['collision_guard'])['heartbeat'] == 0.4
+    assert parameters_of(got['collision_guard'])['watchdog'] is True
     assert parameters_of(got['command_watchdog'])['message'] == 'twist_stamped'
     assert remappings_of(got['command_watchdog']) == [
         'heartbeat:=collision_guard/heartbeat', 'cmd_vel:=/cmd_vel']

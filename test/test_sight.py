@@ -10,8 +10,8 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-
 from scenes import texture
+
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_track import Track
@@ -36,7 +36,7 @@ def with_noise(picture, number: int) -> np.ndarray:
 def covered(fill: str, visible: float, view: np.ndarray = VIEW, round_: bool = False) -> np.ndarray:
     """A view whose middle is covered but for a visible part of its area."""
     view = view.astype(np.float32)
-    inside = (X * X + Y * Y < 4 / math.pi * (1 - visible) if round_
+    inside = (4 / math.pi * (1 - visible) > X * X + Y * Y if round_
               else np.maximum(abs(X), abs(Y)) < math.sqrt(1 - visible))
     hidden = cv2.GaussianBlur(inside.astype(np.float32), (0, 0), 2.0)[..., None]
     return view * (1 - hidden) + FILLS[fill](view) * hidden

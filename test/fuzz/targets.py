@@ -234,7 +234,7 @@ def guard(data: bytes) -> None:
         elif what == 5:
             judge.clock_jumped(now)
         else:
-            judge.no_command()
+            judge.restart()
         motion = judge.decide(now).motion
         if motion is not None:
             assert motion.finite, motion

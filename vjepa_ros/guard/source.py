@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 
 from vjepa_ros.guard.free_path import FreePath
-from vjepa_ros.guard.motion_history import SpeedHistory
+from vjepa_ros.guard.motion_history import SENT_S, SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
@@ -24,6 +24,8 @@ STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the la
 # before if it has moved.
 STILL_TRAVEL, MOVED_S = 0.3, 0.05
 FREE = math.inf
+DOUBT_SPEED = 1.2         # towards what was forgotten, in measuring_speed: enough to see it free
+DOUBT_ROOM = 1 / 3        # part of stop_distance that is kept to it
 TIMING_SAMPLES = 9        # assessments over which timing is measured
 TIMING_MIN_SAMPLES = 3
 TIMEOUT_MARGIN = 1.25     # recommended timeout over the measured age
@@ -136,20 +138,21 @@ class SourceGuard:
         self.free_path = FreePath(yaw)
         self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop reports, free path and state (clock jump)."""
-        self.report: SourceReport | None = None
-        self.free_path.forget()
-        self.timing.clear()
-        self._speed = 0.0             # towards the axis during the measurement [m/s]
-        self._threat = False          # something approaches within the horizon
-        self._approaching = False     # although the robot did not drive towards it
-        self._side = ''               # of the newest threat
         self._stopped = False
         self._blocked = False
         self._unconfirmed = False     # after a stop, until the path is measured again
+        self.restart()
+
+    def restart(self) -> None:
+        """Drop reports and times (clock jump); a threat is where it was."""
+        self.report: SourceReport | None = None
+        self.free_path.restart()
+        self.timing.clear()
+        self._speed = 0.0             # towards the axis during the measurement [m/s]
+        self._drives = False          # fast enough for that, by odometry or commands
+        self._threat = False          # something approaches within the horizon
+        self._approaching = False     # although the robot did not drive towards it
+        self._side = ''               # of the newest threat
         self._quiet_s = math.nan      # since when there is no reason to stop
         self._slowed_until = -math.inf
         self._frozen_s = math.nan     # since when the picture does not change
@@ -163,9 +166,7 @@ class SourceGuard:
         """Change the direction of the camera [rad]; its path is kept as for a turning robot."""
         by = math.remainder(yaw - self.yaw, 2 * math.pi)
         self.yaw = self.free_path.yaw = yaw
-        if self.report is None:
-            self.reset()
-        else:
+        if self._begun:
             self.free_path.turn(by)
 
     def advance(self, now_s: float, history: SpeedHistory, settings: GuardSettings) -> None:
@@ -181,10 +182,13 @@ class SourceGuard:
 
     def observe(self, report: SourceReport, history: SpeedHistory,
                 settings: GuardSettings) -> bool:
-        """Take a report; return False when it is older than the newest.
+        """Take a report; return False when it is older than the newest, or cannot be meant.
 
         A newest report with a stamp in the future is replaced by any other.
         """
+        if problem := report.problem:
+            self.malformed(problem)
+            return False
         newest = self.report
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
                 report.received_s + settings.clock_tolerance):
@@ -204,6 +208,13 @@ class SourceGuard:
         self.timing.add(report.stamp_s, now)
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
+        if history.sent is not None:      # a measured speed can be wrong, in its unit, too
+            most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
+            if most >= settings.measuring_speed:
+                self._speed = min(self._speed, most)
+        self._drives = not history.stood(
+            report.stamp_s - settings.measurement_window, report.stamp_s,
+            CREEPING * settings.measuring_speed * settings.measurement_window)
         time = _believed_time(report, settings)
         self._threat = self._approaching = False
         if self.fault(now, history, settings) or math.isnan(time):
@@ -216,9 +227,12 @@ class SourceGuard:
                  settings: GuardSettings) -> None:
         """Update the free path by a time to contact [s]."""
         speed, stamp, now = self._speed, report.stamp_s, report.received_s
-        since = history.travel(stamp, now, self.yaw)
+        since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
-        least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
+        window = stamp - settings.measurement_window, stamp
+        commands = history.sent or history
+        sent, mean = commands.least(*window, self.yaw), commands.mean(*window, self.yaw)
+        least = min(sent, history.least(*window, self.yaw))
         self._threat = threat = time < settings.horizon
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
@@ -228,21 +242,29 @@ class SourceGuard:
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
         # And a view that still shows the picture of the threat says nothing new.
-        free = (not threat and least >= settings.measuring_speed
-                and Quality.FROZEN not in report.flags
+        sees = (not threat and Quality.FROZEN not in report.flags
                 and not report.still_from <= self._threat_s + MOVED_S)
-        if not free:
+        free = sees and least >= settings.measuring_speed
+        held = sees and sent >= settings.measuring_speed and (
+            history.path(*window) < STANDING[1])
+        if not free and not held:
             self.free_path.interrupt()
-        if threat and speed >= enough:
-            self.free_path.measure(speed * time - since, now, turned)
+        if threat and max(speed, mean) >= enough:
             self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
+            # Where only the commands tell of motion, it is enough to stop, not to go on.
+            known = self.free_path.threat and speed < enough
+            self.free_path.measure(
+                min((speed if speed >= enough else mean) * time - since,
+                    self.free_path.distance if known else math.inf), now, turned)
         elif free:
-            if self.free_path.free(least * settings.horizon - since, now, turned):
+            if self.free_path.free(least * settings.horizon - since, now, turned, settings):
                 self._unconfirmed = False
-        elif (threat or self.free_path.moving) and history.path(
-                stamp - STANDING[0], stamp) < STANDING[1]:
+        elif (threat or self.free_path.moving) and history.stood(stamp - STANDING[0], stamp,
+                                                                 STANDING[1]):
             # It moves by itself: its last position does not predict the next one.
-            self.free_path.forget()
+            self.free_path.forget(settings)
+        elif held:
+            self.free_path.hold(now)
         elif speed < settings.measuring_speed:
             self.free_path.see_clearance(report.clearance, now, settings)
 
@@ -331,7 +353,8 @@ class SourceGuard:
         if report is not None:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
                        self._clearance_limit(report, now_s, history, settings),
-                       self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
+                       self._doubt_limit(settings), self._unmeasured(settings),
+                       self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
     def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
@@ -340,9 +363,9 @@ class SourceGuard:
 
         That alone stops nothing: heads know metres from cameras as high as those of training.
         """
-        if self._speed < CREEPING * settings.measuring_speed:
+        if not self._drives:
             return self._free()
-        clear = report.clearance - history.travel(report.stamp_s, now_s, self.yaw)
+        clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
         speed = max(settings.release_speed, stopping_speed(clear, settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
@@ -388,6 +411,15 @@ class SourceGuard:
             return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{text}')
         return Limit(self.name, 'contact', speed, f'path is free for {where}{text}')
 
+    def _doubt_limit(self, settings: GuardSettings) -> Limit:
+        """Creep towards what was forgotten until the path is seen free, but not up to it."""
+        distance = self.free_path.doubted(settings)
+        where = f'something was {max(0.0, distance):.2f} m ahead and is not seen free yet'
+        if distance <= DOUBT_ROOM * settings.stop_distance:
+            return Limit(self.name, 'blocked', 0.0, where)
+        speed = max(DOUBT_SPEED * settings.measuring_speed, safe_speed(distance, settings))
+        return Limit(self.name, 'release', speed, where)
+
     def _unmeasured(self, settings: GuardSettings) -> Limit:
         """Limit the speed until the path is measured while driving."""
         if self._unconfirmed:
@@ -423,6 +455,9 @@ class SourceGuard:
 
 def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
     """Return the time to contact that counts [s], NaN unknown."""
+    if (settings.stop_level <= report.level < Level.UNKNOWN
+            and report.time_to_contact >= settings.horizon):
+        return settings.min_time_to_contact      # a danger without a time is somewhere, too
     if report.level < settings.believe_level:
         return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
     return report.time_to_contact

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.perception.types import Assessment, Level, Quality, problem_of
 
 NS = 1e9
 NO_FLAGS = Quality(0)
@@ -108,6 +108,16 @@ class SourceReport:
     def still_from(self) -> float:
         """Time since which the view has not moved [s]; NaN unknown."""
         return self.stamp_s - self.still_s
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be meant, with field and value; '' when it can."""
+        for name in ('stamp_s', 'received_s'):
+            if not math.isfinite(getattr(self, name)):
+                return f'{name} is {getattr(self, name)}, must be a time'
+        return problem_of(self.flags, {name: getattr(self, name) for name in (
+            'time_to_contact', 'collision_probability', 'bearing', 'clearance',
+            'collision_if_ahead', 'approach_speed')})
 
     @property
     def side(self) -> str:

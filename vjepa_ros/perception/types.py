@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
@@ -57,6 +61,32 @@ class Quality(IntFlag):
 
 # With any of these nothing is known, whatever was measured.
 BLIND = Quality.STALE | Quality.NOT_FINITE
+
+KNOWN_FLAGS = functools.reduce(operator.or_, Quality)
+TOLERANCE = 1e-3         # of limits, for numbers that were rounded
+MOST = 1e6               # of a quantity without a limit of its own
+# What the numbers of an assessment can be; each may also be NaN, which is unknown.
+LIMITS = {
+    **dict.fromkeys(('motion_score', 'obstacle_score', 'collision_probability',
+                     'collision_if_ahead', 'known_fraction'), (0.0, 1.0)),
+    **dict.fromkeys(('time_to_contact', 'clearance'), (0.0, math.inf)),
+    **dict.fromkeys(('bearing', 'elevation'), (-math.pi, math.pi)),
+    **dict.fromkeys(('clip_span', 'clip_rate', 'collision_horizon', 'still'), (0.0, MOST)),
+    **dict.fromkeys(('looming_rate', 'approach_speed'), (-MOST, MOST)),
+    'latency_ms': (-math.inf, math.inf)}
+
+
+def problem_of(flags: int, values: Mapping[str, float]) -> str:
+    """Return why flags and numbers by name are no assessment, with the remedy; '' if they are."""
+    unknown = int(flags) & ~int(KNOWN_FLAGS)
+    if unknown:
+        return (f'flags has the bits {unknown:#x}, which this version does not know: run the same '
+                'version of vjepa_ros on both sides')
+    for name, value in values.items():
+        low, high = LIMITS[name]
+        if value < low - TOLERANCE or value > high + TOLERANCE:
+            return f'{name} is {value:g}, must be {low:g} to {high:g}, or NaN for unknown'
+    return ''
 
 
 @dataclass(frozen=True)

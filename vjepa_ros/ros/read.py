@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.perception.types import Assessment, LIMITS, Level, Quality, Region, problem_of
 
 SIDES = ('LEFT', 'CENTER', 'RIGHT')
 
@@ -55,10 +55,13 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
     Raises
     ------
     ValueError
-        When the cloud is not one of this package.
+        When the cloud is not one of this package, or says what cannot be.
     """
     row = _records(msg, ASSESSMENT, LATER)[0]
     sent = row.dtype.names or ()
+    problem = problem_of(row['flags'], {name: float(row[name]) for name in sent if name in LIMITS})
+    if problem:
+        raise ValueError(problem)
 
     def value(name: str) -> float:
         return float(row[name]) if name in sent else math.nan

@@ -70,12 +70,13 @@ class GuardInputs(CommandInputs):
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
+            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
             if source.from_tf:
                 self._set_direction(source, msg.header, now)
         except (ValueError, IndexError) as error:
             self._malformed(source, error)
             return
-        if self._guard.observe(SourceReport.of(seen, now, self.age_s(msg), source.name)):
+        if self._guard.observe(report):
             self._decide(self.arrival_ns)
 
     def _malformed(self, source: Source, error: Exception) -> None:
@@ -93,8 +94,9 @@ class GuardInputs(CommandInputs):
             self._guard.turn_source(source.name, yaw)
 
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
-        now = self._now_s()
+        now, age = self._now_s(), 0.0
         try:
+            age = self.age_s(msg)
             if isinstance(msg, Range):
                 distance, reach = range_distance(msg), msg.max_range
             else:
@@ -104,8 +106,7 @@ class GuardInputs(CommandInputs):
         except ValueError as error:
             self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
             distance = reach = math.nan         # no reading, until the last one is too old
-        self._guard.observe_range(RangeReading(ranger.name, now - self.age_s(msg), now,
-                                               distance, reach))
+        self._guard.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
         self._decide(0)
 
     def _on_odometry(self, msg: Any) -> None:

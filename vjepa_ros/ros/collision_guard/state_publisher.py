@@ -126,6 +126,8 @@ class GuardStatePublisher(StatePublisher[Decision]):
             faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
             if self._odometry() and not guard.measures_speed(now_s):
                 faults.append('no odometry on odom that is current: commands count as motion')
+            if problem := guard.speed_problem(now_s):
+                faults.append(problem)
             limits = {limit.source: limit for limit in decided.limits}
             sources = [source_status(name, source, limits.get(source.name), now_s, guard)
                        for source in guard.sources.values()]

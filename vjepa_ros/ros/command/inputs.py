@@ -62,6 +62,7 @@ class CommandInputs(ABC):
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
         self.refused = self.arrival_ns = 0
+        self._told_unstamped = False             # that odometry has no stamps
         self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._subscriptions: list[Any] = []
 
@@ -89,12 +90,26 @@ class CommandInputs(ABC):
             raw=True))
 
     def age_s(self, msg: Any) -> float:
-        """Return the age of the stamp of a message [s]."""
+        """Return the age of the stamp of a message [s].
+
+        Raises
+        ------
+        ValueError
+            When nobody set it: then nobody knows how old it is.
+        """
+        if not read.stamp_ns(msg):
+            raise ValueError('its stamp is 0, so its age is unknown; set header.stamp')
         return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
 
     def odometry_age_s(self, msg: Any) -> float:
-        """Return the age of odometry [s]; 0 where nobody stamped it."""
-        return max(0.0, self.age_s(msg)) if read.stamp_ns(msg) else 0.0
+        """Return the age of odometry [s]; 0 where nobody stamped it, which is told once."""
+        if read.stamp_ns(msg):
+            return max(0.0, self.age_s(msg))
+        if not self._told_unstamped:
+            self._told_unstamped = True
+            self._node.get_logger().warning(
+                'odom has the stamp 0: it counts as of its arrival; set header.stamp')
+        return 0.0
 
     def refuse(self, what: str, error: Exception) -> str:
         """Count and log a message that could not be read; return the reason."""

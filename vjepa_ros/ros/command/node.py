@@ -82,7 +82,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self.decided: Any = None
         self.suspending = False
         self._inputs: InputsT | None = None
-        self._command: Twist | None = None       # the newest, for its unjudged components
+        self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
         self._stamped = False                    # commands are TwistStamped
         self._out: Any = None
@@ -228,7 +228,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self.get_logger().error(f'cmd_vel_out: {error}', throttle_duration_sec=LOG_EVERY_S)
 
     def _deactivate(self) -> None:
-        self._inputs = self._output = self._command = self.decided = None
+        self._inputs = self._output = self.decided = None
 
     def halt(self) -> None:
         """Stop the robot and unsubscribe (safe in every state)."""
@@ -248,8 +248,11 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     def _on_command(self, msg: Twist | TwistStamped) -> None:
         twist = msg.twist if isinstance(msg, TwistStamped) else msg
         self._frame_id = msg.header.frame_id if isinstance(msg, TwistStamped) else ''
-        self._command = twist
         motion = motion_of(twist)
+        if motion.finite and not self._told_unjudged and any(_unjudged(twist)):
+            self._told_unjudged = True
+            self.get_logger().warning('linear.z, angular.x or angular.y of cmd_vel_in is not 0: '
+                                      'nothing judges it, so 0 is sent instead')
         self.commanded(motion, self.now_s())
         # A slower command is never delayed, nor one that is not finite, which stops.
         sent = self._output and self._output.sent
@@ -281,7 +284,7 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
             self._output.send(motion, news, holds_until_s)
 
     def _publish(self, motion: Motion) -> None:
-        twist = twist_of(motion, self._command)
+        twist = twist_of(motion)
         if self._stamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
@@ -322,19 +325,20 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
 
 
 def motion_of(twist: Twist) -> Motion:
-    """Return the motion of a command; NaN where any of its components is not finite."""
-    linear, angular = twist.linear, twist.angular
-    if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
+    """Return the motion of a command; NaN where any of its components cannot be meant."""
+    if not Motion(*_unjudged(twist)).finite:
         return Motion(math.nan, math.nan, math.nan)
-    return Motion(linear.x, linear.y, angular.z)
+    return Motion(twist.linear.x, twist.linear.y, twist.angular.z)
 
 
-def twist_of(motion: Motion, command: Twist | None) -> Twist:
-    """Return the message of a motion, with the other components as commanded."""
+def _unjudged(twist: Twist) -> tuple[float, float, float]:
+    """Return the components that a robot on the ground does not have."""
+    return twist.linear.z, twist.angular.x, twist.angular.y
+
+
+def twist_of(motion: Motion) -> Twist:
+    """Return the message of a motion."""
     twist = Twist()
-    if command is not None and motion != STILL:
-        twist.linear.z = command.linear.z
-        twist.angular.x, twist.angular.y = command.angular.x, command.angular.y
     twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
     return twist
 

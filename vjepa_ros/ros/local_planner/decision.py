@@ -150,11 +150,16 @@ class LocalDecider:
         self.reset(now_s)
 
     def reset(self, now_s: float) -> None:
-        """Drop everything received (on activation, or when the clock jumped)."""
+        """Drop everything received (on activation)."""
         self.planner.reset()
-        self._pictures: dict[int, np.ndarray] = {}      # by stamp, whose features have not come
         if self._view is not None:
             self._view.forget()
+        self.clock_jumped(now_s)
+
+    def clock_jumped(self, now_s: float) -> None:
+        """Drop everything with a stamp; obstacles are still where they were."""
+        self.planner.forget()
+        self._pictures: dict[int, np.ndarray] = {}      # by stamp, whose features have not come
         self.history = SpeedHistory()
         self.sources = {source.name: _Source(source.name, source.mount.yaw)
                         for source in self.config.sources}

@@ -121,21 +121,20 @@ class LocalInputs(CommandInputs):
     def _on_assessment(self, source: PlannerSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
-            seen = read.assessment(msg, source.name)
+            seen, age = read.assessment(msg, source.name), self.age_s(msg)
         except (ValueError, IndexError) as error:     # of another version, or empty
             self._malformed(source, 'assessment', error)
         else:
-            if self._decider.assessed(source.name, seen, now, self.age_s(msg)):
+            if self._decider.assessed(source.name, seen, now, age):
                 self._decide()
 
     def _on_field(self, source: PlannerSource, msg: PointCloud2) -> None:
         try:
-            cells = read.looming_field(msg)
+            cells, age = read.looming_field(msg), self.age_s(msg)
         except ValueError as error:                   # of another version
             self._malformed(source, 'looming_field', error)
         else:
-            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
-                                      self.age_s(msg)):
+            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(), age):
                 self._decide()
 
     def _malformed(self, source: PlannerSource, topic: str, error: Exception) -> None:

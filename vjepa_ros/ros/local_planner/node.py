@@ -98,6 +98,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
     def create_inputs(self, config: LocalNodeConfig) -> LocalInputs:
         """Create the subscriptions to cameras and the speed."""
         decider = self._configured_decider()
+        decider.reset(self.now_s())
         decider.no_command()                    # its zero was sent
         inputs = LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
         inputs.draws = self._draws
@@ -108,7 +109,7 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before, even the command."""
-        self._configured_decider().reset(now_s)
+        self._configured_decider().clock_jumped(now_s)
 
     def topics(self, config: LocalNodeConfig) -> dict[str, str]:
         """Return topics and their types."""
