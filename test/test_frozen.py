@@ -9,9 +9,9 @@ import math
 import cv2
 import numpy as np
 import pytest
-
 from recordings import video_packets
 from scenes import Approach, texture
+
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_track import FrozenWatch, Track
 from vjepa_ros.perception.settings import TrackConfig

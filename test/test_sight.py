@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test that nothing is CLEAR where the middle of the view shows nothing, whatever its rim shows."""
+"""Test that nothing is CLEAR where the middle of the view shows nothing, whatever else does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-
 from scenes import texture
+
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_track import Track
@@ -33,10 +33,10 @@ def with_noise(picture, number: int) -> np.ndarray:
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
 
 
-def covered(fill: str, visible: float, view: np.ndarray = VIEW, round_: bool = False) -> np.ndarray:
+def covered(fill: str, visible: float, round_: bool = False) -> np.ndarray:
     """A view whose middle is covered but for a visible part of its area."""
-    view = view.astype(np.float32)
-    inside = (X * X + Y * Y < 4 / math.pi * (1 - visible) if round_
+    view = VIEW.astype(np.float32)
+    inside = (4 / math.pi * (1 - visible) > X * X + Y * Y if round_
               else np.maximum(abs(X), abs(Y)) < math.sqrt(1 - visible))
     hidden = cv2.GaussianBlur(inside.astype(np.float32), (0, 0), 2.0)[..., None]
     return view * (1 - hidden) + FILLS[fill](view) * hidden
