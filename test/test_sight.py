@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test that nothing is CLEAR where the middle of the view shows nothing, whatever its rim shows."""
+"""Test that nothing is CLEAR where the middle of the view shows nothing, whatever else does."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def with_noise(picture, number: int) -> np.ndarray:
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
 
 
-def covered(fill: str, visible: float, view: np.ndarray = VIEW, round_: bool = False) -> np.ndarray:
+def covered(fill: str, visible: float, round_: bool = False) -> np.ndarray:
     """A view whose middle is covered but for a visible part of its area."""
-    view = view.astype(np.float32)
+    view = VIEW.astype(np.float32)
     inside = (4 / math.pi * (1 - visible) > X * X + Y * Y if round_
               else np.maximum(abs(X), abs(Y)) < math.sqrt(1 - visible))
     hidden = cv2.GaussianBlur(inside.astype(np.float32), (0, 0), 2.0)[..., None]
