@@ -180,7 +180,7 @@ evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
 	  --rough $(WORLD) $(DRONE) \
-	  --baseline-frames 1000 --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
+	  --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind
 	@rm -rf build install log site demo_output drive_logs .coverage .coverage.* *.egg-info .pytest_cache .ruff_cache

@@ -65,14 +65,15 @@ def start(context: LaunchContext) -> list:
     if value['message']:
         parameters['message'] = value['message']
     watched = is_on(value['watchdog'])
+    namespace = launching.whole_namespace(context, value)
 
     cameras = list(launching.read_cameras(value['cameras'])) or cameras_in(
-        launching.parameter_path('params_file', value['params_file']))
+        launching.parameter_path('params_file', value['params_file']), namespace)
 
     def node(name: str, argument: str, topics: dict[str, str], **more: float) -> Node:
         file = launching.parameter_path(argument, value[argument])
         sources = sources_for(cameras, name, argument, file,
-                              file.parent == launching.config_folder())
+                              file.parent == launching.config_folder(), namespace)
         return Node(
             package='vjepa_ros', executable=name, name=name, namespace=value['namespace'],
             parameters=[launching.parameter_file(argument, value[argument]),
@@ -91,10 +92,10 @@ def start(context: LaunchContext) -> list:
             'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
     nodes.append(node('collision_guard', 'guard_params_file', {
         'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},
-        **({'heartbeat': HEARTBEAT_S} if watched else {})))
+        **({'heartbeat': HEARTBEAT_S, 'watchdog': True} if watched else {})))
     if watched:
         file = launching.parameter_path('guard_params_file', value['guard_params_file'])
-        message = parameters_in(file, 'collision_guard').get('message')
+        message = parameters_in(file, 'collision_guard', namespace).get('message')
         if message and not value['message']:     # its zeros have to reach the same base
             parameters['message'] = str(message)
         nodes.append(Node(

@@ -68,7 +68,8 @@ def start(context: LaunchContext) -> list:
 
     return [*launching.model_nodes(context, 'vjepa_node', value, parameters, remappings(cameras)),
             *launching.viewer(value), *launching.rviz(value, cameras or cameras_in(
-                launching.parameter_path('params_file', value['params_file'])))]
+                launching.parameter_path('params_file', value['params_file']),
+                launching.whole_namespace(context, value)))]
 
 
 def generate_launch_description() -> LaunchDescription:

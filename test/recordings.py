@@ -90,13 +90,14 @@ class BagMaker:
 
     def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0,
              model: str = 'plumb_bob', d: Sequence[float] = (0.0,) * 5,
-             topic: str = '/eye/camera_info', region: Sequence[int] = (0, 0, 0, 0)) -> None:
+             topic: str = '/eye/camera_info', region: Sequence[int] = (0, 0, 0, 0),
+             p: Sequence[float] = (0.0,) * 12) -> None:
         k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
         roi = self.types['sensor_msgs/msg/RegionOfInterest'](*region, do_rectify=False)
         self.add(topic, 'sensor_msgs/msg/CameraInfo', stamp_ns,
                  header=self.header(stamp_ns), height=size[1], width=size[0],
                  distortion_model=model, d=np.array(d), k=k, r=np.eye(3).reshape(-1),
-                 p=np.zeros(12), binning_x=0, binning_y=0, roi=roi)
+                 p=np.array(p, float), binning_x=0, binning_y=0, roi=roi)
 
 
 def write_drive(path: Path, frames: Iterable, storage: str = 'MCAP', how: str = 'raw',

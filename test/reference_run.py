@@ -170,8 +170,7 @@ def record_help(args: argparse.Namespace) -> dict[str, Any]:
 
 def record_evaluate(args: argparse.Namespace) -> dict[str, Any]:
     """Figures of rendered clips."""
-    return tool(args, 'evaluate', '--world', str(CLIPS), '--baseline-size', 'none',
-                '--device', 'cpu')
+    return tool(args, 'evaluate', '--world', str(CLIPS), '--device', 'cpu')
 
 
 def record_drive(args: argparse.Namespace) -> dict[str, Any]:

@@ -207,7 +207,7 @@ class NodeThread(Running):
 
         super().__init__()
         self.pid = os.getpid()
-        self._signals = SimpleNamespace(received=False)
+        self._signals = SimpleNamespace(received=False, suspends=False)
         self._logger = ''
         _capture_logs(self._take)
         self._context = rclpy.Context()

@@ -30,7 +30,8 @@ NODES: dict[str, tuple[str, dict[str, Any]]] = {
         **SMALL, 'autostart': True, 'camera.transport': 'raw', 'obstacles.odometry': 'odom',
         'camera.mount.height': 0.3, 'obstacles.base_frame': 'base_link', 'obstacles.scan': True}),
     'collision_guard': ('vjepa_ros.ros.collision_guard', {
-        'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'ranges': ['sonar']}),
+        'autostart': True, 'odometry': True, 'heartbeat': 0.4, 'watchdog': True,
+        'ranges': ['sonar']}),
     'local_planner': ('vjepa_ros.ros.local_planner', {'autostart': True}),
     'command_watchdog': ('vjepa_ros.ros.command_watchdog', {}),
     'camera_source': ('vjepa_ros.ros.sim.camera_source', {

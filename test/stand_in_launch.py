@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import runpy
 import signal
 import subprocess
@@ -87,8 +86,8 @@ def nodes_of(file: Path, given: dict[str, str]) -> list[Entity]:
 def parameters(source: Any, folder: Path) -> str:
     """The file in which parameters reach a node."""
     if isinstance(source, Entity):
-        text = re.sub(r'\$\(env (\w+)\)', lambda name: os.environ[name[1]],
-                      Path(source.given[0]).read_text(encoding='utf-8'))
+        assert not source.named.get('allow_substs'), 'a file could run a program'
+        text = Path(source.given[0]).read_text(encoding='utf-8')
     else:
         plain = {name: value.named['value_type'](value.given[0])
                  if isinstance(value, Entity) else value for name, value in source.items()}

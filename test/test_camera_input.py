@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,18 +54,29 @@ def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
     got = claimed(queue)
     assert queue.dropped == count - len(got)
     assert len(got) <= 64
-    assert got == sorted(got) and got[-1] == count - 1 and got[0] < count / 2
+    assert got[0] == 0 and got[-1] == count - 1
+    assert 1 <= np.diff(got).max() <= max(1, 3 * count / 64)      # in order, without a long gap
     assert claimed(queue) == []                     # each is given out once
+    left = list(queue._items)
+    assert [b.message - a.message - 1 for a, b in pairwise(left)] == [b.left_out for b in left[1:]]
+    assert sum(each.left_out + 1 for each in left) == count
 
 
-def test_bytes_are_bounded_but_one_image_always_waits():
-    assert 1 <= len(fill(FrameQueue(max_bytes=1000), 50, size=300)) <= 3
-    assert claimed(fill(FrameQueue(max_bytes=10), 2, size=1000)) == [1]
+def test_bytes_are_bounded_but_two_images_always_wait():
+    assert len(fill(FrameQueue(max_bytes=1000), 50, size=300)) == 3
+    assert claimed(fill(FrameQueue(max_bytes=10), 3, size=1000)) == [0, 2]
     waiting = fill(FrameQueue(max_bytes=1000), 3, size=300)
     for each in waiting.claim(0):                   # what is decoded counts by its pixels
         waiting.finish(each, frame(each, 900))
-    assert [f.frame_id for f in waiting.take()[0]] == ['2']
-    assert waiting.dropped == 2
+    assert [f.frame_id for f in waiting.take()[0]] == ['0', '2']
+    assert waiting.dropped == 1
+
+
+def test_a_long_pass_does_not_fill_the_memory_with_large_images():
+    queue = fill(FrameQueue(), 300, period_ms=67.0, size=1280 * 720 * 3)
+    got = claimed(queue)
+    assert len(got) * 1280 * 720 * 3 <= 32 << 20
+    assert np.diff(got).max() <= 3 * 300 / len(got)
 
 
 @pytest.mark.parametrize(('more', 'spacing_ms', 'kept'), [
@@ -74,6 +86,7 @@ def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms
     queue = fill(FrameQueue(), 8, **more)
     assert claimed(queue, spacing_ms) == kept
     assert queue.take() == ([], 8 - len(kept))
+    assert [each.left_out for each in queue._items] == [(8 - len(kept)) // len(kept)] * len(kept)
 
 
 def test_a_jump_back_in_time_and_duplicates_reach_the_ring():
@@ -180,6 +193,11 @@ def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatc
                              'ffmpeg': '/front/image/ffmpeg'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
         CameraInput(owner, 'cam', 'raw')
+    owner.published += ['/front/image', '/front/image/compressed']
+    owner.watch(camera, 5.0)
+    assert camera.chosen == 'compressed'
+    assert '/front/image has a publisher' in owner.warnings[-1]
+    assert 'remap cam/image_raw to /front/image,' in owner.warnings[-1]
 
 
 def test_trouble_with_one_camera_leaves_the_others_watched():

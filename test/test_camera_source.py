@@ -254,7 +254,7 @@ def test_a_camera_that_is_pulled_out_is_opened_again_and_the_node_stays(ros, mon
     pytest.param(signal.SIGINT, {'wait_for_subscribers': True}, '0 frames played',
                  marks=pytest.mark.slow)])
 def test_a_signal_ends_it_cleanly_with_code_0(ros, ten, number, params, said):
-    with ros.spawn(MODULE, {'source': ten, **params}) as process:
+    with ros.spawn(MODULE, {'source': ten, 'rate': 10.0, **params}) as process:
         process.wait_for_output('playing')
         process.terminate_and_check(number)
         assert said in process.output

@@ -36,6 +36,9 @@ def condition(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[b
     ({'quiet': True, 'waits_s': NOW - 5}, OK, 'buffering'),
     ({'quiet': True, 'waits_s': NOW - 60}, WARN, 'no result for 60 s: no clip fills'),
     ({'quiet': True, 'fault_s': NOW - 1}, WARN, 'images are refused: of encoding xyz'),
+    ({'quiet': True, 'full': True, 'pass_s': NOW - 9}, WARN, 'inference has taken 9 s so far'),
+    ({'quiet': True, 'full': True, 'pass_s': NOW - 0.1}, OK, 'nobody listens'),
+    ({'quiet': True, 'gap_problem': 'inference is slower'}, WARN, 'no result: inference is slow'),
     ({'quiet': True, 'trouble': 'it failed'}, WARN, 'it failed'),
     ({'quiet': True, 'silent': True}, STALE, 'no frames')])
 def test_a_camera_without_results_does_not_run(values, level, words):

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import checkpoints
 import numpy as np
@@ -182,7 +183,9 @@ def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
 
 @pytest.mark.parametrize(('change', 'problem'), [
     ({'blocks.1.mlp.fc2.bias': None}, r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'),
-    ({'head.weight': torch.zeros(2)}, r'1 unexpected \(head\.weight\)'),
+    ({'blocks.1.adapter.weight': torch.zeros(2)}, r'1 unexpected \(blocks\.1\.adapter'),
+    ({'neck.weight': torch.zeros(2)}, r'1 unexpected \(neck\.weight\)'),
+    ({'temporal_embed': torch.zeros(2)}, r'1 unexpected \(temporal_embed\)'),
     ({'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(48,\)')])
 def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
     state = {key: value for key, value in (SMALL | change).items() if value is not None}
@@ -224,12 +227,12 @@ def archive(path):
     ({'encoder': STATE | {'norm.bias': torch.zeros(192, dtype=torch.int8)}},
      r'wrong type \(norm\.bias int8\).*float16'),
     ({'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
-    ({'layer1.conv.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*layer1\.conv'),
+    ({'stuff.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*stuff'),
     ({'epoch': 3}, 'has no tensors by name'),
     ([torch.zeros(3)], 'has no tensors by name'),
     ({'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)"),
     (pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
-    (b'hello', 'not a checkpoint.*`weights`'), (b'', 'not a checkpoint'),
+    (b'hello', 'not a checkpoint.*`weights`'), (b'', 'is empty'),
     (archive, 'an archive, but not a checkpoint')], ids=range(14))
 def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -254,8 +257,112 @@ def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
         load_encoder('tiny', weights=path)
 
 
+def older(places, masks=2):
+    """A training checkpoint of V-JEPA 1."""
+    encoder = prefixed(STATE | {'pos_embed': torch.rand(1, places, 192)}, 'module.backbone.')
+    predictor = {key: value for key, value in predictor_state().items()
+                 if key not in [f'mask_tokens.{n}' for n in range(masks, 3)]}
+    return {'encoder': encoder, 'target_encoder': encoder, **checkpoints.training_state(encoder),
+            'predictor': prefixed(predictor, 'module.backbone.')}
+
+
+def only(*names, **shapes):
+    return {name: torch.zeros(3) for name in names} | {
+        name.replace('__', '.'): torch.zeros(shape) for name, shape in shapes.items()}
+
+
+IMAGES = {'patch_embed__proj__weight': (192, 3, 16, 16), 'pos_embed': (1, 197, 192)}
+
+
+@pytest.mark.parametrize(('content', 'problem'), [
+    (older(1568), 'looks like V-JEPA 1.*position embedding'),
+    (older(1568, 3), 'looks like V-JEPA 1'), (older(4608), 'looks like V-JEPA 1'),
+    ({'encoder': older(8)['encoder']}, 'looks like V-JEPA 1'),
+    ({'model': only('blocks.0.norm1.weight', 'cls_token', **IMAGES)}, 'an image transformer'),
+    ({'encoder': STATE | only(**IMAGES) | {'pos_embed': torch.rand(1, 196, 192)}},
+     'an image transformer'),
+    ({'encoder': STATE | only(patch_embed__proj__weight=(192, 3, 1, 16, 16))},
+     r'video transformer with patches of \(3, 1, 16, 16\)'),
+    (only('blocks.0.ls1.gamma', 'cls_token', **IMAGES), 'DINOv2'),
+    (only('videomae.encoder.layer.0.attention.attention.q_bias'), 'VideoMAE'),
+    ({'module': only('blocks.0.attn.v_bias', 'blocks.0.attn.q_bias', 'fc_norm.weight')},
+     'VideoMAE'),
+    (only('vision_model.encoder.layers.0.mlp.fc1.weight', 'logit_scale'), 'CLIP'),
+    (only('base_model.model.encoder.layer.0.attention.query.lora_A.weight'),
+     r'adapters \(LoRA\).*merge'),
+    (prefixed(STATE, 'net.') | only('net.blocks.0.attn.qkv.lora_B.weight'), 'LoRA.*merge'),
+    (only('model.embed_tokens.weight', 'lm_head.weight'), 'a language model'),
+    (only('conv1.weight', 'layer1.0.bn1.running_mean'), 'a convolutional network'),
+    (only('head.weight', 'head.bias'), 'a classifier without its encoder'),
+    ({'state': {0: {'exp_avg': torch.zeros(3)}}, 'param_groups': [{'lr': 1.0}]}, 'optimiser'),
+    ({'optimizer': {'state': {}}, 'epoch': 2}, 'optimiser'),
+    (b'version https://git-lfs.github.com/spec/v1\noid sha256:0\n', 'Git LFS.*git lfs pull'),
+    (b'\n<!DOCTYPE html><html>', 'a web page'),
+    (b'{"metadata": {}, "weight_map": {}}', 'JSON.*give the folder'),
+    (b'\x1f\x8b\x08 and more', 'a compressed archive; unpack')], ids=range(22))
+@pytest.mark.parametrize('suffix', ['.pt', '.safetensors'])
+def test_what_is_no_encoder_of_v_jepa_2_is_called_by_its_name(tmp_path, content, problem, suffix):
+    path = tmp_path / f'a{suffix}'
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif all(isinstance(one, torch.Tensor) for one in content.values()):
+        written(path, content)
+    else:
+        if suffix == '.safetensors':
+            problem = r"rename it to 'a\.pt'"
+        torch.save(content, path)
+    for use in (lambda: load_encoder('tiny', weights=path), lambda: examine(path)):
+        with pytest.raises(WeightsError, match=problem) as told:
+            use()
+        assert 'anew' not in str(told.value) and 'again' not in str(told.value)
+
+
+def test_one_shard_of_several_is_no_checkpoint(tmp_path):
+    path = folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.'), 2)
+    with pytest.raises(WeightsError, match='is shard 1 of 2; give the folder'):
+        load_encoder('tiny', weights=path / 'model-00001-of-00002.safetensors')
+
+
+HEAD = only('head.weight', 'fc.bias')
+
+
+@pytest.mark.parametrize(('content', 'wrapper', 'others'), [
+    (STATE | HEAD, '', ('head', 'fc')),
+    ({'state_dict': prefixed(STATE | HEAD, 'model.encoder.'), 'epoch': 3}, 'model.encoder.',
+     ('head', 'fc', 'epoch')),
+    (prefixed(STATE, 'state_dict.model.'), 'state_dict.model.', ()),
+    ({'state_dict': {'model': STATE}}, '', ()),
+    ({'ckpt': {'net': {'encoder': prefixed(STATE, 'module.'), 'predictor': HEAD}}},
+     'encoder.module.', ('predictor',)),
+    ({'state_dict': prefixed(STATE, 'video._orig_mod.module.') | only('temporal.0.weight')},
+     'video._orig_mod.module.', ('temporal',)),
+    (prefixed(hugging_face_names(STATE), 'net.vision.encoder.'), 'net.vision.encoder.', ())],
+    ids=range(7))
+def test_an_encoder_in_whatever_wrapper_is_loaded_and_says_so(
+        tmp_path, caplog, capsys, content, wrapper, others):
+    caplog.set_level('INFO')
+    torch.save(content, tmp_path / 'a.pt')
+    encoder, report = load_encoder('tiny', weights=tmp_path / 'a.pt')
+    assert equal(encoder.state_dict(), STATE)
+    assert report.others == others
+    assert (f"begin with '{wrapper}'" in caplog.text) == bool(wrapper)
+    assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 0
+    assert wrapper in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('places', [8192, 2048])
+def test_positions_that_rope_has_replaced_are_left_out(tmp_path, places):
+    content = older(places, 3)
+    torch.save(content, tmp_path / 'a.pt')
+    assert equal(load_encoder('tiny', weights=tmp_path / 'a.pt')[0].state_dict(), STATE)
+
+
 @pytest.mark.parametrize(('change', 'problem'), [
-    (lambda path: (path / 'config.json').unlink(), r'no config\.json'),
+    (lambda path: (path / 'config.json').unlink(), r'no config\.json; set it to a file in it'),
+    (lambda path: [(path / 'config.json').unlink(),
+                   (path / 'adapter_config.json').write_text('{}')], 'holds adapters'),
+    (lambda path: [*map(Path.unlink, path.glob('model*')), torch.save(1, path / 'a.bin')],
+     r"lacks 'model\.safetensors'.*set it to a file in it: 'a\.bin'"),
     (lambda path: (path / 'config.json').write_text('{"model_type": "vit"}'), "type 'vit'"),
     (lambda path: (path / 'config.json').write_text('{'), 'not JSON'),
     (lambda path: (path / 'model-00002-of-00002.safetensors').unlink(),

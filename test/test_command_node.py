@@ -16,11 +16,13 @@ import pytest
 
 pytest.importorskip('rclpy')
 
+from geometry_msgs.msg import Twist
 from guard_rig import CLEAR, active, cloud, twist_of
+from node_fixtures import now_ns
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_harness import ros_session
+from ros_harness import logged, ros_session
 
-from vjepa_ros.guard.types import Motion
+from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.collision_guard import inputs as guard_inputs
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command.inputs import CommandInputs
@@ -36,13 +38,14 @@ BOTH = pytest.mark.parametrize('kind', [CollisionGuard, LocalPlannerNode])
 
 @contextmanager
 def sending(kind: type) -> Iterator[tuple[Any, list[Motion]]]:
-    """An active node, and what it sends.
+    """An active node, and what it sends, of zeros in a row the first.
 
     Tests command what both let through: turns on the spot, and backward where nobody looks.
     """
-    with active(kind) as node:
+    with active(kind, command_timeout=60.0) as node:
         sent: list[Motion] = []
-        node._publish = sent.append
+        node._publish = lambda motion: sent.append(motion) if [
+            motion] != sent[-1:] or motion != STILL else None
         yield node, sent
 
 
@@ -165,7 +168,8 @@ def test_an_exception_from_tf_holds_the_robot_and_is_named():
         node._on_command(twist_of(0.0, 0.5))
 
         def look(*_: object, **__: object) -> None:
-            node._inputs._on_assessment(node.config.sources[0], cloud(CLEAR), {})
+            seen = cloud(replace(CLEAR, stamp_ns=now_ns()))
+            node._inputs._on_assessment(node.config.sources[0], seen)
 
         node.config = replace(node.config, sources=(
             replace(node.config.sources[0], from_tf=True),))
@@ -182,7 +186,7 @@ def test_everything_that_halt_closes_is_closed_whatever_one_part_raises(kind, mo
         node._on_command(twist_of(0.0, 0.1))
         with pytest.raises(RuntimeError):
             node.halt()
-        assert sent[1:] == [Motion()] and node._sent is None
+        assert sent[1:] == [Motion()] and node._output is None
         assert not [s for s in node.subscriptions if s.topic_name == '/cmd_vel_in']
         node.halt()                                    # again: nothing is left to be done
         assert sent[2:] == []
@@ -193,3 +197,23 @@ def test_an_empty_list_in_a_file_is_an_empty_list(tmp_path):
     file.write_text('/**:\n  ros__parameters:\n    slow_on: []\n    ranges: []\n')
     with started(CollisionGuard, '--params-file', str(file)) as node:
         assert node.config.settings.slow_on == () and node.config.ranges == ()
+
+
+@BOTH
+def test_what_nothing_judges_is_not_sent_and_absurd_values_of_it_stop(kind, monkeypatch):
+    with logged() as lines, active(kind) as node:
+        sent: list[Twist] = []
+        monkeypatch.setattr(node._out, 'publish', sent.append)
+        for value in (0.5, 0.7):
+            twist = twist_of(0.0, 0.5)
+            twist.linear.z = twist.angular.x = twist.angular.y = value
+            node._on_command(twist)
+            assert sent[-1] == twist_of(0.0, 0.5)
+        for value in (1e30, -1e4, math.inf, math.nan):
+            for part, name in (('linear', 'z'), ('angular', 'x'), ('angular', 'y')):
+                node._on_command(twist_of(0.0, 0.5))
+                twist = twist_of(0.0, 0.5)
+                setattr(getattr(twist, part), name, value)
+                node._on_command(twist)
+                assert sent[-1] == Twist()
+        assert sum('nothing judges it' in line for line in lines) == 1

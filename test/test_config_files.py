@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +17,12 @@ import yaml
 
 pytest.importorskip('rclpy')
 
-from ros_harness import QUIET, logged, ros_session
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
+from rclpy.parameter import Parameter, parameter_value_to_python
+from ros_harness import NodeProcess, QUIET, Session, logged, ros_env, ros_session
 
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
+from vjepa_ros.ros.command_watchdog.node import CommandWatchdog
 from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 from vjepa_ros.ros.perception_node.node import VjepaNode
 from vjepa_ros.ros.sim.camera_source import CameraSource
@@ -68,6 +73,11 @@ def test_the_node_of_a_file_takes_each_of_its_parameters(file):
             assert plain(node.params.get(name)) == value, name
 
 
+def test_no_file_needs_a_substitution_which_could_run_a_program():
+    for file in CONFIG.glob('*.yaml'):
+        assert '$(' not in str(yaml.safe_load(file.read_text())), file.name
+
+
 def remarks(make: type, folder: Path, text: str) -> dict[str, str]:
     """What a node that reads these parameters says of those that it does not have."""
     file = folder / 'mine.yaml'
@@ -101,3 +111,144 @@ def test_a_parameter_of_a_camera_that_is_not_configured_is_said_to_be_one(
         make, text, name, lists, tmp_path):
     ((found, remark),) = remarks(make, tmp_path, text).items()
     assert found == name and lists in remark
+
+
+# -- processes, as launch files and ros2 run start them -------------------------------------------
+
+# Each node with texts that YAML takes for something else, and what it logs once it serves.
+NODES = {
+    'perception_node': (VjepaNode, {
+        'cameras': ['x', 'y'], 'y.imu_topic': 'n', 'streaming': 'off', 'weights': '1e5',
+        'obstacles.base_frame': 'off', 'hysteresis': 1e-5}),
+    'collision_guard': (CollisionGuard, {'sources': ['y', 'n'], 'y.topic': '1234'}),
+    'local_planner': (LocalPlannerNode, {'sources': ['y'], 'base_frame': 'null'}),
+    'command_watchdog': (CommandWatchdog, {'timeout': 0.5}),
+    'sim.camera_source': (CameraSource, {'camera': 'n', 'frame_id': 'y', 'seed': 3,
+                                         'wait_for_subscribers': True, 'wait_timeout': 0.0})}
+
+
+@contextmanager
+def process(ros: Session, module: str, *words: str) -> Iterator[NodeProcess]:
+    node = NodeProcess([sys.executable, '-m', f'vjepa_ros.ros.{module}', '--ros-args', *words],
+                       ros_env(ros.domain_id))
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+def got(ros: Session, name: str, names: list[str]) -> dict[str, Any]:
+    """Values of parameters by the services of a node."""
+    answer = ros.call(GetParameters, f'{name}/get_parameters', GetParameters.Request(names=names))
+    return {key: plain(parameter_value_to_python(value))
+            for key, value in zip(names, answer.values, strict=False)}
+
+
+@pytest.mark.any_distro
+@pytest.mark.parametrize('module', NODES)
+def test_a_dump_of_a_node_starts_it_again_with_the_same_parameters(module, tmp_path):
+    make, given = NODES[module]
+    with ros_session() as ros:
+        words = [word for name, value in given.items()
+                 for word in ('-p', f'{name}:={json.dumps(value)}')]
+        node = make(context=ros.context, cli_args=[*QUIET, *words])
+        name = node.get_fully_qualified_name()
+        values = {key: plain(each.value) for key, each in node._parameters.items()
+                  if not key.startswith('qos_overrides')}
+        node.destroy_node()
+        assert given.items() <= values.items()
+        file = tmp_path / 'dump.yaml'            # as ros2 param dump writes it
+        nested: dict = {}
+        for key, value in values.items():
+            *groups, last = key.split('.')
+            within = nested
+            for group in groups:
+                within = within.setdefault(group, {})
+            within[last] = value
+        file.write_text(yaml.dump({name: {'ros__parameters': nested}}, default_flow_style=False))
+        with process(ros, module, '--params-file', str(file)) as node:
+            listed = ros.call(ListParameters, f'{name}/list_parameters', timeout=60.0)
+            assert set(listed.result.names) >= values.keys()
+            assert got(ros, name, list(values)) == values
+            assert not re.search(r'\[ERROR\]|\[WARN\]|Traceback', node.output), node.output
+
+
+@pytest.mark.any_distro
+@pytest.mark.parametrize(('words', 'text', 'said'), [
+    (('timeout: {a: 1',), '', r"parameter file '.*', line 4: this is not YAML"),
+    (('rate: &x 30.0', 'timeout: *x'), '', r'line 4: ROS knows no aliases .\*x.: write it out'),
+    (('timeout: "0.3"',), '', "parameter 'timeout' is '0.3', must be a double: write 0.3"),
+    (('message: off',), '', "'message' is 'off', must be one of twist, twist_stamped"),
+    (('message: $(command touch x)',), '', r"'message' is '\$\(command .*nothing resolves"),
+    ((), 'timeout:={a: 1}', "-p 'timeout:={a: 1}': parameter 'timeout' must be one value"),
+    ((), 'timeout', "-p 'timeout' must be NAME:=VALUE"),
+    (('use_sim_time: "true"',), '', "'use_sim_time' to 'true' of type 'STRING', expecting .*BOOL"),
+    (('start_type_description_service: 5',), '', "service' to '5' of type 'INTEGER', expecting")])
+def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words, text, said,
+                                                                           tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n' + ''.join(f'    {word}\n' for word in words))
+    with ros_session() as ros, process(ros, 'command_watchdog', '--params-file', str(file),
+                                       *(('-p', text) if text else ())) as node:
+        assert node.wait(60.0) == 1
+        (line,) = node.output.splitlines()
+        assert re.search(rf'\[ERROR\] .*{said}', line)
+
+
+@pytest.mark.any_distro
+@pytest.mark.parametrize(('policy', 'value', 'said'), [
+    ('reliability', 'nonsense', '.: .nonsense'), ('depth', 'x', "depth' to 'x' of type"),
+    ('history', 'off', "history' to 'False' of type 'BOOL'")])
+def test_a_wrong_qos_override_fails_activation_with_its_name_and_no_traceback(policy, value, said,
+                                                                              tmp_path):
+    file = tmp_path / 'mine.yaml'
+    topic = 'qos_overrides./vjepa_node/camera/assessment.subscription'
+    file.write_text(f'/**:\n  ros__parameters:\n    {topic}.{policy}: {value}\n')
+    with logged() as lines, started(CollisionGuard, file) as node:
+        node.trigger_configure()
+        node.trigger_activate()
+        assert node.state == 'inactive'
+    text = '\n'.join(line for line in lines if '[DEBUG]' not in line)
+    assert re.search(rf'activate failed: .*{said}', text) and 'Traceback' not in text
+
+
+@pytest.mark.any_distro
+def test_words_that_only_ros_refuses_and_a_file_for_other_nodes_are_told(tmp_path):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/robot1/command_watchdog:\n  ros__parameters:\n    timeout: 0.5\n')
+    with ros_session() as ros:
+        with process(ros, 'command_watchdog', '-r', 'x') as node:
+            assert node.wait(60.0) == 1
+            assert re.search("refuses the command line: .*'-r x'", node.output)
+            assert 'Traceback' not in node.output and '.c:' not in node.output
+        with process(ros, 'command_watchdog', '--params-file', str(file)) as node:
+            node.wait_for_output('has nothing for /command_watchdog, only for /robot1/', 60.0)
+        with process(ros, 'command_watchdog', '--params-file', str(file), '-r',
+                     '__ns:=/robot1') as node:
+            node.wait_for_output('timeout 0.5 s', 60.0)
+            assert 'WARN' not in node.output
+
+
+# -- set and get ----------------------------------------------------------------------------------
+
+@pytest.mark.any_distro
+def test_a_wrong_name_and_a_truth_value_for_a_text_are_answered_as_they_are_meant():
+    with ros_session() as ros, logged() as lines, ros.compose('vjepa_ros.ros.perception_node'):
+        def try_set(name: str, value: Any) -> Any:
+            request = SetParameters.Request(parameters=[
+                Parameter(name, value=value).to_parameter_msg()])
+            return ros.call(SetParameters, '/vjepa_node/set_parameters', request).results[0]
+
+        answer = try_set('max_rat', 5.0)
+        assert not answer.successful
+        assert answer.reason == "parameter 'max_rat' is not declared; do you mean 'max_rate'?"
+        assert 'ros2 param list /vjepa_node' in try_set('zzzzzz', 5.0).reason
+        got(ros, '/vjepa_node', ['max_rat'])
+        assert any("[WARN] [vjepa_node]: parameter 'max_rat' is not declared; do you mean"
+                   in line for line in lines)
+        # As ros2 param set reads off, and whole numbers.
+        assert try_set('streaming', False).successful and try_set('max_rate', 5).successful
+        assert got(ros, '/vjepa_node', ['streaming', 'max_rate']) == {
+            'streaming': 'off', 'max_rate': 5.0}
+        answer = try_set('hysteresis', '1e-1')         # which is a text to ros2 param set
+        assert answer.reason.endswith("is '1e-1', must be a double: write 0.1")

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import struct
-import sys
-import types
 from array import array
 
 import cv2
@@ -136,14 +134,7 @@ def test_a_cut_off_file_is_refused(form, keep):
     assert refused(compressed(data[:cut], form)) in ('corrupt', 'empty')
 
 
-def test_other_encodings_go_through_cv_bridge_where_it_is_installed(monkeypatch):
-    asked = []
-
-    def convert_to(msg, encoding):
-        asked.append((msg.encoding, encoding))
-        return RGB
-
-    monkeypatch.setitem(sys.modules, 'cv_bridge', types.SimpleNamespace(
-        CvBridge=lambda: types.SimpleNamespace(imgmsg_to_cv2=convert_to), CvBridgeError=TypeError))
-    check(message(np.zeros((HEIGHT, WIDTH), np.uint8), 'nv24'), RGB)
-    assert asked == [('nv24', 'rgb8')]
+@pytest.mark.parametrize('encoding', ['nv24', '32FC1', '16SC1', 'jpeg', ''])
+def test_other_encodings_are_refused_with_those_that_are_read(encoding):
+    with pytest.raises(ImageError, match=rf"'{encoding}' is not supported: rgb8.*nv12.*bayer"):
+        decode(message(np.zeros((HEIGHT, WIDTH), np.uint8), encoding))

@@ -130,6 +130,36 @@ def test_what_is_no_image_is_refused_with_its_shape(detector, frame):
         detector.add_frame(frame)
 
 
+def test_a_stamp_that_is_no_time_in_seconds_is_refused(detector):
+    detector.set_gyroscope()
+    for stamp in (
+            1_795_000_000_000_000_000, 1_795_000_000_000.0, np.int64(1_795_000_000_000_000),
+            10 ** 400, math.nan, math.inf, -math.inf, -0.1, np.float64('nan'), '1.0', b'1', True,
+            np.True_, [1.0], 1j, np.float32(1_795_000_000)):
+        with pytest.raises(ValueError, match=r'stamp is .*seconds'):
+            detector.add_frame(PICTURE, stamp)
+        with pytest.raises(ValueError, match=r'stamp is .*seconds'):
+            detector.add_imu((0.0, 0.0, 0.0), stamp)
+    assert not len(detector.track.ring)
+
+
+@pytest.mark.parametrize('unit', [1e3, 1e9])
+def test_small_stamps_of_another_unit_are_told_by_their_distances(detector, unit):
+    with pytest.raises(ValueError, match=r'after the one before.*seconds.*divide ms by 1e3'):
+        show(detector, [PICTURE] * 4, 10.0 / unit, 10.0 / unit)
+
+
+@pytest.mark.parametrize('kind', [np.int64, np.float32])
+def test_stamps_of_any_type_that_is_a_number_are_taken(kind):
+    with ObstacleDetector(allow_random_weights=True, **{**SMALL, 'clip_fps': 1.0},
+                          max_frame_gap=2.0) as detector:
+        for number in range(8):
+            detector.add_frame(PICTURE, kind(number))
+        assert detector.assess().stamp_ns == 7 * 10 ** 9
+        for number in (100, 200, 300, 400, 301, 302):    # pauses, and a clock set back
+            detector.add_frame(PICTURE, kind(number))
+
+
 @pytest.mark.parametrize(('arguments', 'named'), [
     ({'num_frames': 5}, 'num_frames'), ({'img_size': 100}, 'image_size'),
     ({'clip_fps': 0.0}, 'clip_fps'), ({'resize_mode': 'zoom'}, 'zoom'),
@@ -145,28 +175,6 @@ def test_other_frames_with_the_stamps_of_before_are_assessed_anew(detector):
     second = show(detector, [texture((320, 240), seed) for seed in (5, 6, 7, 8)])   # a bag loops
     assert second.stamp_ns == first.stamp_ns
     assert second.motion_score > 0.5 > first.motion_score
-
-
-def test_heads_that_are_not_finite_are_not_believed(caplog, monkeypatch):
-    detector = ObstacleDetector(clip_fps=10.0)
-    real = detector.engine.submit
-
-    class Broken:
-        def __init__(self, pending):
-            self.pending, self.timings = pending, pending.timings
-
-        def early(self):
-            outputs = self.pending.early()
-            for output in outputs:
-                output.heads.course[:] = -np.nan
-            return outputs
-
-    monkeypatch.setattr(detector.engine, 'submit', lambda *a, **k: Broken(real(*a, **k)))
-    show(detector, [PICTURE] * 8)
-    seen = detector.result()
-    assert seen.method == 'geometric'
-    assert Quality.HEADS_OUT_OF_RANGE in seen.assessment.flags
-    assert 'not finite' in caplog.text
 
 
 @pytest.mark.parametrize('document', ['README.md', 'docs/get-started.md'])

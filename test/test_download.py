@@ -160,7 +160,7 @@ def test_a_name_of_the_hub_is_fetched_once(tmp_path, monkeypatch):
     ('offline', 'HF_HUB_OFFLINE forbids'),
     ('library', 'no file or folder here.*pip install huggingface_hub')])
 def test_a_name_that_can_not_be_fetched_is_an_error_and_never_random_weights(
-        tmp_path, monkeypatch, cause, problem):
+        tmp_path, monkeypatch, capsys, cause, problem):
     hub = Hub(monkeypatch, tmp_path / 'snapshot', error=RuntimeError('no route to host'))
     if cause == 'offline':
         monkeypatch.setenv('HF_HUB_OFFLINE', '1')
@@ -170,6 +170,10 @@ def test_a_name_that_can_not_be_fetched_is_an_error_and_never_random_weights(
         load_encoder('tiny', weights=NAME, allow_random_weights=True)
     assert hub.calls == {'network': [(NAME, True), (NAME, False)], 'offline': [(NAME, True)],
                          'library': []}[cause]
+    capsys.readouterr()
+    assert cli.main(['download', NAME]) == 1
+    said = capsys.readouterr().err
+    assert NAME in said and '--' not in said    # there is no option to set instead
     (tmp_path / 'owner' / 'name').mkdir(parents=True)
     for path in ('owner/name', 'owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
         assert located(path, 'weights') == Path(path)

@@ -202,7 +202,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
     assert driver.bank.atlas.texels.device.type == 'cpu'
     given: list[tuple] = []
     workers = SimpleNamespace(run=lambda work, done: given.extend(work) or [])
-    args = SimpleNamespace(world=2, rough=2, device='mps', baseline_size='none')
+    args = SimpleNamespace(world=2, rough=2, device='mps')
     evaluate.play_all([], args, workers, Progress(), 0)
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 
@@ -232,3 +232,27 @@ def test_guard_and_planner_stop_what_drives_into_a_wall_without_them():
     assert min(m.distance for m in moments) > 0.05
     assert any(math.isfinite(m.time_to_contact) for m in moments)
     assert all(m.state == 'free' for m in before.moments)
+
+
+class Hung(EpisodeWorld):
+    """Its camera sends the same view from the start of the drive on, with fresh noise."""
+
+    seen: np.ndarray | None = None
+
+    def pictures(self, which: np.ndarray) -> np.ndarray:
+        if self.seen is None or self.time_s < 0.0:
+            self.seen = super().pictures(which)
+        noise = np.random.default_rng(self.frame).normal(0.0, 3.0, self.seen.shape)
+        return np.clip(self.seen + noise, 0, 255).astype(np.uint8)
+
+
+def test_a_robot_whose_camera_hangs_with_noise_stops_before_the_wall(bank, materials):
+    slow = EpisodeConfig(speed=(0.4, 0.5), travel_s=(6.0, 6.5), rate=6.0, settle_s=2.3)
+    episode, loop = first('wall', 1, materials, slow), LoopConfig(width=160)
+    engine = Engine.load(EngineConfig(device='cpu'))
+    ended = Loop(Hung([episode], slow, bank, loop.width), 'with_guard', engine, loop,
+                 Recorder(frozenset([episode.number]))).run()[0]
+    engine.close()
+    begun, last = next(m for m in ended.moments if m.time >= 0), ended.moments[-1]
+    assert not ended.collided and last.speed == 0 and 'frozen' in last.reason
+    assert begun.distance > 1.0 and 0.3 < begun.distance - last.distance < 0.6

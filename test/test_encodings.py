@@ -92,14 +92,6 @@ def test_images_that_do_not_fit_are_refused(arguments, message):
         encodings.decode_raw(RGB.tobytes(), *arguments)
 
 
-def test_compressed_formats_are_known_by_their_words():
-    assert encodings.compressed_kind('rgb8; jpeg compressed bgr8') == 'jpeg'
-    assert encodings.compressed_kind('PNG') == 'png'
-    for text in ('', 'h264', '16UC1; compressedDepth png'):
-        with pytest.raises(ValueError, match='jpeg, png'):
-            encodings.compressed_kind(text)
-
-
 SIZE = (96, 64)
 PICTURE = texture(SIZE)
 
@@ -119,6 +111,17 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 JPEG = file('.jpg')
+
+
+@pytest.mark.parametrize('text', ['', 'jpeg', 'rgb8; jpeg compressed bgr8', 'png', '\0\ufffd'])
+def test_the_bytes_of_a_compressed_image_say_what_it_is(text):
+    for data, kind in ((JPEG, 'jpeg'), (flat_png(8, 6, GREY), 'png')):
+        rgb, found = encodings.read_compressed_image(text, np.frombuffer(data, np.uint8))
+        assert (found, rgb.shape[2]) == (kind, 3)
+    with pytest.raises(ValueError, match='depth'):
+        encodings.read_compressed_image('16UC1; compressedDepth png', JPEG)
+
+
 PROGRESSIVE = file('.jpg', cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
 GOOD = {
     'jpeg': JPEG, 'progressive': PROGRESSIVE,
@@ -214,7 +217,6 @@ def test_a_picture_file_that_is_too_large_is_refused_by_name(tmp_path, suffix, m
     path.write_bytes(file(suffix))
     assert load(path)[0].shape == PICTURE.shape
     monkeypatch.setattr('vjepa_ros.sources.folder.MAX_PIXELS', 5000)
-    monkeypatch.setattr(decode_compressed, '__defaults__', (5000,))
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)
     with pytest.raises(SourceError, match=f'vast.{suffix[1:]}.*96x64.*5000 pixels'):
         open_source(path)

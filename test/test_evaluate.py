@@ -56,8 +56,8 @@ def write_recording(folder: Path, distances: np.ndarray, speed: float = 0.0) -> 
 
 
 def evaluated(out: Path, *words: str) -> dict:
-    """The figures that the command writes without the slow baseline."""
-    assert evaluate.main([*words, '--baseline-size', 'none', '--json', str(out)]) == 0
+    """The figures that the command writes."""
+    assert evaluate.main([*words, '--json', str(out)]) == 0
     return json.loads(out.read_text())
 
 
@@ -171,12 +171,11 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     bank = TextureBank.procedural(1, count=30, size=64)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
-    function, *task = evaluate_world.tasks('standard', 3, 'cpu', 2)[0]
+    function, *task = evaluate_world.tasks('standard', 3, 'cpu')[0]
     part = function(setup, *task)
     run = evaluate_world.gathered([part])
     methods, learned = run.figures['methods'], run.outcomes['learned']
     assert len(run.newest) == run.figures['clips'] == 3
-    assert list(part.films) == [0, 2]
     assert run.figures['first_seed'] >= TRAINING_SEEDS
     assert run.truth.looming.shape == (3, 4, 4)
     # These heads are sure of a contact after three intervals, whatever they see.
@@ -188,11 +187,9 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     assert run.figures['heads_held'] == 1.0
     shown = cv2.imdecode(np.frombuffer(run.newest[0], np.uint8), cv2.IMREAD_COLOR)
     assert min(shown.shape[:2]) == 64
-    # Baselines: no probabilities, and the slow one only of the clips that it saw.
+    # Baselines have no probabilities.
     assert methods['brightness']['clips'] == 3
     assert methods['brightness']['expected_calibration_error'] is None
-    both = evaluate_world.with_scores(run, 'variance', {2: 0.7, 0: 0.5}).figures['methods']
-    assert both['variance']['clips'] == 2 and list(both) == ['variance', *methods]
 
 
 @pytest.mark.parametrize('stamps, faster', [
@@ -312,7 +309,6 @@ def test_a_recording_without_angular_rates_is_told(recordings, tmp_path, capsys)
     ([], r'nothing to evaluate.*--world'),
     (['--world', '-3'], r'--world is -3'),
     (['nowhere.mp4', '--method', 'geometric'], r"'nowhere.mp4' does not exist"),
-    (['x', '--baseline-frames', '0'], r'--baseline-frames is 0'),
     (['x', '--jobs', '-1'], r'--jobs is -1'),
     (['x', '--document', 'nowhere.md'], r"'nowhere.md' is not a file"),
     (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],

@@ -122,7 +122,8 @@ def test_a_picture_finds_its_place(tmp_path, capsys):
             cv2.imwrite(str(folder / f'{n}.png'), picture[..., ::-1])
     out = tmp_path / 'out'
     # Random features of a still scene tell places apart; one process, so as to be quick.
-    words = [str(tmp_path / 'walks'), '--out', str(out), '--jobs', '1', '--embeddings']
+    words = [str(tmp_path / 'walks'), '--out', str(out), '--jobs', '1', '--embeddings',
+             '--rate', '10']
     for word in WORDS:
         words += ['-p', word]
     assert score.main(words) == 0

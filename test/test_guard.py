@@ -362,6 +362,7 @@ def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():
     ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
     ({'level': Level.UNKNOWN}, 'unknown'), ({'time_to_contact': math.nan}, 'unknown'),
     ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
+    ({'flags': Quality.NOT_FINITE}, 'not_finite'),
     ({'flags': Quality.FROZEN}, 'frozen')])
 def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word):
     w = driving()
@@ -407,6 +408,54 @@ def test_the_same_picture_is_a_fault_only_when_the_robot_moved():
     assert w.position < 0.3
 
 
+def run_blind(w: World, speed: float, seconds: float, since_s: float) -> Decision:
+    """Drive with odometry and reports of a view that has not moved since a time."""
+    for _ in range(round(seconds / STEP)):
+        w.change = {**CLEAR_VIEW, 'still_s': w.now - since_s}
+        w.guard.observe_speed(w.motion, w.now)
+        w.run(STEP, Motion(speed))
+    return w.last
+
+
+@pytest.mark.parametrize('speed', [0.1, 0.35, 1.0])
+def test_a_view_that_stands_while_odometry_says_driving_is_frozen_until_it_moves(speed):
+    w = world(change={**CLEAR_VIEW, 'still_s': 0.0})
+    for _ in range(100):
+        w.guard.observe_speed(w.motion, w.now)
+        w.run(STEP, Motion(speed))
+    begun, since_s = w.position, w.now
+    last = run_blind(w, speed, 0.5 + 0.4 / speed, since_s)
+    assert 'frozen' in last.reason and w.motion.vx == 0
+    assert 0.3 < w.position - begun < 0.3 + 0.4 * speed
+    assert 'frozen' in run_blind(w, speed, 8.0, since_s).reason    # it does not try now and then
+    assert w.position - begun < 0.3 + 0.4 * speed
+    w.change['still_s'] = math.nan
+    assert 'frozen' in w.run(1.0).reason
+    w.change['still_s'] = 0.1                                     # somebody turned the robot
+    assert w.run(6.0, Motion(speed)).motion.vx == pytest.approx(speed)
+
+
+@pytest.mark.parametrize(('moves', 'odometry'), [
+    (Motion(0.0), True), (Motion(1.0), False), (Motion(0.02, 0.0, 0.02), True)])
+def test_a_view_that_stands_is_no_fault_where_no_odometry_says_that_the_robot_moves(
+        moves, odometry):
+    w = world(change={**CLEAR_VIEW})
+    for i in range(400):
+        w.change['still_s'] = w.now
+        if odometry:
+            w.guard.observe_speed(replace(moves, vy=0.1 * (-1) ** i), w.now)   # and its noise
+        assert 'frozen' not in w.run(STEP, moves).reason
+
+
+def test_a_view_that_still_shows_the_picture_of_a_threat_lifts_none():
+    w = approaching()
+    w.change, seen = CLEAR_VIEW, w.now
+    while w.now - seen < 1.5:
+        w.change = {**CLEAR_VIEW, 'still_s': w.now - seen + 0.2}
+        w.run(STEP)
+        assert w.source.free_path.threat
+
+
 def test_stamps_of_the_future_and_of_another_clock_do_not_count():
     guard = VelocityGuard(GuardSettings(), {'front': 0.0})
     guard.observe(SourceReport('front', 5.0, 1.0, Level.CLEAR, math.inf))
@@ -418,6 +467,23 @@ def test_stamps_of_the_future_and_of_another_clock_do_not_count():
     w.due.clear()
     assert w.run(STEP).motion.vx == 0
     assert 'missing' in w.last.reason
+
+
+@pytest.mark.parametrize(('change', 'text'), [
+    ({'time_to_contact': -math.inf}, 'time_to_contact is -inf'),
+    ({'time_to_contact': -1.0}, 'time_to_contact is -1'), ({'clearance': -2.0}, 'clearance is -2'),
+    ({'collision_probability': 7.0}, 'collision_probability is 7'),
+    ({'bearing': math.inf}, 'bearing is inf'), ({'stamp_s': math.nan}, 'stamp_s is nan'),
+    ({'flags': Quality(1 << 15)}, 'flags has the bits 0x8000')])
+def test_a_report_that_cannot_be_meant_is_a_fault_and_forgets_nothing(change, text):
+    w = approaching()
+    path = w.source.free_path
+    w.change = change
+    assert w.run(0.5).state == 'fault' and f'malformed: {text}' in w.last.reason
+    assert path.threat and path.distance < w.gap + 0.6
+    w.run(3.0)
+    w.change = {}
+    assert w.run(20.0).motion == STILL and w.gap > 0.1
 
 
 @pytest.mark.parametrize('bad', [Motion(1.0, 0.0, math.nan), Motion(1.0, 0.0, math.inf),

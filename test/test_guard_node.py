@@ -19,9 +19,6 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
 from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, WITHIN_S, active, guarding
 from node_fixtures import Node, now_ns, stamped
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterValue
-from rcl_interfaces.srv import SetParameters
 from rclpy.signals import SignalHandlerOptions
 from ros_harness import ros_session
 from sensor_msgs.msg import LaserScan, PointCloud2, Range
@@ -99,6 +96,16 @@ def test_a_message_that_is_no_assessment_stops_and_is_told(rig):
         rig.wait_for_speed(0.0)
 
 
+def test_an_assessment_without_a_stamp_is_no_sight(rig):
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.stamp = lambda: 0
+        rig.wait_for_state('malformed: its stamp is 0')
+        rig.wait_for_speed(0.0)
+        rig.again()
+        rig.wait_for_speed(1.0)
+
+
 def forget(rig: Rig) -> None:
     """What was seen is remembered until the robot turns."""
     rig.again()
@@ -139,14 +146,18 @@ def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(
     forget(rig)
 
 
-def test_a_parameter_of_an_unknown_type_stops_the_robot_for_a_moment_and_ends_nothing(rig):
+def test_a_service_that_fails_answers_stops_the_robot_for_a_moment_and_ends_nothing(
+        rig, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError('out of order')
+
     with rig.driving():
         rig.wait_for_speed(1.0)
-        rig.ros.client(SetParameters, '/collision_guard/set_parameters').call_async(
-            SetParameters.Request(parameters=[ParameterMessage(
-                name='min_time_to_contact', value=ParameterValue(type=77))]))
+        monkeypatch.setattr(rig.process.node.guard, 'override', fail)
+        answer = rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=True))
+        assert not answer.success and 'out of order' in answer.message
         rig.wait_for_speed(0.0)
-        assert rig.wait_for_state('77').level == DiagnosticStatus.ERROR
+        assert rig.wait_for_state('out of order').level == DiagnosticStatus.ERROR
         rig.wait(lambda: rig.told()['callbacks_failed'] == '1')
         rig.wait_for_speed(1.0)                  # it is over
         rig.wait_for_state('free')

@@ -17,11 +17,12 @@ import re
 import signal
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import stand_in_launch
 import yaml
-from ros_harness import NodeProcess, ros_env
+from ros_harness import NodeProcess, QUIET, logged, ros_env, ros_session
 
 from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common.processes import free_domain
@@ -97,8 +98,6 @@ def test_cameras_and_parameters_are_read_from_files(tmp_path):
     assert cameras_in(LAUNCH.parent / 'config/multi_camera.yaml') == ['front', 'left', 'rear']
     assert cameras_in(LAUNCH.parent / 'config/cpu.yaml') == ['camera']
     file = tmp_path / 'mine.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    cameras: $(env CAMERAS)\n')
-    assert cameras_in(file) == []                    # only the launch can tell
     file.write_text('/**/collision_guard:\n  ros__parameters:\n    rear: {yaw: 1.0}\n'
                     'vjepa_node:\n  ros__parameters:\n    sources: [other]\n')
     assert parameters_in(file, 'collision_guard') == {'rear.yaw': 1.0}
@@ -190,6 +189,7 @@ def test_without_arguments_the_default_file_holds(recorded):
     assert parameters_of(node) == {
         **config('default.yaml'), 'autostart': True, 'use_sim_time': False}
     assert '__node:=vjepa_node' in node['argv']
+    assert {config(name)['precision'] for name in ('cpu.yaml', 'apple.yaml')} == {'auto'}
     # It suits large images, unless the user says otherwise.
     assert node['env']['FASTDDS_BUILTIN_TRANSPORTS'].startswith('DEFAULT?max_msg_size=64KB')
     assert int(node['env']['MALLOC_MMAP_THRESHOLD_']) == 32 << 20   # the largest glibc takes
@@ -204,7 +204,7 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
                     'namespace:=robot', 'log_level:=warn', 'enclaves:=true')['vjepa_node']
     wanted = {'cameras': ['front', 'rear'], 'device': 'cuda:1', 'model_size': 'base',
               'num_frames': 16, 'weights': '1234', 'allow_random_weights': True,
-              'use_sim_time': True, 'autostart': False, 'precision': 'fp32'}
+              'use_sim_time': True, 'autostart': False, 'precision': 'auto'}
     got = parameters_of(node)
     assert {name: got[name] for name in wanted} == wanted
     assert in_namespace(node, 'robot')
@@ -246,11 +246,11 @@ def test_a_camera_can_be_led_to_any_topic_also_to_a_compressed_one(recorded):
 
 def test_a_bare_name_is_a_file_of_the_package_and_the_log_says_which(recorded, tmp_path):
     mine = tmp_path / 'default.yaml'
-    mine.write_text('/**:\n  ros__parameters:\n    autostart: true\n    mine: $(env MINE)\n')
+    mine.write_text('/**:\n  ros__parameters:\n    autostart: true\n    mine: 1\n')
     got = recorded('vjepa.launch.py', 'params_file:=default.yaml', cwd=tmp_path)
     assert 'mine' not in parameters_of(got['vjepa_node'])
     assert f'{tmp_path / "prefix/share/vjepa_ros/config/default.yaml"}' in got['output']
-    got = recorded('vjepa.launch.py', 'params_file:=./default.yaml', cwd=tmp_path, MINE='1')
+    got = recorded('vjepa.launch.py', 'params_file:=./default.yaml', cwd=tmp_path)
     assert parameters_of(got['vjepa_node'])['mine'] == 1
 
 
@@ -331,7 +331,7 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
     got = recorded('guarded.launch.py', *given)
     assert not {'local_planner', 'command_watchdog'} & got.keys()
     values = parameters_of(got['collision_guard'])
-    assert values['heartbeat'] == 0
+    assert values['heartbeat'] == 0 and not values['watchdog']
     assert (values['message'], values['autostart']) == ('twist_stamped', True)
     assert values['min_time_to_contact'] == config('collision_guard.yaml')['min_time_to_contact']
     assert in_namespace(got['collision_guard'], 'robot')
@@ -345,6 +345,7 @@ def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(
         'cmd_vel_in:=cmd_vel_planned', 'cmd_vel_out:=/cmd_vel']
     assert parameters_of(got['local_planner'])['message'] == 'twist_stamped'
     assert parameters_of(got['collision_guard'])['heartbeat'] == 0.4
+    assert parameters_of(got['collision_guard'])['watchdog'] is True
     assert parameters_of(got['command_watchdog'])['message'] == 'twist_stamped'
     assert remappings_of(got['command_watchdog']) == [
         'heartbeat:=collision_guard/heartbeat', 'cmd_vel:=/cmd_vel']
@@ -374,6 +375,37 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
     got = recorded('guarded.launch.py', 'cameras:=front,rear', f'guard_params_file:={file}',
                    'respawn:=false')
     assert parameters_of(got['collision_guard'])['sources'] == ['front', 'rear']
+
+
+README = re.findall(r'^ros2 launch vjepa_ros (.*)$', re.sub(
+    r' *\\\n *', ' ', (REPOSITORY / 'README.md').read_text()), re.MULTILINE)
+FRONT_CAMERA = 'cameras:=front=/camera/image_raw'
+CLASSES = {'vjepa_node': 'perception_node.node:VjepaNode',
+           'collision_guard': 'collision_guard.node:CollisionGuard',
+           'local_planner': 'local_planner.node:LocalPlannerNode',
+           'command_watchdog': 'command_watchdog.node:CommandWatchdog',
+           'camera_source': 'sim.camera_source:CameraSource'}
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('command', [
+    *README, f'{README[1]} planner:=true watchdog:=true',
+    f'guarded.launch.py {FRONT_CAMERA} planner:=true',
+    *(f'vjepa.launch.py params_file:={name}.yaml {FRONT_CAMERA}' for name in (
+        'cpu', 'apple', 'jetson')), 'vjepa.launch.py params_file:=multi_camera.yaml',
+    'demo.launch.py camera:=front'])
+def test_no_node_of_a_command_of_the_readme_warns_when_it_starts(recorded, command):
+    pytest.importorskip('rclpy')
+    nodes = recorded(*command.split())
+    nodes.pop('output')
+    with ros_session() as ros, logged() as lines:
+        for name, started in nodes.items():
+            make = resolve_name(f"vjepa_ros.ros.{CLASSES[name.partition(',')[0]]}")
+            node = make(context=ros.context, cli_args=[*QUIET, *started['argv']])
+            if name in ('collision_guard', 'local_planner'):
+                node.trigger_configure()
+            node.destroy_node()
+    assert not [line for line in lines if '[INFO]' not in line]
 
 
 # As setup.py has them: name of the executable, module, function.

@@ -531,3 +531,12 @@ def test_a_command_ends_with_one_zero():
     drive.decider.reset(drive.now)                       # also after a jump of the clock
     first, second = drive.decider.decide(drive.now), drive.decider.decide(drive.now)
     assert (first.twist, second.twist) == (Twist(), None)
+
+
+def test_a_clock_that_jumps_takes_no_obstacle_away():
+    drive = Drive()
+    memory = drive.decider.planner.memory
+    memory.block(1.0)
+    before = len(memory.points())
+    drive.decider.clock_jumped(drive.now + 60.0)
+    assert drive.decider.planner.memory is memory and len(memory.points()) == before > 0

@@ -16,6 +16,7 @@ import rclpy
 from node_fixtures import (
     BEST_EFFORT,
     Camera,
+    EXACT,
     NS,
     Publisher,
     came,
@@ -35,6 +36,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.message_conversion import decode
+from vjepa_ros.ros.perception_node import camera_input
 
 pytestmark = pytest.mark.ros
 
@@ -131,6 +133,8 @@ def test_camera_info_replaces_the_assumed_intrinsics(again):
             info.distortion_model = 'magic'
             assert ros.spin_until(lambda: not infos[-1].distortion_model)
             assert "distortion_model 'magic'" in node.process.output
+            assert "'magic'" in node.wait_for('camera camera', lambda v: (
+                'assumed_intrinsics' in v['flags']))['camera_info']
         # 160 source pixels are 4 patches: 40 pixels each.
         assert scaled.k[0] == pytest.approx(100.0 / 40)
         assert scaled.k[4] == pytest.approx(105.0 / 30)
@@ -159,6 +163,74 @@ def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key
         assert again.ros.spin_until(lambda: came(end, got)), again.process.output
 
 
+# -- transports that are published and silent -----------------------------------------------------
+
+JPEG = cv2.imencode('.jpg', STILL)[1].tobytes()
+
+
+def jpeg(rgb: np.ndarray) -> CompressedImage:
+    return compressed(JPEG, 'jpeg')
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A topic that was left is tried again at once, and soon known to be steady."""
+    monkeypatch.setattr(camera_input, 'PAUSE_S', (0.2, 0.2))
+    monkeypatch.setattr(camera_input, 'STEADY_S', 1.5)
+
+
+def reads(node, topic: str, camera: str = 'camera') -> dict[str, str]:
+    """Wait until images of a topic are assessed; the values of the camera."""
+    node.assess(camera)
+    return node.wait_for(f'camera {camera}', lambda v: v['image_topic'] == topic)
+
+
+@pytest.mark.any_distro
+def test_what_delivers_is_read_and_left_for_a_preferred_topic_only_while_that_is_steady(again,
+                                                                                        quick):
+    again.begin_anew(max_frame_gap=10.0)
+    ros, since, path = again.ros, again.written, '/camera/image_raw/compressed'
+    with Publisher(ros, qos=1) as silent, \
+            Camera(ros, 'hand/image_raw', rate=10.0, qos=EXACT), \
+            Camera(ros, path, CompressedImage, make=jpeg, rate=10.0) as jpegs:
+        seen = reads(again, path)
+        assert seen['transport'] == 'compressed'
+        assert 'sent nothing for' in seen['transport_reason']
+        log = again.wait_for_log(f'reading {path}', since)
+        assert '/camera/image_raw is published, but has sent nothing' in log
+        for _ in range(5):               # now and then an image: nobody relies on it
+            silent.send(raw(STILL), now_ns())
+            ros.spin_for(0.6)
+        seen = reads(again, path)
+        assert 'reading /camera/image_raw (raw)' not in again.process.output[since:]
+        assert int(seen['frames_in']) <= len(jpegs.stamps)            # one topic feeds the clip
+        reads(again, '/hand/image_raw', 'hand')
+        with Camera(ros, rate=10.0):
+            seen = reads(again, '/camera/image_raw')
+            assert 'it has delivered' in seen['transport_reason']
+            assert {key for key in seen if key.startswith('resets')} == {'resets.activate'}
+            assert ros.spin_until(lambda: jpegs.readers == 0)
+        reads(again, path)               # it has died, and is still published
+        assert again.process.output[since:].count(f'reading {path}') >= 2
+        reads(again, '/hand/image_raw', 'hand')
+
+
+@pytest.mark.any_distro
+@pytest.mark.parametrize('rate', [0.001, 1.0], ids=['silent', 'sparse'])
+def test_a_topic_that_hardly_sends_is_not_read_for_ever_and_a_late_video_takes_its_place(again,
+                                                                                         rate):
+    again.begin_anew()
+    ros, path = again.ros, '/camera/image_raw/ffmpeg'
+    packets = video_packets([np.roll(STILL, 2 * n, 1) for n in range(10)], 'h264')
+    with Camera(ros, rate=rate) as raws, \
+            Publisher(ros, 'camera/image_raw/compressed', CompressedImage, qos=1) as jpegs:
+        assert again.values()['transport'] == 'raw'
+        with Camera(ros, path, CompressedImage, picture=lambda n: packets[n % 10],
+                    make=lambda data: compressed(data, 'h264'), rate=10.0, qos=30):
+            assert reads(again, path)['transport'] == 'ffmpeg'
+            assert ros.spin_until(lambda: raws.readers == jpegs.readers == 0)
+
+
 # -- silence --------------------------------------------------------------------------------------
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
@@ -177,6 +249,19 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
         assert again.ros.spin_until(lambda: len({bytes(m.data) for m in pictures}) > 1)
 
 
+@pytest.mark.any_distro
+def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
+    since = again.written
+    again.begin_anew(hand__transport='raw', no_frame_timeout=0.5)
+    with Publisher(again.ros, 'hand/image_raw') as silent, \
+            Camera(again.ros, 'hand/image_raw/compressed', CompressedImage, make=jpeg) as jpegs:
+        log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)
+        assert '/hand/image_raw/compressed has a publisher, but the transport is set to raw' in log
+        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
+        assert again.values(HAND)['transport_reason'] == 'its transport is set'
+        assert silent.readers == 1 and jpegs.readers == 0
+
+
 # -- malformed images -----------------------------------------------------------------------------
 
 def bad(size: int | None = None, **changes) -> Image:
@@ -188,7 +273,6 @@ def bad(size: int | None = None, **changes) -> Image:
     return msg
 
 
-JPEG = cv2.imencode('.jpg', STILL)[1].tobytes()
 FAULTS = {
     'image_raw': (
         [bad(1000), bad(0), bad(width=0, height=0), bad(width=2**31, height=2**31), bad(step=7),
@@ -235,6 +319,39 @@ def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again
         pub.send(compressed(flat_png(100, 100)), now_ns())
         values = again.wait_for(HAND, lambda v: v['frames.accepted'] == '1')
         assert values['input.too large'] == '2'
+
+
+@pytest.mark.any_distro
+def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(again):
+    since = again.written
+    again.begin_anew()
+    with Publisher(again.ros, 'hand/image_raw') as pub, again.listen('overlay', 'hand') as drawn:
+        shapes = [(100, 1), (2000, 1), (1, 16_000), (10, 65_000), (50_000, 2)]
+        play(pub, [raw(np.zeros((*shape, 3), np.uint8)) for shape in shapes], now_ns())
+        values = again.wait_for(HAND, lambda v: v.get('input.bad aspect') == '3')
+        assert values['input.bad size'] == '2' and values['assessments_out'] == '0'
+        log = again.wait_for_log('1x100', since)
+        assert all(word in log for word in ('/hand/image_raw', '1:8', "'max_image_aspect'"))
+        again.set(max_image_aspect=16.0)
+        play(pub, [raw(np.zeros((16, 1, 3), np.uint8))] * 5, now_ns())
+        again.wait_for(HAND, lambda v: v['frames.accepted'] == '5')
+        overlay = again.some(drawn)[-1]
+        assert overlay.width <= 480 and overlay.height == 3840
+    with Camera(again.ros) as camera:
+        assert again.assess().frame_id == 'optical' and camera.readers == 1
+
+
+@pytest.mark.any_distro
+def test_another_range_of_16_bits_starts_a_new_clip(again):
+    again.begin_anew()
+    since = again.written
+    ranges = [(3 << 13, 8)] * 5 + [(5 << 13, 8)] * 5 + [(0, 16)] * 5
+    with Publisher(again.ros, 'hand/image_raw') as pub:
+        play(pub, [raw(texture((96, 64))[..., 1].astype(np.uint16) * gain + low, 'mono16')
+                   for low, gain in ranges], now_ns())
+        again.wait_for(HAND, lambda v: v.get('frames.accepted') == '15'
+                       and v.get('resets.gain_change') == '2')
+        again.wait_for_log('gain_change', since)
 
 
 # -- breaks in time and view ----------------------------------------------------------------------
@@ -312,6 +429,23 @@ def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_tha
                 assert node.assess().untrained
                 assert node.values()['transport'] == (topic[1:] or 'raw')
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
+
+
+def test_a_rectified_topic_is_read_with_the_projection_matrix_and_without_distortion(ros):
+    remaps = {'camera/image_raw': '/eye/image_rect', 'camera/camera_info': '/eye/camera_info'}
+    info = CameraInfo(width=160, height=120, distortion_model='plumb_bob', d=[-0.3, 0.1],
+                      k=[120.0, 0.0, 79.5, 0.0, 120.0, 59.5, 0.0, 0.0, 1.0],
+                      p=[80.0, 0.0, 79.5, -9.0, 0.0, 90.0, 59.5, 0.0, 0.0, 0.0, 1.0, 0.0])
+    with node_running(ros, remaps=remaps, autostart=True) as node, \
+            Camera(ros, 'eye/camera_info', CameraInfo, make=lambda rgb: info), \
+            Camera(ros, 'eye/image_rect/compressed', CompressedImage, make=jpeg, rate=10.0), \
+            node.listen('map_info') as infos:
+        assert ros.spin_until(lambda: infos and infos[-1].k[0] == pytest.approx(80 / 40))
+        assert infos[-1].k[4] == pytest.approx(90 / 30)
+        assert list(infos[-1].d) == [] and node.values()['camera_info'] == 'used'
+        info.height = 160
+        assert 'images of 160 x 120 can not show what it is of, 160 x 160' in node.wait_for(
+            'camera camera', lambda v: 'assumed_intrinsics' in v['flags'])['camera_info']
 
 
 # -- clocks ---------------------------------------------------------------------------------------

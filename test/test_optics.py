@@ -57,12 +57,45 @@ def test_no_rays_stay_none(model, shape):
 
 
 @pytest.mark.parametrize(('model', 'coefficients', 'told'), [
-    ('magic', (0.1,), 'magic'), ('plumb_bob', (0.1, 0.2), 'plumb_bob'),
+    ('magic', (0.1,), r"'magic'.*\[0.1\]"), ('', (0.1,), r"''.*\[0.1\]"),
+    ('equidistant', (0.1, 0, 0, 0, 0.2), r"5 coefficients for 'equi.*', \[0.1, 0, 0, 0, 0.2\]"),
+    ('plumb_bob', (0.1,) * 15, '15 coefficients'), ('modified_brown_conrady', (0.1,), 'unknown'),
     ('plumb_bob', (0.1, math.nan, 0.0, 0.0), 'no number')])
 def test_an_unknown_distortion_is_refused_and_zeros_are_none(model, coefficients, told):
     with pytest.raises(ValueError, match=told):
         Distortion(model, coefficients)
-    assert Distortion.of(SimpleNamespace(distortion_model=model, d=[0.0] * 5)) is None
+    for count in (0, 5, 20):
+        assert Distortion.of(SimpleNamespace(distortion_model=model, d=[0.0] * count)) is None
+
+
+@pytest.mark.parametrize(('model', 'coefficients', 'meant', 'count'), [
+    ('equidistant', (-0.02, 0.01, -0.004, 0.001, 0.0), 'equidistant', 4),      # as of a T265
+    ('equidistant', (-0.02, 0.01), 'equidistant', 4),
+    ('Kannala-Brandt', LENSES['equidistant'], 'equidistant', 4),
+    ('fisheye', (*LENSES['equidistant'], *[0.0] * 8), 'equidistant', 4),
+    ('plumb_bob', (-0.3, 0.1, 0.001, -0.002), 'plumb_bob', 5),
+    ('plumb_bob', (-0.3,), 'plumb_bob', 5), ('radtan', (-0.3, 0.1, 0.0, 0.0), 'plumb_bob', 5),
+    *(('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.01, *[0.0] * more), 'plumb_bob', 5)
+      for more in (3, 7, 9, 15)),
+    ('plumb_bob', LENSES['rational_polynomial'], 'rational_polynomial', 8),
+    ('rational_polynomial', (-0.3, 0.1, 0.001, -0.002, 0.01), 'rational_polynomial', 8),
+    ('rational_polynomial', (*LENSES['rational_polynomial'], *[0.0] * 6), 'rational_polynomial',
+     8),
+    ('rational_polynomial', (*LENSES['rational_polynomial'], 0.01, 0.0, 0.0, 0.0),
+     'rational_polynomial', 12),                                                  # thin prism
+    ('plumb_bob', (*LENSES['rational_polynomial'], 0.01, 0.0, 0.002, 0.0, 0.03),
+     'rational_polynomial', 14)])
+def test_padded_and_short_coefficients_and_other_names_mean_the_same_lens(model, coefficients,
+                                                                          meant, count):
+    one = Distortion.of(SimpleNamespace(distortion_model=model, d=coefficients))
+    assert (one.model, len(one.coefficients)) == (meant, count)
+    rays = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.4, 0.4, 3)), -1)
+    full = (*coefficients, *[0.0] * 14)[:4 if meant == 'equidistant' else 14]
+    kind, none = cv2.fisheye if meant == 'equidistant' else cv2, np.zeros(3)
+    space = np.concatenate((rays, np.ones((3, 5, 1))), -1).reshape(-1, 1, 3)
+    seen = kind.projectPoints(space, none, none, np.eye(3), np.array(full))[0]
+    np.testing.assert_allclose(one.bend(rays), seen.reshape(3, 5, 2), atol=1e-12)
+    np.testing.assert_allclose(one.straighten(one.bend(rays)), rays, atol=1e-4)
 
 
 def show(track: Track, speed: float, turn: float) -> Track:

@@ -198,7 +198,22 @@ def test_a_camera_slower_than_the_longest_gap_is_named_once(caplog):
     feed(ring, 1 / 1.1, 10)
     told, = (text for text in caplog.messages if 'max_frame_gap' in text)
     assert '1.10 s apart' in told and 'slow' in told
-    assert ring.resets['gap'] == 9
+    assert ring.resets['gap'] == 9 and told.endswith(ring.problem)
+    feed(ring, 10.0, 3, start=200.0)
+    assert not ring.problem
+
+
+def test_a_slow_reader_of_a_fast_camera_is_told_from_a_slow_camera(caplog):
+    ring = FrameRing(4, 4.0, max_frame_gap=1.0, name='behind')
+    ring.left_out = 15                 # of a camera of 15 Hz
+    feed(ring, 15 / 16, 10)
+    told, = (text for text in caplog.messages if 'max_frame_gap' in text)
+    assert 'inference is slower' in told and '0.07 s' in told and '1.07 s apart' in told
+    assert 'model_size' in told and 'interval of the camera' not in told
+    assert ring.resets == {'slow_inference': 9}
+    ring.left_out = 1                  # slow and thinned: the camera alone is too slow
+    feed(ring, 0.4, 10, start=200.0)
+    assert ring.resets['gap'] == 10
 
 
 @pytest.mark.parametrize(('rate', 'clip_fps', 'limit', 'spread_s'), [

@@ -10,6 +10,9 @@ import json
 import math
 import os
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -297,10 +300,11 @@ def test_a_topic_that_one_bag_lacks_is_listed(tmp_path, bag):
 
 def test_depth_and_what_nodes_have_drawn_are_no_cameras(tmp_path, bag, monkeypatch):
     drawn = ['/vjepa_node/eye/overlay/compressed', '/eye/depth/image_raw']
-    monkeypatch.setattr(recordings, 'image_topics', lambda path: ['/eye/image_raw', *drawn])
+    monkeypatch.setattr(recordings, 'image_topics', lambda path: dict.fromkeys(
+        ['/eye/image_raw', *drawn], True))
     assert [camera.topic for camera in cameras_of(bag)[0]] == ['/eye/image_raw']
     assert [camera.topic for camera in cameras_of(bag, drawn)[0]] == drawn
-    monkeypatch.setattr(recordings, 'image_topics', lambda path: drawn)
+    monkeypatch.setattr(recordings, 'image_topics', lambda path: dict.fromkeys(drawn, True))
     found, absent = cameras_of(bag)
     assert not found and drawn[0] in absent[0] and '--topic' in absent[0]
 
@@ -374,13 +378,50 @@ def test_events_by_hysteresis_with_rolls(levels, roll_s, spans):
 def test_a_killed_process_loses_no_task_but_one_that_always_kills(tmp_path):
     got = {}
     Workers(2, killer, lambda task, result, problem: got.update({task: (result, problem)})).run(
-        ['a', str(tmp_path / 'once'), 'b', 'always', 'bad', 'c'])
+        ['a', str(tmp_path / 'once'), 'b', 'always', 'hangs', 'bad', 'c'])
     assert {task: result for task, (result, _) in got.items()} == {
-        'a': 'A', 'b': 'B', 'c': 'C', 'bad': None, 'always': None,
+        'a': 'A', 'b': 'B', 'c': 'C', 'bad': None, 'always': None, 'hangs': None,
         str(tmp_path / 'once'): str(tmp_path / 'once').upper()}
     assert 'signal 9' in got['always'][1] and got['bad'][1] == 'bad task'
+    assert 'took more than' in got['hangs'][1]
     with pytest.raises(ValueError, match='no such weights'):
         Workers(2, unfit, lambda *_: None).run(['a', 'b'])
+
+
+def test_hostile_neighbours_and_names_that_are_no_text_lose_nothing_else(tmp_path, bag):
+    """In a terminal that knows ASCII alone, with files that take all memory or never end."""
+    fleet, out = tmp_path / 'fleet', tmp_path / 'out'
+    fleet.mkdir()
+    name = 'Fahrt für Tür'.encode('latin-1')
+    target, film = fleet / os.fsdecode(name), fleet / os.fsdecode(b'\xff\xfe.avi')
+    shutil.copytree(bag, target)
+    writer = cv2.VideoWriter(str(tmp_path / 'film.avi'), cv2.VideoWriter_fourcc(*'MJPG'), 10.0,
+                             (160, 120))
+    for n in range(20):
+        writer.write(np.full((120, 160, 3), 10 * n, np.uint8))
+    writer.release()
+    shutil.move(tmp_path / 'film.avi', film)
+    os.mkfifo(fleet / 'pipe.mcap')
+    (fleet / 'zero.mp4').symlink_to('/dev/zero')
+    (fleet / 'old.bag').write_bytes(b'#ROSBAG V2.0\n')
+    cv2.imwrite(str(fleet / 'map.pgm'), np.zeros((9, 9), np.uint8))
+    words = [word for one in WORDS for word in ('-p', one)]
+    done = subprocess.run(
+        [sys.executable, '-m', 'vjepa_ros.cli.main', 'score', fleet, '--out', out, '--jobs', '1',
+         *words], capture_output=True, timeout=300, env={
+             **os.environ, 'LC_ALL': 'C', 'PYTHONIOENCODING': 'ascii:strict', 'PYTHONUTF8': '0',
+             'PYTHONCOERCECLOCALE': '0'})
+    said = (done.stdout + done.stderr).decode()
+    assert done.returncode == 1 and '3 problems' in said and 'Traceback' not in said, said
+    for word in ('pipe.mcap', 'zero.mp4', 'old.bag', 'map.pgm'):
+        assert word in said, said
+    page = (out / 'index.html').read_bytes()
+    assert name in page and b'\xff\xfe.avi' in page and b'old.bag' in page
+    facts = json.loads((out / 'run.json').read_text())
+    assert {os.fsencode(camera['bag']) for camera in facts['cameras']} == {
+        os.fsencode(target), os.fsencode(film)}
+    rows = read_rows([out / file for file in facts['files']]).to_pylist()
+    assert len({row['bag'] for row in rows}) == 2 and len(rows) > 60
 
 
 def test_a_clip_of_a_film_has_its_pictures(tmp_path, drive):

@@ -81,13 +81,15 @@ def stamps_s(frames) -> list[float]:
 
 @pytest.fixture
 def ten(tmp_path) -> str:
-    """Folder of ten numbered pictures, taken at 10 Hz unless told otherwise."""
+    """Folder of ten numbered pictures."""
     write_pictures(tmp_path / 'ten', [f'frame{n}.png' for n in range(10)])
     return str(tmp_path / 'ten')
 
 
 def test_a_folder_plays_in_natural_order_at_its_rate(ten):
-    with opened(ten) as source:
+    with pytest.raises(SourceError, match=r'frame0\.png.*--rate'):
+        opened(ten)
+    with opened(ten, rate=10.0) as source:
         frames = list(source)
         assert (source.size, source.rate_hz, source.frame_count) == ((32, 24), 10.0, 10)
     assert values(frames) == list(range(10))
@@ -97,7 +99,7 @@ def test_a_folder_plays_in_natural_order_at_its_rate(ten):
     assert stamps_s(slow)[:3] == [0.0, 0.25, 0.5]
     assert slow.frame_count == 10
     write_pictures(Path(ten), ['frame10.png', '1\u00b23.png'])      # any name can be sorted
-    assert values(opened(ten)) == [1, *range(10), 0]
+    assert values(opened(ten, rate=10.0)) == [1, *range(10), 0]
 
 
 def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
@@ -211,7 +213,7 @@ def test_pictures_of_a_video_have_their_own_times_and_even_ones_stay_even(tmp_pa
 
 def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
     with pytest.raises(SourceError, match='no frames to repeat'):
-        next(iter(opened(ten, loop=True, start_s=5.0)))
+        next(iter(opened(ten, loop=True, start_s=5.0, rate=10.0)))
 
 
 @pytest.mark.parametrize(('name', 'value'), [
@@ -372,16 +374,27 @@ def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, ima
 
 
 @pytest.mark.parametrize(('model', 'd', 'known'), [
-    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('magic', (0.1,), False),
-    ('plumb_bob', (0.0,) * 5, False)])
+    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('equidistant', (-0.02, *[0.0] * 4), True),
+    ('magic', (0.1,), False), ('plumb_bob', (0.0,) * 5, False)])
 def test_a_bag_tells_the_distortion_of_its_lens(tmp_path, caplog, model, d, known):
     with BagMaker(tmp_path / 'bag') as bag:
         bag.image('/eye/image_raw', S, picture(10))
         bag.info(S, model=model, d=d)
     source = opened(tmp_path / 'bag')
-    assert source.intrinsics == (33.0, 33.0, 15.5, 11.5)
+    assert source.intrinsics == (None if model == 'magic' else (33.0, 33.0, 15.5, 11.5))
     assert source.distortion == (Distortion(model, d) if known else None)
     assert ("distortion_model 'magic'" in caplog.text) == (model == 'magic')
+
+
+@pytest.mark.parametrize(('name', 'rectified'), [
+    ('image_rect', True), ('image_rect_color/compressed', True), ('image_raw', False)])
+def test_a_rectified_topic_of_a_bag_has_the_projection_matrix(tmp_path, name, rectified):
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.image(f'/eye/{name}', S, picture(10))
+        bag.info(S, d=(-0.3, 0.1), p=(20, 0, 16, -5, 0, 21, 12, 0, 0, 0, 1, 0))
+    source = opened(tmp_path / 'bag')
+    assert source.intrinsics == ((20, 21, 16, 12) if rectified else (33, 33, 15.5, 11.5))
+    assert (source.distortion is None) == rectified
 
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import cv2
@@ -75,6 +77,17 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys):
     state, name = read_state(tmp_path), 'encoder.norm.weight'
     assert torch.allclose(encoder.state_dict()['norm.weight'], state.average[name], atol=1e-3)
     assert not torch.equal(state.average[name], state.network[name])
+
+
+def test_seconds_are_those_of_training_and_are_told(tmp_path, caplog, monkeypatch):
+    judged = run._Run._figures
+    monkeypatch.setattr(run._Run, '_figures', lambda self: (time.sleep(2.0), judged(self))[1])
+    begun = time.monotonic()
+    assert train(tmp_path, '--clips', '0', '--seconds', '3') == 0
+    whole, = re.findall(r'trained for (\d+) s; .* took (\d+) s', caplog.text)
+    trained, rest = map(int, whole)
+    assert trained == round(read_state(tmp_path).seconds) >= 3
+    assert rest >= 4 and trained + rest <= time.monotonic() - begun + 1
 
 
 def test_a_machine_without_matplotlib_can_train(tmp_path, monkeypatch):

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, active
+from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, active, twist_of
 from node_fixtures import values_of
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
@@ -25,6 +27,7 @@ from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.qos import LivelinessPolicy, QoSProfile
 from ros_harness import NodeProcess, Session, logged, ros_session
 from std_msgs.msg import Header
+from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
 
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command import heartbeat
@@ -36,6 +39,8 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 WATCHDOG = 'vjepa_ros.ros.command_watchdog'
 TIMEOUT_S = 0.3
 BEATING = {**QUICK, 'heartbeat': 0.4}
+CONFIRMED = {**BEATING, 'watchdog': True}       # as guarded.launch.py watchdog:=true sets it
+TRANSPORTS = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 WITHIN_S = 0.1           # beyond the timeout
 WATCHED = 'the guard is active'
 
@@ -50,7 +55,7 @@ def shares_memory(process: NodeProcess) -> bool:
 def watched() -> Iterator[tuple[Session, NodeProcess, Callable[..., int]]]:
     """A watchdog, and how often it has stopped the base, once it says something if wanted."""
     # As launch files start them.
-    with ros_session(env={'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}) as ros, ros.spawn(
+    with ros_session(env=TRANSPORTS) as ros, ros.spawn(
             WATCHDOG, {'timeout': TIMEOUT_S}, {
                 'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}) as dog:
         assert not shares_memory(dog)
@@ -69,9 +74,10 @@ def watched() -> Iterator[tuple[Session, NodeProcess, Callable[..., int]]]:
 
 
 @contextmanager
-def driving(ros: Session) -> Iterator[tuple[Rig, NodeProcess]]:
+def driving(ros: Session, params: dict[str, object] = CONFIRMED
+            ) -> Iterator[tuple[Rig, NodeProcess]]:
     """A guard in a process of its own that passes commands."""
-    with ros.spawn(GUARD, BEATING) as process:
+    with ros.spawn(GUARD, params) as process:
         rig = Rig(ros, process)
         beats: list[Header] = []
         heard = ros.node.create_subscription(Header, '/collision_guard/heartbeat', beats.append,
@@ -127,9 +133,138 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             before = stops()
             process.terminate_and_check()
             assert rig.wait(lambda: rig.twist.linear.x == 0)
+            ros.spin_for(0.2)                # all zeros have been sent, not all are read
             count = len(rig.out)
             ros.spin_for(3 * TIMEOUT_S)
             assert len(rig.out) == count and stops() == before
+
+
+def stands_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
+    """The last that a base has heard is a zero, in time after a signal, if it ever moved."""
+    with Late(dog.pid) as late:
+        began = time.time_ns()
+        harm()
+        rig.ros.spin_for(TIMEOUT_S + WITHIN_S)
+        rig.ros.spin_until(lambda: not rig.out or rig.twist.linear.x == 0, 5.0)
+    moved = [when for when, twist in rig.out if twist.linear.x and when <= began + NS // 50]
+    if moved:
+        zeros = [when for when, twist in rig.out if when > moved[-1] and not twist.linear.x]
+        assert zeros, f'the base goes on\n{dog.output}'
+        assert (zeros[0] - began) / NS < TIMEOUT_S + WITHIN_S + late.worst_s
+    rig.ros.spin_for(0.2)
+    assert not rig.out or rig.twist.linear.x == 0
+
+
+@pytest.mark.parametrize(('part', 'parts'), [
+    (0, 31), *(pytest.param(part, 5, marks=pytest.mark.slow) for part in range(5))])
+def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(part, parts):
+    for number in range(part, 99, parts):
+        how = (signal.SIGSTOP, signal.SIGKILL)[number % 2]
+        with watched() as (ros, dog, _), ros.spawn(GUARD, CONFIRMED) as process:
+            rig = Rig(ros, process)
+            with Every(0.02, rig.command), Every(0.05, rig.look):
+                if number % 3:             # else within the second after it has become active
+                    rig.wait(lambda rig=rig: rig.twist and rig.twist.linear.x)
+                else:
+                    process.wait_for_output(': active')
+                rig.ros.spin_for(number / 100 if number % 3 != 1 else 0.0)
+                stands_in_time(rig, dog, partial(process.send, how))
+
+
+@pytest.mark.parametrize('times', [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_nor_is_a_base_left_moving_by_a_launch_whose_guard_is_lost_at_its_first_motion(times,
+                                                                                       tmp_path):
+    programs = {**EXECUTABLES, 'vjepa_node': 'import time\ntime.sleep(1e6)\n'}   # played here
+    prefix = make_prefix(tmp_path / 'prefix', programs)
+    for number in range(times):
+        with ros_session(env=TRANSPORTS) as ros:
+            launch = NodeProcess(
+                launch_command('guarded.launch.py', 'watchdog:=true', 'respawn:=false'),
+                launch_env(prefix, ros.domain_id) | TRANSPORTS)
+            try:
+                rig = Rig(ros, launch)
+                rig.listen_to('cmd_vel')
+                with Every(0.02, rig.command), Every(0.05, rig.look):
+                    rig.wait(lambda rig=rig: rig.twist and rig.twist.linear.x, 90.0)
+                    stands_in_time(rig, launch, partial(
+                        os.kill, pid_of(launch, 'collision_guard'),
+                        (signal.SIGSTOP, signal.SIGKILL)[number % 2]))
+            finally:
+                launch.close()
+
+
+def pid_of(launch: NodeProcess, name: str) -> int:
+    """The process of a node that a launch file has started."""
+    children = Path(f'/proc/{launch.pid}/task').glob('*/children')
+    return next(int(pid) for child in children for pid in child.read_text().split()
+                if f'/{name}\0' in Path(f'/proc/{pid}/cmdline').read_text())
+
+
+def test_a_guard_drives_only_while_a_watchdog_confirms_it_and_a_base_listens():
+    remap = {'cmd_vel': 'out', 'heartbeat': '/collision_guard/heartbeat'}
+    with ros_session() as ros, ros.compose(GUARD, CONFIRMED, {'cmd_vel_out': 'out'}) as process:
+        rig = Rig(ros, process)
+        with rig.driving():
+            rig.wait_for_state('nobody listens on cmd_vel_out')
+            with ros.spawn(WATCHDOG, {'timeout': TIMEOUT_S}, remap):
+                ros.spin_for(1.0)
+                rig.wait_for_state('nobody listens on cmd_vel_out')   # nor is the watchdog a base
+                rig.listen_to('out')
+                rig.wait_for_speed(1.0)
+            rig.wait_for_state('the watchdog has not confirmed')
+            rig.wait_for_speed(0.0)
+            with ros.spawn(WATCHDOG, {'timeout': TIMEOUT_S}, remap):
+                rig.wait_for_speed(1.0)
+
+
+def test_confirmations_of_another_guard_or_activation_do_not_count():
+    with active(CollisionGuard, heartbeat=0.4, watchdog=True) as node:
+        beat, base = node._heartbeat, SimpleNamespace(matched=lambda: True)
+        beat._base = base
+        beat.beat()
+        stamp, _ = beat._sent[-1]
+        assert 'has not confirmed' in beat.problem()
+        for sec, nanosec, told, text in ((1, 2, 'ready', 'has not confirmed'),
+                                         (*stamp, 'nobody else', 'not ready: nobody else'),
+                                         (*stamp, 'ready', '')):
+            echo = Header(frame_id=told)
+            echo.stamp.sec, echo.stamp.nanosec = sec, nanosec
+            beat._on_heard(echo)
+            assert text in beat.problem() and bool(text) == bool(beat.problem())
+        node.trigger_deactivate()
+        node.trigger_activate()
+        beat._on_heard(echo)
+        assert 'has not confirmed' in beat.problem()
+
+
+def test_a_guard_that_waits_for_a_watchdog_needs_a_heartbeat():
+    with pytest.raises(AssertionError, match=r'heartbeat is 0.*set heartbeat'), \
+            active(CollisionGuard, watchdog=True):
+        pass
+
+
+def test_motion_without_any_guard_is_stopped_for_as_long_as_it_lasts_unless_one_has_ended():
+    with watched() as (ros, dog, _):
+        got: list[float] = []
+        ros.node.create_subscription(Twist, 'cmd_vel_out', lambda msg: got.append(msg.linear.x),
+                                     100)
+        hand = ros.node.create_publisher(Twist, 'cmd_vel_out', RELIABLE)
+        beats = ros.node.create_publisher(Header, '/collision_guard/heartbeat', heartbeat.QOS)
+        assert ros.spin_until(lambda: hand.get_subscription_count() > 1)
+        with Every(0.05, lambda: hand.publish(twist_of(0.4))):
+            dog.wait_for_output('no guard was ever heard')
+            got.clear()
+            ros.spin_for(1.0)
+            assert got.count(0.0) > 5
+        ros.spin_until(lambda: 'has ended: no more zeros' in dog.output)
+        ros.spin_for(0.2)
+        got.clear()
+        ros.spin_for(0.5)
+        assert got == []
+        beats.publish(Header(frame_id='unconfigured'))        # people drive it themselves now
+        with Every(0.05, lambda: hand.publish(twist_of(0.4))):
+            ros.spin_for(1.5)
+        assert 0.4 in got and 0.0 not in got
 
 
 @pytest.mark.parametrize(('chosen', 'used'), [
@@ -167,7 +302,7 @@ def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():
             event_callbacks=SubscriptionEventCallbacks(
                 deadline=lambda event: gone.append('deadline'),
                 liveliness=lambda event: event.not_alive_count and gone.append('liveliness')))
-        with driving(ros) as (rig, process):
+        with driving(ros, BEATING) as (rig, process):
             ros.spin_for(1.0)
             assert gone == []
             process.send(signal.SIGSTOP)

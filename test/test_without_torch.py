@@ -39,7 +39,7 @@ def run(package: str, name: str, *words: str) -> tuple[int, str]:
 
 def test_a_camera_plays_pictures_without_pytorch(tmp_path):
     cv2.imwrite(str(tmp_path / '0.png'), np.zeros((48, 64, 3), np.uint8))
-    code, said = run('torch', 'camera_source', '-p', f'source:={tmp_path}')
+    code, said = run('torch', 'camera_source', '-p', f'source:={tmp_path}', '-p', 'rate:=10.0')
     assert code == 0 and 'frames played' in said, said
 
 

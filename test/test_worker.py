@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -38,7 +39,7 @@ NS = 1_000_000_000
 TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
                          features_reduce='none', overlay_width=320,
-                         max_image_pixels=4096 * 4096)
+                         max_image_pixels=4096 * 4096, max_image_aspect=8.0)
 PATIENCE_S = 20.0
 CLOCK = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=time.time_ns()))
 PICTURE = texture((96, 64))
@@ -222,9 +223,9 @@ def bench(engine):
 @pytest.mark.parametrize('kind', ['cpu', 'cuda'])
 def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_model(
         bench, engine, device, monkeypatch, kind):
-    threads, decode = [], decoder.decode
-    monkeypatch.setattr(decoder, 'decode', lambda message, limit: threads.append(
-        threading.current_thread().name) or decode(message, limit))
+    threads, decode = [], decoder.read
+    monkeypatch.setattr(decoder, 'read', lambda message, *limits: threads.append(
+        threading.current_thread().name) or decode(message, *limits))
     if kind == 'cpu':
         on_cpu(engine, monkeypatch)
     b = bench()
@@ -243,6 +244,21 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
     assert kind == 'cuda' or set(threads) == {'vjepa_worker'}
 
 
+def test_a_pass_so_slow_that_the_queue_is_thinned_is_told_as_slow_inference(bench, device, caplog):
+    b = bench()
+    b.send(4)
+    device.await_entry()
+    assert b.worker.stats['cam'].pass_s > 0
+    b.send(1200)                        # two minutes: of the oldest one in 16 is left
+    device.open()
+    b.until_assessed(1204)
+    told, = (text for text in caplog.messages if 'max_frame_gap' in text)
+    assert 'inference is slower' in told and 'each 0.10 s' in told and 'model_size' in told
+    b.until(lambda: math.isnan(b.worker.stats['cam'].pass_s))
+    resets = b.track().ring.resets
+    assert resets['slow_inference'] >= 3 and 'gap' not in resets
+
+
 @pytest.mark.parametrize('hz', [0.1, 0.3, 1.0, 30.0])
 def test_a_rate_is_told_until_the_next_event_is_overdue(hz):
     rate = Rate()
@@ -255,10 +271,10 @@ def test_a_rate_is_told_until_the_next_event_is_overdue(hz):
 
 
 def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, monkeypatch):
-    b, decode = bench('bad', 'good'), decoder.decode
+    b, decode = bench('bad', 'good'), decoder.read
     broken = failing(MemoryError('no room for the picture'))
-    monkeypatch.setattr(decoder, 'decode', lambda message, limit: (
-        broken if message.header.frame_id == 'bad' else decode)(message, limit))
+    monkeypatch.setattr(decoder, 'read', lambda message, *limits: (
+        broken if message.header.frame_id == 'bad' else decode)(message, *limits))
     b.send(1, 'bad')
     b.until(lambda: b.worker.errors == 1 and b.log.errors)
     bad, good = b.worker.stats['bad'], b.worker.stats['good']
@@ -268,7 +284,7 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench, mo
     assert 'no room for the picture' in b.log.errors[0]
     b.send(4, 'good')
     b.until(lambda: b.topics['good'].stamps)
-    monkeypatch.setattr(decoder, 'decode', decode)
+    monkeypatch.setattr(decoder, 'read', decode)
     b.send(4, 'bad')
     b.until(lambda: b.topics['bad'].stamps)
     assert (bad.trouble, bad.errors) == ('', 1)          # good again, but not forgotten
@@ -279,8 +295,8 @@ def test_an_image_that_takes_long_holds_up_no_other_camera(bench, engine, monkey
     if kind == 'cpu':
         on_cpu(engine, monkeypatch)
     b, gate = bench('slow', 'good', 'too'), Gate()
-    monkeypatch.setattr(decoder, 'decode', gate.before(
-        decoder.decode, lambda message: message.header.frame_id == 'slow'))
+    monkeypatch.setattr(decoder, 'read', gate.before(
+        decoder.read, lambda message: message.header.frame_id == 'slow'))
     b.send(4, 'slow')
     for number in range(4, 10):
         b.send(4 if number == 4 else 1, 'good', 'too')
@@ -297,7 +313,7 @@ def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, device,
     b, gate = bench(), Gate()
     b.send(4)
     device.await_entry()
-    monkeypatch.setattr(decoder, 'decode', gate.before(decoder.decode))
+    monkeypatch.setattr(decoder, 'read', gate.before(decoder.read))
     b.send(1)
     gate.await_entry()
     b.worker.request_reset('clock_jump')                 # does not wait for the image
@@ -312,7 +328,7 @@ def test_both_threads_end_and_a_stuck_image_does_not_hold_up_the_end(bench, devi
     b, gate = bench(), Gate()
     b.send(4)
     device.await_entry()
-    monkeypatch.setattr(decoder, 'decode', gate.before(failing(MemoryError('gave up'))))
+    monkeypatch.setattr(decoder, 'read', gate.before(failing(MemoryError('gave up'))))
     b.send(1)
     gate.await_entry()
     device.open()

@@ -21,6 +21,8 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Assessment, Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.sources.encodings import MAX_PIXELS, check_aspect, check_size
+from vjepa_ros.sources.gain import GainControl
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CAMERA = 'camera'
 HASTY_FRAMES, HASTY_RATE = 16, 150.0      # Hz
+LATEST_S = 1e11                 # a stamp after the year 5000 does not count in seconds
+GAPS, GAP_FACTOR = 3, 4.0       # nor do the first, so much longer apart than frames of a clip
+UNITS = 'ms by 1e3, us by 1e6, ns by 1e9'
+LEAST_STEP_S = 1e-3             # that a stamp must resolve
 TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
 
 
@@ -119,8 +125,11 @@ class ObstacleDetector:
         self.engine.noise_floor()    # measured now, and not with the first result
         self._perception = Perception(self.engine, track, [CAMERA])
         self._frame_rate = frame_rate
+        self._gain = GainControl()
         self._frames = 0
         self._first_ns = 0               # arrival of the first frame without a stamp
+        self._stamp_s = math.nan         # of the last frame
+        self._gaps = 0                   # long ones in a row before it
         self._result: Result | None = None
 
     @property
@@ -167,36 +176,51 @@ class ObstacleDetector:
         Raises
         ------
         ValueError
-            Before `set_gyroscope`.
+            Before `set_gyroscope`, and for a stamp that is no time in seconds.
         """
         if self.track.gyroscope is None:
             raise ValueError('there is no gyroscope; call set_gyroscope first')
-        self.track.gyroscope.push(round(stamp * 1e9), rate)
+        self.track.gyroscope.push(round(_seconds(stamp) * 1e9), rate)
 
-    def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '') -> None:
+    def add_frame(self, rgb: np.ndarray, stamp: float | None = None, frame_id: str = '',
+                  gain: int = 0) -> None:
         """Add one frame.
 
         Parameters
         ----------
         rgb
-            RGB uint8 (H, W, 3), or grey (H, W).
+            RGB (H, W, 3), or grey (H, W), uint8 or uint16. 16 bits are shown in 8 by the range
+            of values in use; where that changes much, a new clip starts.
         stamp
             Time of capture [s], on any clock that only moves forward; None: the time of
             arrival, or evenly spaced frames when ``frame_rate`` was given.
         frame_id
             A change of it starts a new clip.
+        gain
+            Of a `SourceFrame`; a change of it starts a new clip, too.
 
         Raises
         ------
         ValueError
-            When the array is not an image.
+            When the array is not an image, or one that is too large, or too long and thin, or the
+            stamp is no time in seconds.
         """
         rgb = np.asarray(rgb)
+        if rgb.dtype == '>u2' or rgb.dtype == '<u2':
+            rgb = rgb.astype(np.uint16, copy=False)     # in the byte order of this machine
         if rgb.ndim == 2:
             rgb = np.repeat(rgb[..., None], 3, axis=2)
-        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
-            raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 (height, width, 3) '
-                             'in RGB order')
+        if (rgb.dtype not in (np.uint8, np.uint16) or rgb.ndim != 3 or rgb.shape[2] != 3
+                or 0 in rgb.shape):
+            raise ValueError(f'frame is {rgb.dtype} {rgb.shape}, must be uint8 or uint16 (height, '
+                             'width, 3) in RGB order')
+        height, width = rgb.shape[:2]
+        check_size(width, height, MAX_PIXELS)
+        check_aspect(width, height)
+        if rgb.dtype == np.uint16:
+            rgb, gain = self._gain.reduce(rgb)
+        if stamp is not None:
+            stamp = self._checked(stamp)
         self._frames += 1
         if stamp is not None:
             stamp_ns = round(stamp * 1e9)
@@ -207,7 +231,20 @@ class ObstacleDetector:
             self._warn_of_haste(stamp_ns)
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
-        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id)
+        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id, gain=gain)
+
+    def _checked(self, stamp: float) -> float:
+        """Return the stamp of a frame [s]; ValueError where stamps can not be seconds."""
+        stamp = _seconds(stamp)
+        gap_s, self._stamp_s = stamp - self._stamp_s, stamp
+        longest = GAP_FACTOR * self.track.config.max_frame_gap
+        self._gaps = self._gaps + 1 if gap_s > longest else 0       # the first one is NaN
+        if self._gaps >= max(GAPS, self._frames):       # from the first frame on
+            raise ValueError(f'stamp is {stamp:g}, {gap_s:g} s after the one before, as all '
+                             f'before it: stamps count in seconds, divide {UNITS}; '
+                             'where frames are that rare, raise max_frame_gap above '
+                             f'{gap_s / GAP_FACTOR:g}')
+        return stamp
 
     def _warn_of_haste(self, arrival_ns: int) -> None:
         """Warn once of frames without stamps that come faster than any camera takes them."""
@@ -291,3 +328,17 @@ class ObstacleDetector:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _seconds(stamp: Any) -> float:
+    """Return a stamp in seconds; ValueError for what is none."""
+    problem = 'a number of seconds from 0 on, such as time.monotonic() gives'
+    kinds = int | float | np.integer | np.floating
+    if isinstance(stamp, bool) or not isinstance(stamp, kinds) or not 0 <= stamp < math.inf:
+        raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be {problem}')
+    if stamp > LATEST_S:
+        raise ValueError(f'stamp is {stamp!r:.99}, must be {problem}: divide {UNITS}')
+    if isinstance(stamp, np.floating) and np.spacing(stamp) > LEAST_STEP_S:
+        raise ValueError(f'stamp is {stamp} ({stamp.dtype}), which is exact to '
+                         f'{np.spacing(stamp):g} s only; give seconds as float64')
+    return float(stamp)

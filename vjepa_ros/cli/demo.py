@@ -21,15 +21,16 @@ from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, r
 from vjepa_ros.lab.report.live_view import View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
-from vjepa_ros.sources import SUPPORTED, SourceError, open_source
+from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
+from vjepa_ros.sources.base import printable
 
 LONGEST_S = 60.0          # for a source, without --seconds
 BRIEF_FAILURES = (ProcessFailed, SourceError, OSError)
 
 
-def make_plan(spec: str, seconds: float | None) -> Plan:
+def make_plan(spec: str, seconds: float | None, given_hz: float | None = None) -> Plan:
     """Check a source before anything starts (`SourceError` when it cannot be opened)."""
-    with open_source(spec) as source:
+    with open_source(spec, PlayOptions(rate=given_hz)) as source:
         rate, count = source.rate_hz, source.frame_count
         length = count / rate if count and rate > 0 else math.inf
         endless = spec.strip().startswith('synthetic')
@@ -37,7 +38,8 @@ def make_plan(spec: str, seconds: float | None) -> Plan:
         # Slow recordings must not start a new clip with every frame.
         gap = max(1.0, 2.5 / rate) if rate > 0 else 1.0
         name = f'{source.name}, {source.size[0]}x{source.size[1]}'
-        return Plan(spec, name, wanted if endless else min(wanted, length), endless, gap)
+        return Plan(spec, name, wanted if endless else min(wanted, length), endless, gap,
+                    given_hz)
 
 
 class Demo:
@@ -61,7 +63,7 @@ class Demo:
                  console: Console, command: str) -> None:
         self.plan, self.out_dir, self.console, self.command = plan, out_dir, console, command
         self._processes = DemoProcesses('vjepa-ros demo', plan, node=parameters,
-                                        camera={'truth': True})
+                                        camera={'truth': True, 'rate': plan.rate or 0.0})
         self.recording = self._processes.recording
 
     @property
@@ -128,6 +130,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='vjepa-ros demo', description=__doc__)
     parser.add_argument('--source', default='synthetic', metavar='SOURCE',
                         help=f'what the camera sees: {SUPPORTED} (default: synthetic)')
+    parser.add_argument('--rate', type=real(0.01, 1000), metavar='HZ', help='rate at which '
+                        'pictures without stamps were taken; others are thinned to it')
     parser.add_argument('--seconds', type=real(1, 3600), metavar='S', help='how long to play it '
                         f'(default: the whole source, at most {LONGEST_S:.0f})')
     parser.add_argument('--out', type=folder, default=Path('demo_output'), metavar='DIR',
@@ -152,8 +156,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                   'require_device': args.device != 'auto'}
     end_like_ctrl_c()
     try:
-        plan = make_plan(args.source, args.seconds)
-        demo = Demo(plan, parameters, args.out, console, shlex.join(words))
+        plan = make_plan(args.source, args.seconds, args.rate)
+        demo = Demo(plan, parameters, args.out, console, printable(shlex.join(words)))
         summary, files = demo.run()
     except BRIEF_FAILURES as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)

@@ -43,6 +43,7 @@ class Plan:
     seconds: float
     loop: bool
     max_frame_gap: float
+    rate: float | None = None        # of pictures without stamps [Hz]
 
 
 class DemoProcesses:

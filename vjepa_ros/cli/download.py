@@ -68,7 +68,7 @@ def _list_sizes() -> int:
 
 def _get(name: str, folder: Path) -> Path:
     if '/' in name:
-        path = located(name, 'name')
+        path = located(name, 'checkpoint')
         if not path.exists():
             raise WeightsError(f"'{name}' is not a name of the Hugging Face hub, "
                                'which has the form OWNER/NAME')

@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -28,8 +27,7 @@ from rich.progress import (
 )
 
 from vjepa_ros import __version__
-from vjepa_ros.cli.console import print_error
-from vjepa_ros.lab.evaluation import baselines
+from vjepa_ros.cli.console import print_error, real
 from vjepa_ros.lab.evaluation import document as evaluate_document
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.figures import assemble
@@ -45,7 +43,6 @@ from vjepa_ros.lab.evaluation.recording_replay import (
     read_items,
     remade,
 )
-from vjepa_ros.lab.evaluation.sequence import Outcome
 from vjepa_ros.lab.evaluation.world import WorldPart, WorldRun
 from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import fill, hardware, versions
@@ -90,13 +87,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--document', type=Path, metavar='FILE', help='write tables, plots and '
                         f'failures between the marks <!-- {evaluate_document.BLOCK}:begin --> and '
                         f'<!-- {evaluate_document.BLOCK}:end --> of a Markdown file')
-    parser.add_argument('--baseline-size', default='large', choices=(*VARIANTS, 'none'),
-                        help='encoder of the upstream variance score (default: large, as '
-                             'upstream; about 10 s per frame on two CPU cores)')
-    parser.add_argument('--baseline-frames', type=int, default=12, metavar='N', help='labelled '
-                        'frames of a recording to compute it for, evenly spread (default: 12)')
-    parser.add_argument('--baseline-clips', type=int, default=40, metavar='N', help='rendered '
-                        'clips to compute it for, evenly spread (default: 40)')
     parser.add_argument('--jobs', type=int, default=0, metavar='N', help='processes for '
                         'recordings and rendered clips; 0: one for each core with work, at most '
                         f'{MOST_ON_GPU} on a GPU')
@@ -116,6 +106,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--imu-jitter', type=float, default=JITTER_S, metavar='S', help='standard '
                         f'error of the stamps of pictures (default: {JITTER_S})')
     parser.add_argument('--topic', metavar='TOPIC', help='image topic of bags')
+    parser.add_argument('--rate', type=real(0.01, 1000), metavar='HZ', help='rate at which '
+                        'pictures without stamps were taken; others are thinned to it')
     return parser
 
 
@@ -133,11 +125,9 @@ def check(args: argparse.Namespace) -> None:
     if not (math.isfinite(args.imu_offset) and 0 <= args.imu_jitter < 1):
         raise ValueError(f'--imu-offset is {args.imu_offset}, --imu-jitter {args.imu_jitter}; '
                          'must be a number, and 0 or more and below 1')
-    for name, least in (('world', 0), ('rough', 0), ('jobs', 0),
-                        ('baseline_clips', 0), ('baseline_frames', 1)):
-        if getattr(args, name) < least:
-            raise ValueError(f'--{name.replace("_", "-")} is {getattr(args, name)}, must be at '
-                             f'least {least}')
+    for name in ('world', 'rough', 'jobs'):
+        if getattr(args, name) < 0:
+            raise ValueError(f'--{name} is {getattr(args, name)}, must be at least 0')
     if args.document and not args.document.is_file():
         raise ValueError(f"--document '{args.document}' is not a file; create it with the two "
                          f'marks of the block {evaluate_document.BLOCK}')
@@ -158,7 +148,7 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     setup = Setup(methods, Settings(), TrackConfig(
         num_frames=args.num_frames, image_size=args.image_size,
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
-        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu)
+        imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                   TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task('recordings', total=frame_count(items, setup),
@@ -166,13 +156,10 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         setup = replace(setup, tick=lambda: progress.advance(bar))
         with WorkerPool(process_count(args, items), remade(setup), setup) as workers:
             played, parts = play_all(items, args, workers, progress, bar)
-            variance, without = add_variance(played, parts, args, workers, progress)
             processes = workers.count
         worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
                   if (own := [part for part in parts if part.world == name])}
-        if 'world' in worlds and variance:
-            worlds['world'] = evaluate_world.with_scores(worlds['world'], 'variance', variance)
-        report = assemble(played, methods[-1], missing | without,
+        report = assemble(played, methods[-1], missing,
                           {key: world.figures for key, world in worlds.items()},
                           configuration(args, setup, items, command)
                           | {'processes': processes,
@@ -201,14 +188,14 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
 def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
     """Return the number of processes: as requested, or one for each core with work."""
     on_gpu = choose_device(args.device).device.type != 'cpu'
-    return args.jobs or usual_jobs(len(items) + len(world_tasks(args, '', 0)),
+    return args.jobs or usual_jobs(len(items) + len(world_tasks(args, '')),
                                    MOST_ON_GPU if on_gpu else None)
 
 
-def world_tasks(args: argparse.Namespace, device: str, slow: int) -> list[tuple[Any, ...]]:
-    """Return the tasks for the rendered clips; the slow baseline is for the standard world."""
-    return (evaluate_world.tasks('standard', args.world, device, slow)
-            + evaluate_world.tasks('rough', args.rough, device, 0))
+def world_tasks(args: argparse.Namespace, device: str) -> list[tuple[Any, ...]]:
+    """Return the tasks for the rendered clips."""
+    return (evaluate_world.tasks('standard', args.world, device)
+            + evaluate_world.tasks('rough', args.rough, device))
 
 
 def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
@@ -243,7 +230,6 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPoo
     clips = progress.add_task('rendered clips', total=args.world + args.rough,
                               visible=bool(args.world + args.rough))
     device = str(drawing_device(choose_device(args.device).device))
-    slow = 0 if args.baseline_size == 'none' else args.baseline_clips
 
     def done(made: Played | WorldPart) -> None:
         if isinstance(made, WorldPart):
@@ -251,43 +237,10 @@ def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPoo
         elif workers.count > 1:     # else every frame was counted
             progress.advance(bar, made.truth.stamps_s.size)
 
-    made = workers.run([*((play, item) for item in items),
-                        *world_tasks(args, device, slow)], done)
+    made = workers.run([*((play, item) for item in items), *world_tasks(args, device)], done)
     return made[:len(items)], made[len(items):]
 
 
-def add_variance(played: Sequence[Played], world: Sequence[WorldPart], args: argparse.Namespace,
-                 workers: WorkerPool, progress: Progress
-                 ) -> tuple[dict[int, float], dict[str, str]]:
-    """Add the variance score to the recordings that have both labels.
-
-    Returns
-    -------
-    tuple of dict
-        Its scores of rendered clips by number, and why it has none of recordings, if any.
-    """
-    if args.baseline_size == 'none':
-        return {}, {'variance': NOT_ASKED}
-    able = [p for p in played if baselines.has_both_labels(p.truth)]
-    picks = [baselines.frames_to_score(p.truth, args.baseline_frames) for p in able]
-    films = sorted({n: film for part in world for n, film in part.films.items()}.items())
-    pieces = [dict(films[i::workers.count]) for i in range(workers.count)]
-    bar = progress.add_task(f'variance baseline ({args.baseline_size})',
-                            total=sum(p.size for p in picks) + len(films))
-    how = (args.baseline_size, args.device)
-    made = workers.run(
-        [*((baselines.recording_variance, p.item, pick.tolist(), *how)
-           for p, pick in zip(able, picks, strict=True)),
-         *((baselines.film_variance, piece, *how) for piece in pieces if piece)],
-        lambda scores: progress.advance(bar, len(scores)))
-    for each, scores in zip(able, made[:len(able)], strict=True):
-        values = np.full(each.truth.stamps_s.size, np.nan)
-        values[list(scores)] = list(scores.values())
-        each.outcomes['variance'] = Outcome(~np.isnan(values), values)
-    missing = {} if any(map(len, made[:len(able)])) else {
-        'variance': 'no recording has frames labelled with and without collision and '
-                    f'{baselines.NUM_FRAMES} frames before them'}
-    return {n: v for scores in made[len(able):] for n, v in scores.items()}, missing
 
 
 def frame_count(items: Sequence[Item], setup: Setup) -> int | None:
@@ -311,19 +264,13 @@ def configuration(args: argparse.Namespace, setup: Setup, items: Sequence[Item],
         report, precision = setup.engine.report, setup.engine.choice.precision
         model = (f'{args.model_size}, {"trained" if report.trained else "random"} weights, heads, '
                  f'in {precision}')
-    variance = 'none' if args.baseline_size == 'none' else (
-        f'{args.baseline_size} encoder with random weights (seed {baselines.SEED}), last '
-        f'{baselines.NUM_FRAMES} frames at {baselines.IMAGE_SIZE} px, {baselines.MODE}; at most '
-        f'{args.baseline_frames} labelled frames per recording that has both labels, and '
-        f'{min(args.baseline_clips, args.world)} rendered clips with the frames they have')
     return {
         'method': setup.methods[-1], 'methods': list(setup.methods), 'version': __version__,
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
                    f'{installed["python"]}, PyTorch {installed["torch"]}',
         'command': command, 'model': model, 'precision': precision,
-        'num_frames': args.num_frames,
-        'image_size': args.image_size, 'variance_baseline': variance,
+        'num_frames': args.num_frames, 'image_size': args.image_size,
         'recordings': {i.name: MARKS[i.mark] for i in items},
         'settings': asdict(setup.settings), 'track': asdict(setup.track), 'notes': notes(args),
     }
@@ -346,12 +293,13 @@ def write(args: argparse.Namespace, report: dict[str, Any], played: Sequence[Pla
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
-        args.json.write_text(text + '\n', encoding='utf-8')
+        args.json.write_text(text + '\n', encoding='utf-8', errors='surrogateescape')
     parts = evaluate_document.sections(report, played, pictures, worlds) \
         if args.html or args.document else []
     if args.html:
         args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8')
+        args.html.write_text(evaluate_document.page(report, parts), encoding='utf-8',
+                             errors='surrogateescape')
     if args.document:
         evaluate_document.write(args.document, report, parts)
     for path in (args.json, args.html, args.document):

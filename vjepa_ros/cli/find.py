@@ -106,9 +106,10 @@ def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
     from vjepa_ros.fleet.embedding import embed
     from vjepa_ros.runtime.engine import Engine
     from vjepa_ros.sources.folder import load
+    from vjepa_ros.sources.gain import GainControl
 
     config = config_of(facts['configuration'])
-    rgb = load(path)[0]
+    rgb = GainControl().reduce(load(path)[0])[0]
     engine = Engine.load(config.engine)
     try:
         view = View(config.track.resize_mode, (rgb.shape[1], rgb.shape[0]),

@@ -48,9 +48,6 @@ def view(found: Contents) -> Group:
     if found.encoder:
         facts['runs'] = ('whole clips' if not found.window else
                          f'streams: block-causal, window of {found.window} tubelets')
-    if found.belongs_to:
-        whose = 'the bundled weights' if found.is_for_bundled else 'not the bundled weights'
-        facts['belongs to'] = f'{found.belongs_to[:16]} ({whose})'
     facts['also there'] = ', '.join(found.others) or 'nothing'
     for name, value in facts.items():
         about.add_row(f'[dim]{name}[/dim]', escape(value))
@@ -75,6 +72,9 @@ def _problems(part: PartReport) -> list[str]:
              for what, names in wrong if names]
     if part.problem:
         texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+    if part.wrapper:
+        texts.append(f"[dim]{part.name}: its names begin with '{escape(part.wrapper)}', which is "
+                     'left out[/dim]')
     if part.ignored:
         texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
                      f'{escape(", ".join(part.ignored[:SHOWN]))}'

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         Words after the name of the program; None takes those of this process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):      # a terminal may lack characters, as with LANG=C
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
     # Only the first word is parsed here, and only the module of that tool is loaded.
     command = make_parser().parse_args(words[:1]).command
     # NumPy reads it when loaded: idle threads of its matrix library spin on cores that the encoder

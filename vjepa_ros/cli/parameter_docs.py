@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -58,7 +59,7 @@ With a second camera, sources: [camera, rear], there are also rear.yaw: 3.1415 a
 }
 FOOT = """\
 Written by python -m vjepa_ros.cli.parameter_docs. In square brackets: what is allowed, and the
-unit. Launch files resolve substitutions in values, such as $(env HOME).
+unit. Values are what is written here: nothing resolves $(...) in a parameter file.
 """
 BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
     'docs/parameters.md': {
@@ -89,10 +90,10 @@ def yaml_text(schema: Schema, above: str) -> str:
             lines += _lines(row, effect)
             if row.name in schema.lists:
                 lines.append(f'{INDENT}# For each name in {row.name}:')
-                # Without any name by default, they are comments.
-                for name in row.default or ('# NAME',):
+                # Comments: a file that sets them warns wherever the names are other ones.
+                for name in row.default or ('NAME',):
                     for one in schema.lists[row.name](name):
-                        lines += _lines(one, effect)
+                        lines += _lines(replace(one, name=f'# {one.name}'), effect)
     return '\n'.join(lines).replace('ros__parameters:\n\n', 'ros__parameters:\n') + '\n'
 
 

@@ -42,6 +42,8 @@ def make_parser() -> argparse.ArgumentParser:
         'is done there already is skipped')
     add('--topic', action='append', default=[], metavar='TOPIC', help='image topic of bags, may '
         'be given several times (default: all)')
+    add('--rate', type=real(0.01, 1000), metavar='HZ', help='rate at which pictures of folders '
+        'without stamps were taken; others keep their stamps')
     add('--params-file', type=Path, metavar='FILE', help='parameters of vjepa_node, as the node '
         'that you compare with has them')
     add('-p', action='append', default=[], dest='words', metavar='NAME:=VALUE',
@@ -96,7 +98,7 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
     if not found:
         raise ValueError('; '.join(run.problems))
     (args.out / 'rows').mkdir(parents=True, exist_ok=True)
-    fleet.plan(run, found, args.topic, args.chunk)
+    fleet.plan(run, found, args.topic, args.chunk, args.rate, args.jobs or usual_jobs(len(found)))
     jobs = args.jobs or usual_jobs(len(run.chunks))
     fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
                 fleet.processes(config, args.out, jobs), tell)
@@ -122,11 +124,11 @@ def write_summary(args: argparse.Namespace, run: fleet.Run, command: str) -> str
     """Write events, clips, manifest and page; what there is, in words."""
     rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
     events = fleet.gather_events(run, rule)
-    clips, problems = cut_clips(events, args.out / CLIPS) if args.clips else ([], [])
+    clips, problems = cut_clips(events, args.out / CLIPS, args.rate) if args.clips else ([], [])
     run.problems += problems
     facts = fleet.write_manifest(run, len(events), rule, command)
     if args.embeddings == 'lance' and facts['rows']:
         write_lance(args.out, [args.out / file for file in facts['files']])
     page = events_page(events, facts, [name and f'{CLIPS}/{name}' for name in clips])
-    (args.out / 'index.html').write_text(page, encoding='utf-8')
+    (args.out / 'index.html').write_text(page, encoding='utf-8', errors='surrogateescape')
     return f'{facts["rows"]} rows and {len(events)} events: {args.out / "index.html"}'

@@ -92,8 +92,8 @@ def _length(group: argparse._ArgumentGroup) -> None:
                        'file, model card, metrics.json, curves.png, and state.pt to resume from')
     _add(group, '--clips', 'length of the run in clips; the learning rate decays over it '
          f'(without --clips and --seconds: {DEFAULT_CLIPS:,})', metavar='N')
-    _add(group, '--seconds', 'length of the run in seconds of training, over all calls; start-up, '
-         'validation and writing do not count', metavar='S')
+    _add(group, '--seconds', 'length of the run in seconds of training, over all calls, to the '
+         'next step; start-up, validation and writing do not count', metavar='S')
     _add(group, '--stop-after', 'end this call after so many seconds and write a checkpoint; 0: '
          'never. Continue with --resume', metavar='S')
     group.add_argument('--resume', action='store_true', help='continue the run in --out exactly '

@@ -117,7 +117,7 @@ def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
 
     start, newest = time.perf_counter(), frames[-1]
     for frame in frames:
-        detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
+        detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
     result = detector.result()
     took_ms = (time.perf_counter() - start) * 1e3
     log.at(newest.stamp_ns)

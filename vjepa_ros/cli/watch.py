@@ -32,7 +32,7 @@ from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.sources.base import Pacer
+from vjepa_ros.sources.base import Pacer, printable
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 WAKE_S = 0.1
@@ -215,7 +215,7 @@ class Watch:
         start, newest = time.perf_counter(), frames[-1]
         self._first_ns = self._first_ns if self._frames else frames[0].stamp_ns
         for frame in frames:
-            self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id)
+            self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
             self._recent.append(frame.stamp_ns)
         self._frames += len(frames)
         result = self.detector.result()
@@ -376,6 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise WeightsError(UNTRAINED)
         if args.max_seconds is not None and not args.max_seconds > 0:
             raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')
-        return watch(args, console, shlex.join(['vjepa-ros', 'watch', *(argv or [])]))
+        return watch(args, console, printable(
+            shlex.join(['vjepa-ros', 'watch', *(argv or [])])))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
         return print_error(f'vjepa-ros watch: {error}', console, args)

@@ -8,15 +8,23 @@ Tangents are x/z and y/z of a ray in the optical frame: x right, y down, z along
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import cv2
 import numpy as np
 
-# Names of sensor_msgs/CameraInfo and how many coefficients OpenCV takes for them.
-MODELS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+# Models of sensor_msgs/CameraInfo, and how many coefficients OpenCV takes for them.
+MODELS = {'plumb_bob': (5,), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+# Other names of them, in lower case, without what is no letter or digit.
+_ALIASES = {name.replace('_', ''): model for model, names in {
+    'plumb_bob': ('plumb_bob', 'radtan', 'radial_tangential', 'brown_conrady'),
+    'rational_polynomial': ('rational_polynomial', 'rational'),
+    'equidistant': ('equidistant', 'equi', 'fisheye', 'opencv_fisheye', 'kannala_brandt',
+                    'kannala_brandt4', 'kb4')}.items() for name in names}
 _ROUNDS = 20              # of the inversion; each divides the error of a usual lens by 5 and more
+LARGEST = 1e6             # of a coefficient
 _MOST_OFF = 3e-4          # farther off after them [rad, about]: no ray of the lens goes there
 
 
@@ -24,33 +32,47 @@ _MOST_OFF = 3e-4          # farther off after them [rad, about]: no ray of the l
 class Distortion:
     """How a lens bends rays, as in sensor_msgs/CameraInfo.
 
+    Coefficients that are missing count as zeros, and zeros at the end do not count. More than
+    `plumb_bob` has are those of `rational_polynomial`: OpenCV has one order for both.
+
     Attributes
     ----------
     model
-        'plumb_bob', 'rational_polynomial' or 'equidistant'.
+        'plumb_bob', 'rational_polynomial' or 'equidistant'; other usual names are replaced.
     coefficients
-        As many as the model has.
+        As many as OpenCV takes for the model.
 
     Raises
     ------
     ValueError
-        When model and coefficients do not fit together.
+        When the model is not known, or can not have these coefficients.
     """
 
     model: str
     coefficients: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, self.coefficients)):
-            raise ValueError(f'the distortion of camera_info, {list(self.coefficients)!s:.99}, '
-                             'has what is no number (calibrate the camera)')
-        if self.model not in MODELS:
-            raise ValueError(f"distortion_model '{self.model:.99}' of camera_info is unknown; use "
-                             f'one of {", ".join(MODELS)}, or rectified images with a '
-                             'camera_info without distortion')
-        if len(self.coefficients) not in MODELS[self.model]:
-            raise ValueError(f'camera_info has {len(self.coefficients)} coefficients for '
-                             f"'{self.model}', must be one of {MODELS[self.model]}")
+        given = list(self.coefficients)
+        told = f'{given!s:.99}'
+        if not all(math.isfinite(one) and abs(one) <= LARGEST for one in given):
+            raise ValueError(f'the distortion of camera_info, {told}, has what is no number or '
+                             f'above {LARGEST:g} (calibrate the camera)')
+        model = _ALIASES.get(re.sub('[^a-z0-9]', '', self.model.lower()), '')
+        if not model:
+            raise ValueError(f"distortion_model '{self.model:.99}' of camera_info is unknown, its "
+                             f'coefficients are {told}; use one of {", ".join(MODELS)}, or '
+                             'rectified images with a camera_info without distortion')
+        while given and given[-1] == 0:
+            given.pop()
+        if model == 'plumb_bob' and len(given) > max(MODELS[model]):
+            model = 'rational_polynomial'
+        count = next((n for n in MODELS[model] if n >= len(given)), 0)
+        if not count:
+            raise ValueError(f'camera_info has {len(given)} coefficients for '
+                             f"'{self.model:.99}', {told}; it can have {max(MODELS[model])}, and "
+                             'more only if they are zeros (correct the model or calibrate again)')
+        object.__setattr__(self, 'model', model)
+        object.__setattr__(self, 'coefficients', (*given, *[0.0] * (count - len(given))))
 
     @classmethod
     def of(cls, info: Any) -> Distortion | None:
@@ -59,7 +81,7 @@ class Distortion:
         Raises
         ------
         ValueError
-            When they are no numbers, or the model is not known.
+            When they are no numbers, too many, or the model is not known.
         """
         return cls(info.distortion_model, tuple(map(float, info.d))) if any(info.d) else None
 

@@ -179,6 +179,14 @@ class FrameRing:
     name
         Camera name for log lines.
 
+    Attributes
+    ----------
+    left_out
+        Images of the camera left out just before the next frame, which came faster than they
+        were taken; set by who pushes.
+    problem
+        Why no clip fills, while frames stay alone; '' otherwise.
+
     Raises
     ------
     ValueError
@@ -209,6 +217,8 @@ class FrameRing:
         self.resets: Counter[str] = Counter()
         self._warned_zero = False
         self._lonely = 0     # frames in a row that stayed alone
+        self.left_out = 0
+        self.problem = ''
 
     def __len__(self) -> int:
         return len(self._stamps)
@@ -279,7 +289,7 @@ class FrameRing:
         reason = self._break(stamp_ns, frame_id, size)
         if reason and self._stamps:
             if reason == 'gap':
-                self._warn_of_gaps((stamp_ns - self._stamps[-1]) / NS)
+                reason = self._told_gap((stamp_ns - self._stamps[-1]) / NS)
             self.reset(reason)
         else:
             reason = ''
@@ -298,6 +308,8 @@ class FrameRing:
         place = bisect.bisect_left(self._stamps, stamp_ns)   # making room may have removed one
         self._stamps.insert(place, stamp_ns)
         self._slots.insert(place, slot)
+        if len(self._stamps) > 1:
+            self.problem = ''
         self.counts['accepted'] += 1
         if late:
             self.counts['reordered'] += 1
@@ -417,13 +429,22 @@ class FrameRing:
         self.counts, self.resets = old.counts, old.resets
         self._warned_zero = self._warned_zero or old._warned_zero
 
-    def _warn_of_gaps(self, gap_s: float) -> None:
-        """Say once that a camera is too slow to ever fill a clip."""
+    def _told_gap(self, gap_s: float) -> str:
+        """Return the reason of a reset by a gap; say once when that keeps clips from filling."""
+        interval_s = gap_s / (self.left_out + 1)
+        reason = 'gap' if interval_s > self.max_frame_gap else 'slow_inference'
         self._lonely = self._lonely + 1 if len(self._stamps) == 1 else 0
         if self._lonely == LONELY_FRAMES:
-            log.warning("%s: frames come %.2f s apart, more than 'max_frame_gap' (%g s), so no "
-                        'clip ever fills; raise it above the interval of the camera', self.name,
-                        gap_s, self.max_frame_gap)
+            limit = f"'max_frame_gap' ({self.max_frame_gap:g} s)"
+            self.problem = (
+                f'frames come {gap_s:.2f} s apart, more than {limit}, so no clip ever fills; '
+                'raise it above the interval of the camera' if reason == 'gap' else
+                f'inference is slower than {limit}: the camera sends a frame each '
+                f'{interval_s:.2f} s, but they are taken {gap_s:.2f} s apart, so clips start '
+                'anew; choose a smaller model_size, image_size or num_frames, fewer cameras, or '
+                'a larger max_frame_gap')
+            log.warning('%s: %s', self.name, self.problem)
+        return reason
 
     def _arrival(self, arrival_ns: int | None) -> int:
         self.counts['zero_stamp'] += 1

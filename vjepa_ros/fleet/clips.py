@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +16,18 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vjepa_ros.fleet.recordings import Recording, is_bag, state_of
+from vjepa_ros.fleet.recordings import Recording, state_of
 from vjepa_ros.lab.report.bag_writer import BagWriter, QUALITY
 from vjepa_ros.sources import SourceError
-from vjepa_ros.sources.bag import open_bag, parsing
+from vjepa_ros.sources.bag import Bag, is_bag, parsing
+from vjepa_ros.sources.bag_storage import Topic
 
 DRAFTS = '.drafts'
+log = logging.getLogger(__name__)
 
 
-def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[str], list[str]]:
+def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path, rate: float | None = None
+              ) -> tuple[list[str], list[str]]:
     """Write a clip of each event, unless it is there already.
 
     A clip of a bag has the messages of all its topics, as they were recorded; one of pictures has
@@ -35,6 +39,8 @@ def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[s
         Rows of the event table.
     folder
         Where the clips go.
+    rate
+        See `vjepa_ros.fleet.recordings.Recording`.
 
     Returns
     -------
@@ -46,7 +52,7 @@ def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path) -> tuple[list[s
         try:
             name = _name(event)
             if not (folder / name).exists():
-                _write(event, folder, name)
+                _write(event, folder, name, rate)
             names.append(name)
         except (SourceError, OSError) as error:
             names.append('')
@@ -70,7 +76,7 @@ def _name(event: Mapping[str, Any]) -> str:
     return '-'.join(parts).replace('.', '_')
 
 
-def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:
+def _write(event: Mapping[str, Any], folder: Path, name: str, rate: float | None) -> None:
     """Write a clip under another name first, so that it is whole or not there."""
     draft = folder / DRAFTS / name
     shutil.rmtree(draft, ignore_errors=True)
@@ -78,14 +84,14 @@ def _write(event: Mapping[str, Any], folder: Path, name: str) -> None:
         if is_bag(Path(event['bag'])):
             _copy(event, bag.writer)
         else:
-            for stamp_ns, frame_id, data in _jpegs(event):
+            for stamp_ns, frame_id, data in _jpegs(event, rate):
                 bag.jpeg(f'/{event["camera"]}/image_raw/compressed', stamp_ns, data, frame_id)
     draft.rename(folder / name)
 
 
 def _copy(event: Mapping[str, Any], writer: Any) -> None:
     path = Path(event['bag'])
-    reader = open_bag(path)
+    reader = Bag(path)
     try:
         start_ns = reader.start_time
         begin, end = (start_ns + round(event[at] * 1e9) for at in ('begin_s', 'end_s'))
@@ -93,14 +99,29 @@ def _copy(event: Mapping[str, Any], writer: Any) -> None:
         for connection, recorded_ns, raw in reader.messages(start=begin, stop=end + 1):
             key = connection.topic, connection.msgtype
             if key not in made:
-                made[key] = writer.add_connection(*key, typestore=reader.typestore)
-            writer.write(made[key], recorded_ns, raw)
+                made[key] = _added(writer, reader, connection)
+            if made[key] is not None:
+                writer.write(made[key], recorded_ns, raw)
     finally:
         reader.close()
 
 
-def _jpegs(event: Mapping[str, Any]) -> Iterator[tuple[int, str, np.ndarray]]:
-    with Recording(event['bag'], event['topic'], event['camera']).open() as source:
+def _added(writer: Any, reader: Bag, topic: Topic) -> Any:
+    """Add a topic to a clip; None for one whose type is not known, which the log says."""
+    try:
+        if topic.serialization == 'cdr':
+            return writer.add_connection(topic.topic, topic.msgtype,
+                                         typestore=reader.store(topic.msgtype))
+        problem: object = f'it is written as {topic.serialization}, not as cdr'
+    except SourceError as error:
+        problem = error
+    log.warning("clip: '%s' is left out: %s", topic.topic, problem)
+    return None
+
+
+def _jpegs(event: Mapping[str, Any], rate: float | None
+           ) -> Iterator[tuple[int, str, np.ndarray]]:
+    with Recording(event['bag'], event['topic'], event['camera'], rate=rate).open() as source:
         for _, load in source.excerpt(event['begin_s'], event['end_s']):
             frame = load()
             if frame.encoding == 'jpeg' and frame.encoded is not None:

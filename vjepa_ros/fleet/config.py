@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import file_sha256
 from vjepa_ros.model.checkpoint.load import bundled_file
 from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.ros.parameter_file import read_file, read_word, values_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.runtime.engine import EngineConfig
 
-NODES = ('/**', 'vjepa_node', '/vjepa_node')      # whose parameters a file is read for
+NODE = 'vjepa_node'  # whose parameters a file is read for
 # Of the engine: what changes how fast a row is made, and where, but not what it says.
 BESIDE = ('require_device', 'cpu_threads', 'fetched', 'allow_random_weights')
 SETTLED = 17         # time constants after which a float32 has forgotten the past: ln 2**24
@@ -94,14 +93,9 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
     values = {row.name: row.default for row in SCHEMA.rows}
     given = _of_file(file) if file is not None else {}
     for word in words:
-        name, assigned, value = word.partition(':=')
-        if not assigned:
-            raise ValueError(f"-p '{word}' must be NAME:=VALUE, such as max_rate:=15.0")
-        try:
-            given[name] = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError) as error:
-            raise ValueError(f"-p '{word}': the value is not YAML; quote it if it is a text, such "
-                             "as weights:='\"a: b\"'") from error
+        whose, name, value = read_word(word, SCHEMA.row)
+        if whose in ('', NODE):
+            given[name] = value
     rows = {row.name: row for row in SCHEMA.rows}
     # The rows of cameras say where images come from, which is a recording here.
     cameras = given.get('cameras', values['cameras'])
@@ -155,23 +149,12 @@ def weights_sha256(config: EngineConfig) -> str:
 
 
 def _of_file(file: Path) -> dict[str, Any]:
+    blocks = read_file(file, SCHEMA.row)
     try:
-        content = yaml.safe_load(file.read_text(encoding='utf-8'))
-        nodes = [content[name]['ros__parameters'] for name in NODES if name in (content or {})]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError) as error:
-        raise ValueError(f"parameter file '{file}' cannot be read: {error}; it must have "
-                         'ros__parameters below /** or vjepa_node') from error
-    if not nodes:
-        raise ValueError(f"parameter file '{file}' is not for {' or '.join(NODES[:2])}")
-    given: dict[str, Any] = {}
-    for node in nodes:
-        given.update(_flat(node, ''))
-    return given
-
-
-def _flat(values: Mapping[str, Any], before: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        whole = f'{before}{name}'
-        flat.update(_flat(value, f'{whole}.') if isinstance(value, Mapping) else {whole: value})
-    return flat
+        given = values_of(blocks, NODE)
+    except ValueError as error:
+        raise ValueError(f"parameter file '{file}': {error}") from error
+    if given is None and blocks:
+        raise ValueError(f"parameter file '{file}' has nothing for {NODE}, only for "
+                         f"{', '.join(blocks) or 'no node'}: name it {NODE} or /**")
+    return given or {}

@@ -12,6 +12,7 @@ from typing import Any
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.fleet.recordings import Recording
+from vjepa_ros.fleet.workers import reading
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.sources.base import Intrinsics, Load
 
@@ -44,8 +45,21 @@ Opener = Callable[[Recording, float, float], AbstractContextManager[Part]]
 @contextmanager
 def decoded_here(recording: Recording, begin_s: float, end_s: float) -> Iterator[Part]:
     """Decode in this process."""
-    with recording.open() as source:
-        yield Part(source.intrinsics, source.distortion, source.excerpt(begin_s, end_s))
+    with reading():
+        source = recording.open()
+    with source:
+        yield Part(source.intrinsics, source.distortion,
+                   _in_time(source.excerpt(begin_s, end_s)))
+
+
+def _in_time(frames: Iterator[tuple[float, Load]]) -> Iterator[tuple[float, Load]]:
+    """Yield frames, each of which is read within a limited time."""
+    while True:
+        with reading():
+            found = next(frames, None)
+        if found is None:
+            return
+        yield found
 
 
 def decoded_apart(cpus: int) -> Opener:

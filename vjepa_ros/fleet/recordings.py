@@ -10,13 +10,14 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vjepa_ros.sources import PlayOptions, Source, open_source
-from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics
-from vjepa_ros.sources.folder import images_in
+from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
+from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics, is_bag, is_bag_file
+from vjepa_ros.sources.opening import is_recording, listed
+from vjepa_ros.sources.stamps import images_in
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'
@@ -40,16 +41,19 @@ class Recording:
         Its name, as a node would be told.
     duration_s
         Length [s]; NaN when unknown.
+    rate
+        At which pictures without stamps were taken [Hz]; None where that is not known.
     """
 
     path: str
     topic: str
     camera: str
     duration_s: float = math.nan
+    rate: float | None = None
 
     def open(self) -> Source:
         """Open its frames; `SourceError` when that fails."""
-        return open_source(self.path, PlayOptions(topic=self.topic or None))
+        return open_source(self.path, PlayOptions(topic=self.topic or None, rate=self.rate))
 
     def __str__(self) -> str:
         return f'{self.path} {self.topic}'.rstrip()
@@ -87,18 +91,21 @@ class Chunk:
 def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]:
     """Return the recordings that paths name or contain, in order, each once; and what is none.
 
-    A folder is a rosbag2 with metadata, a recording with labels, a folder of pictures, or else
-    searched for these, for videos, and for single .mcap and .db3 files.
+    A folder is a rosbag2 with metadata, a recording with labels or stamps, or else searched for
+    these, for videos, for single .mcap and .db3 files, and for folders of pictures. Pictures
+    beside the others are left out, which the log says.
     """
     found: dict[Path, None] = {}
     absent: list[str] = []
     for path in map(Path, paths):
-        if not path.exists():
+        if not os.path.exists(path):          # False also where that may not be known
             absent.append(f"'{path}' does not exist; give bags, videos, recording folders, or "
                           'folders that contain them')
             continue
-        inside = list(_below(path)) if path.is_dir() else [path]
-        if not inside:
+        unread: list[str] = []
+        inside = _below(path, unread) if path.is_dir() else [path]
+        absent += unread
+        if not inside and not unread:
             absent.append(f"folder '{path}' contains no rosbag2 (metadata.yaml, "
                           f'{", ".join(BAG_SUFFIXES)}), video ({", ".join(VIDEO_SUFFIXES)}) '
                           'or recording (frames/ and labels.csv)')
@@ -106,21 +113,29 @@ def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]
     return list(found), absent
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    if ((folder / 'metadata.yaml').is_file() or (folder / 'labels.csv').is_file()
-            or images_in(folder)):
-        yield folder
-        return
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith('.'):
-            yield from _below(path)
-        elif path.suffix.lower() in (*BAG_SUFFIXES, *VIDEO_SUFFIXES):
-            yield path
-
-
-def is_bag(path: Path) -> bool:
-    """Return whether a recording is a rosbag2."""
-    return path.suffix in BAG_SUFFIXES or (path / 'metadata.yaml').is_file()
+def _below(folder: Path, absent: list[str]) -> list[Path]:
+    """Return the recordings in a folder, and note folders that cannot be read."""
+    try:
+        if (folder / 'metadata.yaml').exists() or (is_recording(folder) and not is_bag(folder)):
+            return [folder]
+        pictures, found = images_in(folder), list[Path]()
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith('.'):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                found += _below(path, absent)
+            elif path.suffix.lower() in VIDEO_SUFFIXES or (is_bag_file(path)
+                                                           and not path.is_dir()):
+                found.append(path)
+    except OSError as error:
+        absent.append(f"folder '{folder}' cannot be read: {error}; check its permissions")
+        return []
+    if pictures and any(not path.is_dir() or is_recording(path) for path in found):
+        log.warning("folder '%s': left out beside recordings are the pictures %s", folder,
+                    listed([path.name for path in pictures]))
+    elif pictures:
+        found.insert(0, folder)
+    return found
 
 
 def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording], list[str]]:
@@ -135,7 +150,8 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
     present = image_topics(path)
     if not present:
         return [], [f"bag '{path}' has no image topic"]
-    pictures = [topic for topic in present if topic.rpartition('/')[0] not in present]
+    delivering = [topic for topic, delivers in present.items() if delivers]
+    pictures = [topic for topic in delivering if topic.rpartition('/')[0] not in delivering]
     cameras = [topic for topic in pictures if 'depth' not in topic
                and not set(DRAWN) & set(topic.split('/'))]
     if not topics and len(cameras) < len(pictures):
@@ -148,6 +164,32 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
               for topic in wanted if topic not in present]
     return [Recording(str(path), topic, _camera(topic)) for topic in wanted
             if topic in present], absent
+
+
+def looked_at(path: Path, topics: Sequence[str] = (), rate: float | None = None
+              ) -> tuple[list[Recording], list[str]]:
+    """Return the cameras of a recording with their lengths, and what cannot be read of it.
+
+    Parameters
+    ----------
+    path, topics
+        As of `cameras_of`.
+    rate
+        See `Recording`.
+    """
+    found: list[Recording] = []
+    try:
+        cameras, problems = cameras_of(path, topics)
+    except (SourceError, OSError) as error:
+        return [], [str(error)]
+    for camera in cameras:
+        try:
+            with replace(camera, rate=rate).open() as source:
+                found.append(replace(camera, rate=rate, duration_s=source.duration_s))
+                problems += [f'{path}: {source.lost}'] if source.lost else []
+        except (SourceError, OSError) as error:
+            problems.append(str(error))
+    return found, list(dict.fromkeys(problems))
 
 
 def _camera(topic: str) -> str:
@@ -169,8 +211,9 @@ def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
     # The last chunk goes on to the end: lengths of videos are estimates.
     count = max(1, math.floor(recording.duration_s / chunk_s)) \
         if math.isfinite(recording.duration_s) else 1
-    facts = [identity, recording.path, recording.topic, *state_of(Path(recording.path))]
-    digest = hashlib.sha256(json.dumps([*facts, chunk_s]).encode()).hexdigest()[:16]
+    facts = [identity, recording.path, recording.topic, *state_of(Path(recording.path)), chunk_s]
+    facts += [] if recording.rate is None else [f'{recording.rate} Hz']
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     name = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(recording.path).stem}-{recording.camera}')
     return [Chunk(recording, n * chunk_s, math.inf if n == count - 1 else (n + 1) * chunk_s,
                   f'{name[:80]}-{digest}-{n:05d}.parquet') for n in range(count)]
@@ -180,5 +223,6 @@ def state_of(path: Path) -> list[str]:
     """Return what changes when the content of a recording changes."""
     files = [Path(at, name) for at, _, names in os.walk(path) for name in sorted(names)] \
         if path.is_dir() else [path]
-    return sorted(f'{f.relative_to(path.parent)} {f.stat().st_size} {f.stat().st_mtime_ns}'
-                  for f in files)
+    states = [(f, f.stat() if f.exists() else f.lstat()) for f in files]
+    return sorted(f'{f.relative_to(path.parent)} {state.st_size} {state.st_mtime_ns}'
+                  for f, state in states)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.fleet.recordings import Chunk
+from vjepa_ros.sources.base import printable
 from vjepa_ros.viewer.rerun_log import RerunLog, rr
 
 
@@ -33,7 +34,7 @@ def rerun_file(results: Path, chunk: Chunk) -> Iterator[RerunLog]:
     try:
         stream.save(draft)
         try:
-            stream.send_recording_name(str(chunk.recording))
+            stream.send_recording_name(printable(str(chunk.recording)))
             yield RerunLog(stream, live=False)
             _flush(stream, path)
         finally:

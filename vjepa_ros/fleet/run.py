@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,12 @@ from typing import Any
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
 from vjepa_ros.fleet.decoding import Opener, decoded_here
 from vjepa_ros.fleet.events import COLUMNS, EventRule, find_events
-from vjepa_ros.fleet.recordings import Chunk, RERUN, Recording, cameras_of, cut
+from vjepa_ros.fleet.recordings import Chunk, RERUN, Recording, cut, looked_at
 from vjepa_ros.fleet.scoring import Scored, Scorer
 from vjepa_ros.fleet.tables import ROWS, event_schema, read_facts, read_rows, write_table
-from vjepa_ros.fleet.workers import Workers
-from vjepa_ros.sources import SourceError
+from vjepa_ros.fleet.workers import Workers, reading
 
+READER_BYTES = 8 << 30       # of a process that opens recordings
 Backend = Callable[[Sequence[Chunk], Callable[[Chunk, Any, str], object]], None]
 
 
@@ -59,23 +59,54 @@ class Run:
         return self.folder / ROWS / chunk.file
 
 
-def plan(run: Run, paths: Iterable[Path], topics: Sequence[str], chunk_s: float) -> None:
-    """List the chunks of recordings; what cannot be opened becomes a problem."""
+def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
+         rate: float | None = None, jobs: int = 0) -> None:
+    """List the chunks of recordings; what cannot be opened becomes a problem.
+
+    Parameters
+    ----------
+    run
+        Gets the chunks and problems.
+    paths, topics, rate
+        Of the recordings, see `vjepa_ros.fleet.recordings.looked_at`.
+    chunk_s
+        Length of a chunk [s].
+    jobs
+        Number of processes that open the recordings, for one may end its process; 0: none.
+    """
     identity = run.config.text() + weights_sha256(run.config.engine)
+    found: dict[Path, tuple[list[Recording], list[str]]] = {}
+
+    def done(path: Path, cameras: Any, problem: str) -> None:
+        found[path] = ([], [f"'{path}': {problem}"]) if problem else cameras
+
+    if jobs:
+        Workers(min(jobs, len(paths)), partial(_reader, topics, rate), done).run(paths)
+    else:
+        for path in paths:
+            done(path, looked_at(path, topics, rate), '')
     for path in paths:
-        try:
-            cameras, absent = cameras_of(path, topics)
-        except (SourceError, OSError) as error:
-            run.problems.append(str(error))
-            continue
-        run.problems += absent
+        cameras, problems = found[path]
+        run.problems += problems
         for camera in cameras:
             try:
-                with camera.open() as source:
-                    camera = dataclasses.replace(camera, duration_s=source.duration_s)
                 run.chunks += cut(camera, chunk_s, identity)
-            except (SourceError, OSError) as error:
+            except OSError as error:
                 run.problems.append(str(error))
+
+
+def _reader(topics: Sequence[str], rate: float | None, threads: int
+            ) -> Callable[[Path], tuple[list[Recording], list[str]]]:
+    """Return what looks at recordings in a process that may not take all memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([READER_BYTES, *limits]), hard))
+
+    def look(path: Path) -> tuple[list[Recording], list[str]]:
+        with reading():
+            return looked_at(path, topics, rate)
+
+    return look
 
 
 def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:

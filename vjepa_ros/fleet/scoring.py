@@ -135,7 +135,7 @@ class Scorer:
         for at_s, frame in frames:
             if waiting is not None and waiting[1] < at_s:
                 yield from run()
-            pushed = track.push(frame.rgb, frame.stamp_ns, frame.frame_id)
+            pushed = track.push(frame.rgb, frame.stamp_ns, frame.frame_id, gain=frame.gain)
             if pushed in (Push.ACCEPTED, Push.RESET):
                 waiting = at_s, max(at_s, (due - EARLY) * period_s)
                 if waiting[1] == at_s:

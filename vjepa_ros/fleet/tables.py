@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.perception.types import Assessment
+from vjepa_ros.sources.base import printable
 
 ROWS = 'rows'         # folder of the files of the chunks
 FACTS = b'vjepa_ros'  # key of what a file says about its chunk
@@ -106,7 +107,10 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: Any,
     pa, parquet = arrow(), arrow('pyarrow.parquet')
     if facts is not None:
         schema = schema.with_metadata({FACTS: json.dumps(facts, sort_keys=True).encode()})
-    table = pa.Table.from_pylist(list(rows), schema=schema)
+    # Paths may be no UTF-8, which all text in the format is.
+    table = pa.Table.from_pylist([{name: printable(value) if isinstance(value, str) else value
+                                   for name, value in row.items()} for row in rows],
+                                 schema=schema)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f'.{path.name}.{socket.gethostname()}.{os.getpid()}.tmp')
     try:

@@ -2,16 +2,21 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run tasks in processes that may die: what a dead one was at is tried once more, then given up.
 
+One that waits too long for a file dies by itself.
+
 The pools of the standard library give up everything when one of their processes dies.
 """
 
 from __future__ import annotations
 
+import signal
+import tempfile
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -20,6 +25,7 @@ from vjepa_ros.lab.worker_pool import usable_cores
 
 Task = TypeVar('Task')
 ATTEMPTS = 2       # of a task, where its process dies
+READ_S = 300       # for opening a recording, or reading its next picture
 UNSTARTED = -1     # number of the task of a process that still loads
 # Not forked, because neither CUDA nor the threads of PyTorch survive that.
 _CONTEXT = get_context('spawn')
@@ -63,27 +69,30 @@ class Workers(Generic[Task]):
             When no process can be made ready, with the reason.
         """
         self._waiting = deque(range(len(tasks)))
-        try:
-            while self._waiting or self._workers:
-                while self._waiting and len(self._workers) < min(
-                        self._count, len(self._waiting) + len(self._workers)):
-                    self._start()
-                pipes = {worker.pipe: worker for worker in self._workers}
-                for pipe in wait(list(pipes)):
-                    self._hear(pipes[pipe], tasks)      # type: ignore[index]
-        finally:
-            for worker in self._workers:
-                worker.process.terminate()
-                self._leaving.append(worker.process)
-            self._workers.clear()
-            for process in self._leaving:
-                process.join()
-            self._leaving.clear()
+        # Also those that are killed leave nothing there.
+        with tempfile.TemporaryDirectory(prefix='vjepa_ros_') as self._folder:
+            try:
+                while self._waiting or self._workers:
+                    while self._waiting and len(self._workers) < min(
+                            self._count, len(self._waiting) + len(self._workers)):
+                        self._start()
+                    pipes = {worker.pipe: worker for worker in self._workers}
+                    for pipe in wait(list(pipes)):
+                        self._hear(pipes[pipe], tasks)      # type: ignore[index]
+            finally:
+                for worker in self._workers:
+                    worker.process.terminate()
+                    self._leaving.append(worker.process)
+                self._workers.clear()
+                for process in self._leaving:
+                    process.join()
+                self._leaving.clear()
 
     def _start(self) -> None:
         here, there = _CONTEXT.Pipe()
         threads = max(1, usable_cores() // self._count)
-        process = _CONTEXT.Process(target=_serve, args=(there, self._make, threads), daemon=True)
+        process = _CONTEXT.Process(target=_serve, daemon=True,
+                                   args=(there, self._make, threads, self._folder))
         process.start()
         there.close()
         self._workers.append(_Worker(process, here))
@@ -118,6 +127,9 @@ class Workers(Generic[Task]):
             if deaths >= ATTEMPTS:
                 raise ValueError(f'processes end while they load the model ({how}), perhaps for '
                                  'lack of memory; try fewer with --jobs')
+        elif code == -signal.SIGALRM:
+            self._done(tasks[worker.at], None, f'a step of reading it took more than {READ_S} s; '
+                       'it is left out')
         elif deaths < ATTEMPTS:
             self._waiting.append(worker.at)
         else:
@@ -125,8 +137,26 @@ class Workers(Generic[Task]):
                        'lack of memory; try fewer with --jobs')
 
 
-def _serve(pipe: Connection, make: Callable[[int], Callable[[Any], Any]], threads: int) -> None:
+@contextmanager
+def reading() -> Iterator[None]:
+    """End this process, unless it is the main one, when what is done within takes too long.
+
+    A library that hangs hears nothing else.
+    """
+    if parent_process() is None:
+        yield
+        return
+    signal.alarm(READ_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def _serve(pipe: Connection, make: Callable[[int], Callable[[Any], Any]], threads: int,
+           folder: str) -> None:
     """Work on what comes through a pipe until it is closed."""
+    tempfile.tempdir = folder
     try:
         work = make(threads)
     except Exception as error:

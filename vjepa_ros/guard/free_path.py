@@ -13,12 +13,19 @@ reduced by the distance travelled, and kept while the robot stands:
   itself is dropped once the robot stands.
 - A *free* path (no approach within the horizon, so speed * horizon is free) is kept for `memory`
   seconds, because somebody may step into it.
+
+What is forgotten without having been seen free (after a turn, or because it moved by itself) may
+still be there. Its place is kept, and moves with the robot: where it is ahead again, the robot
+creeps until the path is seen free, and in all no farther than two thirds of `stop_distance` beyond
+where it would have stood.
 """
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections import deque
+from typing import NamedTuple
 
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
@@ -32,6 +39,11 @@ MIN_SHORTFALL = 0.1      # and the least difference to the expected distance [m]
 AT_REST = 0.85           # fraction from which it did not
 STANDSTILL = 0.02        # speed up to which a robot counts as standing [m/s]
 RISE = 0.3               # fraction of an increase in distance that one measurement applies
+PLACES = 8               # that are kept, the nearest
+PLACES_M = 3.0           # how far away they are kept [m]
+SAME_PLACE_M = 0.1       # what is nearer to a place is the same object [m]
+ASIDE = math.radians(60.0)     # beside the path by up to this angle, it may reach into it...
+ASIDE_FACTOR = 2.0       # ...nearer than stop_distance by this factor: then it may be a wall
 
 
 class WindowMinimum:
@@ -64,6 +76,13 @@ class WindowMinimum:
         return min(value for _, value in self._values)
 
 
+class _Place(NamedTuple):
+    """Where something was: ahead + 1j left [m]; `wide` until the path beside it is seen free."""
+
+    at: complex
+    wide: bool = True
+
+
 class FreePath:
     """The free path in one direction.
 
@@ -90,43 +109,107 @@ class FreePath:
     def __init__(self, yaw: float) -> None:
         self.yaw = yaw
         self.clearance, self.range = WindowMinimum(), WindowMinimum()
-        self.forget()
+        self._places: list[_Place] = []
+        self._drop()
 
-    def forget(self) -> None:
-        """Drop everything known about the path."""
+    def forget(self, settings: GuardSettings) -> None:
+        """Drop what is known about the path, but for the place of a threat."""
+        if self.threat:
+            # An object that moves by itself is farther away than it seems.
+            least = settings.stop_distance if self.moving else SAME_PLACE_M / 10
+            self._note(cmath.rect(max(self.distance, least), -self._aside))
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop everything known about the path, which has been seen free or was never known."""
         self.distance = self.known_s = math.nan
         self.threat = self.moving = False
         self.known_by = 'none'
         self._short = False                            # the last measurement fell short
         self._free: tuple[int, float] = 0, math.nan    # free views in a row, and since when
         self._farthest = math.nan    # largest estimate of this threat, less the travel since
-        self._turned = 0.0
+        self._turned = self._aside = 0.0     # by odometry; and what commands explain of it
         self._still_s = 0.0
+        self._excess = 0.0           # part of the travel that only commands tell of [m]
+
+    def restart(self) -> None:
+        """Forget what depends on times: the clock jumped, but a threat is where it was."""
+        self.clearance.clear()
+        self.range.clear()
+        self.interrupt()
+        self._still_s = 0.0
+        if not self.threat:
+            self._drop()
+
+    def recall(self, other: FreePath, settings: GuardSettings) -> None:
+        """Forget the path but for the places of another one, or of itself."""
+        other.forget(settings)
+        self._places = other._places
+        self._drop()
 
     def turn(self, by: float) -> None:
         """Account for a rotation of the camera on the robot [rad]."""
         self._turned += by
+        self._aside += by
+        self._move(0j, by)
+
+    def _move(self, step: complex, turned: float) -> None:
+        """Account for a motion of the camera in its own frame: step [m] and turn [rad]."""
+        if self._places:
+            back = cmath.rect(1.0, -turned)
+            moved = [_Place((one.at - step) * back, one.wide) for one in self._places]
+            self._places = [one for one in moved if abs(one.at) <= PLACES_M]
+
+    def _note(self, at: complex) -> None:
+        """Keep a place."""
+        others = [one for one in self._places if abs(one.at - at) > SAME_PLACE_M]
+        near = min([at, *(one.at for one in self._places if one not in others)], key=abs)
+        self._places = sorted([_Place(near), *others], key=lambda one: abs(one.at))[:PLACES]
+
+    def doubted(self, settings: GuardSettings) -> float:
+        """Return the distance of what was forgotten and has not been seen free [m]; inf: none."""
+        nearest = math.inf
+        for one in self._places:
+            away, beside = abs(one.at), abs(cmath.phase(one.at))
+            if beside <= settings.release_turn:
+                nearest = min(nearest, away)
+            elif one.wide and beside < ASIDE:
+                wall = away / math.cos(beside)
+                if wall < ASIDE_FACTOR * settings.stop_distance:
+                    nearest = min(nearest, wall)
+        return nearest
+
+    def _see_free(self, distance: float, settings: GuardSettings) -> None:
+        """Drop places ahead up to a distance [m] that is known to be free."""
+        aside = [one._replace(wide=False) for one in self._places
+                 if abs(cmath.phase(one.at)) > settings.release_turn]
+        self._places = aside + [one for one in self._places if abs(one.at) > distance
+                                and abs(cmath.phase(one.at)) <= settings.release_turn]
 
     def advance(self, begin_s: float, now_s: float, history: SpeedHistory,
                 settings: GuardSettings) -> None:
         """Account for the motion of the robot between two times [s]."""
         if not begin_s < now_s:
             return
-        covered = history.travel(begin_s, now_s, self.yaw)
+        covered = history.reach(begin_s, now_s, self.yaw)
+        aside = history.commanded_turn(begin_s, now_s)
         self.distance -= covered
         self._farthest -= covered
+        self._excess += covered - history.travel(begin_s, now_s, self.yaw)
         self._turned += history.turned(begin_s, now_s)
+        self._aside += aside
+        self._move(covered + 1j * history.travel(begin_s, now_s, self.yaw + math.pi / 2), aside)
         # Measured speeds are never exactly zero.
         stands = abs(covered) <= STANDSTILL * (now_s - begin_s)
         self._still_s = self._still_s + now_s - begin_s if stands else 0.0
         if abs(self._turned) > settings.release_turn:
             self.clearance.clear()   # of another direction
-            self.forget()
+            self.forget(settings)
         elif self.threat:
             if 0 < settings.forget < self._still_s:
-                self.forget()
+                self.forget(settings)
         elif now_s - self.known_s > settings.memory:
-            self.forget()
+            self._drop()
 
     def measure(self, found: float, now_s: float, turned: float) -> None:
         """Take the distance to an object, measured while driving.
@@ -153,7 +236,7 @@ class FreePath:
         self._farthest = max(self.distance, self._farthest)
         self.threat = True
 
-    def free(self, found: float, now_s: float, turned: float) -> bool:
+    def free(self, found: float, now_s: float, turned: float, settings: GuardSettings) -> bool:
         """Take a view without any approach within a distance [m], measured while driving.
 
         Returns
@@ -162,17 +245,33 @@ class FreePath:
             Whether such views have lasted long enough to lift a threat. A single view can miss
             an object, so a threat stays until then.
         """
-        count, since_s = self._free
-        self._free = count, since_s = count + 1, now_s if count == 0 else since_s
-        steady = count >= MIN_SAMPLES and now_s - since_s >= LIFT_S
+        steady = self._steady(now_s)
         if self.threat and not steady:
             return False
+        if steady:
+            self._see_free(found, settings)
         # The distance is a lower bound: more may be known already.
         if not self.distance > found:
             self._update(found, now_s, turned)
         self.threat = self.moving = False
         self.known_s, self.known_by = now_s, 'looming'
         return steady
+
+    def hold(self, now_s: float) -> None:
+        """Take a view without any approach while only the commands sent tell of motion.
+
+        Seen for as long as lifts a threat, it shows that the robot did not execute them.
+        """
+        if self._steady(now_s):
+            self.distance += self._excess
+            self._farthest += self._excess
+            self._excess = 0.0
+
+    def _steady(self, now_s: float) -> bool:
+        """Count a view without any approach; return whether they have lasted long enough."""
+        count, since_s = self._free
+        self._free = count, since_s = count + 1, now_s if count == 0 else since_s
+        return count >= MIN_SAMPLES and now_s - since_s >= LIFT_S
 
     def interrupt(self) -> None:
         """End the run of free views."""
@@ -184,8 +283,8 @@ class FreePath:
             found = self.distance + RISE * (found - self.distance)
         self.distance = found
         self.known_s, self.known_by = now_s, 'looming'
-        self._turned = turned
-        self._still_s = 0.0
+        self._turned = self._aside = turned
+        self._still_s = self._excess = 0.0
         self.clearance.clear()
 
     def see_clearance(self, clearance: float, now_s: float, settings: GuardSettings) -> None:
@@ -197,6 +296,8 @@ class FreePath:
         self.clearance.add(now_s, clearance, settings.release_hold)
         least = self.clearance.least(settings.release_hold)
         if settings.clearance_releases and self.threat and least > self.distance:
+            if self.known_by != 'clearance':
+                self.forget(settings)        # heads can be far off while nothing moves
             self.distance, self.threat, self.known_by = least, least < math.inf, 'clearance'
             self.known_s = now_s
 
@@ -204,5 +305,8 @@ class FreePath:
         """Take the free path by a range sensor [m]; it can clear a threat."""
         self.range.add(now_s, distance, settings.release_hold)
         least = self.range.least(settings.release_hold)
-        if settings.range_releases and self.threat and least > self.distance:
-            self.forget()
+        if not settings.range_releases or math.isnan(least):
+            return
+        self._see_free(least, settings)
+        if self.threat and least > self.distance:
+            self._drop()

@@ -22,6 +22,8 @@ SAME_VIEW = math.cos(math.radians(30.0))    # a range sensor within 30 degrees s
 DIRECTIONS = {'forward': 0.0, 'left': math.pi / 2, 'backward': math.pi, 'right': -math.pi / 2}
 UNCOVERED_REASON = 'no source looks where the robot goes'
 MIN_SPEED = 1e-6         # slower is no motion towards a source [m/s]
+AGREES_S = 2.0           # over which odometry has to agree with the commands sent...
+LEAST_OF_SENT, MOST_OF_SENT = 0.3, 2.0      # ...within these factors
 MAX_DT = 0.5             # longest time between decisions that lets a limit rise [s]
 ROUNDS = 4               # limits can push motion towards each other: how often they are applied
 ANGLE_TOLERANCE = 1e-6   # [rad]
@@ -65,7 +67,8 @@ class VelocityGuard:
                 raise ValueError(f"direction of source '{name}' is {yaw}, must be an angle [rad]")
         self.settings = settings
         self.hold_reason = ''
-        self.history = SpeedHistory()
+        self._commands = SpeedHistory()      # sent
+        self.history = SpeedHistory(self._commands)
         self._sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
         self._ranges = ranges
         self._readings: dict[str, RangeReading] = {}
@@ -111,19 +114,18 @@ class VelocityGuard:
         self._command = motion
         self._commanded_s = now_s
 
-    def no_command(self) -> None:
-        """Drop the command without a last zero (the caller has sent it)."""
-        self._command = None
-
     def observe(self, report: SourceReport) -> bool:
-        """Take the report of a camera; return False when it is older than the newest.
+        """Take the report of a camera; return False when it is not used.
+
+        That is, when it is older than the newest, or cannot be meant, which is a fault.
 
         Raises
         ------
         KeyError
             When there is no source of its name.
         """
-        self._advance(report.received_s)
+        if math.isfinite(report.received_s):
+            self._advance(report.received_s)
         used = self._sources[report.source].observe(report, self.history, self.settings)
         if used:
             self._fresh[report.source] = report.stamp_s
@@ -155,11 +157,27 @@ class VelocityGuard:
         """Take the measured velocity (odometry); one that is not finite is ignored."""
         if motion.finite:
             self._odometry_s = max(self._odometry_s, stamp_s)
-            self.history.add(stamp_s, motion)
+            self.history.add(stamp_s, motion, measured=True)
 
     def measures_speed(self, now_s: float) -> bool:
         """Return whether odometry is current; otherwise the commands sent count as speed."""
         return now_s - self._odometry_s <= self.settings.odometry_timeout
+
+    def speed_problem(self, now_s: float) -> str:
+        """Return how odometry contradicts the commands sent; '' when it does not."""
+        if not self.measures_speed(now_s):
+            return ''
+        window = now_s - AGREES_S, now_s
+        measured, sent = (complex(one.travel(*window, 0.0), one.travel(*window, math.pi / 2))
+                          / AGREES_S for one in (self.history, self._commands))
+        along = (measured * sent.conjugate()).real / abs(sent) if sent else 0.0
+        if abs(sent) >= self.settings.measuring_speed and along < LEAST_OF_SENT * abs(sent):
+            return (f'odom tells of {along:.2f} m/s where {abs(sent):.2f} m/s were sent: the '
+                    'base does not execute commands, or its odometry is wrong; the larger counts')
+        if abs(measured) > MOST_OF_SENT * abs(sent) + self.settings.measuring_speed:
+            return (f'odom tells of {abs(measured):.2f} m/s where {abs(sent):.2f} m/s were sent: '
+                    'something else moves the base, or its odometry is wrong (unit?)')
+        return ''
 
     def override(self, on: bool, now_s: float) -> None:
         """Pass every command for `override_timeout`, or end that."""
@@ -170,19 +188,44 @@ class VelocityGuard:
         return max(0.0, self._override_s - now_s)
 
     def clock_jumped(self, now_s: float) -> None:
-        """Drop everything with a time stamp: stamps from before mean other times now."""
+        """Drop everything with a time stamp: stamps from before mean other times now.
+
+        Obstacles are still where they were. Motion waits until each source has seen anew.
+        """
         for source in self._sources.values():
-            source.reset()
+            source.restart()
         self._readings.clear()
         self._fresh.clear()
-        self.history.clear()
-        self.history.add(now_s, STILL)
+        self.history.restart(now_s)
         self._decided_s = math.nan
         self._odometry_s = -math.inf       # not NaN, which would outlast every maximum
         self._commanded_s = min(self._commanded_s, now_s)
         self._override_s = -math.inf
 
+    def restart(self, before: VelocityGuard | None = None) -> None:
+        """Begin anew after a pause in which the robot may have been moved.
+
+        Obstacles are kept in mind; also those of a guard `before`, by the names of its sources.
+        """
+        self._command = None
+        for name, source in self._sources.items():
+            known = self if before is None else before
+            if name in known.sources:
+                source.free_path.recall(known.sources[name].free_path, self.settings)
+
     # -- decision ----------------------------------------------------------------------------
+
+    def holds_until(self, now_s: float) -> float:
+        """Return when the first of the inputs that are current gets too old [s]; inf: none is.
+
+        Without new inputs a decision of now must not be acted on for longer.
+        """
+        settings = self.settings
+        ends = [self._commanded_s + settings.command_timeout, self._override_s]
+        ends += [source.report.stamp_s + settings.source_timeout
+                 for source in self._sources.values() if source.report is not None]
+        ends += [reading.stamp_s + settings.range_timeout for reading in self._readings.values()]
+        return min((end for end in ends if end >= now_s), default=math.inf)
 
     def decide(self, now_s: float) -> Decision:
         """Return the command for the robot now."""
@@ -194,6 +237,7 @@ class VelocityGuard:
         decision = self._judge(now_s, dt, reaction)
         if decision.motion is not None:
             self._sent = decision.motion
+            self._commands.add(now_s, decision.motion)
             if not self.measures_speed(now_s):
                 self.history.add(now_s, decision.motion)
         return decision
@@ -256,7 +300,7 @@ class VelocityGuard:
         """Return the limit of a range sensor by its distance; silence is a fault."""
         reading = self._readings.get(name)
         distance = math.nan if reading is None else (
-            reading.distance - self.history.travel(reading.stamp_s, now_s, yaw))
+            reading.distance - self.history.reach(reading.stamp_s, now_s, yaw))
         speed = safe_speed(distance, self.settings)
         if reading is None or not self._timely(reading, now_s):
             age = math.inf if reading is None else now_s - reading.stamp_s

@@ -14,7 +14,7 @@ ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
 # Flags of `Quality` that can count as a fault.
 FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slow_camera',
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
-         'heads_out_of_range', 'geometry_failed')
+         'heads_out_of_range', 'geometry_failed', 'not_finite')
 UNCOVERED = ('free', 'slow', 'stop')
 
 
@@ -79,7 +79,7 @@ class GuardSettings:
     range_timeout
         Largest age of a range reading [s].
     command_timeout
-        Silence after which the command ends: one zero, then nothing [s].
+        Silence after which the command ends [s].
     odometry_timeout
         Silence of the odometry after which the commands sent count as speed [s].
     override_timeout
@@ -131,7 +131,7 @@ class GuardSettings:
     frozen_travel: float = 0.05
     fault_speed: float = 0.1
     stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
-                                'looming_unknown')
+                                'looming_unknown', 'not_finite')
     slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
     uncovered: str = 'free'
 

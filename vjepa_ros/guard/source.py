@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median
 
 from vjepa_ros.guard.free_path import FreePath
-from vjepa_ros.guard.motion_history import SpeedHistory
+from vjepa_ros.guard.motion_history import SENT_S, SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
@@ -19,7 +19,13 @@ MIN_SPEED = 0.05          # the robot stops rather than crawls below this [m/s]
 DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_time_to_contact
 CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
 STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
+# Motion by odometry, in m or rad, under a view that does not move, from which the camera is blind:
+# 0.3 m/s for a second moves all that is nearer than 40 m. And what a view stands later [s] than
+# before if it has moved.
+STILL_TRAVEL, MOVED_S = 0.3, 0.05
 FREE = math.inf
+DOUBT_SPEED = 1.2         # towards what was forgotten, in measuring_speed: enough to see it free
+DOUBT_ROOM = 1 / 3        # part of stop_distance that is kept to it
 TIMING_SAMPLES = 9        # assessments over which timing is measured
 TIMING_MIN_SAMPLES = 3
 TIMEOUT_MARGIN = 1.25     # recommended timeout over the measured age
@@ -132,24 +138,27 @@ class SourceGuard:
         self.free_path = FreePath(yaw)
         self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop reports, free path and state (clock jump)."""
-        self.report: SourceReport | None = None
-        self.free_path.forget()
-        self.timing.clear()
-        self._speed = 0.0             # towards the axis during the measurement [m/s]
-        self._threat = False          # something approaches within the horizon
-        self._approaching = False     # although the robot did not drive towards it
-        self._side = ''               # of the newest threat
         self._stopped = False
         self._blocked = False
         self._unconfirmed = False     # after a stop, until the path is measured again
+        self.restart()
+
+    def restart(self) -> None:
+        """Drop reports and times (clock jump); a threat is where it was."""
+        self.report: SourceReport | None = None
+        self.free_path.restart()
+        self.timing.clear()
+        self._speed = 0.0             # towards the axis during the measurement [m/s]
+        self._drives = False          # fast enough for that, by odometry or commands
+        self._threat = False          # something approaches within the horizon
+        self._approaching = False     # although the robot did not drive towards it
+        self._side = ''               # of the newest threat
         self._quiet_s = math.nan      # since when there is no reason to stop
         self._slowed_until = -math.inf
         self._frozen_s = math.nan     # since when the picture does not change
         self._frozen = False
+        self._still_from = math.nan   # since when the view stands although the robot has driven
+        self._threat_s = math.nan     # stamp of the last threat
         self._malformed = ''
         self._advanced_s = math.nan
 
@@ -157,9 +166,7 @@ class SourceGuard:
         """Change the direction of the camera [rad]; its path is kept as for a turning robot."""
         by = math.remainder(yaw - self.yaw, 2 * math.pi)
         self.yaw = self.free_path.yaw = yaw
-        if self.report is None:
-            self.reset()
-        else:
+        if self._begun:
             self.free_path.turn(by)
 
     def advance(self, now_s: float, history: SpeedHistory, settings: GuardSettings) -> None:
@@ -175,10 +182,13 @@ class SourceGuard:
 
     def observe(self, report: SourceReport, history: SpeedHistory,
                 settings: GuardSettings) -> bool:
-        """Take a report; return False when it is older than the newest.
+        """Take a report; return False when it is older than the newest, or cannot be meant.
 
         A newest report with a stamp in the future is replaced by any other.
         """
+        if problem := report.problem:
+            self.malformed(problem)
+            return False
         newest = self.report
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
                 report.received_s + settings.clock_tolerance):
@@ -188,11 +198,23 @@ class SourceGuard:
             self._frozen_s, self._frozen = math.nan, False
         elif math.isnan(self._frozen_s):
             self._frozen_s = report.stamp_s
+        if report.still_from > self._still_from + MOVED_S:
+            self._still_from = math.nan
+        if history.moved(max(report.still_from, history.measured_s),
+                         report.stamp_s) > STILL_TRAVEL:
+            self._still_from = report.still_from
         self.report = report
         now = report.received_s
         self.timing.add(report.stamp_s, now)
         self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
                                    self.yaw)
+        if history.sent is not None:      # a measured speed can be wrong, in its unit, too
+            most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
+            if most >= settings.measuring_speed:
+                self._speed = min(self._speed, most)
+        self._drives = not history.stood(
+            report.stamp_s - settings.measurement_window, report.stamp_s,
+            CREEPING * settings.measuring_speed * settings.measurement_window)
         time = _believed_time(report, settings)
         self._threat = self._approaching = False
         if self.fault(now, history, settings) or math.isnan(time):
@@ -205,31 +227,44 @@ class SourceGuard:
                  settings: GuardSettings) -> None:
         """Update the free path by a time to contact [s]."""
         speed, stamp, now = self._speed, report.stamp_s, report.received_s
-        since = history.travel(stamp, now, self.yaw)
+        since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
-        least = history.least(stamp - settings.measurement_window, stamp, self.yaw)
+        window = stamp - settings.measurement_window, stamp
+        commands = history.sent or history
+        sent, mean = commands.least(*window, self.yaw), commands.mean(*window, self.yaw)
+        least = min(sent, history.least(*window, self.yaw))
         self._threat = threat = time < settings.horizon
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
         if threat:
-            self._side = report.side
+            self._side, self._threat_s = report.side, stamp
         unknown = math.isnan(self.free_path.distance)
         enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
-        free = (not threat and least >= settings.measuring_speed
-                and Quality.FROZEN not in report.flags)
-        if not free:
+        # And a view that still shows the picture of the threat says nothing new.
+        sees = (not threat and Quality.FROZEN not in report.flags
+                and not report.still_from <= self._threat_s + MOVED_S)
+        free = sees and least >= settings.measuring_speed
+        held = sees and sent >= settings.measuring_speed and (
+            history.path(*window) < STANDING[1])
+        if not free and not held:
             self.free_path.interrupt()
-        if threat and speed >= enough:
-            self.free_path.measure(speed * time - since, now, turned)
+        if threat and max(speed, mean) >= enough:
             self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
+            # Where only the commands tell of motion, it is enough to stop, not to go on.
+            known = self.free_path.threat and speed < enough
+            self.free_path.measure(
+                min((speed if speed >= enough else mean) * time - since,
+                    self.free_path.distance if known else math.inf), now, turned)
         elif free:
-            if self.free_path.free(least * settings.horizon - since, now, turned):
+            if self.free_path.free(least * settings.horizon - since, now, turned, settings):
                 self._unconfirmed = False
-        elif (threat or self.free_path.moving) and history.path(
-                stamp - STANDING[0], stamp) < STANDING[1]:
+        elif (threat or self.free_path.moving) and history.stood(stamp - STANDING[0], stamp,
+                                                                 STANDING[1]):
             # It moves by itself: its last position does not predict the next one.
-            self.free_path.forget()
+            self.free_path.forget(settings)
+        elif held:
+            self.free_path.hold(now)
         elif speed < settings.measuring_speed:
             self.free_path.see_clearance(report.clearance, now, settings)
 
@@ -268,6 +303,8 @@ class SourceGuard:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
             self._frozen = max(moved, turned) > settings.frozen_travel
+        if not math.isnan(self._still_from):
+            found.append(('frozen', 'the view does not move while the robot does'))
         if self._frozen:
             found.append(('frozen', 'the picture does not change while the robot moves'))
         if report.level == Level.UNKNOWN or (math.isnan(report.time_to_contact)
@@ -316,7 +353,8 @@ class SourceGuard:
         if report is not None:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
                        self._clearance_limit(report, now_s, history, settings),
-                       self._unmeasured(settings), self._caution(report, now_s, asked, settings)]
+                       self._doubt_limit(settings), self._unmeasured(settings),
+                       self._caution(report, now_s, asked, settings)]
         return min(limits, key=lambda limit: limit.speed)
 
     def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
@@ -325,9 +363,9 @@ class SourceGuard:
 
         That alone stops nothing: heads know metres from cameras as high as those of training.
         """
-        if self._speed < CREEPING * settings.measuring_speed:
+        if not self._drives:
             return self._free()
-        clear = report.clearance - history.travel(report.stamp_s, now_s, self.yaw)
+        clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
         speed = max(settings.release_speed, stopping_speed(clear, settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
@@ -373,6 +411,15 @@ class SourceGuard:
             return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{text}')
         return Limit(self.name, 'contact', speed, f'path is free for {where}{text}')
 
+    def _doubt_limit(self, settings: GuardSettings) -> Limit:
+        """Creep towards what was forgotten until the path is seen free, but not up to it."""
+        distance = self.free_path.doubted(settings)
+        where = f'something was {max(0.0, distance):.2f} m ahead and is not seen free yet'
+        if distance <= DOUBT_ROOM * settings.stop_distance:
+            return Limit(self.name, 'blocked', 0.0, where)
+        speed = max(DOUBT_SPEED * settings.measuring_speed, safe_speed(distance, settings))
+        return Limit(self.name, 'release', speed, where)
+
     def _unmeasured(self, settings: GuardSettings) -> Limit:
         """Limit the speed until the path is measured while driving."""
         if self._unconfirmed:
@@ -408,6 +455,9 @@ class SourceGuard:
 
 def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
     """Return the time to contact that counts [s], NaN unknown."""
+    if (settings.stop_level <= report.level < Level.UNKNOWN
+            and report.time_to_contact >= settings.horizon):
+        return settings.min_time_to_contact      # a danger without a time is somewhere, too
     if report.level < settings.believe_level:
         return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
     return report.time_to_contact

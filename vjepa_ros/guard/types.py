@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.perception.types import Assessment, Level, Quality, problem_of
 
 NS = 1e9
 NO_FLAGS = Quality(0)
@@ -65,6 +65,8 @@ class SourceReport:
         Probability of contact within the same horizon if the robot went ahead, 0..1.
     approach_speed
         Speed that it assumes [m/s].
+    still_s
+        How long the view has not moved [s].
     """
 
     source: str
@@ -78,6 +80,7 @@ class SourceReport:
     clearance: float = math.nan
     collision_if_ahead: float = math.nan
     approach_speed: float = math.nan
+    still_s: float = math.nan
 
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
@@ -99,7 +102,22 @@ class SourceReport:
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
                    seen.collision_probability, seen.flags, seen.bearing, seen.clearance,
-                   seen.collision_if_ahead, seen.approach_speed)
+                   seen.collision_if_ahead, seen.approach_speed, seen.still_s)
+
+    @property
+    def still_from(self) -> float:
+        """Time since which the view has not moved [s]; NaN unknown."""
+        return self.stamp_s - self.still_s
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be meant, with field and value; '' when it can."""
+        for name in ('stamp_s', 'received_s'):
+            if not math.isfinite(getattr(self, name)):
+                return f'{name} is {getattr(self, name)}, must be a time'
+        return problem_of(self.flags, {name: getattr(self, name) for name in (
+            'time_to_contact', 'collision_probability', 'bearing', 'clearance',
+            'collision_if_ahead', 'approach_speed')})
 
     @property
     def side(self) -> str:

@@ -31,12 +31,13 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     turned_far,
 )
-from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge
+from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge, without_sight
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Assessment, Level, Quality
+from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 
 NS = 1e9
+LEAST_SIGHT = 0.2      # part of the middle of the view that shows detail, for a CLEAR
 SETTLE_RESULTS = 3     # results after a reset that carry the warming-up flag
 PAUSE_S = 12.0         # between results after which the one before confirms nothing: longer than
                        # results may be apart by `max_rate`
@@ -64,13 +65,17 @@ class Measured:
     age_s
         Age of the newest frame [s]; NaN when unknown.
     flags
-        Flags of the model (untrained, fallback).
+        Flags of the model (untrained, fallback), and of its output.
     frozen
         Whether the picture has stopped changing.
     geometry_failed
         Whether an error prevented looming from being measured.
     heads_problem
         Why the heads are not valid for the clip; '' when they are or there are none.
+    still_s
+        How long the view has not moved [s]; NaN unknown.
+    sight
+        How much of the middle of the view shows detail, 0..1; NaN unknown.
     """
 
     camera: str
@@ -87,6 +92,8 @@ class Measured:
     frozen: bool = False
     geometry_failed: bool = False
     heads_problem: str = ''
+    still_s: float = math.nan
+    sight: float = math.nan
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -96,7 +103,10 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
     """
     found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
                   known.optics, settings, known.before)
-    flags, sample, threat, heads = known.flags, known.sample, found.threat, known.learned
+    flags, sample, heads = known.flags, known.sample, known.learned
+    if known.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
+        found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
+    threat = found.threat
     for flag, is_set in (
             (Quality.GEOMETRY_FAILED, known.geometry_failed),
             (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
@@ -119,7 +129,8 @@ def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
         known_fraction=threat.known_fraction,
         clearance=math.nan if heads is None else heads.free_way,
         collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
-        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon)
+        approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon,
+        still_s=known.still_s)
 
 
 class Smoother:
@@ -210,7 +221,7 @@ class Assessor:
             probability = contact_probability(scores['rate'], settings.collision_horizon)
         elif math.isnan(scores['rate']):     # what it was while something was measured counts less
             probability = max(probability, seen.probability)
-        contact = NOTHING if Quality.STALE in flags else Contact(
+        contact = NOTHING if flags & BLIND else Contact(
             scores['rate'], scores['believed'], probability)
         level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
         contact = agreed_contact(contact, level, settings)
@@ -225,7 +236,7 @@ class Assessor:
             self._direction = (math.nan, math.nan)
         bearing, elevation = self._direction if closing else (math.nan, math.nan)
         clearance, ahead = raw.clearance, scores['ahead']
-        if Quality.STALE in flags:
+        if flags & BLIND:
             clearance = ahead = math.nan
         return replace(
             raw, motion_score=scores['motion'], obstacle_score=scores['obstacle'],

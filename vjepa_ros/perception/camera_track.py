@@ -19,6 +19,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
+from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import Assessor, Measured, assess
@@ -67,9 +68,15 @@ class FrozenWatch:
     The noise of a real sensor changes some pixel of every frame, even of a still scene and behind
     a jpeg. A rendered camera without noise does not while nothing moves: the caller must know
     whether the camera should have seen a change.
+
+    Attributes
+    ----------
+    view
+        For how long what the camera shows has not moved, whatever noise adds to it.
     """
 
     def __init__(self) -> None:
+        self.view = StillView()
         self.reset()
 
     def reset(self) -> None:
@@ -78,6 +85,7 @@ class FrozenWatch:
         self._seen: np.ndarray | None = None
         self._since_ns = self._newest_ns = 0
         self._frames = 0
+        self.view.reset()
 
     def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
         """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
@@ -94,6 +102,7 @@ class FrozenWatch:
         if self._next is None:
             return
         (rgb, stamp_ns), self._next = self._next, None
+        self.view.show(rgb, stamp_ns)
         # Whole rows: memory gives them ten times as fast as the same number of pixels from
         # everywhere.
         part, seen = rgb[::FROZEN_STEP], self._seen
@@ -279,6 +288,7 @@ class Track:
         self.gyroscope: Gyroscope | None = None
         self._model = model
         self._queue = queue
+        self._gain = 0
         self._geometry: Geometry | None = None
         self._released = False
         self._clip: np.ndarray | None = None
@@ -309,7 +319,8 @@ class Track:
                                                          self.config.looming_width)))
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None, prepared: Prepared | None = None) -> Push:
+             arrival_ns: int | None = None, prepared: Prepared | None = None,
+             gain: int = 0) -> Push:
         """Take one decoded frame, see `FrameRing.push`.
 
         Parameters
@@ -320,6 +331,8 @@ class Track:
             Stamp [ns], frame id and time of arrival [ns].
         prepared
             Result of `prepare`, if it was called before.
+        gain
+            Number of the gain that made 8 bits of 16; a change of it starts a new clip.
 
         Raises
         ------
@@ -329,6 +342,9 @@ class Track:
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
         resets, geometry = sum(self.ring.resets.values()), self._geometry
+        if gain != self._gain and len(self.ring):
+            self.ring.reset('gain_change')
+        self._gain = gain
         if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
             geometry = self._change_size(rgb)
         self._sample = None
@@ -507,7 +523,7 @@ class Track:
         """Return why the heads are not valid for a clip, and else what they say of it."""
         known = self._heads_read
         if known is None or known[0] is not output:
-            problem = self.heads.problem(sample, output)
+            problem = self.heads.problem(sample)
             learned = None
             if output.heads is not None and not problem:
                 learned = learned_field(output.heads, self.heads.interval_s(sample),
@@ -568,10 +584,14 @@ class Track:
             self.read_heads(sample, output))
         now = time.perf_counter()
         ahead_s, clock = ahead_s + now - clock, now
+        flags = Quality(0) if self._model is None else self._model.flags
         featured = output if output is not None and wants.features and output.has_features \
             else None
         motion, score = None, math.nan
-        if featured is not None and (wants.change or learned is None):
+        if output is not None and not output.finite:
+            flags |= Quality.NOT_FINITE
+            motion = np.full(place.view.patch_valid().shape, np.nan, np.float32)
+        elif featured is not None and (wants.change or learned is None):
             motion = self._motion(sample, featured, place)
         moving = motion if learned is None else learned.moving
         if moving is not None:
@@ -587,12 +607,13 @@ class Track:
                 by_heads = self.judge_heads(learned, settings)
             seen = seen if field is None else job.on_course(optics, settings)
         frozen, unchanged_s = self.frozen.state()
+        self.frozen.view.roi = settings.roi
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field,
             Before(seen.alone, by_heads),
-            learned if wants.looming else None, score, age_s,
-            Quality(0) if self._model is None else self._model.flags, frozen,
-            wants.looming and job.failed, problem), settings)
+            learned if wants.looming else None, score, age_s, flags, frozen,
+            wants.looming and job.failed, problem, self.frozen.view.still_s,
+            self.frozen.view.sight), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:

@@ -45,6 +45,7 @@ from vjepa_ros.perception.collision import (
 from vjepa_ros.perception.danger import (
     APART_TIME,
     Contact,
+    LIKELY,
     RULE,
     Rule,
     believed_rate,
@@ -264,6 +265,25 @@ def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: L
     if math.isnan(believed):
         return told_unmeasured(probability, learned, settings)
     return probability
+
+
+def without_sight(found: Judgement, learned: LearnedField | None,
+                  settings: Settings) -> Judgement | None:
+    """Return what is left of a judgement where the middle of the view shows nothing.
+
+    None where something comes, which counts however little is seen. That nothing comes is not
+    told: what is met comes from the middle.
+    """
+    threat, believed, probability = found.threat, found.believed, found.probability
+    rates = threat.course_rate, 0.0 if believed is None else believed
+    likely = probability is not None and probability >= LIKELY
+    if likely or any(rate * settings.caution_ttc > 1.0 for rate in rates):    # false with NaN
+        return None
+    if probability is not None and learned is not None:
+        probability = told_unmeasured(probability, learned, settings)
+    return replace(
+        found, probability=probability, believed=None if believed is None else math.nan,
+        threat=replace(threat, course_rate=math.nan, bearing=math.nan, elevation=math.nan))
 
 
 def _by_heads_alone(threat: Threat, alone: Threat, learned: LearnedField,

@@ -57,7 +57,7 @@ from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
-from vjepa_ros.runtime.outputs import HeadArrays, Output
+from vjepa_ros.runtime.outputs import HeadArrays
 
 log = logging.getLogger(__name__)
 
@@ -461,14 +461,8 @@ class HeadsUse:
         self._checked: tuple[Sample | None, str] = (None, '')
         self._logged: set[str] = set()
 
-    def problem(self, sample: Sample, output: Output | None = None) -> str:
-        """Return why the heads are not valid for a clip, or what is wrong with their numbers.
-
-        Returns
-        -------
-        str
-            '' when they are valid, or there are none.
-        """
+    def problem(self, sample: Sample) -> str:
+        """Return why the heads are not valid for a clip; '' when they are, or there are none."""
         if self.meta is None:
             return ''
         if self._checked[0] is not sample:
@@ -480,14 +474,7 @@ class HeadsUse:
                 self._warn(problem.partition(' is ')[0], 'the learned heads are not valid, '
                            f'geometry is used instead: {problem}')
             self._checked = sample, problem
-        if self._checked[1] or output is None or output.heads is None:
-            return self._checked[1]
-        for values in vars(output.heads).values():
-            if not np.isfinite(values).all():
-                problem = 'the heads give values that are not finite; set `precision: fp32`'
-                self._warn('broken', f'{problem}; geometry is used meanwhile')
-                return problem
-        return ''
+        return self._checked[1]
 
     def interval_s(self, sample: Sample) -> float:
         """Return the frame interval that the heads count in [s]."""

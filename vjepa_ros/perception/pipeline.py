@@ -168,9 +168,17 @@ class Perception:
             waiting = time.perf_counter() - idle_s
         outputs = dict(zip(names, pending.early(), strict=True))
         awaited = time.perf_counter()
+        self._retry(outputs, samples)
         return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
                          'submit': (submitted - begun) * 1e3,
                          'await': (awaited - waiting) * 1e3}
+
+    def _retry(self, outputs: Mapping[str, Output], samples: Mapping[str, Sample]) -> None:
+        """Let the engine try a clip in fp32 whose output is not finite."""
+        for name, output in outputs.items():
+            if not output.finite:
+                self.engine.retry(partial(self.tracks[name].clip, samples[name]),
+                                  samples[name].moments(self.config.clip_fps))
 
     def _first_come(self, name: str, pending: Pending, on_error: OnError | None) -> float:
         """Wait for the pass or for the looming of a camera; return for how long [s]."""
@@ -278,6 +286,8 @@ class Perception:
             wants: Mapping[str, Wants], age_s: Callable[[int], float]) -> list[Result]:
         """Encode and assess clips by camera, from `pending`.
 
+        Where the model computes values that are not finite, they are encoded again in fp32.
+
         Parameters
         ----------
         samples
@@ -290,6 +300,8 @@ class Perception:
             Age [s] of a stamp [ns] now.
         """
         outputs, timings = self.encode(samples, wants, settings)
+        if self.engine.settle():
+            outputs, timings = self.encode(samples, wants, settings)
         return [self.result(name, sample, outputs.get(name), settings, wants[name],
                             age_s(sample.newest_ns), timings)
                 for name, sample in samples.items()]

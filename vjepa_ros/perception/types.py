@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
@@ -47,11 +51,42 @@ class Quality(IntFlag):
     FROZEN = 2048            # the picture does not change by a single bit
     GEOMETRY_FAILED = 4096   # an error prevented geometry from measuring this clip
     GYROSCOPE_UNUSED = 8192  # there is a gyroscope, but rotation comes from the image alone
+    NOT_FINITE = 16384       # the model computed values that are not finite
 
     @property
     def names(self) -> tuple[str, ...]:
         """Lower-case names of the set flags, in the order of their bits."""
         return tuple(f.name.lower() for f in Quality if f in self and f.name)
+
+
+# With any of these nothing is known, whatever was measured.
+BLIND = Quality.STALE | Quality.NOT_FINITE
+
+KNOWN_FLAGS = functools.reduce(operator.or_, Quality)
+TOLERANCE = 1e-3         # of limits, for numbers that were rounded
+MOST = 1e6               # of a quantity without a limit of its own
+# What the numbers of an assessment can be; each may also be NaN, which is unknown.
+LIMITS = {
+    **dict.fromkeys(('motion_score', 'obstacle_score', 'collision_probability',
+                     'collision_if_ahead', 'known_fraction'), (0.0, 1.0)),
+    **dict.fromkeys(('time_to_contact', 'clearance'), (0.0, math.inf)),
+    **dict.fromkeys(('bearing', 'elevation'), (-math.pi, math.pi)),
+    **dict.fromkeys(('clip_span', 'clip_rate', 'collision_horizon', 'still'), (0.0, MOST)),
+    **dict.fromkeys(('looming_rate', 'approach_speed'), (-MOST, MOST)),
+    'latency_ms': (-math.inf, math.inf)}
+
+
+def problem_of(flags: int, values: Mapping[str, float]) -> str:
+    """Return why flags and numbers by name are no assessment, with the remedy; '' if they are."""
+    unknown = int(flags) & ~int(KNOWN_FLAGS)
+    if unknown:
+        return (f'flags has the bits {unknown:#x}, which this version does not know: run the same '
+                'version of vjepa_ros on both sides')
+    for name, value in values.items():
+        low, high = LIMITS[name]
+        if value < low - TOLERANCE or value > high + TOLERANCE:
+            return f'{name} is {value:g}, must be {low:g} to {high:g}, or NaN for unknown'
+    return ''
 
 
 @dataclass(frozen=True)
@@ -162,6 +197,9 @@ class Assessment:
     approach_speed, collision_horizon
         What both probabilities assume: a twist of ``linear.x`` alone, along the optical axis
         [m/s], and a time [s].
+    still_s
+        How long the view has not moved by more than its noise [s]; 0: it has just moved. NaN
+        where it shows too little structure to tell. A robot that drives meanwhile is blind.
     latency_ms
         Age of the newest frame when a node published this [ms]; NaN when that is unknown, and
         for what was never published.
@@ -188,6 +226,7 @@ class Assessment:
     collision_if_ahead: float = float('nan')
     approach_speed: float = float('nan')
     collision_horizon: float = float('nan')
+    still_s: float = float('nan')
     latency_ms: float = float('nan')
 
     @property
@@ -210,7 +249,8 @@ class Result:
     looming
         The field on its own cell grid over the whole image (`LoomingField`), or None.
     features
-        (T', Hp, Wp, D) float32, or None when the encoder was not needed.
+        (T', Hp, Wp, D) float32, or None when the encoder was not needed, or computed values that
+        are not finite.
     view
         Geometry of the encoder's input (`vjepa_ros.clip.resize.View`).
     image

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.perception.types import Assessment, LIMITS, Level, Quality, Region, problem_of
 
 SIDES = ('LEFT', 'CENTER', 'RIGHT')
 TYPES = {2: 'u1', 4: '<u2', 7: '<f4'}  # of sensor_msgs/PointField
@@ -26,10 +26,10 @@ ASSESSMENT = np.dtype([
     ('elevation', '<f4'), ('known_fraction', '<f4'), ('clip_span', '<f4'), ('clip_rate', '<f4'),
     ('latency_ms', '<f4'), ('level', 'u1'), ('regions', 'u1'), ('flags', '<u2'),
     ('clearance', '<f4'), ('collision_if_ahead', '<f4'), ('approach_speed', '<f4'),
-    ('collision_horizon', '<f4'),
+    ('collision_horizon', '<f4'), ('still', '<f4'),
 ])
-# Fields that older versions did not send, at the end; NaN when they are missing.
-LATER = ('collision_if_ahead', 'approach_speed', 'collision_horizon')
+# Fields that older versions did not send, at the end; NaN when the last of them are missing.
+LATER = ('collision_if_ahead', 'approach_speed', 'collision_horizon', 'still')
 
 REGION = np.dtype([
     ('x', '<f4'), ('y', '<f4'), ('width', '<f4'), ('height', '<f4'), ('bearing', '<f4'),
@@ -56,10 +56,13 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
     Raises
     ------
     ValueError
-        When the cloud is not one of this package.
+        When the cloud is not one of this package, or says what cannot be.
     """
     row = _records(msg, ASSESSMENT, LATER)[0]
     sent = row.dtype.names or ()
+    problem = problem_of(row['flags'], {name: float(row[name]) for name in sent if name in LIMITS})
+    if problem:
+        raise ValueError(problem)
 
     def value(name: str) -> float:
         return float(row[name]) if name in sent else math.nan
@@ -74,7 +77,7 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
         clip_span_s=value('clip_span'), clip_rate_hz=value('clip_rate'),
         known_fraction=value('known_fraction'), clearance=value('clearance'),
         collision_if_ahead=value('collision_if_ahead'), approach_speed=value('approach_speed'),
-        collision_horizon=value('collision_horizon'),
+        collision_horizon=value('collision_horizon'), still_s=value('still'),
         latency_ms=value('latency_ms'), timings={'latency': value('latency_ms')})
 
 
@@ -163,7 +166,8 @@ def records(msg: Any) -> np.ndarray:
 
 def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarray:
     names = tuple(field.name for field in msg.fields)
-    if later and (*names, *later) == kind.names:
+    missing = (kind.names or ())[len(names):]
+    if missing and missing == later[-len(missing):] and (*names, *missing) == kind.names:
         kind = np.dtype(kind.descr[:len(names)])
     if names != kind.names or msg.point_step != kind.itemsize:
         raise ValueError(f'cloud has the fields {names!s:.999} in {msg.point_step} bytes, '

@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -32,7 +32,7 @@ from vjepa_ros.runtime.forward.compilation import MODES
 from vjepa_ros.runtime.memory import limited_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.outputs import Output, Pending
-from vjepa_ros.runtime.session import EncoderSession, UNCALIBRATED
+from vjepa_ros.runtime.session import EncoderSession, NotFinite, UNCALIBRATED, not_finite
 from vjepa_ros.runtime.streaming import STREAMING
 
 log = logging.getLogger(__name__)
@@ -137,6 +137,8 @@ class Engine:
     load_s : dict of str to float
         Seconds that `load` took: weights, read; prepare, on the device with kernels that are
         checked; warm, with capture.
+    trouble : str
+        What was done about values that are not finite; '' where there were none.
 
     """
 
@@ -149,10 +151,16 @@ class Engine:
         self._session = session
         self._measuring = threading.Lock()
         self._noise_floor: NoiseFloor | None = None
+        self.trouble = ''
+        self._prepared = (1, False)
+        self._trial: threading.Thread | None = None     # in fp32
+        self._better: Engine | None = None              # which has helped
 
     @classmethod
     def load(cls, config: EngineConfig) -> Engine:
         """Load and warm a model; on failure nothing stays allocated.
+
+        Where its values are not finite in less than fp32, it is loaded in fp32.
 
         Raises
         ------
@@ -169,7 +177,14 @@ class Engine:
 
         def made(chosen: DeviceChoice) -> Engine:
             with limited_memory(chosen.device, config.memory_fraction):
-                return cls._on(chosen, config)
+                try:
+                    return cls._on(chosen, config)
+                except NotFinite:
+                    if chosen.dtype == torch.float32:
+                        raise
+                engine = cls._on(_in_fp32(chosen), config)
+                engine._tell(_instead(chosen))
+                return engine
 
         return load_on(choice, made, config.require_device, config.precision)
 
@@ -211,9 +226,17 @@ class Engine:
         """
         with self._measuring:
             if self._noise_floor is None:
-                self._here()
-                self._noise_floor = measure_noise_floor(
-                    self._session.encode, self.config.num_frames, self.config.image_size)
+                self._set_threads()
+                shape = self.config.num_frames, self.config.image_size
+                try:
+                    self._noise_floor = measure_noise_floor(self._session.encode, *shape)
+                except NotFinite:
+                    self.retry(lambda: np.zeros((*shape, shape[1], 3), np.uint8),
+                               np.arange(shape[0], dtype=np.float64))
+                    self.settle()
+                    if self._better is None:
+                        raise
+                    self._noise_floor = self._better.noise_floor()
             return self._noise_floor
 
     @property
@@ -259,6 +282,7 @@ class Engine:
 
         With `change` those that are asked for the change of the features, too.
         """
+        self._prepared = clips, change
         if (clips > 1 or change) and self.choice.device.type == 'cuda':
             self._session.warm(clips, change)
 
@@ -287,7 +311,9 @@ class Engine:
 
         The products of float32 take longer than threads take to meet, and do gain.
         """
-        self._here()
+        if self._better is not None:
+            self._adopt(self._better)
+        self._set_threads()
         spares = (keys is not None and len(keys) == 1 and not self.not_streaming
                   and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
                   and self.remembered() >= set(keys[0][1:-1:TUBELET]))
@@ -299,7 +325,71 @@ class Engine:
         """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
         return self._session.features(clips, layers, levels, per, newest, stamps)
 
-    def _here(self) -> None:
+    def retry(self, clip: Callable[[], np.ndarray], stamps: np.ndarray) -> None:
+        """Try a clip whose output is not finite in fp32, in a thread; once, and never again.
+
+        If that helps, the model runs in fp32 from the next pass on, see `trouble`.
+
+        Parameters
+        ----------
+        clip : callable
+            Returns the frames; they are copied.
+        stamps : ndarray
+            See `EncoderSession.run`.
+
+        """
+        if self.trouble or self._trial is not None:
+            return
+        if self.choice.dtype == torch.float32:
+            self._tell(f'{not_finite(self.choice)}: what it makes of such clips is UNKNOWN; if '
+                       'they do not end, set `weights` to another file')
+            return
+        self._trial = threading.Thread(target=self._try, args=(np.array(clip()), stamps),
+                                       name='vjepa_fp32', daemon=True)
+        self._trial.start()
+
+    def settle(self) -> bool:
+        """Wait for the trial that `retry` has begun; return whether it has just helped."""
+        if self._trial is not None:
+            self._trial.join()
+        return self._better is not None
+
+    def _try(self, clip: np.ndarray, stamps: np.ndarray) -> None:
+        other = None
+        try:
+            self._set_threads()
+            other = Engine._on(_in_fp32(self.choice), self.config)
+            output, = other.run([clip], False, [range(len(clip))], stamps=[stamps])
+            other.forget()
+            why = '' if output.finite else 'its values are not finite there, either'
+            if other.report.tensors_sha256 != self.report.tensors_sha256:
+                why = f"'{self.report.path}' has changed since it was loaded"
+            other.noise_floor()
+            other.prepare(*self._prepared)
+        except Exception as error:
+            # Whatever goes wrong is a trial that has not helped: what there is goes on.
+            log.debug('the trial in fp32 has failed', exc_info=True)
+            why = f'{type(error).__name__}: {error}'
+        if not why:
+            self._tell(_instead(self.choice))
+            self._better = other
+            return
+        self._tell(f'{not_finite(self.choice)}, and fp32 does not help ({why}): what it makes of '
+                   'such clips is UNKNOWN; set `weights` to another file')
+        if other is not None:
+            other.close()
+
+    def _adopt(self, better: Engine) -> None:
+        """Go on in fp32; called between two passes."""
+        old, self._session, self._better = self._session, better._session, None
+        self.choice, self._noise_floor = better.choice, better._noise_floor
+        old.close()
+
+    def _tell(self, trouble: str) -> None:
+        self.trouble = trouble
+        log.warning('%s', trouble)
+
+    def _set_threads(self) -> None:
         """Set the number of threads, which PyTorch keeps for each thread that has computed."""
         if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
             torch.set_num_threads(self.config.cpu_threads)
@@ -310,4 +400,16 @@ class Engine:
 
     def close(self) -> None:
         """Wait for a running call and release the model. May be called twice."""
+        if self.settle() and self._better is not None:
+            self._better.close()
         self._session.close()
+
+
+def _in_fp32(choice: DeviceChoice) -> DeviceChoice:
+    return replace(choice, dtype=torch.float32,
+                   reason=f'{choice.reason}; in fp32, because {not_finite(choice)}')
+
+
+def _instead(choice: DeviceChoice) -> str:
+    return (f'{not_finite(choice)}; it runs in fp32 instead, which is slower: set '
+            '`precision: fp32` to start so')

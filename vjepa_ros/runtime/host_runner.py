@@ -15,7 +15,7 @@ from torch import Tensor
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.runtime.cuda.frame_upload import Clip, DeviceClip, Keys
 from vjepa_ros.runtime.forward.base import Work, closed
-from vjepa_ros.runtime.outputs import Arrived, Flight, Landed
+from vjepa_ros.runtime.outputs import Arrived, Flight, Landed, checked
 from vjepa_ros.runtime.streaming import StreamEncoder
 from vjepa_ros.runtime.torchscript import Traced
 
@@ -30,7 +30,7 @@ class HostRunner:
     forward : callable
         Pixels to features.
     read : callable, optional
-        Features to packed heads.
+        Features to packed heads, see `reading`; without it they are only `checked`.
     device : torch.device
         Where they run.
 
@@ -47,7 +47,7 @@ class HostRunner:
     def __init__(self, forward: Work, read: Work | None, device: torch.device):
         self._forward = forward
         self.stream: StreamEncoder | None = None
-        self._read = None if read is None else Traced(read, 'reading of heads')
+        self._read: Work = checked if read is None else Traced(read, 'reading of heads')
         self._device = device
 
     @property
@@ -89,10 +89,10 @@ class HostRunner:
         times = [begin, self._clock()]
         found = forward(pixels)
         times.append(self._clock())
-        packed = self._read(found) if heads and self._read is not None else None
+        packed = (self._read if heads else checked)(found)
         times.append(self._clock())
         arrays = found.float().cpu().numpy() if features else None
-        said = None if packed is None else packed.cpu().numpy()
+        said = packed.cpu().numpy()
         times.append(time.perf_counter())
         spent = {name: 1e3 * (after - before) for name, (before, after)
                  in zip(STAGES, pairwise(times), strict=True) if name != 'heads' or heads}
@@ -115,7 +115,7 @@ class HostRunner:
 
     def close(self) -> None:
         """Drop the networks."""
-        self._forward, self._read, self.stream = closed, None, None
+        self._forward, self._read, self.stream = closed, closed, None
 
     def _upload(self, clips: Sequence[Clip]) -> Tensor:
         host = [clip for clip in clips if not isinstance(clip, DeviceClip)]

@@ -87,11 +87,16 @@ class Output:
         When asked for, on CUDA; elsewhere it follows from the features.
     arrival : callable, optional
         Waits for the features; None: they are there.
+    finite : bool
+        Whether all that the model computed for the clip is finite; where it is not, there is
+        nothing else.
 
     """
 
     def __init__(self, features: np.ndarray | None = None, heads: HeadArrays | None = None,
-                 change: Change | None = None, arrival: Arrival | None = None):
+                 change: Change | None = None, arrival: Arrival | None = None,
+                 finite: bool = True):
+        self.finite = finite
         self.heads = heads
         self.change = change
         self._features = features
@@ -130,10 +135,22 @@ def pack(outputs: HeadOutputs) -> Tensor:
     return torch.cat([one.reshape(len(one), -1) for one in to_arrays(outputs).values()], dim=1)
 
 
+def checked(features: Tensor) -> Tensor:
+    """Return for each clip 0 where all its features are finite, else NaN: (B, 1) float32."""
+    return features.flatten(1).sum(1, keepdim=True, dtype=torch.float32) * 0.0
+
+
 def reading(heads: Heads, calibration: Calibration,
             branch: Branch = IN_TURN) -> Callable[[Tensor], Tensor]:
-    """Make the function from features of clips to their calibrated and packed heads."""
-    return lambda features: pack(calibration.apply(heads(features, branch)))
+    """Make the function from features of clips to their calibrated and packed heads.
+
+    Behind these comes the sum of `checked` for the features, and for the heads.
+    """
+    def read(features: Tensor) -> Tensor:
+        packed = pack(calibration.apply(heads(features, branch)))
+        return torch.cat([packed, checked(features) + checked(packed)], dim=1)
+
+    return read
 
 
 def unpack(packed: np.ndarray, rows: int, cols: int,
@@ -169,8 +186,8 @@ class Landed:
         How many it had.
     features : ndarray, optional
         (B, T', Hp, Wp, D) float32; not to be read before `arrival` was called.
-    packed : ndarray, optional
-        (B, ...) float32 of the heads, see `pack`.
+    packed : ndarray
+        (B, ...) float32 of the heads, if they are asked for, see `pack`, and last of `checked`.
     change : ndarray, optional
         (B, T', Hp, Wp) float32, see `ChangeReader`.
     timings : dict of str to float
@@ -182,7 +199,7 @@ class Landed:
 
     clips: int
     features: np.ndarray | None
-    packed: np.ndarray | None
+    packed: np.ndarray
     change: np.ndarray | None
     timings: dict[str, float]
     arrival: Arrival | None = None

@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import partial
-from types import SimpleNamespace
 from typing import TypeVar
 
 import numpy as np
@@ -51,7 +50,7 @@ from vjepa_ros.runtime.outputs import Flight, Landed, Output, Pending, reading, 
 from vjepa_ros.runtime.queued_runner import QueuedRunner
 from vjepa_ros.runtime.streaming import StreamEncoder, why_not
 
-__all__ = ['EncoderSession', 'SessionError']
+__all__ = ['EncoderSession', 'NotFinite', 'SessionError']
 
 UNCALIBRATED = Calibration()
 Item = TypeVar('Item')
@@ -59,6 +58,10 @@ Item = TypeVar('Item')
 Given = tuple[Sequence[Clip], Sequence[Keys] | None, Sequence[np.ndarray] | None,
               Sequence[np.ndarray] | None]
 PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
+
+
+class NotFinite(SessionError):
+    """The model computes values that are not finite."""
 
 
 class EncoderSession:
@@ -149,7 +152,7 @@ class EncoderSession:
         return '; '.join(filter(None, (self._runner.reason, self._not_compiled, self._note)))
 
     def warm(self, clips: int = 1, change: bool = False) -> None:
-        """Run passes of up to `clips` clips, so that none is slow later; check for finite values.
+        """Run passes of up to `clips` clips, so that none is slow later; may raise NotFinite.
 
         With `change` as passes with `valid` run, see `run`.
 
@@ -159,27 +162,24 @@ class EncoderSession:
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
         everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
         least = max(clips - MOST_GRAPHS, 0)
-        arrays: list[np.ndarray] = []
+        finite = True
         for count in range(clips, least, -1) if self._runner.captured else (1,):
             given = [grey] * count
             valid = [everything] * count if change else None
-            out = self.run(given, valid=valid)[0]
-            arrays = [_present(out.features), *vars(out.heads or SimpleNamespace()).values()]
+            finite = self.run(given, valid=valid)[0].finite
             if self._stream is not None:    # as a whole, then a step
                 keys = [[(n, at) for at in range(len(grey))] for n in range(count)]
                 stamps = [np.arange(len(grey), dtype=np.float64)] * count
                 for _ in range(2):
-                    self.run(given, True, keys, valid, stamps)
+                    finite &= self.run(given, True, keys, valid, stamps)[0].finite
         self.forget()
-        if not all(np.isfinite(array).all() for array in arrays):
-            raise SessionError(f'the model computes values that are not finite on '
-                               f'{self.choice.device} in {self.choice.precision}; '
-                               'set `precision: fp32`')
+        if not finite:
+            raise self._not_finite()
 
     def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
         """Compute features of clips, see `run`; the heads do not run."""
         return [_present(output.features)
-                for output in self._submit(clips, None, True, False).result()]
+                for output in self._sound(self._submit(clips, None, True, False).result())]
 
     def run(self, clips: Sequence[Clip], features: bool = True,
             keys: Sequence[Keys] | None = None,
@@ -220,6 +220,12 @@ class EncoderSession:
         SessionError
             If the session is closed, or the device has no memory for a single clip. If it has
             none for all of them, they run in several passes, and so do later ones.
+
+        Notes
+        -----
+        A clip for which the model computes a value that is not finite gets an `Output` that says
+        so and has nothing else, and what streams remember of it is forgotten. `encode` and
+        `features` raise NotFinite for it.
 
         """
         return self.submit(clips, features, keys, valid, stamps).result()
@@ -334,7 +340,10 @@ class EncoderSession:
             look = partial(deep_features, encoder, self._normalise, layers, levels, per, newest)
             parts = self._parts.run(len(clips), lambda part: self._runner.apply(
                 clips[part], look(None if times is None else times[part])))
-        return [array for part in parts for array in part]
+        found = [array for part in parts for array in part]
+        if not all(np.isfinite(array).all() for array in found):
+            raise self._not_finite()
+        return found
 
     def memory_bytes(self) -> int:
         """Return the bytes of weights and of what streams remember (0 if closed).
@@ -395,7 +404,8 @@ class EncoderSession:
                 if self._stream is not None:
                     self._stream.forget()       # what was to be remembered is not
                 raise
-        return Pending(flights, self._outputs, self._report, order)
+        told = iter(key for given in passes for key in given[1] or ())
+        return Pending(flights, partial(self._outputs, told), self._report, order)
 
     def _start(self, features: bool, heads: bool, given: Given, part: slice) -> Flight:
         clips, keys, valid, stamps = given
@@ -412,18 +422,43 @@ class EncoderSession:
             allow_shapes()
         return self._encoder
 
-    def _outputs(self, landed: Landed) -> list[Output]:
+    def _outputs(self, keys: Iterator[Keys], landed: Landed) -> list[Output]:
+        """Return the outputs of a pass, of whose clips come the next keys, if they have any."""
         side = self.clip_shape[1] // PATCH
         features, packed = landed.features, landed.packed
+        finite = np.isfinite(packed[:, -1]).tolist()
         nothing = [None] * landed.clips
-        said = nothing if packed is None else unpack(packed, side, side, self._specs)
+        said = nothing if packed.shape[1] == 1 else unpack(packed, side, side, self._specs)
         brought = nothing if features is None else list(features)
         changed = nothing if landed.change is None else map(Change.unpack, landed.change)
-        return [Output(*each, landed.arrival) for each
-                in zip(brought, said, changed, strict=True)]
+        outputs = [Output(*each, landed.arrival) if sound else Output(finite=False)
+                   for sound, each in zip(finite, zip(brought, said, changed, strict=True),
+                                          strict=True)]
+        broken = [key for sound, key in zip(finite, keys, strict=False) if not sound]
+        if broken:
+            with self._lock:
+                if self._stream is not None:
+                    self._stream.drop(broken)   # later tubelets would attend to them
+        return outputs
+
+    def _sound(self, outputs: list[Output]) -> list[Output]:
+        if not all(output.finite for output in outputs):
+            raise self._not_finite()
+        return outputs
+
+    def _not_finite(self) -> NotFinite:
+        remedy = ('set `weights` to another file' if self.choice.dtype == torch.float32 else
+                  'set `precision: fp32`')
+        return NotFinite(f'{not_finite(self.choice)}; {remedy}')
 
     def _report(self, timings: dict[str, float]) -> None:
         self.timings = timings
+
+
+def not_finite(choice: DeviceChoice) -> str:
+    """Say that a model which runs so computes values that are not finite."""
+    return (f'the model computes values that are not finite on {choice.device} in '
+            f'{choice.precision}')
 
 
 def _runner(forward: Forward, read: Work | None, device: torch.device, shape: tuple[int, ...]

@@ -14,7 +14,7 @@ of a head, D width.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 
 import numpy as np
 import torch
@@ -96,6 +96,10 @@ class TubeletStore:
     def keep(self, frames: Set[Hashable]) -> None:
         """Forget the tubelets that end in no frame of these."""
         self._map.forget(list(self._map.keys - frames))
+
+    def drop(self, ends: Set[Hashable]) -> None:
+        """Forget these tubelets."""
+        self._map.forget(list(self._map.keys & ends))
 
     def forget(self) -> None:
         """Forget everything."""
@@ -316,6 +320,10 @@ class StreamEncoder:
     def forget(self) -> None:
         """Forget everything."""
         self._store.forget()
+
+    def drop(self, clips: Iterable[Keys]) -> None:
+        """Forget the tubelets of clips."""
+        self._store.drop({end for each in clips for end in each[1::TUBELET]})
 
     def keep(self, frames: Set[Hashable]) -> None:
         """Forget the tubelets that end in no frame of these."""

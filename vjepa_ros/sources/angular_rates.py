@@ -9,11 +9,12 @@ qy, qz, the orientation of the body in the world. Axes of the body: x ahead, y l
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
 
-from vjepa_ros.sources.base import SourceError
+from vjepa_ros.sources.base import SourceError, read_text
 
 # Rotation of a body in the optical frame of a camera that looks ahead: quaternion x, y, z, w.
 BODY_IN_OPTICAL = (0.5, -0.5, 0.5, 0.5)
@@ -39,11 +40,11 @@ def read_angular_rates(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
     SourceError
         Naming file and line, when a column is missing or a value is no number.
     """
-    if (path := folder / 'imu.csv').is_file():
+    if (path := folder / 'imu.csv').exists():
         rows = _read(path, RATES)
         rows = rows[np.argsort(rows[:, 0], kind='stable')]
         return rows[:, 0], rows[:, 1:]
-    if (path := folder / 'motion.csv').is_file():
+    if (path := folder / 'motion.csv').exists():
         return rates_of_poses(*np.split(_read(path, POSES), [1], axis=1))
     return None
 
@@ -95,17 +96,16 @@ def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _read(path: Path, columns: tuple[str, ...]) -> np.ndarray:
     rows = []
-    with path.open(newline='', encoding='utf-8-sig') as file:
-        reader = csv.DictReader(file)
-        missing = [c for c in columns if c not in (reader.fieldnames or ())]
-        if missing:
-            raise SourceError(f"'{path}' lacks the columns {missing}; expected {list(columns)}")
-        for row in reader:
-            try:
-                rows.append([float(row[c]) for c in columns])
-            except (TypeError, ValueError):
-                raise SourceError(f"'{path}' line {reader.line_num}: a value of {list(columns)} "
-                                  'is not a number; correct it') from None
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=''))
+    missing = [c for c in columns if c not in (reader.fieldnames or ())]
+    if missing:
+        raise SourceError(f"'{path}' lacks the columns {missing}; expected {list(columns)}")
+    for row in reader:
+        try:
+            rows.append([float(row[c]) for c in columns])
+        except (TypeError, ValueError):
+            raise SourceError(f"'{path}' line {reader.line_num}: a value of {list(columns)} "
+                              'is not a number; correct it') from None
     if not rows:
         raise SourceError(f"'{path}' has no rows")
     return np.array(rows)

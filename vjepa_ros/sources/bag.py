@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Play the images of a rosbag2 recording with the `rosbags` library, without ROS."""
+"""Play the images of a rosbag2 recording, without ROS; the `rosbags` library knows the types."""
 
 from __future__ import annotations
 
+import heapq
 import importlib
+import io
 import logging
 import math
-from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import re
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.sources.bag_storage import (
+    MCAP_START,
+    MOST_BYTES,
+    McapStorage,
+    Message,
+    ROS1_START,
+    SQLITE_START,
+    SqliteStorage,
+    Storage,
+    Topic,
+    ZSTD_START,
+    most_expanded,
+    parts_of,
+    unpacked,
+)
 from vjepa_ros.sources.base import (
     Intrinsics,
     Load,
@@ -26,16 +45,25 @@ from vjepa_ros.sources.base import (
     Source,
     SourceError,
     SourceFrame,
+    check_file,
     inside,
+    read_file,
 )
-from vjepa_ros.sources.camera_info import intrinsics
-from vjepa_ros.sources.encodings import compressed_kind, decode_compressed, decode_raw
-from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder
+from vjepa_ros.sources.camera_info import lens
+from vjepa_ros.sources.encodings import read_compressed_image, read_raw
+from vjepa_ros.sources.video_packets import MESSAGES, PacketDecoder, pixels_of
 
 BAG_SUFFIXES = ('.mcap', '.db3')
+COMPRESSED_SUFFIXES = ('.zstd', '.zst')
+ROS1_SUFFIX = '.bag'
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 IMAGES = (_IMAGE, _COMPRESSED, *MESSAGES)
-_INFO = 'sensor_msgs/msg/CameraInfo'
+_INFO, _IMU = 'sensor_msgs/msg/CameraInfo', 'sensor_msgs/msg/Imu'
+BUILT_IN = (*IMAGES, _INFO, _IMU)      # whatever a bag says of them
+TRANSPORTS = ('compressed', 'ffmpeg', 'theora', 'zstd', 'foxglove')
+VIDEO = re.compile('26[45]|hevc', re.I)       # in the format of a CompressedImage
+LISTED = re.compile(r'^\s*- [\'"]?([^\s\'"]+\.(?:mcap|db3)(?:\.zstd)?)[\'"]?\s*$', re.M)
+SPARSE = 10                   # times as many messages make another camera the one to play
 TRIED_FIRST = 300             # images, to learn their size
 MAX_METADATA = 4 << 20        # bytes; long bags with many files have some hundred thousand
 _log = logging.getLogger(__name__)
@@ -48,86 +76,323 @@ def parsing(what: str) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except Exception as error:  # rosbags and its readers of YAML, SQLite and zstd have their own
+    except Exception as error:  # of rosbags, SQLite and zstd, which have their own
         reason = (str(error).splitlines() or [''])[0][:200]
-        raise SourceError(f'{what}: {type(error).__name__}: {reason}; copy the bag again, or '
-                          'repair it: `mcap recover` (.mcap), `sqlite3 FILE .recover` (.db3), '
-                          '`ros2 bag reindex` (metadata.yaml)') from error
+        raise SourceError(f'{what}: {type(error).__name__}: {reason}; its content is damaged, or '
+                          'of another type than its name says') from error
 
 
-def bag_files(bag: Path) -> list[Path]:
-    """Return what to open: the bag, or the files of a folder without metadata.
-
-    Raises
-    ------
-    SourceError
-        When a file is a link to another folder, or the metadata is implausibly large.
-    """
-    if bag.is_file():
-        return [bag]
-    metadata, files = bag / 'metadata.yaml', _storage_files(bag)
-    for path in (metadata, *files):
-        if not inside(path, bag):
-            raise SourceError(f"bag '{bag}': '{path.name}' leads out of its folder, to "
-                              f"'{path.resolve()}'; put the file itself into the folder")
-    if not metadata.is_file():
-        return files
-    if metadata.stat().st_size > MAX_METADATA:
-        raise SourceError(f"bag '{bag}': metadata.yaml has {metadata.stat().st_size} bytes, at "
-                          f'most {MAX_METADATA} are read; repair it with `ros2 bag reindex`')
-    return [bag]
+def is_bag(path: Path) -> bool:
+    """Return whether a path is that of a rosbag2: a file by its name, or a folder."""
+    if path.is_dir():
+        return (path / 'metadata.yaml').exists() or bool(_storage_files(path))
+    return is_bag_file(path)
 
 
-def is_bag_folder(folder: Path) -> bool:
-    """Return whether a folder is a rosbag2 recording."""
-    return (folder / 'metadata.yaml').is_file() or bool(_storage_files(folder))
+def is_bag_file(path: Path) -> bool:
+    """Return whether the name is that of a file with messages, perhaps compressed or of ROS 1."""
+    suffix = path.suffix.lower()
+    return suffix in (*BAG_SUFFIXES, *COMPRESSED_SUFFIXES, ROS1_SUFFIX)
 
 
 def _storage_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix in BAG_SUFFIXES)
+    return sorted(p for p in folder.iterdir() if p.name.lower().removesuffix('.zst').removesuffix(
+        '.zstd').endswith(BAG_SUFFIXES) and not p.name.startswith('.'))
 
 
-def open_bag(path: Path) -> Any:
-    """Open a bag with the `rosbags` library and return its reader.
+class Bag:
+    """An open rosbag2.
+
+    Only messages that are asked for are parsed. Images, camera_info, imu and video have built-in
+    definitions, other types those that the bag brings.
+
+    Parameters
+    ----------
+    path
+        Of a file or folder, with or without metadata.
+
+    Attributes
+    ----------
+    connections
+        Its topics, once for each file.
+    lost
+        What could not be read so far, in words.
 
     Raises
     ------
     SourceError
         When it cannot be read, or the library is missing.
     """
-    try:
-        highlevel = importlib.import_module('rosbags.highlevel')
-        typesys = importlib.import_module('rosbags.typesys')
-    except ImportError as error:
-        raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
-                          f'(pip install rosbags): {error}') from error
-    with parsing(f"bag '{path}' cannot be opened"):
-        store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-        for name, text in MESSAGES.items():
-            store.register(typesys.get_types_from_msg(text, name))
-        reader = highlevel.AnyReader(bag_files(path), default_typestore=store)
-        reader.open()
-    return reader
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._said: dict[str, None] = {}
+        self._stack = ExitStack()
+        self._stores: dict[str, Any] = {}
+        try:
+            self._types: Any = importlib.import_module('rosbags.typesys')
+        except ImportError as error:
+            raise SourceError(f"bag '{path}' needs the Python package 'rosbags' "
+                              f'(pip install rosbags): {error}') from error
+        try:
+            with parsing(f"bag '{path}' cannot be opened"):
+                self._built_in = self._types.get_typestore(self._types.Stores.ROS2_HUMBLE)
+                for name, text in MESSAGES.items():
+                    self._built_in.register(self._types.get_types_from_msg(text, name))
+                self._files = [self._opened(file) for file in self._names()]
+        except BaseException:
+            self.close()
+            raise
+        self.connections: list[Topic] = [topic for file in self._files
+                                         for topic in file.topics.values()]
+        self._told = ''
+
+    def close(self) -> None:
+        """Close its files."""
+        self._stack.close()
+
+    @property
+    def lost(self) -> str:
+        """What could not be read so far, in words; '' for nothing."""
+        said = list(self._said)
+        more = f' (and {len(said) - 3} more like this)' if len(said) > 3 else ''
+        return '; '.join(said[:3]) + more
+
+    def tell(self) -> None:
+        """Log what could not be read, if that is more than before."""
+        if self.lost != self._told:
+            _log.warning("bag '%s': %s", self._path, self.lost)
+            self._told = self.lost
+
+    @property
+    def start_time(self) -> int:
+        """Time of recording of the first message [ns]."""
+        return int(min((f.first_ns for f in self._files if f.counted), default=0))
+
+    @property
+    def end_time(self) -> int:
+        """Time just after the last message [ns]."""
+        return int(max((f.last_ns + 1 for f in self._files if f.counted), default=0))
+
+    @property
+    def duration(self) -> int:
+        """Time from the first to after the last message [ns]."""
+        return self.end_time - self.start_time
+
+    def messages(self, connections: Collection[Topic] | None = None, start: float | None = None,
+                 stop: float | None = None) -> Iterator[Message]:
+        """Yield the messages of connections (None: of all) from `start` to before `stop` [ns]."""
+        wanted = self.connections if connections is None else connections
+        with parsing(f"bag '{self._path}' cannot be read"):
+            yield from map(self._plain, heapq.merge(
+                *(file.messages(wanted, -math.inf if start is None else start,
+                                math.inf if stop is None else stop) for file in self._files),
+                key=lambda message: message[1]))
+
+    def _plain(self, message: Message) -> Message:
+        """Decompress a message that is compressed by itself."""
+        topic, at_ns, raw = message
+        if raw.startswith(ZSTD_START):       # as CDR never does
+            try:
+                raw = unpacked(io.BytesIO(raw), 'zstd', MOST_BYTES)
+            except ValueError as error:
+                self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
+        return topic, at_ns, raw
+
+    def deserialize(self, raw: bytes, msgtype: str) -> Any:
+        """Return a message."""
+        return self.store(msgtype).deserialize_cdr(raw, msgtype)
+
+    def store(self, msgtype: str) -> Any:
+        """Return the type store of rosbags with a type; `SourceError` where that is not known."""
+        if msgtype in self._stores:
+            return self._stores[msgtype]
+        with parsing(f"bag '{self._path}' type {msgtype}"):
+            text, language = next((c.definition for c in self.connections
+                                   if c.msgtype == msgtype and c.definition[0]), ('', ''))
+            store = self._built_in
+            if msgtype not in BUILT_IN and language in ('ros2msg', 'ros2idl', 'omgidl'):
+                try:
+                    types = (self._types.get_types_from_msg(text, msgtype)
+                             if language == 'ros2msg' else self._of_idl(text))
+                    store = self._types.get_typestore(self._types.Stores.EMPTY)
+                    store.register(types)
+                except Exception:      # rosbags has its own
+                    if msgtype not in self._built_in.fielddefs:
+                        raise
+            if msgtype not in store.fielddefs:
+                raise SourceError(f"bag '{self._path}' does not define the type {msgtype}; record "
+                                  'it where its package is installed')
+            self._stores[msgtype] = store
+        return self._stores[msgtype]
+
+    def _of_idl(self, text: str) -> dict[str, Any]:
+        """Parse a definition in IDL, which rosbag2 writes in parts with headings."""
+        line = '=' * 80 + '\n'
+        parts = [part.partition('\n')[2] for part in text.split(line)[1:]] or [text]
+        found: dict[str, Any] = {}
+        for part in parts:
+            found.update(self._types.get_types_from_idl(part))
+        return found
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _lose(self, what: str) -> None:
+        self._said[what] = None
+
+    def _names(self) -> list[Path]:
+        """Return its files, those that its metadata lists where it does."""
+        if not self._path.is_dir():
+            return [self._path]
+        metadata, files = self._path / 'metadata.yaml', _storage_files(self._path)
+        for path in (metadata, *files):
+            if not inside(path, self._path):
+                raise SourceError(f"bag '{self._path}': '{path.name}' leads out of its folder, to "
+                                  f"'{path.resolve()}'; put the file itself into the folder")
+        if not metadata.exists():
+            return files
+        text = read_file(metadata, MAX_METADATA).decode(errors='replace')
+        listed = [Path(name).name for name in LISTED.findall(text)]
+        found: dict[Path, None] = {}
+        for name in dict.fromkeys(listed):
+            # Some versions of rosbag2 list a compressed file by its name before.
+            there = [file for file in files
+                     if name.removesuffix('.zstd') in (file.name, file.name.removesuffix('.zstd'))]
+            found.update(dict.fromkeys(there[:1]))
+            if not there:
+                self._lose(f"metadata.yaml lists '{name}', which is not there; copy it, too")
+        if found and len(found) < len(files):
+            _log.warning("bag '%s': left out is %s, which metadata.yaml does not list",
+                         self._path, ', '.join(f.name for f in files if f not in found))
+        if not files:
+            raise SourceError(f"bag '{self._path}' has no file {' or '.join(BAG_SUFFIXES)}; "
+                              'copy these, too')
+        return list(found) or files
+
+    def _opened(self, path: Path) -> Storage:
+        """Open a file by its content, whatever its name says."""
+        check_file(path)
+        with path.open('rb') as file:
+            start = file.read(16)
+        own = start.startswith(ZSTD_START)
+        if own:
+            path = self._decompressed(path)
+            with path.open('rb') as file:
+                start = file.read(16)
+        if start.startswith(MCAP_START):
+            storage: Storage = McapStorage(
+                path, self._lose, self._stack.enter_context(path.open('rb')))
+        elif start == SQLITE_START:
+            copy = path if own else self._with_log(path)
+            storage = SqliteStorage(copy, self._lose, own or copy != path)
+        else:
+            raise SourceError(_what_it_is(path, start))
+        self._stack.callback(storage.close)
+        return storage
+
+    def _folder(self, path: Path, needed: int) -> Path:
+        """Return a temporary folder with room for a number of bytes."""
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix='vjepa_ros_')))
+        if needed > (free := shutil.disk_usage(folder).free // 2):
+            raise SourceError(f"'{path}' needs {needed} bytes in '{folder.parent}', where "
+                              f'{free} may be used; set TMPDIR to a larger disk')
+        return folder
+
+    def _decompressed(self, path: Path) -> Path:
+        """Decompress a file that `zstd` has compressed."""
+        most = most_expanded(path.stat().st_size)
+        copy = self._folder(path, path.stat().st_size) / (path.stem or 'bag')
+        room, size = shutil.disk_usage(copy.parent).free // 2, 0
+        try:
+            with path.open('rb') as file, copy.open('wb') as out:
+                for part in parts_of(file, 'zstd'):
+                    if not size and not part.startswith((MCAP_START, SQLITE_START)):
+                        raise SourceError(f"'{path}' is a file that zstd has compressed, and no "
+                                          'bag; decompress it with `zstd -d`')
+                    size += len(part)
+                    if size > min(most, room):
+                        raise SourceError(
+                            f"'{path}' expands to more than {min(most, room)} bytes, which are "
+                            'not written; decompress it yourself with `zstd -d` if you trust it')
+                    out.write(part)
+        except EOFError:
+            self._lose(f"'{path}' is cut off; what it has up to there is read")
+        return copy
+
+    def _with_log(self, path: Path) -> Path:
+        """Return a copy of a database whose last changes are in a log beside it, or itself."""
+        logs = [log for suffix in ('-wal', '-journal')
+                if (log := Path(f'{path}{suffix}')).is_file() and log.stat().st_size]
+        if not logs:
+            return path
+        if not all(inside(log, path.parent) for log in logs):
+            raise SourceError(f"'{logs[0]}' leads out of its folder; put the file itself there")
+        folder = self._folder(path, sum(file.stat().st_size for file in (path, *logs)))
+        for file in (path, *logs):
+            shutil.copyfile(file, folder / file.name)
+        _log.info("'%s' was not closed: '%s' is read, too", path, logs[0].name)
+        return folder / path.name
 
 
-def image_topics(path: Path) -> list[str]:
-    """Return the image topics of a bag; `SourceError` when it cannot be read."""
-    reader = open_bag(path)
+def _what_it_is(path: Path, start: bytes) -> str:
+    """Say of a file that is no bag what it is, and what to do."""
+    if start.startswith(ROS1_START):
+        return (f"'{path}' is a bag of ROS 1; convert it: pip install rosbags; rosbags-convert "
+                f'--src {path.name} --dst {path.stem}')
+    if not start:
+        return f"'{path}' is empty; copy it again"
+    return (f"'{path}' is neither SQLite nor MCAP, it begins with {start!r}; give a file "
+            f'{" or ".join(BAG_SUFFIXES)} of rosbag2')
+
+
+def image_topics(path: Path) -> dict[str, bool]:
+    """Return whether each image topic of a bag delivers; `SourceError` when it cannot be read."""
+    bag = Bag(path)
     try:
-        return list(_images(reader.connections))
+        chosen = delivering(path, bag.connections)
+        return {topic: topic in chosen for topic in _images(bag.connections)}
     finally:
-        reader.close()
+        bag.close()
 
 
-def _images(connections: Iterable[Any]) -> dict[str, str]:
-    """Return the types of the image topics by their names."""
-    return {c.topic: c.msgtype for c in connections if c.msgtype in IMAGES
-            and not c.topic.endswith('/compressedDepth')}
+def delivering(path: Path, connections: Iterable[Topic]) -> dict[str, str]:
+    """Return the types of image topics by name; of those of a camera only some if others are poor.
+
+    Of a camera that was recorded in several ways, those are left out that have less than half as
+    many messages as another, and empty topics where others have messages; the log says so.
+    """
+    images, counts = _images(connections), _counts(connections)
+    most = {camera: max(counts[topic] for topic in images if _raw(topic) == camera)
+            for camera in map(_raw, images)}
+    poor = [topic for topic in images if 2 * counts[topic] < most[_raw(topic)]
+            or (not counts[topic] and any(most.values()))]
+    if poor:
+        said = ', '.join(f"'{topic}' has {counts[topic]} messages" for topic in poor)
+        taken = ', '.join(f"'{topic}' with {counts[topic]}" for topic in images
+                          if topic not in poor)
+        _log.warning("bag '%s': %s; taken is %s", path, said, taken)
+    return {topic: kind for topic, kind in images.items() if topic not in poor}
+def _counts(connections: Iterable[Topic]) -> Counter[str]:
+    """Return the numbers of messages by topic."""
+    counts = Counter[str]()
+    for c in connections:
+        counts[c.topic] += c.msgcount
+    return counts
+
+
+def _images(connections: Iterable[Topic]) -> dict[str, str]:
+    """Return the types of the image topics by their names, of a camera the raw one first."""
+    found = {c.topic: c.msgtype for c in connections if c.msgtype in IMAGES
+             and c.serialization == 'cdr' and not c.topic.endswith('/compressedDepth')}
+    cameras = {_raw(topic): number for number, topic in reversed(list(enumerate(found)))}
+    return {topic: found[topic] for topic in sorted(
+        found, key=lambda topic: (cameras[_raw(topic)], topic != _raw(topic)))}
 
 
 def _raw(topic: str) -> str:
     """Return an image topic without its transport, as the node names it."""
-    return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
+    camera, _, transport = topic.rpartition('/')
+    return camera if transport in TRANSPORTS else topic
 
 
 class BagSource(Source):
@@ -141,7 +406,7 @@ class BagSource(Source):
         self._path = path
         self._decoder: PacketDecoder | None = None       # of a video, in the present pass
         self._lost = 0                                   # packets without a picture, as told
-        self._reader = open_bag(path)
+        self._reader = Bag(path)
         try:
             topic = self._choose(options.topic)
             self._connections = [c for c in self._reader.connections if c.topic == topic]
@@ -156,7 +421,9 @@ class BagSource(Source):
 
     def _first_frame(self) -> SourceFrame:
         """Return the first frame that can be decoded, if one of the first few can."""
-        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'")
+        others = [c.topic for c in self._reader.connections if c.msgtype in IMAGES and c.msgcount]
+        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'; "
+                              f'image topics with messages: {", ".join(others) or "none"}')
         for number, (_, load) in enumerate(islice(self.excerpt(0.0, math.inf), TRIED_FIRST)):
             try:
                 return load()
@@ -166,12 +433,12 @@ class BagSource(Source):
 
     def close(self) -> None:
         """Close the files of the bag."""
-        if self._reader.stack is not None:
-            self._reader.close()
+        self._reader.close()
 
     def _choose(self, wanted: str | None) -> str:
         images = _images(self._reader.connections)
-        listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]})'
+        counts = _counts(self._reader.connections)
+        listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]}) with {counts[name]} messages'
                             for name, kind in images.items())
         if wanted:
             match = [t for t in images if t == wanted or t == '/' + wanted.lstrip('/')]
@@ -181,9 +448,13 @@ class BagSource(Source):
             return match[0]
         if not images:
             kinds = ', '.join(kind.rpartition('/')[2] for kind in IMAGES)
+            ros1 = any(c.serialization == 'ros1' for c in self._reader.connections)
             raise SourceError(f"bag '{self._path}' has no image topic ({kinds}); it has: "
-                              f'{self._topics()}')
-        topic = next(iter(images))
+                              f'{self._topics()}'
+                              + ('; convert it from ROS 1: rosbags-convert' if ros1 else ''))
+        most = max(counts[topic] for topic in images)
+        topic = next(topic for topic in delivering(self._path, self._reader.connections)
+                     if SPARSE * counts[topic] >= most)
         if len(images) > 1:
             _log.warning("bag '%s' has several image topics (%s): playing '%s'; set a topic to "
                          'choose another', self._path, listing, topic)
@@ -199,10 +470,10 @@ class BagSource(Source):
         Only both ends are read, for long bags.
         """
         count = sum(c.msgcount for c in self._connections)
-        first, last = self._time_of(self._messages(self._connections), 0), None
+        first, last = self._time_of(self._reader.messages(self._connections), 0), None
         end_ns, window_ns = self._reader.end_time, 1_000_000_000
         while first is not None and last is None:
-            window = self._messages(self._connections, end_ns - window_ns)
+            window = self._reader.messages(self._connections, end_ns - window_ns)
             last, window_ns = self._time_of(window, -1), 4 * window_ns
         span = 0.0 if first is None or last is None else (last - first) / 1e9
         return count, (count - 1) / span if span > 0 else math.nan
@@ -213,25 +484,15 @@ class BagSource(Source):
         times = islice(messages, 1) if which == 0 else messages
         return next(iter(deque((t for _, t, _ in times), maxlen=1)), None)
 
-    def _messages(self, connections: list[Any], start_ns: int | None = None,
-                  stop_ns: int | None = None) -> Iterator[tuple[Any, int, bytes]]:
-        """Yield connection, time of recording [ns] and bytes of each message."""
-        messages = self._reader.messages(connections, start_ns, stop_ns)
-        while True:
-            with parsing(f"bag '{self._path}' cannot be read"):
-                found = next(messages, None)
-            if found is None:
-                return
-            yield found
-
     def _play(self) -> Play:
         self._decoder = None
         lost, first = 0, ''
-        for connection, recorded_ns, raw in self._messages(self._connections):
+        self._reader.tell()
+        for connection, recorded_ns, raw in self._reader.messages(self._connections):
             try:
                 stamp, load = self._parsed(connection, recorded_ns, raw)
             except SourceError as error:
-                if connection.msgtype not in MESSAGES:
+                if connection.msgtype not in MESSAGES and self._decoder is None:
                     raise
                 lost, first = lost + 1, first or str(error)
                 continue
@@ -239,10 +500,16 @@ class BagSource(Source):
         for frame in self._rest():
             lost -= 1       # its packet brought another picture, or none
             yield frame.stamp_ns, lambda frame=frame: frame
+        self._reader.tell()
         if lost > self._lost:        # a loop does not say it again
             _log.warning('%d of %d packets had no picture, the first: %s', lost,
                          sum(c.msgcount for c in self._connections), first)
             self._lost = lost
+
+    @property
+    def lost(self) -> str:
+        """As in the base class."""
+        return self._reader.lost
 
     @property
     def duration_s(self) -> float:
@@ -250,26 +517,35 @@ class BagSource(Source):
         return self._reader.duration / 1e9
 
     def excerpt(self, begin_s: float, end_s: float) -> Iterator[tuple[float, Load]]:
-        """As in the base class, by the times of recording since the start of the bag."""
+        """As in the base class, by the times of recording since the start of the bag.
+
+        Raises at the end where parts could not be read that were whole when it was opened.
+        """
+        before = self._reader.lost
         start_ns = self._reader.start_time
         begin_ns = start_ns + round(begin_s * 1e9)
         end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
         self._decoder, at_s = None, begin_s
-        for connection, recorded_ns, raw in self._messages(self._connections, begin_ns, end_ns):
+        for connection, recorded_ns, raw in self._reader.messages(self._connections, begin_ns,
+                                                                  end_ns):
             def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
-                return self._parsed(c, t, r)[1]()
+                return self._taken(self._parsed(c, t, r)[1])
 
             at_s = (recorded_ns - start_ns) / 1e9
             yield at_s, load
         for frame in self._rest():
-            yield at_s, lambda frame=frame: frame
+            yield at_s, lambda frame=frame: self._taken(lambda: frame)
+        if self._reader.lost != before:
+            raise SourceError(f"bag '{self._path}': {self._reader.lost}")
 
     def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
         """Return the stamp of a message [ns] and how to get its frame."""
         where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
         with parsing(where):
             message = self._reader.deserialize(raw, connection.msgtype)
-            video = connection.msgtype in MESSAGES
+            # Some drivers send video as CompressedImage.
+            video = connection.msgtype in MESSAGES or (
+                connection.msgtype == _COMPRESSED and bool(VIDEO.search(message.format)))
             at = getattr(message, 'timestamp', None) or message.header.stamp
             stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
         if video:
@@ -305,33 +581,23 @@ class BagSource(Source):
             _log.warning("bag '%s': '%s' is ignored, it may be of another camera than '%s'; "
                          "record '%s'", self._path, chosen.topic, topic, beside)
             return None
-        for connection, _, raw in self._messages([chosen]):
+        for connection, _, raw in self._reader.messages([chosen]):
             with parsing(f"bag '{self._path}' topic '{connection.topic}'"):
                 info = self._reader.deserialize(raw, connection.msgtype)
                 try:
-                    fx, fy, cx, cy = map(float, intrinsics(info, size))
-                    self.distortion = self._distortion_of(info, connection.topic)
-                    return fx, fy, cx, cy
+                    found, self.distortion = lens(info, size, topic)
+                    return found
                 except ValueError as error:
                     _log.warning("bag '%s': '%s' is ignored: %s", self._path, connection.topic,
                                  error)
             return None
         return None
 
-    def _distortion_of(self, info: Any, topic: str) -> Distortion | None:
-        """Return the distortion of the lens, None for none and an unknown one."""
-        try:
-            return Distortion.of(info)
-        except ValueError as error:
-            _log.warning("bag '%s': the distortion on '%s' is ignored: %s", self._path, topic,
-                         error)
-        return None
-
 
 def _picture(frame: Any, sender: tuple[int, str]) -> SourceFrame:
     """Return a picture of a video, whose packet had a stamp [ns] and a frame_id."""
     stamp_ns, frame_id = sender
-    return SourceFrame(stamp_ns, np.ascontiguousarray(frame.to_ndarray(format='rgb24')), frame_id)
+    return SourceFrame(stamp_ns, pixels_of(frame), frame_id)
 
 
 def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
@@ -339,12 +605,11 @@ def _frame(message: Any, kind: str, stamp_ns: int, where: str) -> SourceFrame:
     with parsing(where):
         try:
             if kind == _COMPRESSED:
-                encoding = compressed_kind(message.format)
-                rgb = decode_compressed(message.data)
                 data = np.asarray(message.data).tobytes()
+                rgb, encoding = read_compressed_image(message.format, data)
             else:
-                rgb = decode_raw(message.data, message.width, message.height, message.encoding,
-                                 message.step, bool(message.is_bigendian))
+                rgb = read_raw(message.data, message.width, message.height, message.encoding,
+                               message.step, bool(message.is_bigendian))
         except ValueError as error:    # such as an unknown encoding
             raise SourceError(f'{where}: {error}') from error
         return SourceFrame(stamp_ns, rgb, message.header.frame_id or 'camera', encoded=data,

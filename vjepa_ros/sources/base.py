@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.sources.encodings import ImageError, check_aspect
+from vjepa_ros.sources.gain import GainControl
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 LOOP_MODES = ('continue', 'jump_back')
 NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
+MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 MAX_SIDE = 65535         # of a picture with intrinsics [px]
+MAX_TEXT = 64 << 20      # bytes of labels.csv: a million frames have half of that
 MAX_OFFSET = 1.0         # of the principal point beside the image, in image sizes (rectified)
 Intrinsics = tuple[float, float, float, float]
 Load = Callable[[], 'SourceFrame']
@@ -29,6 +34,10 @@ Play = Iterator[tuple[int, Load]]  # stamp_ns, and how to get the frame
 
 class SourceError(ValueError):
     """A source cannot be opened or read; the text names it, the cause and the remedy."""
+
+    def __init__(self, text: str) -> None:
+        # A name of a file may be no text, which no terminal, file or log would take.
+        super().__init__(printable(text))
 
 
 class SourceLost(SourceError):
@@ -55,6 +64,8 @@ class SourceFrame:
         The compressed picture as stored, if it has not been changed since.
     encoding : str or None
         ``jpeg`` or ``png`` when ``encoded`` is set.
+    gain : int
+        Number of the gain that made 8 bits of 16, see `GainControl.reduce`; 0 for 8 bits.
     """
 
     stamp_ns: int
@@ -63,6 +74,7 @@ class SourceFrame:
     truth: dict[str, Any] | None = None
     encoded: bytes | None = None
     encoding: str | None = None
+    gain: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,9 +85,9 @@ class PlayOptions:
     ----------
     rate : float, optional
         Frames per second. None keeps the rate of the source. For pictures without stamps it is the
-        rate at which they were taken (10 Hz by default). All others are thinned to the frames
-        nearest in time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are
-        invented, so a rate above that of the source changes nothing.
+        rate at which they were taken, and needed. All others are thinned to the frames nearest in
+        time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are invented, so a rate
+        above that of the source changes nothing.
     loop : bool
         Start again at the end (no effect on cameras and single pictures, which never end).
     loop_mode : str
@@ -141,6 +153,8 @@ class Source(ABC):
         fx, fy, cx, cy for ``size`` [px], None unknown.
     distortion : Distortion or None
         Of the lens, None for none and unknown.
+    lost : str
+        What of its files cannot be read, in words; '' for nothing.
     live : bool
         True for cameras: frames arrive in real time with stamps of the wall clock.
     skipped : int
@@ -148,11 +162,16 @@ class Source(ABC):
     """
 
     live = False
+    lost = ''
     distortion: Distortion | None = None
 
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):
-        self.name = name
+        self.name = printable(name)
+        try:
+            check_aspect(*size)
+        except ImageError as error:
+            raise SourceError(f'{self.name}: {error}') from error
         self.options = options
         self._own_size = size
         self._own_rate = rate_hz
@@ -232,7 +251,7 @@ class Source(ABC):
             if at_s >= end_s:
                 return
             if at_s >= begin_s:
-                yield at_s, load
+                yield at_s, partial(self._taken, load)
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""
@@ -254,7 +273,7 @@ class Source(ABC):
             if self._skip_ns is not None and stamp + shift_ns < self._skip_ns:
                 self.skipped += 1
                 continue
-            frame = load()
+            frame = self._taken(load)
             yield dataclasses.replace(frame, stamp_ns=frame.stamp_ns + shift_ns)
 
     def _repeated(self) -> Iterator[SourceFrame]:
@@ -268,6 +287,20 @@ class Source(ABC):
                 # The next pass follows after one more gap between frames.
                 first, last = self._span_ns
                 shift_ns += last - first + self._gap_ns
+
+    @cached_property
+    def _gain(self) -> GainControl:
+        return GainControl()
+
+    def _taken(self, load: Load) -> SourceFrame:
+        """Return a frame with 8 bits; SourceError for one that is too long and thin."""
+        frame = load()
+        try:
+            check_aspect(*frame.rgb.shape[1::-1])
+        except ImageError as error:
+            raise SourceError(f'the frame at {frame.stamp_ns / 1e9:.3f} s: {error}') from error
+        rgb, gain = self._gain.reduce(frame.rgb)
+        return frame if rgb is frame.rgb else dataclasses.replace(frame, rgb=rgb, gain=gain)
 
     def _resized(self, frame: SourceFrame) -> SourceFrame:
         height, width = frame.rgb.shape[:2]
@@ -330,6 +363,48 @@ class Pacer:
         if self._offset_ns is None:
             raise RuntimeError('no frame has been played yet')
         return now_ns - self._offset_ns - self._gap_ns
+
+
+def printable(text: str) -> str:
+    """Return a text with what is no UTF-8, in a name of a file, escaped."""
+    return text.encode(errors='backslashreplace').decode()
+
+
+def check_file(path: Path, most: float = math.inf) -> None:
+    """Raise SourceError where a path is no regular file that can be read, or a larger one.
+
+    Reading a pipe or device might never end.
+    """
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        raise SourceError(f"'{path}' cannot be read: {error}") from error
+    if not path.is_file():
+        raise SourceError(f"'{path}' is refused: it is no regular file, but a folder, device, "
+                          'pipe or socket; remove it')
+    if size > most:
+        raise SourceError(f"'{path}' is refused: it has {size} bytes, at most {most} are read")
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most so many bytes; `SourceError` otherwise."""
+    check_file(path, most)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"'{path}' cannot be read: {error}; check its permissions") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file; SourceError names a line that is not UTF-8."""
+    data = read_file(path, MAX_TEXT)
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}: "
+                          f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
+                          'copy it again') from error
 
 
 def inside(path: Path, folder: Path) -> bool:

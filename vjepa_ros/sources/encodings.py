@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Decode images to RGB pixels, without ROS and without cv_bridge."""
+"""Decode images to RGB pixels, without ROS."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import struct
 import cv2
 import numpy as np
 
+from vjepa_ros.sources.gain import GainControl
+
 JPEG_START, PNG_START = b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n'
 JPEG_END = b'\xff\xd9'
 MAX_SIDE = 16384           # px; a header with more is corrupt
 MAX_PIXELS = 8192 * 8192   # of picture files; as RGB they take 200 MB
+MAX_ASPECT = 8.0           # longer side by the shorter one; panoramas have up to 6
 MAX_SEGMENTS = 4096        # of a jpeg header, fill bytes included
 MAX_CHUNKS = 1 << 16       # of a png: in the largest ones encoders make half as many
 MAX_SCANS = 100            # of a jpeg: progressive ones have about ten, each costs a full pass
@@ -48,6 +51,13 @@ class ImageError(ValueError):
 
 def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, step: int,
                big_endian: bool = False, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Return `read_raw` in 8 bits, for an image alone: the gain of each is its own."""
+    return GainControl().reduce(read_raw(data, width, height, encoding, step, big_endian,
+                                         max_pixels))[0]
+
+
+def read_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, step: int,
+             big_endian: bool = False, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Return the RGB pixels of an uncompressed image.
 
     Parameters
@@ -57,7 +67,7 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
     width, height : int
         Size [px].
     encoding : str
-        Name by ROS, one of `SUPPORTED`. Values of 16 bit are reduced to their upper 8.
+        Name by ROS, one of `SUPPORTED`.
     step : int
         Length of a row [bytes].
     big_endian : bool
@@ -67,7 +77,7 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
 
     Returns
     -------
-    ndarray (height, width, 3) uint8
+    ndarray (height, width, 3) uint8, or uint16 for encodings of 16 bits
         A view of `data` for rgb8 without padding.
 
     Raises
@@ -106,14 +116,27 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
 def check_size(width: int, height: int, max_pixels: int) -> None:
     """Raise ImageError with the size for an image that is too large to decode."""
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
-        raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}')
+        raise ImageError('bad size', f'image is {width}x{height}, sides must be 1..{MAX_SIDE}: '
+                         'crop or shrink it')
     if width * height > max_pixels:
         raise ImageError('too large', f'image is {width}x{height}, more than the limit of '
                          f'{max_pixels} pixels')
 
 
+def check_aspect(width: int, height: int, max_aspect: float = MAX_ASPECT) -> None:
+    """Raise ImageError with the size for an image that is too long and thin."""
+    if max(width, height) > max_aspect * min(width, height):
+        raise ImageError('bad aspect', f'image is {width}x{height}, thinner than the limit of '
+                         f'1:{max_aspect:g}: crop it')
+
+
 def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Return the RGB pixels of a jpeg or png picture.
+    """Return `read_compressed` in 8 bits, for a picture alone: the gain of each is its own."""
+    return GainControl().reduce(read_compressed(data, max_pixels))[0]
+
+
+def read_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Return the RGB pixels of a jpeg or png picture, uint8, or uint16 for a png of 16 bits.
 
     Raises
     ------
@@ -136,33 +159,47 @@ def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) ->
 
 
 def decode_any(data: np.ndarray) -> np.ndarray:
-    """Return the RGB pixels of a picture of checked size; ImageError when it is broken."""
+    """Return the RGB pixels, uint8 or uint16, of a picture of checked size.
+
+    Raises
+    ------
+    ImageError
+        When it is broken.
+    """
     # Rotated by its EXIF data, a picture would no longer fit its camera_info.
     try:
-        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
+                           | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:    # such as an implausible size in its header
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded: '
                          f'{str(error).splitlines()[0][:200]}') from error
-    if bgr is None:
+    if bgr is None or bgr.dtype not in (np.uint8, np.uint16):
         raise ImageError('corrupt', f'picture of {data.size} bytes cannot be decoded as jpeg or '
                          'png')
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB, dst=bgr)
 
 
-def compressed_kind(text: str) -> str:
-    """Return ``jpeg`` or ``png`` for the format of a compressed image message.
+def grey_or_bgr(pixels: np.ndarray) -> np.ndarray:
+    """Return the RGB pixels (H, W, 3) of an image of OpenCV, grey (H, W) or BGR (H, W, 3)."""
+    return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB if pixels.ndim == 2 else cv2.COLOR_BGR2RGB)
+
+
+def read_compressed_image(text: str, data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS
+                          ) -> tuple[np.ndarray, str]:
+    """Return `read_compressed` of a compressed image message, and ``jpeg`` or ``png``.
+
+    Its format says whether it is depth, and else nothing: drivers write anything there.
 
     Raises
     ------
-    ValueError
-        For anything else, such as compressed depth or video.
+    ImageError
+        When it is depth, and as `read_compressed`.
     """
-    lower = text.lower()
-    if 'depth' not in lower:
-        for word, kind in (('jpeg', 'jpeg'), ('jpg', 'jpeg'), ('png', 'png')):
-            if word in lower:
-                return kind
-    raise ValueError(f"compressed format '{text}' is not supported: jpeg, png")
+    if 'compressedDepth' in text:
+        raise ImageError('unknown encoding', f"compressed format '{text:.99}' is a depth image, "
+                         'not a picture')
+    rgb = read_compressed(data, max_pixels)
+    return rgb, 'jpeg' if bytes(data[:3]) == JPEG_START else 'png'
 
 
 def _has_jpeg_end(data: np.ndarray) -> bool:
@@ -173,7 +210,7 @@ def _has_jpeg_end(data: np.ndarray) -> bool:
 
 def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step: int,
             channels: int, big_endian: bool | None = None) -> np.ndarray:
-    """Return pixels without padding, (H, W[, C]) uint8; 16 bit (with a byte order) is scaled."""
+    """Return pixels without padding, (H, W[, C]) uint8, or uint16 where there is a byte order."""
     width, height = size
     row = width * channels * (1 if big_endian is None else 2)
     if step < row:
@@ -187,7 +224,7 @@ def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step
     pixels = np.lib.stride_tricks.as_strided(data, (height, row), (step, 1))
     if big_endian is not None:
         wide = np.ascontiguousarray(pixels).view('>u2' if big_endian else '<u2')
-        pixels = (wide >> 8).astype(np.uint8)
+        pixels = wide.astype(np.uint16)       # in the byte order of this machine
     return pixels.reshape(height, width, channels) if channels > 1 else pixels
 
 

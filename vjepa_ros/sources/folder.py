@@ -8,7 +8,6 @@ import csv
 import io
 import itertools
 import math
-import re
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,15 @@ from vjepa_ros.sources.angular_rates import read_angular_rates
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
     Intrinsics,
+    MAX_STAMP_S,
     Play,
     PlayOptions,
     Source,
     SourceError,
     SourceFrame,
-    inside,
     pinhole_problem,
+    read_file,
+    read_text,
 )
 from vjepa_ros.sources.encodings import (
     JPEG_START,
@@ -35,39 +36,28 @@ from vjepa_ros.sources.encodings import (
     PNG_START,
     check_size,
     decode_any,
-    decode_compressed,
+    read_compressed,
 )
+from vjepa_ros.sources.stamps import IMAGE_SUFFIXES, TABLES, images_in, picture_path, stamped
 
-IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 DEFAULT_RATE_HZ = 10.0
-MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
 _OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
-MAX_BYTES = 64 << 20    # of labels.csv: a million frames have half of that
+MAX_BYTES = 512 << 20    # of a picture
 _COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
 
 
-def natural_key(path: Path) -> list[Any]:
-    """Return a sorting key that puts ``frame2`` before ``frame10``."""
-    return [(0, int(part), '') if part.isdecimal() else (1, 0, part)
-            for part in re.split(r'(\d+)', path.name.lower()) if part]
-
-
-def images_in(folder: Path) -> list[Path]:
-    """Return the pictures directly in a folder, in natural order."""
-    return sorted((p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES
-                   and not p.name.startswith('.')), key=natural_key)
-
-
 def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
-    """Return pixels (H, W, 3) RGB, and content and format of a jpeg or png file."""
+    """Return pixels (H, W, 3) RGB, uint8 or uint16, and content and format of a jpeg or png."""
     try:
-        data = path.read_bytes()
-        rgb = (decode_compressed(data) if data.startswith((JPEG_START, PNG_START))
+        data = read_file(path, MAX_BYTES)
+        rgb = (read_compressed(data, MAX_PIXELS) if data.startswith((JPEG_START, PNG_START))
                else _decode_other(data))
     except UnidentifiedImageError as error:
         raise SourceError(f"'{path}' is no picture of a format that can be read; convert it to "
                           'jpeg or png') from error
+    except SourceError:
+        raise
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"picture '{path}' cannot be read: {error}") from error
     kind = _KINDS.get(path.suffix.lower())
@@ -99,22 +89,43 @@ class StillSource(Source):
 
 
 class FolderSource(Source):
-    """Pictures of a folder in natural order, taken at ``rate``."""
+    """Pictures of a folder with the stamps of a table or of their names, else taken at ``rate``.
+
+    Stamps that start at 0 are shifted to start at 1 s.
+    """
 
     def __init__(self, folder: Path, options: PlayOptions):
-        self._paths = images_in(folder)
-        if not self._paths:
-            raise SourceError(f"folder '{folder}' has no pictures "
-                              f'({", ".join(IMAGE_SUFFIXES)})')
-        shape = load(self._paths[0])[0].shape
+        frames, rate = stamped(folder), options.rate
+        if frames:
+            rate = _rate([stamp for _, stamp in frames])
+            shift = FIRST_STAMP_NS if frames[0][1] <= 0 else 0
+            self._frames = [(path, stamp + shift) for path, stamp in frames]
+        else:
+            paths = images_in(folder)
+            if not paths:
+                raise SourceError(f"folder '{folder}' has no pictures "
+                                  f'({", ".join(IMAGE_SUFFIXES)})')
+            if rate is None:
+                raise SourceError(
+                    f"folder '{folder}' does not say when its {len(paths)} pictures were taken: "
+                    f"names such as '{paths[0].name}' are no stamps, and there is none of "
+                    f'{", ".join(TABLES)}; give the rate at which they were taken (--rate HZ, '
+                    'parameter rate of camera_source)')
+            self._frames = [(path, FIRST_STAMP_NS + round(number * 1e9 / rate))
+                            for number, path in enumerate(paths)]
+        shape = load(self._frames[0][0])[0].shape
         super().__init__(f"image folder '{folder}'", options, (shape[1], shape[0]),
-                         options.rate or DEFAULT_RATE_HZ, len(self._paths),
+                         math.nan if rate is None else rate, len(self._frames),
                          read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
 
     def _play(self) -> Play:
-        for number, path in enumerate(self._paths):
-            stamp = FIRST_STAMP_NS + round(number * 1e9 / self.rate_hz)
+        for path, stamp in self._frames:
             yield stamp, partial(_frame, path, stamp, None)
+
+
+def _rate(stamps: list[int]) -> float:
+    """Return the mean rate of stamps [Hz], NaN for one."""
+    return (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 else math.nan
 
 
 class RecordingSource(Source):
@@ -129,9 +140,7 @@ class RecordingSource(Source):
         self._rows, self._shift_ns = read_labels(folder)
         shape = load(self._rows[0][0])[0].shape
         stamps = [stamp for _, stamp, _ in self._rows]
-        rate = (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 \
-            else DEFAULT_RATE_HZ
-        super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), rate,
+        super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), _rate(stamps),
                          len(stamps),
                          read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
 
@@ -163,7 +172,7 @@ def read_labels(folder: Path) -> tuple[list[tuple[Path, int, dict[str, Any]]], i
     """
     table = folder / 'labels.csv'
     rows: list[tuple[Path, int, dict[str, Any]]] = []
-    reader = csv.DictReader(io.StringIO(_text(table), newline=''))
+    reader = csv.DictReader(io.StringIO(read_text(table), newline=''))
     try:
         missing = [c for c in _COLUMNS[:2] if c not in (reader.fieldnames or ())]
         if missing:
@@ -171,7 +180,10 @@ def read_labels(folder: Path) -> tuple[list[tuple[Path, int, dict[str, Any]]], i
                               f'{reader.fieldnames}, expected {list(_COLUMNS)}')
         for row in reader:
             where = f"'{table}' line {reader.line_num}"
-            path = _picture(folder, row['frame'] or '', where)
+            name = row['frame'] or ''
+            path = picture_path(folder, name, where, ('frames',))
+            if path is None:
+                raise SourceError(f"{where}: picture '{folder / 'frames' / name}' does not exist")
             _number(row, 'stamp_s', where)
             stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
             if rows and stamp <= rows[-1][1]:
@@ -189,41 +201,6 @@ def read_labels(folder: Path) -> tuple[list[tuple[Path, int, dict[str, Any]]], i
         raise SourceError(f"'{table}' has no rows")
     shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
     return [(path, stamp + shift, truth) for path, stamp, truth in rows], shift
-
-
-def _text(path: Path) -> str:
-    """Return the content of a text file; SourceError names a line that is not UTF-8."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SourceError(f"'{path}' has {path.stat().st_size} bytes, at most {MAX_BYTES} "
-                              'are read; split the recording')
-        data = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"'{path}' cannot be read: {error}; check its permissions") from error
-    try:
-        return data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        line = data.count(b'\n', 0, error.start) + 1
-        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}: "
-                          f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
-                          'copy it again') from error
-
-
-def _picture(folder: Path, name: str, where: str) -> Path:
-    """Return the path of a picture that a line names; it is inside the recording."""
-    path = folder / 'frames' / name
-    try:
-        there = path.is_file()
-        within = inside(path, folder)
-    except (OSError, ValueError, RuntimeError) as error:   # too long, a NUL, links in a circle
-        raise SourceError(f"{where}: picture '{name[:100]}' is not a valid name: {error}; "
-                          'correct the name') from error
-    if Path(name).is_absolute() or '..' in Path(name).parts or not within:
-        raise SourceError(f"{where}: picture '{name}' is outside of the recording; put it into "
-                          f"'{folder / 'frames'}' and name it without a path")
-    if not there:
-        raise SourceError(f"{where}: picture '{path}' does not exist")
-    return path
 
 
 def _number(row: dict[str, str], column: str, where: str, empty: float | None = None) -> float:
@@ -246,9 +223,9 @@ def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
     A row is a projection matrix (3, 4): 12 numbers, optionally after a name and a colon. It must
     be plausible for pictures of a size.
     """
-    if not path.is_file():
+    if not path.exists():
         return None
-    first = _text(path).strip().splitlines()[:1]
+    first = read_text(path).strip().splitlines()[:1]
     text = first[0].split(':', 1)[-1] if first else ''
     try:
         p = [float(v) for v in text.split()]

@@ -4,17 +4,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from vjepa_ros.sources.bag import BAG_SUFFIXES, BagSource, is_bag_folder
-from vjepa_ros.sources.base import PlayOptions, Source, SourceError
-from vjepa_ros.sources.folder import (
-    FolderSource,
-    IMAGE_SUFFIXES,
-    RecordingSource,
-    StillSource,
-    images_in,
-)
+from vjepa_ros.sources.bag import BagSource, is_bag, is_bag_file
+from vjepa_ros.sources.base import PlayOptions, Source, SourceError, check_file
+from vjepa_ros.sources.folder import FolderSource, RecordingSource, StillSource
+from vjepa_ros.sources.stamps import IMAGE_SUFFIXES, has_table, images_in
 from vjepa_ros.sources.synthetic import SyntheticSource
 from vjepa_ros.sources.video import CameraSource, VideoSource
 
@@ -22,6 +18,7 @@ SUPPORTED = ("'synthetic', a camera index such as '0', a device or stream addres
              'a picture, a folder of pictures, a recording folder (frames/ and labels.csv), '
              'a rosbag2 folder, or a .mcap or .db3 file')
 DEFAULTS = PlayOptions()
+_log = logging.getLogger(__name__)
 
 
 def open_source(spec: str | Path, options: PlayOptions = DEFAULTS) -> Source:
@@ -65,22 +62,43 @@ def open_source(spec: str | Path, options: PlayOptions = DEFAULTS) -> Source:
                           f'{SUPPORTED}') from error
     if not there:
         raise SourceError(f"source '{spec}' does not exist; supported: {SUPPORTED}")
-    suffix = path.suffix.lower()
-    if suffix in IMAGE_SUFFIXES:
+    check_file(path)
+    if path.suffix.lower() in IMAGE_SUFFIXES:
         return StillSource(path, options)
-    if suffix in BAG_SUFFIXES:
+    if is_bag_file(path):
         return BagSource(path, options)
     return VideoSource(path, options)
 
 
+def is_recording(path: Path) -> bool:
+    """Return whether a path has its own stamps or labels: a bag, or pictures with a table."""
+    return is_bag(path) or (path.is_dir() and ((path / 'labels.csv').exists()
+                                               or has_table(path)))
+
+
 def _open_folder(path: Path, options: PlayOptions) -> Source:
-    if (path / 'labels.csv').is_file() and (path / 'frames').is_dir():
-        return RecordingSource(path, options)
-    if is_bag_folder(path):
-        return BagSource(path, options)
-    if images_in(path):
+    for folder in (path, path.parent) if path.name == 'frames' else (path,):
+        if (folder / 'labels.csv').exists() and (folder / 'frames').is_dir():
+            return RecordingSource(folder, options)
+    pictures = images_in(path)
+    within = [path] if is_recording(path) else [
+        one for one in sorted(path.iterdir()) if is_recording(one)]
+    if len(within) == 1:
+        if pictures and (is_bag(path) or within != [path]):
+            _log.warning("'%s': played is '%s', left out %s", path, within[0].name,
+                         listed([picture.name for picture in pictures]))
+        return (BagSource if is_bag(within[0]) else _open_folder if within != [path]
+                else FolderSource)(within[0], options)
+    if pictures and not within:
         return FolderSource(path, options)
-    found = sorted(p.name for p in path.iterdir())
-    listing = ', '.join(found[:6]) + (f' and {len(found) - 6} more' if len(found) > 6 else '')
-    raise SourceError(f"folder '{path}' is neither pictures, nor a recording, nor a rosbag2 (it "
-                      f'contains: {listing or "nothing"}); supported: {SUPPORTED}')
+    if within:
+        raise SourceError(f"folder '{path}' has several recordings: "
+                          f'{listed([one.name for one in within])}; give one of them')
+    raise SourceError(
+        f"folder '{path}' is neither pictures, nor a recording, nor a rosbag2 (it contains: "
+        f'{listed(sorted(p.name for p in path.iterdir())) or "nothing"}); supported: {SUPPORTED}')
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names of many, and how many there are more."""
+    return ', '.join(names[:6]) + (f' and {len(names) - 6} more' if len(names) > 6 else '')

@@ -8,8 +8,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cv2
@@ -22,12 +24,14 @@ from vjepa_ros.sources.base import (
     SourceError,
     SourceFrame,
     SourceLost,
+    printable,
 )
-from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
+from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size, grey_or_bgr
 
 _ASSUMED_RATE_HZ = 30.0
 _ROUNDED_MS = 1.0         # by which mkv and webm round times; an even rate stays even
 _MOST_MS = 9e12           # stamps in ns have 64 bits
+_GREY_16, _GREY, _Y16 = b'Y1\0\x10', b'Y1', b'Y16 '     # pixel formats by FFmpeg and by V4L2
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +57,14 @@ class VideoSource(Source):
                          count if count > 0 else None)
 
     def _open(self) -> cv2.VideoCapture:
-        capture = cv2.VideoCapture(str(self._path))
+        with ExitStack() as stack:
+            name = str(self._path)
+            if printable(name) != name:         # OpenCV would end the process
+                folder = stack.enter_context(TemporaryDirectory(prefix='vjepa_ros_'))
+                link = Path(folder, f'video{printable(self._path.suffix)}')
+                link.symlink_to(self._path.absolute())
+                name = str(link)
+            capture = cv2.VideoCapture(name)
         if not capture.isOpened():
             raise SourceError(f"'{self._path}' cannot be opened as a video; give a video file "
                               'that OpenCV reads (such as mp4, avi, mkv, webm)')
@@ -65,6 +76,14 @@ class VideoSource(Source):
         except ImageError as error:
             capture.release()
             raise SourceError(f"video '{self._path}' cannot be read: {error}") from error
+        pixels = _tag(capture, cv2.CAP_PROP_CODEC_PIXEL_FORMAT)
+        if pixels == _GREY_16:
+            capture.set(cv2.CAP_PROP_CONVERT_RGB, 0)      # it would keep only the upper 8 bits
+        elif _GREY in (pixels[:2], pixels[2:]) and pixels != b'Y1\0\x08':
+            capture.release()
+            raise SourceError(f"video '{self._path}' is grey with more than 8 bits in a layout of "
+                              'which only the upper 8 would be read; convert it: ffmpeg -i IN '
+                              '-pix_fmt gray16le -c:v ffv1 OUT.mkv')
         return capture
 
     def _decoded(self, step: Callable[[], tuple[bool, Any]]) -> tuple[bool, Any]:
@@ -96,7 +115,7 @@ class VideoSource(Source):
         if not ok:
             raise SourceError(f'{self.name}: the frame at {stamp_ns / 1e9 - 1:.3f} s cannot be '
                               'decoded')
-        return SourceFrame(stamp_ns, cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+        return SourceFrame(stamp_ns, grey_or_bgr(bgr))
 
 
 class CameraSource(Source):
@@ -127,6 +146,8 @@ class CameraSource(Source):
             self._capture.set(cv2.CAP_PROP_FRAME_HEIGHT, options.size[1])
         if options.rate is not None:
             self._capture.set(cv2.CAP_PROP_FPS, options.rate)
+        if _tag(self._capture, cv2.CAP_PROP_FOURCC) == _Y16:
+            self._capture.set(cv2.CAP_PROP_CONVERT_RGB, 0)      # it would keep only 8 bits
         ok, first = self._capture.read()
         if not ok:
             self._capture.release()
@@ -149,4 +170,9 @@ class CameraSource(Source):
         ok, bgr = self._capture.retrieve()
         if not ok:
             raise SourceLost(f'{self.name} stopped delivering pictures')
-        return SourceFrame(stamp_ns, cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+        return SourceFrame(stamp_ns, grey_or_bgr(bgr))
+
+
+def _tag(capture: cv2.VideoCapture, key: int) -> bytes:
+    """Return a property that is four letters."""
+    return (int(capture.get(key)) & 0xFFFFFFFF).to_bytes(4, 'little')

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.sources.base import SourceError
-from vjepa_ros.sources.encodings import MAX_PIXELS, check_size
+from vjepa_ros.sources.encodings import MAX_PIXELS, check_size, grey_or_bgr
+from vjepa_ros.sources.gain import GainControl
 
 # Definitions for bags that bring none.
 MESSAGES = {
@@ -27,6 +28,14 @@ SLICE, KEY_SLICE, SEQUENCE = 1, 5, 7                # types of units of H.264 th
 MOST_BITS = 16                                      # of `frame_num`
 MOST_WAITING = 64                                   # packets whose pictures may come later
 READ = 128                                          # bytes of a unit that hold what is read of it
+
+
+def pixels_of(frame: Any) -> np.ndarray:
+    """Return the RGB pixels of an av.VideoFrame, (H, W, 3) uint8, or uint16 for grey of more."""
+    wide = frame.format.name.startswith('gray') and frame.format.components[0].bits > 8
+    if wide:
+        return grey_or_bgr(frame.to_ndarray(format='gray16le'))
+    return np.ascontiguousarray(frame.to_ndarray(format='rgb24'))
 
 
 class PacketDecoder:
@@ -59,8 +68,8 @@ class PacketDecoder:
         self._count, self._waiting = 0, dict[int, Any]()     # packets; who sent them, by number
 
     def decode(self, data: bytes) -> np.ndarray:
-        """Return the picture of a packet, RGB uint8 (H, W, 3); see `picture`."""
-        return np.ascontiguousarray(self.picture(data)[0].to_ndarray(format='rgb24'))
+        """Return the picture of a packet alone, RGB uint8 (H, W, 3); see `picture`."""
+        return GainControl().reduce(pixels_of(self.picture(data)[0]))[0]
 
     def picture(self, data: bytes, sender: Any = None) -> tuple[Any, Any]:
         """Return the next picture as an av.VideoFrame, and the sender of its packet.

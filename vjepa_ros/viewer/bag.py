@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Read the messages that a rosbag2 recording holds, with the `rosbags` library, without ROS."""
+"""Read the messages that a rosbag2 recording holds, without ROS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.sources.bag import BAG_SUFFIXES, is_bag_folder, open_bag, parsing
+from vjepa_ros.sources import bag
+from vjepa_ros.sources.bag import is_bag, parsing
 
 
 class Bag:
@@ -18,7 +19,7 @@ class Bag:
     Parameters
     ----------
     reader
-        A ``rosbags.highlevel.AnyReader``.
+        From `vjepa_ros.sources.bag`.
     name
         For errors.
 
@@ -28,22 +29,18 @@ class Bag:
         Type by name.
     """
 
-    def __init__(self, reader: Any, name: str) -> None:
+    def __init__(self, reader: bag.Bag, name: str) -> None:
         self._reader, self._name = reader, name
         self.topics = {c.topic: c.msgtype for c in reader.connections}
 
     def messages(self, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Yield topic and message, in the order of recording."""
         wanted = [c for c in self._reader.connections if c.topic in topics]
-        messages = self._reader.messages(connections=wanted)
-        while True:
+        for connection, _, raw in self._reader.messages(wanted):
             with parsing(f"bag '{self._name}' cannot be read"):
-                found = next(messages, None)
-                if found is None:
-                    return
-                connection, _, raw = found
                 message = self._reader.deserialize(raw, connection.msgtype)
             yield connection.topic, message
+        self._reader.tell()
 
 
 @contextmanager
@@ -56,11 +53,10 @@ def opened(spec: str) -> Iterator[Bag | None]:
         When it cannot be opened.
     """
     path = Path(spec).expanduser()
-    if not ((path.suffix in BAG_SUFFIXES and path.is_file())
-            or (path.is_dir() and is_bag_folder(path))):
+    if not is_bag(path):
         yield None
         return
-    reader = open_bag(path)
+    reader = bag.Bag(path)
     try:
         yield Bag(reader, str(path))
     finally:

@@ -129,18 +129,17 @@ def brackets(image: np.ndarray, box: tuple[float, float, float, float], color: C
             cv2.line(image, (x, y), (x, y + dy), color, stroke, cv2.LINE_AA)
 
 
-@lru_cache(maxsize=4)
-def _watermark(string: str, width: int, height: int, px: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make what to add and to subtract (uint8 BGR) for a diagonal, repeated string."""
-    side = int(np.hypot(width, height)) + 8 * px
-    plane = np.zeros((side, side), np.uint8)
-    step_x, step_y = text_width(string, px, True) + 4 * px, 7 * px
-    for row, y in enumerate(range(step_y, side, step_y)):
-        for x in range(-(row % 2) * step_x // 2, side, step_x):
-            cv2.putText(plane, string, (x, y), FONT, px / CAP_PX, 255, _stroke(px, True),
-                        cv2.LINE_AA)
-    turn = cv2.getRotationMatrix2D((side / 2, side / 2), 24, 1.0)
-    turn[:, 2] += (width - side) / 2, (height - side) / 2
+@lru_cache(maxsize=8)
+def _slanted(string: str, px: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make what to add and to subtract (h, w, 3) uint8 for a slanted string with a dark rim."""
+    wide, slope = text_width(string, px, True), np.radians(24)
+    width = round(wide * np.cos(slope) + 4 * px * np.sin(slope)) + 2
+    height = round(wide * np.sin(slope) + 4 * px * np.cos(slope)) + 2
+    plane = np.zeros((4 * px, wide), np.uint8)
+    cv2.putText(plane, string, (0, 3 * px), FONT, px / CAP_PX, 255, _stroke(px, True),
+                cv2.LINE_AA)
+    turn = cv2.getRotationMatrix2D((wide / 2, 2 * px), 24, 1.0)
+    turn[:, 2] += width / 2 - wide / 2, height / 2 - 2 * px
     mask = cv2.warpAffine(plane, turn, (width, height))
     rim = cv2.subtract(cv2.dilate(mask, np.ones((3, 3), np.uint8)), mask)
     light, dark = (cv2.merge([cv2.convertScaleAbs(m, alpha=a)] * 3)
@@ -149,7 +148,13 @@ def _watermark(string: str, width: int, height: int, px: int) -> tuple[np.ndarra
 
 
 def watermark(image: np.ndarray, string: str, px: float) -> None:
-    """Write a string diagonally all over the image, light with a dark rim, seen through."""
-    light, dark = _watermark(string, image.shape[1], image.shape[0], round(px))
-    cv2.add(image, light, dst=image)
-    cv2.subtract(image, dark, dst=image)
+    """Write a string slanted all over the image, light with a dark rim, seen through."""
+    light, dark = _slanted(string, round(px))
+    step_y, step_x = light.shape[0], light.shape[1] + round(px)
+    height, width = image.shape[:2]
+    for row, top in enumerate(range(-step_y // 2, height, step_y)):
+        for left in range(-(row % 2) * step_x // 2, width, step_x):
+            y, x = max(0, -top), max(0, -left)
+            part = image[top + y:top + step_y, left + x:left + light.shape[1]]
+            mark = slice(y, y + part.shape[0]), slice(x, x + part.shape[1])
+            part[...] = cv2.subtract(cv2.add(part, light[mark]), dark[mark])

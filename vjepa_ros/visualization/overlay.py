@@ -25,7 +25,8 @@ from vjepa_ros.visualization.panel import (
 
 __all__ = ['LEVEL_COLORS', 'Layers', 'OverlayStatus', 'draw_overlay']
 
-MIN_WIDTH = 480            # smaller sources are enlarged to this width
+MIN_WIDTH = 480            # smaller sources are enlarged to this width,
+MAX_ENLARGED = 3840        # but none to a larger height [px]
 EMPTY_SIZE = (640, 480)    # canvas when there has been no frame at all
 MAX_ON_COURSE, MAX_ASIDE = 4, 3    # regions drawn; more of them only confuse
 
@@ -73,7 +74,8 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, la
     status
         The system around it.
     width
-        Width of the result; 0 keeps that of the image. At least 480 in any case.
+        Width of the result; 0 keeps that of the image. At least 480, but where the height would
+        be larger than 3840 px an image is not enlarged that far.
 
     Returns
     -------
@@ -114,7 +116,8 @@ def _canvas(image_rgb: np.ndarray | None, width: int) -> tuple[np.ndarray, float
     if wide == source_w:
         return cv2.cvtColor(image_rgb, cv2.COLOR_RGB2BGR), 1.0
     zoom = wide / source_w
-    size = (wide, max(1, round(image_rgb.shape[0] * zoom)))
+    zoom = min(zoom, max(1.0, MAX_ENLARGED / image_rgb.shape[0]))
+    size = (max(1, round(source_w * zoom)), max(1, round(image_rgb.shape[0] * zoom)))
     how = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
     return cv2.cvtColor(cv2.resize(image_rgb, size, interpolation=how), cv2.COLOR_RGB2BGR), zoom
 

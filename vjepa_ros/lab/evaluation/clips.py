@@ -70,12 +70,6 @@ def joined(parts: list[Any]) -> Any:
         if isinstance(getattr(first, f.name), np.ndarray)})
 
 
-def chosen(whole: Any, picks: np.ndarray) -> Any:
-    """Return the truth or outcome of some of its clips, by their numbers or a mask."""
-    return replace(whole, **{f.name: getattr(whole, f.name)[picks] for f in fields(whole)
-                             if isinstance(getattr(whole, f.name), np.ndarray)})
-
-
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
     """Compute all figures; None where the method lacks output or the truth has one class.
 

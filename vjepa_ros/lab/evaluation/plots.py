@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = {'fused': '#0b6bcb', 'geometric': '#d97706', 'learned': '#15803d', 'heads': '#7c2d12',
-          'variance': '#9333ea', 'flow': '#be185d',
+          'flow': '#be185d',
           'brightness': '#94a3b8', 'frame_difference': '#475569'}
 DANGER, DARK = '#fecaca', '#111820'
 SIZE = 10.0      # of text

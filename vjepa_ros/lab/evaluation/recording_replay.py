@@ -128,6 +128,8 @@ class Setup:
         of frames [s].
     use_imu
         Whether the methods are given the rates; the baseline `FlowExpansion` always is.
+    rate
+        At which pictures without stamps were taken [Hz]; others are thinned to it.
     """
 
     methods: tuple[str, ...]
@@ -138,6 +140,7 @@ class Setup:
     tick: Callable[[], None] | None = None
     imu: tuple[float, float] = (0.0, JITTER_S)
     use_imu: bool = False
+    rate: float | None = None
 
 
 def remade(setup: Setup) -> Callable[[], Setup]:
@@ -219,7 +222,8 @@ class Reader:
         gyroscope = self.gyroscope
         while gyroscope is not None and self._rates and not gyroscope.covers(frame.stamp_ns):
             gyroscope.push(*self._rates.popleft())
-        if self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id) is Push.RESET:
+        pushed = self.track.push(frame.rgb, frame.stamp_ns, frame.frame_id, gain=frame.gain)
+        if pushed is Push.RESET:
             for assessor in self._assessors.values():
                 assessor.reset()
         sample = self.track.sample()
@@ -252,7 +256,7 @@ def open_item(item: Item, setup: Setup) -> Source:
     SourceError
         When it cannot be evaluated.
     """
-    source = open_source(item.path, PlayOptions(topic=setup.topic))
+    source = open_source(item.path, PlayOptions(topic=setup.topic, rate=setup.rate))
     if source.live or isinstance(source, StillSource):
         source.close()
         raise SourceError(f"'{item.path}' ({source.name}) has no end; evaluate takes recording "

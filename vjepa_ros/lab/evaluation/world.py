@@ -25,7 +25,6 @@ from vjepa_ros.lab.evaluation.clips import (
     ClipOutcome,
     ClipTruth,
     HORIZONS_S,
-    chosen,
     clip_figures,
     joined,
 )
@@ -227,8 +226,6 @@ class WorldPart:
         The newest frame of each clip as JPEG.
     held
         Number of clips with valid heads for the reported method.
-    films
-        Clips for a slow baseline, by their number in the whole run.
     """
 
     world: str
@@ -236,7 +233,6 @@ class WorldPart:
     outcomes: dict[str, ClipOutcome]
     newest: list[bytes]
     held: int
-    films: dict[int, Film]
 
 
 @dataclass(frozen=True)
@@ -247,8 +243,7 @@ class WorldRun:
     ----------
     figures
         ``clips``, ``first_seed``, ``clips_per_seed``, ``contact_within_3_s`` and ``heads_held``
-        (parts of the clips) and ``methods`` (figures of `vjepa_ros.lab.evaluation.clips` by name;
-        their ``clips`` are fewer for a slow baseline).
+        (parts of the clips) and ``methods`` (figures of `vjepa_ros.lab.evaluation.clips` by name).
     truth, outcomes
         Of all clips, and by method.
     newest
@@ -261,16 +256,13 @@ class WorldRun:
     newest: list[bytes]
 
 
-def tasks(world: str, count: int, device: str, slow: int) -> list[tuple[Any, ...]]:
-    """Return tasks for some clips of a world, `slow` of them kept for a slow baseline."""
-    kept = set(np.linspace(0, count - 1, min(slow, count)).round().astype(int).tolist())
-    return [(evaluate_part, world, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device,
-             sorted(kept & set(range(batch * SPLIT_BATCH, (batch + 1) * SPLIT_BATCH))))
+def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
+    """Return tasks for some clips of a world."""
+    return [(evaluate_part, world, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device)
             for batch in range(math.ceil(count / SPLIT_BATCH))]
 
 
-def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
-                  keep: Sequence[int]) -> WorldPart:
+def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) -> WorldPart:
     """Assess the held-out clips of one seed with every method.
 
     Parameters
@@ -286,8 +278,6 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
         Number of clips.
     device
         Device of the renderer.
-    keep
-        Numbers of the clips in the whole run to return.
     """
     # Tubelets of frames that are shown twice reach one pair further back.
     more = TUBELET * (1 + HISTORY) if streams(setup) else 0
@@ -309,10 +299,8 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str,
         for method, outcome in (said | picture_outcomes(film)).items():
             outcomes.setdefault(method, []).append(outcome)
         held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
-    first = batch * SPLIT_BATCH
     return WorldPart(name, truth, {m: joined(parts) for m, parts in outcomes.items()},
-                     [jpeg(film) for film in rendered], held,
-                     {number: rendered[number - first] for number in keep})
+                     [jpeg(film) for film in rendered], held)
 
 
 @lru_cache(maxsize=2)
@@ -332,14 +320,6 @@ def gathered(parts: Sequence[WorldPart]) -> WorldRun:
          'heads_held': sum(p.held for p in parts) / count,
          'methods': {method: clip_figures(truth, outcome) for method, outcome in said.items()}},
         truth, said, [newest for p in parts for newest in p.newest])
-
-
-def with_scores(run: WorldRun, name: str, scores: dict[int, float]) -> WorldRun:
-    """Return the run with another baseline in front, from its scores by number of the clip."""
-    picks = np.array(sorted(scores))
-    found = clip_figures(chosen(run.truth, picks), scored([scores[i] for i in picks]))
-    return replace(run, figures=run.figures | {
-        'methods': {name: found} | run.figures['methods']})
 
 
 def streams(setup: Setup) -> bool:

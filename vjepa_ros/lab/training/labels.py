@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vjepa_ros.sources.bag import open_bag, parsing
+from vjepa_ros.sources.bag import Bag, parsing
 from vjepa_ros.sources.base import SourceError
 
 # What is read of a message when no field is named, and how its value becomes "in contact".
@@ -115,7 +115,7 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
         Naming the bag, the topic and its type, and what would work.
     """
     with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), closing(
-            open_bag(Path(bag))) as reader:
+            Bag(Path(bag))) as reader:
         found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]
         if not found:
             listing = ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in reader.connections))
@@ -124,10 +124,11 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
         where = f"label topic '{topic}' ({kind}) of '{bag}'"
         path = _field_path(kind, field, where)
         stamps, values = [], []
-        for connection, recorded_ns, raw in reader.messages(connections=found):
+        for connection, recorded_ns, raw in reader.messages(found):
             message = reader.deserialize(raw, connection.msgtype)
             stamps.append(_stamp(message, recorded_ns))
             values.append(_value(message, path, where))
+        reader.tell()
     if not stamps:
         raise SourceError(f'{where} has no messages')
     order = np.argsort(stamps, kind='stable')

@@ -149,10 +149,13 @@ class _Run:
         if state is not None:
             self.trainer.restore(state)
             self._calls = state.calls
-        before = time.monotonic()
+        budget = self.trainer.budget
+        before = budget.seconds_done
         complete = self.trainer.run(self._feed, self.listener.progress, self._pause,
                                     lambda: self._stopped() or self._late())
-        log.info('this call trained for %.0f s', time.monotonic() - before)
+        trained = budget.seconds_done - before
+        log.info('this call trained for %.0f s; start-up, validation and writing took %.0f s so '
+                 'far', trained, time.monotonic() - self._began - trained)
         outcome = None
         if self.team.leads:
             self._write()

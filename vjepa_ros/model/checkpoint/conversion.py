@@ -120,7 +120,7 @@ def _kept(parts: list[Part], chosen: Part | None, encoder_only: bool, name: str,
     kept: dict[str, Part] = {}
     for part in parts:
         if part.kind not in KINDS:
-            if strict and not part.kind:
+            if strict and not part.kind and part.name == FLAT:
                 raise WeightsError(f'{name} has parameters that belong to no network '
                                    f'({", ".join([*part.stored][:5])}); download the file again')
             continue

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[2] / 'weights'
 
 ANEW = 'download the file again'
+KEY = 'vjepa_ros'  # of the safetensors metadata
 # Raised by zipfile, torch.load, json, safetensors and the networks for the bytes, names and shapes
 # of a damaged or hostile file.
 FOREIGN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError,

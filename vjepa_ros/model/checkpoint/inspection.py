@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -15,8 +15,6 @@ from vjepa_ros.model.checkpoint.files import (
     WeightsError,
     compare,
     files_sha256,
-    tensors_sha256,
-    under,
 )
 from vjepa_ros.model.checkpoint.layouts import (
     ACTIONS,
@@ -28,22 +26,20 @@ from vjepa_ros.model.checkpoint.layouts import (
     PREDICTORS,
     PROBE,
     Part,
-    TWISTS,
     choose_encoder,
     parts_of,
 )
 from vjepa_ros.model.checkpoint.load import (
     WeightsReport,
-    bundled_file,
     report_of,
 )
-from vjepa_ros.model.checkpoint.metadata import BundleMeta, KEY, Profile, profile_of
+from vjepa_ros.model.checkpoint.metadata import Profile, profile_of
 from vjepa_ros.model.checkpoint.networks import build, check_numbers, fill, variant_of, version_of
-from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights
+from vjepa_ros.model.checkpoint.readers import Opened, open_weights
 
 PARAMETER = 'checkpoint'  # what errors call the file
 # Other code, or none here, builds them.
-REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION, ACTIONS, TWISTS)
+REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION, ACTIONS)
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,8 @@ class PartReport:
         Parameters that prevent its use, and those that are not needed.
     problem : str
         Why there is no such network; '' if there is.
+    wrapper : str
+        See `Part`.
 
     """
 
@@ -78,6 +76,7 @@ class PartReport:
     mismatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     problem: str = ''
+    wrapper: str = ''
 
     @property
     def complete(self) -> bool:
@@ -107,10 +106,6 @@ class Contents:
         The clips that the weights were trained on, as far as it is known.
     window : int
         Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
-    belongs_to : str
-        Hash of the encoder and heads that a predictor of twists reads; '' without one.
-    is_for_bundled : bool
-        Whether these are those that the package brings.
 
     """
 
@@ -122,8 +117,6 @@ class Contents:
     others: tuple[str, ...]
     profile: Profile
     window: int = 0
-    belongs_to: str = ''
-    is_for_bundled: bool = False
 
 
 def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
@@ -149,31 +142,10 @@ def examine(path: str | Path) -> Contents:
     strange = [part.name for part in parts if not part.kind and part.name]
     reports = [_report(part) for part in parts if part.kind or not part.name]
     profile = profile_of(opened, parts, encoder)      # raises for a description that is damaged
-    meta = BundleMeta.from_json(opened.metadata[KEY]) if KEY in opened.metadata else None
-    belongs_to = ''
-    if meta is not None and any(one.kind == TWISTS for one in reports):
-        belongs_to = str(meta.twists.get('belongs_to', ''))
-        problem = _stranger(opened, belongs_to)
-        reports = [replace(one, problem=one.problem or problem) if one.kind == TWISTS else one
-                   for one in reports]
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
                     files_sha256(opened.files), tuple(reports),
                     '' if encoder is None else encoder.name or ENCODER,
-                    (*strange, *opened.others), profile, profile.window, belongs_to,
-                    meta is not None and _is_for_bundled(meta.variant, belongs_to))
-
-
-def _stranger(opened: Opened, belongs_to: str) -> str:
-    """Return why the predictor of twists in a file does not go with its encoder."""
-    own = under('encoder.', opened.groups.get(FLAT, {}))
-    return '' if not own or belongs_to == tensors_sha256(own) else 'it belongs to another encoder'
-
-
-def _is_for_bundled(variant: str, belongs_to: str) -> bool:
-    """Return whether a predictor of twists reads what the package brings for a size."""
-    path = bundled_file(variant) if belongs_to else None
-    return path is not None and belongs_to == tensors_sha256(under(
-        'encoder.', open_weights(path, PARAMETER).groups[FLAT]))
+                    (*strange, *opened.others), profile, profile.window)
 
 
 def _report(part: Part) -> PartReport:
@@ -182,14 +154,14 @@ def _report(part: Part) -> PartReport:
              variant.name if variant else '', version_of(part) if part.kind == ENCODER else '',
              len(part.stored), sum(math.prod(one.shape) for one in part.stored.values()))
     if part.kind in REPORTED_ONLY:
-        return PartReport(*known, ignored=part.ignored)
+        return PartReport(*known, ignored=part.ignored, wrapper=part.wrapper)
     try:
         check_numbers(part, 'it')
         want = build(part).state_dict()
     except ValueError as error:
-        return PartReport(*known, ignored=part.ignored, problem=str(error))
+        return PartReport(*known, ignored=part.ignored, problem=str(error), wrapper=part.wrapper)
     missing, unexpected, mismatched = map(tuple, compare(want, part.stored))
-    return PartReport(*known, missing, unexpected, mismatched, part.ignored)
+    return PartReport(*known, missing, unexpected, mismatched, part.ignored, wrapper=part.wrapper)
 
 
 def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:

@@ -9,17 +9,22 @@ has names of its own, and keeps query, key and value apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.files import WeightsError, foreign
+from vjepa_ros.model.checkpoint.files import KEY, WeightsError, foreign
 from vjepa_ros.model.checkpoint.readers import FLAT, Opened, PROBES, unmap
+from vjepa_ros.model.checkpoint.strangers import PATCHES, family
 
 WRAPPERS = ('module.', 'backbone.', 'model.', 'vjepa2.', '_orig_mod.')  # left by training code
 UNUSED = ('pos_embed', 'predictor_pos_embed')  # learned positions, which RoPE replaced
+# Positions of V-JEPA 2 as published (64 frames), and places of an image of V-JEPA 1.
+POSITIONS, OLD_PLACES = (8192, 18432), 14 ** 2
+# Networks on top of an encoder that may lie among its parameters.
+ON_TOP = ('head', 'fc', 'fc_norm', 'classifier', 'cls_head', 'linear', 'pooler', 'probe')
 AUTO = 'auto'
 ENCODERS = ('target_encoder', 'ema_encoder', 'encoder')  # the default is the first there is
 
@@ -31,14 +36,12 @@ PROBE = 'probe'
 COLLISION = 'collision head'
 HEADS = 'heads'
 ADAPTERS = 'adapters'
-TWISTS = 'twist predictor'
 PREDICTORS = (PREDICTOR, DENSE, ACTIONS)
 # Names that groups of tensors have in the files of this package: kind -> first part of a name.
 SECTIONS = {ENCODER: 'encoder', PREDICTOR: 'predictor', DENSE: 'predictor', ACTIONS: 'predictor',
-            PROBE: 'probe', COLLISION: 'collision', HEADS: 'heads', ADAPTERS: 'adapters',
-            TWISTS: 'twists'}
+            PROBE: 'probe', COLLISION: 'collision', HEADS: 'heads', ADAPTERS: 'adapters'}
 # Kinds that the name of their group alone tells.
-NAMED = {SECTIONS[kind]: kind for kind in (HEADS, ADAPTERS, TWISTS)}
+NAMED = {SECTIONS[kind]: kind for kind in (HEADS, ADAPTERS)}
 
 META = 'Meta'
 HUGGING_FACE = 'Hugging Face'
@@ -117,6 +120,8 @@ class Part:
         Parameters of the file that are not needed.
     incomplete : tuple of str
         Pieces that a parameter of several lacks, as the file would call them.
+    wrapper : str
+        What the names of its parameters begin with in the file, and is left out.
 
     """
 
@@ -126,6 +131,7 @@ class Part:
     stored: dict[str, Stored]
     ignored: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+    wrapper: str = ''
 
     @property
     def dtype(self) -> str:
@@ -140,7 +146,8 @@ def parts_of(opened: Opened, parameter: str) -> list[Part]:
     Raises
     ------
     WeightsError
-        If two parameters have the same name, or the names of groups contradict their content.
+        If two parameters have the same name, the names of groups contradict their content, or it
+        is a checkpoint of another kind.
 
     """
     with foreign(f"{parameter} file '{opened.path}'", parameter):
@@ -149,15 +156,21 @@ def parts_of(opened: Opened, parameter: str) -> list[Part]:
 
 def _parts_of(opened: Opened, parameter: str) -> list[Part]:
     groups: dict[str, dict[str, Tensor]] = {}
+    wrappers: dict[str, str] = {}
     for group, tensors in opened.groups.items():
+        names = _Names(group, tensors)
         for key, tensor in tensors.items():
-            name, bare = (group, _bare(key)) if group != FLAT else _section(key)
+            name, bare = names.of(key)
             if bare in groups.setdefault(name, {}):
                 raise WeightsError(f"{parameter} file '{opened.path}' has several encoders or "
                                    f"other networks under the same names ('{bare}'); save the "
                                    'wanted one alone')
             groups[name][bare] = tensor
-    parts = [_part(name, tensors) for name, tensors in groups.items()]
+        wrappers |= names.wrappers
+    parts = [replace(_part(name, tensors), wrapper=wrappers.get(name, ''))
+             for name, tensors in groups.items()]
+    if KEY not in opened.metadata:
+        _refuse_strangers(parts, groups, f"{parameter} file '{opened.path}'", parameter)
     for part in parts:
         wanted = ENCODER if part.name in ENCODERS else part.name
         is_ = PREDICTOR if part.kind in PREDICTORS else part.kind
@@ -166,6 +179,81 @@ def _parts_of(opened: Opened, parameter: str) -> list[Part]:
                                f"'{part.name}' has the parameters of a {is_}; rename them or get "
                                'the file anew')
     return parts
+
+
+class _Names:
+    """Names of networks and their parameters in a group of a file.
+
+    An encoder is found by the name of its patch embedding, whatever that begins with.
+    """
+
+    def __init__(self, group: str, tensors: Iterable[str]):
+        found = {key.removesuffix(end) for key in tensors for end in PATCHES
+                 if key == end or key.endswith('.' + end)}
+        self._roots = sorted(found, key=len, reverse=True)
+        self._named, self._outer = dict[str, str](), list[str]()
+        for root in self._roots:
+            words = root.split('.')[:-1]
+            at = max((at for at, word in enumerate(words) if word in ENCODERS), default=len(words))
+            self._named[root] = words[at] if at < len(words) else FLAT
+            self._outer += ['.'.join(words[:at]) + '.'] * (at > 0)
+        # A group of another name with encoders that have names is a container.
+        self._group = FLAT if any(self._named.values()) and group not in ENCODERS else group
+        self.wrappers = {self._group or name: root for root, name in self._named.items()
+                         if root not in ('', f'{name}.')}
+
+    def of(self, key: str) -> tuple[str, str]:
+        """Return the network of a parameter, and its name there."""
+        root = next((root for root in self._roots if key.startswith(root)), None)
+        if root is None:
+            key = key[max((len(one) for one in self._outer if key.startswith(one)), default=0):]
+        rest = key[len(root or ''):]
+        first, _, more = rest.partition('.')
+        on_top = bool(more) and first in ON_TOP
+        if root:
+            return (first, more) if on_top else (self._group or self._named[root], rest)
+        if self._group != FLAT:
+            return (first, more) if on_top and root is not None else (self._group, _bare(rest))
+        name, bare = _section(rest)
+        if name == FLAT and more and (self._roots if root is None else on_top):
+            return first, more
+        return name, bare
+
+
+def _refuse_strangers(parts: Sequence[Part], groups: Mapping[str, Mapping[str, Tensor]],
+                      name: str, parameter: str) -> None:
+    """Raise WeightsError for a checkpoint of another kind, naming what it looks like."""
+    encoders = [part for part in parts if part.kind == ENCODER]
+    strange = any(family(part.stored)[0] for part in encoders)
+    if strange or not any(part.kind for part in parts):
+        what, remedy = family({key: one for group in groups.values()
+                               for key, one in group.items()})
+        if what:
+            raise WeightsError(f'{name} looks like {what}, not like an encoder of V-JEPA 2; '
+                               + (remedy or f'set `{parameter}` to a checkpoint of V-JEPA 2'))
+    for part in encoders:
+        positions = groups[part.name].get('pos_embed')
+        if positions is not None and _counts(positions, parts):
+            raise WeightsError(
+                f'{name} looks like V-JEPA 1: its {part.name or ENCODER} was trained with a '
+                f'position embedding (pos_embed {tuple(positions.shape)}), without which its '
+                f'features mean nothing; set `{parameter}` to a checkpoint of V-JEPA 2 or 2.1, '
+                'which have none')
+
+
+def _counts(positions: Tensor, parts: Iterable[Part]) -> bool:
+    """Return whether an encoder was trained with its positions, as those of V-JEPA 1 were.
+
+    Files of V-JEPA 2 may have them, too, but RoPE has replaced them.
+    """
+    if not positions.any():
+        return False
+    places = positions.shape[1] if positions.ndim == 3 else 0
+    others = [part for part in parts if part.kind in PREDICTORS]
+    masks = [sum(key.startswith('mask_tokens.') for key in part.stored) for part in others]
+    new = any(count > 2 or part.kind != PREDICTOR
+              for count, part in zip(masks, others, strict=True))
+    return places % OLD_PLACES == 0 or not (new if others else places in POSITIONS)
 
 
 def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:

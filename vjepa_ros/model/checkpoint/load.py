@@ -3,7 +3,7 @@
 """Load encoders and heads from weights files, and save them in one checked file.
 
 A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*`,
-`adapters.*` (low-rank changes of the encoder) and `twists.*` (a predictor, see `twist_files`) and
+`adapters.*` (low-rank changes of the encoder) and
 a description (`BundleMeta`) in its metadata.
 Heads only mean something on the encoder they were trained on, so that is checked by hash.
 """
@@ -227,6 +227,8 @@ def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
                            part.dtype, *known, own_hash, part=part.name or part.kind,
                            layout=part.layout, ignored=part.ignored,
                            others=tuple(filter(None, others)), profile=profile)
+    if part.wrapper:
+        log.info("names in '%s' begin with '%s', which is left out", report.path, part.wrapper)
     what = part.kind if encoder is None else f"model '{report.variant}' {report.version}"
     log.info("loaded %d tensors (%s) of %s from '%s' in '%s' (%s), sha256 %s; made for %s%s",
              len(part.stored), part.dtype, what, report.part, report.path, report.layout,
@@ -244,8 +246,8 @@ def refuse_strays(parts: list[Part], name: str) -> None:
         if len(parts) == 1:
             raise WeightsError(f'{name} is not a V-JEPA checkpoint: it has {keys}; set `weights` '
                                'to one')
-        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}; get '
-                           'the file anew')
+        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}, and '
+                           'which network they belong to is unknown; save the encoder alone')
 
 
 def _of_bundle(opened: Opened) -> tuple[Part, str]:
@@ -274,8 +276,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
-                heads: State | None = None, adapters: State | None = None,
-                twists: State | None = None) -> BundleMeta:
+                heads: State | None = None, adapters: State | None = None) -> BundleMeta:
     """Write a weights file in float16; an existing file is replaced atomically.
 
     Parameters
@@ -285,10 +286,8 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
     meta : BundleMeta
         Its description. For heads without an encoder `backbone_sha256` must be the hash of the
         file of their encoder (`WeightsReport.sha256`).
-    encoder, heads, adapters, twists : mapping of str to Tensor, optional
-        State of an `Encoder`, of `Heads`, of `adapter_state`, and of a `TwistPredictor`. A
-        predictor that is saved with an encoder belongs to it; alone it belongs to what
-        `meta.twists` says.
+    encoder, heads, adapters : mapping of str to Tensor, optional
+        State of an `Encoder`, of `Heads` and of `adapter_state`.
 
     Returns
     -------
@@ -304,10 +303,10 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
     """
     from safetensors.torch import save_file
 
-    parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters, 'twists.': twists}
+    parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters}
     tensors = {prefix + key: value.detach().to('cpu', torch.float16).contiguous().clone()
                for prefix, state in parts.items() for key, value in (state or {}).items()}
-    if not encoder and not heads and not twists:
+    if not encoder and not heads:
         raise ValueError('there is neither an encoder nor heads to save')
     if encoder and adapters:
         raise ValueError('adapters are merged into an encoder before it is saved')
@@ -320,8 +319,6 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         raise ValueError('heads are saved with the hash of the file of their encoder '
                          '(backbone_sha256)')
     meta = replace(meta, has_encoder=bool(encoder), backbone_sha256=own)
-    if twists and encoder:
-        meta = replace(meta, twists=meta.twists | {'belongs_to': own})
     path = Path(path)
     half_written = path.with_name(path.name + '.part')
     save_file(tensors, half_written, metadata={KEY: meta.to_json()})

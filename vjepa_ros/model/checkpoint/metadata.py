@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vjepa_ros.model.checkpoint.files import ANEW, WeightsError
+from vjepa_ros.model.checkpoint.files import ANEW, KEY, WeightsError
 from vjepa_ros.model.checkpoint.layouts import ACTIONS, COLLISION, HUGGING_FACE, Part
 from vjepa_ros.model.checkpoint.readers import Opened
 from vjepa_ros.model.head_specs import Binned, Calibration, HEADS
 
 FORMAT = 1
-KEY = 'vjepa_ros'  # of the safetensors metadata
 RATE = 4.0  # of pre-training and of the action-conditioned model [Hz]
 CONVERTED = 'vjepa_ros_checkpoint'  # of the safetensors metadata of converted files
 COLLISION_RATE = 8.0  # of the published collision head [Hz]
@@ -58,10 +57,6 @@ class BundleMeta:
         Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
     other_modes : tuple of str
         Further ways to bring images to that size that training showed.
-    twists : dict
-        Of a predictor of twists: `belongs_to`, the hash of the encoder and heads that it reads,
-        `training` and `metrics`. Empty where there is none.
-
     """
 
     variant: str
@@ -80,7 +75,6 @@ class BundleMeta:
     licence: str = 'Apache-2.0'
     window: int = 0
     other_modes: tuple[str, ...] = ()
-    twists: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Convert to the text in the metadata of a file."""
@@ -117,7 +111,7 @@ class BundleMeta:
             tuple(map(int, data['holds'])), Calibration.from_json(data['calibration']),
             str(data['backbone_sha256']), bool(data['has_encoder']), dict(data['training']),
             dict(data['metrics']), str(data['licence']), int(data.get('window', 0)),
-            tuple(map(str, data.get('other_modes', ()))), dict(data.get('twists', {})))
+            tuple(map(str, data.get('other_modes', ()))))
 
 
 def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

@@ -43,7 +43,8 @@ def advice(part: Part) -> str:
         return (f"The file fits model size '{variant.name}' version {version}: set `model_size` "
                 'and `model_version` to these, or `weights` to another file.')
     return (f"The file is nearest to model size '{variant.name}' version {version}, but is not "
-            'exactly that (`vjepa-ros inspect` lists all differences); download it again.')
+            'exactly that (`vjepa-ros inspect` lists all differences): it is damaged, or its '
+            'network was changed.')
 
 
 def fits(part: Part) -> bool:

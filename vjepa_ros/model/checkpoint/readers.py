@@ -12,13 +12,14 @@ import ctypes
 import io
 import json
 import mmap
+import re
 import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -31,9 +32,12 @@ from vjepa_ros.model.checkpoint.pickles import (
     MOST_BYTES,
     check_pickle,
 )
+from vjepa_ros.model.checkpoint.strangers import PATCHES, start_of
 
 FLAT = ''  # group of the tensors at the top level of a file
-CONTAINERS = ('state_dict', 'model_state_dict', 'model')  # names without meaning
+# Names without meaning.
+CONTAINERS = ('state_dict', 'model_state_dict', 'model', 'checkpoint', 'net', 'network', 'weights',
+              'module', 'params')
 PROBES = 'classifiers'  # a list, in the files of released probes
 OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
 MOST_HEADER = MIB  # of safetensors, parsed at one go; a giant encoder has a tenth of that
@@ -102,10 +106,20 @@ def _open(path: Path, name: str, parameter: str, remedy: str) -> Opened:
     if not path.is_file():
         raise WeightsError(f'{name} does not exist; {remedy}')
     with path.open('rb') as file:
-        start = file.read(9)
+        start = file.read(64)
+    what = '' if start[8:9] == b'{' else start_of(start)
+    shard = re.search(r'-(\d+)-of-(\d+)\.', path.name)
+    if shard and int(shard[2]) > 1:
+        what = (f'shard {int(shard[1])} of {int(shard[2])}; give the folder with all of them, '
+                'their index and config.json')
+    if what:
+        raise WeightsError(f'{name} is {what}')
     if start.startswith(b'PK\x03\x04'):
+        if path.suffix == '.safetensors':   # PyTorch goes by the name
+            raise WeightsError(f'{name} is not safetensors, but a file that torch.save wrote; '
+                               f"rename it to '{path.stem}.pt'")
         return _open_zip(path, name, parameter)
-    if path.suffix == '.safetensors' or start[8:] == b'{':
+    if path.suffix == '.safetensors' or start[8:9] == b'{':
         tensors, metadata = read_safetensors(path, name)
         return Opened(path, (path,), {FLAT: tensors}, (), metadata,
                       _config(path.parent, name, required=False))
@@ -169,10 +183,13 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
         with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
             inside = archive.infolist()
         names = [entry.filename.lower() for entry in inside]   # PyTorch ignores case
-        if sum(one.endswith('/data.pkl') for one in names) != 1 or any(
-                '/code/' in one for one in names):
-            raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote;'
-                               f' {_set(parameter)}')
+        if any('/code/' in one for one in names):
+            raise WeightsError(f'{name} is a network of TorchScript, and not a checkpoint that '
+                               f'torch.save wrote; {_set(parameter)}')
+        if sum(one.endswith('/data.pkl') for one in names) != 1:
+            raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote '
+                               f'({", ".join(names[:3]) or "empty"}); unpack it, and give the '
+                               f'checkpoint inside if it has one, or {_set(parameter)}')
         if any(entry.compress_type or (entry.file_size > MOST_BYTES and '/data/' not in
                                        entry.filename) for entry in inside):
             raise CostlyPickle('entries that are compressed or long')
@@ -192,8 +209,11 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
     found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
     groups, others = _groups(found)
     if not groups:
-        raise WeightsError(f'{name} has no tensors by name, so it is not a checkpoint of a '
-                           f'model; {_set(parameter)}')
+        there = f' (it has {", ".join(map(repr, others[:5]))})' * bool(others)
+        optimiser = ', but looks like the state of an optimiser' * any(
+            one.startswith(('param_groups', 'opt')) for one in others)
+        raise WeightsError(f'{name} has no tensors by name{there}, so it is not a checkpoint of a '
+                           f'model{optimiser}; {_set(parameter)}')
     return Opened(path, (path,), groups, others)
 
 
@@ -202,6 +222,7 @@ def _groups(found: object) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...
     groups: dict[str, dict[str, Tensor]] = {}
     others = []
     for name, value in (found.items() if isinstance(found, Mapping) else ()):
+        value = _unnested(value)
         if isinstance(value, Tensor):
             groups.setdefault(FLAT, {})[str(name)] = value
         elif _are_tensors(value):
@@ -213,7 +234,23 @@ def _groups(found: object) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...
     return groups, tuple(others)
 
 
-def _are_tensors(value: object) -> bool:
+def _unnested(value: object) -> object:
+    """Return the tensors by name in groups that lie in each other, or else the value itself."""
+    found: dict[str, object] = {}
+    if not isinstance(value, Mapping) or not any(isinstance(one, Mapping)
+                                                 for one in value.values()):
+        return value
+    for name, inner in value.items():
+        inner = _unnested(inner)
+        if isinstance(inner, Tensor):
+            found[str(name)] = inner
+        elif _are_tensors(inner):
+            found |= {key if name in CONTAINERS else f'{name}.{key}': one
+                      for key, one in inner.items()}
+    return found if any(key.endswith(PATCHES) for key in found) else value
+
+
+def _are_tensors(value: object) -> TypeGuard[Mapping[str, Tensor]]:
     return isinstance(value, Mapping) and bool(value) and all(
         isinstance(key, str) and isinstance(one, Tensor) for key, one in value.items())
 
@@ -226,7 +263,8 @@ def _open_folder(path: Path, parameter: str) -> Opened:
     metadata: dict[str, str] = {}
     for shard in shards:
         if not (path / shard).is_file():
-            raise WeightsError(f"{name} lacks '{shard}'; get it complete")
+            raise WeightsError(f"{name} lacks '{shard}'; get it complete, or "
+                               f'{_instead_of(path)}')
         some, text = read_safetensors(path / shard, f"{parameter} file '{path / shard}'")
         tensors |= some
         metadata |= text
@@ -250,15 +288,27 @@ def _config(folder: Path, name: str, required: bool) -> dict[str, Any]:
     path = folder / 'config.json'
     if not path.is_file():
         if required:
-            raise WeightsError(f'{name} has no config.json; {ANEW}, complete')
+            raise WeightsError(f'{name} has no config.json; {_instead_of(folder)}')
         return {}
     config = _json(path, name) if required else _json_or_nothing(path)
     if config.get('model_type') == 'vjepa2':
         return config
     if required:
-        raise WeightsError(f"{name} holds a model of the type '{config.get('model_type')}', not "
+        raise WeightsError(f"{name} holds a model of the type '{config.get('model_type', '')}' "
+                           f"({config.get('architectures') or 'no architecture is named'}), not "
                            "'vjepa2'; set it to a V-JEPA 2 folder")
     return {}
+
+
+def _instead_of(folder: Path) -> str:
+    """Say what to give instead of a folder that is not one of a model."""
+    if (folder / 'adapter_config.json').is_file():
+        return ('it holds adapters (LoRA) and not the encoder: merge them into their encoder and '
+                'save that')
+    there = sorted(one.name for one in folder.iterdir()
+                   if one.suffix in ('.safetensors', '.pt', '.pth', '.bin', '.tar'))
+    return (f'set it to a file in it: {", ".join(map(repr, there[:5]))}' if there else
+            f'{ANEW}, complete')
 
 
 def _json(path: Path, name: str) -> dict[str, Any]:

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run `collision_guard` until SIGINT or SIGTERM; exits 0."""
-    run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args,
-        commands=True)
+def main(args: list[str] | None = None) -> int:
+    """Run `collision_guard` until SIGINT or SIGTERM; the exit code of the process."""
+    return run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args,
+               commands=True)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

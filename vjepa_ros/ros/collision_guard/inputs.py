@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from vjepa_ros.ros.collision_guard.parameters import GuardConfig, Ranger, Source
 from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 
+LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
 MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]
 
 
@@ -58,27 +59,30 @@ class GuardInputs(CommandInputs):
         """Subscribe; after a failure `close` removes what was created."""
         for source in self._config.sources:
             self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
-                        reliable=True)
+                        reliable=True, refused=partial(self._malformed, source))
         for ranger in self._config.ranges:
             kind = Range if ranger.kind == 'range' else LaserScan
-            self.listen(kind, ranger.topic, partial(self._on_range, ranger))
+            self.listen(kind, ranger.topic, partial(self._on_range, ranger), most=LARGEST_SCAN)
         if self._config.odometry:
             self.listen(odometry(), 'odom', self._on_odometry)
 
-    def _on_assessment(self, source: Source, msg: PointCloud2, info: Mapping[str, int]) -> None:
+    def _on_assessment(self, source: Source, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
             seen = read.assessment(msg, source.name)
+            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
             if source.from_tf:
                 self._set_direction(source, msg.header, now)
         except (ValueError, IndexError) as error:
-            reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
-            self._guard.observe_malformed(source.name, reason)
-        else:
-            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
-            if not self._guard.observe(report):
-                return
-        self._decide(info.get('received_timestamp', 0))
+            self._malformed(source, error)
+            return
+        if self._guard.observe(report):
+            self._decide(self.arrival_ns)
+
+    def _malformed(self, source: Source, error: Exception) -> None:
+        reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
+        self._guard.observe_malformed(source.name, reason)
+        self._decide(0)
 
     def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
         """Set the direction of a source from tf; ValueError when it is unknown."""
@@ -90,8 +94,9 @@ class GuardInputs(CommandInputs):
             self._guard.turn_source(source.name, yaw)
 
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
-        now = self._now_s()
+        now, age = self._now_s(), 0.0
         try:
+            age = self.age_s(msg)
             if isinstance(msg, Range):
                 distance, reach = range_distance(msg), msg.max_range
             else:
@@ -101,8 +106,7 @@ class GuardInputs(CommandInputs):
         except ValueError as error:
             self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
             distance = reach = math.nan         # no reading, until the last one is too old
-        self._guard.observe_range(RangeReading(ranger.name, now - self.age_s(msg), now,
-                                               distance, reach))
+        self._guard.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
         self._decide(0)
 
     def _on_odometry(self, msg: Any) -> None:

@@ -37,6 +37,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self.guard: VelocityGuard | None = None
+        self._before: VelocityGuard | None = None    # the last one, for what it remembers
         self._frames: Frames | None = None
         self._heartbeat: Heartbeat | None = None
         self.state_publisher = GuardStatePublisher(
@@ -54,13 +55,15 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
             bond_message()
         if config.heartbeat:
             self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
-                                        lambda: self._out, self._steady)
+                                        lambda: self._out, self._steady, config.watchdog)
             self.configured.callback(self._heartbeat.close)
         if any(source.from_tf for source in config.sources):
             self._frames = Frames(self, config.base_frame)
             self.configured.callback(self._frames.close)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})
+        if self._before is not None:
+            self.guard.restart(self._before)
         if self._frames is None:                # else once tf has given the directions
             self.state_publisher.warn_uncovered(self.guard)
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
@@ -68,6 +71,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         return f'guards by {listened or "range sensors alone"}'
 
     def _drop(self) -> None:
+        self._before = self.guard or self._before
         self.guard = self._frames = self._heartbeat = None
 
     def _configured_guard(self) -> VelocityGuard:
@@ -81,7 +85,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def create_inputs(self, config: GuardConfig) -> GuardInputs:
         """Create the subscriptions to cameras, range sensors and odometry."""
         guard = self._configured_guard()
-        guard.no_command()                      # its zero was sent
+        guard.restart()
         return GuardInputs(self, config, guard, self.now_s, self._on_news, self._frames)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
@@ -118,9 +122,12 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
     def act(self, news: bool) -> None:
         """Decide, and publish what is new."""
         guard = self._configured_guard()
-        guard.hold_reason = self.callback_failure
-        self.decided = decision = guard.decide(self.now_s())
-        self.send(decision.motion, news)
+        guard.hold_reason = self.callback_failure or (
+            '' if self._heartbeat is None else self._heartbeat.problem())
+        steady_s, now_s = time.monotonic(), self.now_s()
+        holds_s = guard.holds_until(now_s) - now_s
+        self.decided = decision = guard.decide(now_s)
+        self.send(decision.motion, news, steady_s + holds_s)
         self.state_publisher.reaction.add(1e3 * decision.reaction_s)
 
     def _on_news(self, arrival_ns: int) -> None:
@@ -134,6 +141,12 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
             self.state_publisher.refused = self._inputs.refused
         # On the timer, so that it cannot delay a stop.
         self.state_publisher.publish(self.decided, self.now_s())
+
+    def wait_for_zeros(self) -> None:
+        """Let a moment pass in which zeros are sent, so that the watchdog need not do it."""
+        if self._heartbeat is not None:
+            self._heartbeat.beat('' if self.suspending else 'deactivating')
+        super().wait_for_zeros()
 
     # -- override, reports -------------------------------------------------------------------
 

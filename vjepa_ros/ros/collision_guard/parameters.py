@@ -55,6 +55,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
               'and liveliness of this length on cmd_vel_out, and beats four times as often on '
               '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
+        Param('watchdog', bool, False, 'Drive only while command_watchdog confirms that it hears '
+              'this guard and that its zeros reach the base (needs heartbeat)', CONFIGURE),
         Param('bond', bool, False, 'Form a bond with a lifecycle manager while active (needs the '
               'package bond)', CONFIGURE),
         AUTOSTART,
@@ -204,6 +206,7 @@ class GuardConfig:
     rate: float
     base_frame: str
     heartbeat: float = 0.0
+    watchdog: bool = False
     bond: bool = False
 
 
@@ -214,6 +217,9 @@ def make_settings(values: Mapping[str, Any]) -> GuardSettings:
 
 def make_config(values: Mapping[str, Any]) -> GuardConfig:
     """Return the configuration for parameter values; ValueError when inconsistent."""
+    if values['watchdog'] and not values['heartbeat']:
+        raise ValueError('watchdog is true, but heartbeat is 0, so that a watchdog hears nothing: '
+                         'set heartbeat, such as to 0.4, or watchdog to false')
     sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
                            _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
                     for name in values['sources'])
@@ -223,7 +229,8 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
                    for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
                        values['message'] == 'twist_stamped', values['odometry'], values['rate'],
-                       values['base_frame'], values['heartbeat'], values['bond'])
+                       values['base_frame'], values['heartbeat'], values['watchdog'],
+                       values['bond'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:

@@ -101,10 +101,18 @@ class GuardStatePublisher(StatePublisher[Decision]):
         super().report(label, decided, now_s, failure)
 
     def warn_uncovered(self, guard: VelocityGuard) -> None:
-        """Warn of directions where no source looks, once and at each change."""
+        """Warn of directions where no source looks, once and at each change.
+
+        No warning, but an information, where `uncovered` is given: somebody has decided.
+        """
         text = guard.uncovered_text()
         if text and text != self._uncovered:
-            self._ros.get_logger().warning(f"{text} (parameter 'uncovered')")
+            log, said = self._ros.get_logger(), f"{text} (parameter 'uncovered')"
+            # One call site per severity: rclpy binds the severity to the line that logs.
+            if 'uncovered' in self._ros._parameter_overrides:
+                log.info(said)
+            else:
+                log.warning(said)
         self._uncovered = text
 
     def statuses(self, name: str, label: str, decided: Decision | None, problems: list[str],
@@ -118,6 +126,8 @@ class GuardStatePublisher(StatePublisher[Decision]):
             faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
             if self._odometry() and not guard.measures_speed(now_s):
                 faults.append('no odometry on odom that is current: commands count as motion')
+            if problem := guard.speed_problem(now_s):
+                faults.append(problem)
             limits = {limit.source: limit for limit in decided.limits}
             sources = [source_status(name, source, limits.get(source.name), now_s, guard)
                        for source in guard.sources.values()]

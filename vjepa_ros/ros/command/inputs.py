@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.endpoints import subscribe
+from vjepa_ros.ros.common.endpoints import SMALL, bounded, subscribe
 
 NS = 1e9
 LOG_EVERY_S = 5.0
@@ -54,11 +55,14 @@ class CommandInputs(ABC):
     ----------
     refused
         Number of messages that could not be read.
+    arrival_ns
+        When the newest message came, by the clock of DDS [ns since the epoch; 0 unknown].
     """
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
-        self.refused = 0
+        self.refused = self.arrival_ns = 0
+        self._told_unstamped = False             # that odometry has no stamps
         self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._subscriptions: list[Any] = []
 
@@ -72,19 +76,40 @@ class CommandInputs(ABC):
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
 
-    def listen(self, kind: type, topic: str, callback: Callable[..., None], depth: int = 1,
-               reliable: bool = False) -> None:
-        """Subscribe until `close`."""
-        self._subscriptions.append(
-            subscribe(self._node, kind, topic, callback, depth, reliable))
+    def listen(self, kind: type, topic: str, callback: Callable[[Any], None], depth: int = 1,
+               reliable: bool = False, most: int = SMALL,
+               refused: Callable[[ValueError], None] | None = None) -> None:
+        """Subscribe until `close`; `refused` takes the reason for a message not passed on."""
+        def take(msg: Any, info: Mapping[str, int]) -> None:
+            self.arrival_ns = info.get('received_timestamp', 0)
+            callback(msg)
+
+        self._subscriptions.append(subscribe(
+            self._node, kind, topic,
+            bounded(kind, take, refused or partial(self.refuse, topic), most), depth, reliable,
+            raw=True))
 
     def age_s(self, msg: Any) -> float:
-        """Return the age of the stamp of a message [s]."""
+        """Return the age of the stamp of a message [s].
+
+        Raises
+        ------
+        ValueError
+            When nobody set it: then nobody knows how old it is.
+        """
+        if not read.stamp_ns(msg):
+            raise ValueError('its stamp is 0, so its age is unknown; set header.stamp')
         return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
 
     def odometry_age_s(self, msg: Any) -> float:
-        """Return the age of odometry [s]; 0 where nobody stamped it."""
-        return max(0.0, self.age_s(msg)) if read.stamp_ns(msg) else 0.0
+        """Return the age of odometry [s]; 0 where nobody stamped it, which is told once."""
+        if read.stamp_ns(msg):
+            return max(0.0, self.age_s(msg))
+        if not self._told_unstamped:
+            self._told_unstamped = True
+            self._node.get_logger().warning(
+                'odom has the stamp 0: it counts as of its arrival; set header.stamp')
+        return 0.0
 
     def refuse(self, what: str, error: Exception) -> str:
         """Count and log a message that could not be read; return the reason."""

@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from vjepa_ros.ros.common.parameter import CAMERAS, Param
+from vjepa_ros.ros.parameter_file import read_file, values_of
 
-from vjepa_ros.ros.common.parameter import CAMERAS
+TEXTS, TEXT = re.compile(r'cameras?|sources|message|.+\.topic'), Param('', str, '', '')
 
 
 def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
-                of_package: bool) -> list[str]:
+                of_package: bool, namespace: str | None = None) -> list[str]:
     """Return the parameter `sources` for the cameras of the perception node.
 
     A single camera is taken with the file of the package, by which it looks forward. The
@@ -33,6 +35,8 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
         That file.
     of_package
         Whether it is the file of the package rather than the user's.
+    namespace
+        Of the node; None: the one that the file names.
 
     Returns
     -------
@@ -46,7 +50,7 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     """
     if not cameras:
         return []
-    values = parameters_in(file, node)
+    values = parameters_in(file, node, namespace)
     sources = values.get('sources', CAMERAS)
     unheard = [name for name in sources
                if name not in cameras and not values.get(f'{name}.topic')]
@@ -60,27 +64,35 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
         f"[{', '.join(cameras)}] and where each of them looks")
 
 
-def cameras_in(file: Path) -> list[str]:
-    """Return the cameras of the perception node in a parameter file.
-
-    Empty where they are a substitution, which only the launch can resolve.
-    """
-    cameras = parameters_in(file, 'vjepa_node').get('cameras', CAMERAS)
+def cameras_in(file: Path, namespace: str | None = None) -> list[str]:
+    """Return the cameras of the perception node in a parameter file; empty: it names none."""
+    cameras = parameters_in(file, 'vjepa_node', namespace).get('cameras', CAMERAS)
     return [] if isinstance(cameras, str) else list(cameras)
 
 
-def parameters_in(file: Path, node: str) -> dict[str, Any]:
-    """Return the parameters of a node in a file by their full names."""
-    found: dict[str, Any] = {}
-    for name, content in (yaml.safe_load(file.read_text(encoding='utf-8')) or {}).items():
-        if name.rsplit('/', 1)[-1] in ('**', '*', node) and isinstance(content, dict):
-            found |= _flat(content.get('ros__parameters') or {})
-    return found
+def parameters_in(file: Path, node: str, namespace: str | None = None) -> dict[str, Any]:
+    """Return the parameters of a node in a file by their full names.
+
+    Parameters
+    ----------
+    file
+        The parameter file.
+    node
+        Name of the node.
+    namespace
+        Its namespace; None: the one that the file names.
+
+    Raises
+    ------
+    RuntimeError
+        When the file cannot be read, with the remedy.
+    """
+    try:
+        return values_of(read_file(file, _row), node, namespace) or {}
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
 
 
-def _flat(values: dict[str, Any], before: str = '') -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= _flat(value, f'{before}{name}.') if isinstance(value, dict) else {
-            f'{before}{name}': value}
-    return found
+def _row(name: str) -> Param | None:
+    """Return a row for the texts that launch files read; those of the nodes would load PyTorch."""
+    return TEXT if TEXTS.fullmatch(name) else None

@@ -9,6 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from geometry_msgs.msg import Twist, TwistStamped
@@ -21,12 +22,16 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.command.clock import CommandClock
 from vjepa_ros.ros.command.inputs import CommandInputs
+from vjepa_ros.ros.command.output import CommandOutput
 from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.command.topic_checks import CLOUD, topic_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero, subscribe
+from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
+
+LOG_EVERY_S = 5.0
+MOMENT_S = 0.02          # between two looks whether zeros have ended
 
 
 class CommandConfig(Protocol):
@@ -62,6 +67,8 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         The last decision; None before the first of an activation.
     configured
         What `release` has to undo.
+    suspending
+        Whether motion ends for as long as the process is stopped.
     """
 
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
@@ -73,12 +80,13 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         super().__init__(node_name, **kwargs)
         self.config: ConfigT | None = None
         self.decided: Any = None
+        self.suspending = False
         self._inputs: InputsT | None = None
-        self._command: Twist | None = None       # the newest, for its unjudged components
+        self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
         self._stamped = False                    # commands are TwistStamped
         self._out: Any = None
-        self._sent: Motion | None = None
+        self._output: CommandOutput | None = None       # of an activation
         self._acted_s = -math.inf                # time of the last decision by new inputs
         self._unnamed: set[bytes] = set()        # publishers beside, see `topic_problems`
         self._stands = False                     # the simulated clock
@@ -173,35 +181,54 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
             self._time.start()
             self._stands = False
             self._active.callback(self._deactivate)
+            self._output = CommandOutput(lambda motion: self._publish(motion), self._not_sent,
+                                         1.0 / config.rate)
+            self._active.callback(self._output.close)
             self._inputs = inputs = self.create_inputs(config)
             self._active.callback(inputs.close)
             inputs.open()
-            commands = subscribe(self, TwistStamped if config.stamped else Twist,
-                                 'cmd_vel_in', self._on_command, reliable=True)
+            kind = TwistStamped if config.stamped else Twist
+            commands = subscribe(self, kind, 'cmd_vel_in', bounded(
+                kind, lambda msg, info: self._on_command(msg),
+                partial(inputs.refuse, 'cmd_vel_in')), reliable=True, raw=True)
             self._active.callback(self.destroy_subscription, commands)
             timer = self.create_timer(1.0 / config.rate, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
-            self._active.callback(self._end_motion)
+            self._active.callback(self.end_motion)
             settle()            # now rather than when a stop is due
             self.get_logger().info('active')
         return answer
 
-    def _end_motion(self) -> None:
-        """Send the last zero of an activation, and wait until the base has it."""
-        self._send_stop()
+    def end_motion(self) -> None:
+        """Send the last zeros of an activation, and wait until the base has them."""
+        if self._output is not None:
+            self._output.stop()
+            while self._output.ending:
+                self.wait_for_zeros()
         deliver_last_zero(self, self._out)
 
-    def _send_stop(self) -> None:
-        if self._sent not in (None, STILL):
-            self._publish(STILL)
-            self._sent = STILL
+    def wait_for_zeros(self) -> None:
+        """Let a moment pass in which zeros are sent."""
+        time.sleep(MOMENT_S)
+
+    def suspend(self) -> bool:
+        """Stop the robot before the process is stopped."""
+        if self._output is not None:
+            self.suspending = True
+            self.end_motion()
+            self.suspending = False
+        return True
 
     def on_failed_callback(self) -> None:
         """Stop the robot at once; `act` holds it while callbacks fail."""
-        self._send_stop()
+        if self._output is not None:
+            self._output.stop()
+
+    def _not_sent(self, error: Exception) -> None:
+        self.get_logger().error(f'cmd_vel_out: {error}', throttle_duration_sec=LOG_EVERY_S)
 
     def _deactivate(self) -> None:
-        self._inputs = self._sent = self._command = self.decided = None
+        self._inputs = self._output = self.decided = None
 
     def halt(self) -> None:
         """Stop the robot and unsubscribe (safe in every state)."""
@@ -221,12 +248,16 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     def _on_command(self, msg: Twist | TwistStamped) -> None:
         twist = msg.twist if isinstance(msg, TwistStamped) else msg
         self._frame_id = msg.header.frame_id if isinstance(msg, TwistStamped) else ''
-        self._command = twist
         motion = motion_of(twist)
+        if motion.finite and not self._told_unjudged and any(_unjudged(twist)):
+            self._told_unjudged = True
+            self.get_logger().warning('linear.z, angular.x or angular.y of cmd_vel_in is not 0: '
+                                      'nothing judges it, so 0 is sent instead')
         self.commanded(motion, self.now_s())
         # A slower command is never delayed, nor one that is not finite, which stops.
-        if self._sent not in (None, STILL) and (motion == STILL or not (
-                motion.finite and _speed(motion) >= _speed(self._sent))):
+        sent = self._output and self._output.sent
+        if sent not in (None, STILL) and (motion == STILL or not (
+                motion.finite and _speed(motion) >= _speed(sent))):
             self.act(True)
         else:
             self.act_unless_flooded()
@@ -247,14 +278,13 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self._stands = stands
         self.act(False)
 
-    def send(self, motion: Motion | None, news: bool) -> None:
-        """Publish a decision, without news only a changed one; None: publish nothing."""
-        if motion is not None and (news or motion != self._sent):
-            self._publish(motion)
-        self._sent = motion
+    def send(self, motion: Motion | None, news: bool, holds_until_s: float) -> None:
+        """Publish a decision, see `CommandOutput.send`."""
+        if self._output is not None:
+            self._output.send(motion, news, holds_until_s)
 
     def _publish(self, motion: Motion) -> None:
-        twist = twist_of(motion, self._command)
+        twist = twist_of(motion)
         if self._stamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
@@ -295,19 +325,20 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
 
 
 def motion_of(twist: Twist) -> Motion:
-    """Return the motion of a command; NaN where any of its components is not finite."""
-    linear, angular = twist.linear, twist.angular
-    if not all(map(math.isfinite, (linear.z, angular.x, angular.y))):
+    """Return the motion of a command; NaN where any of its components cannot be meant."""
+    if not Motion(*_unjudged(twist)).finite:
         return Motion(math.nan, math.nan, math.nan)
-    return Motion(linear.x, linear.y, angular.z)
+    return Motion(twist.linear.x, twist.linear.y, twist.angular.z)
 
 
-def twist_of(motion: Motion, command: Twist | None) -> Twist:
-    """Return the message of a motion, with the other components as commanded."""
+def _unjudged(twist: Twist) -> tuple[float, float, float]:
+    """Return the components that a robot on the ground does not have."""
+    return twist.linear.z, twist.angular.x, twist.angular.y
+
+
+def twist_of(motion: Motion) -> Twist:
+    """Return the message of a motion."""
     twist = Twist()
-    if command is not None and motion != STILL:
-        twist.linear.z = command.linear.z
-        twist.angular.x, twist.angular.y = command.angular.x, command.angular.y
     twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
     return twist
 

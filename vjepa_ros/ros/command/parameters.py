@@ -22,8 +22,8 @@ SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of th
                 CONFIGURE, pattern=NAME, allowed=NAMES)
 SOURCE_TIMEOUT = _watch('source_timeout', 'Largest age of a message of a camera', low=0.05,
                         high=60.0, unit='s')
-COMMAND_TIMEOUT = _watch('command_timeout', 'Silence after which the command ends: one zero, then '
-                         'nothing', low=0.05, high=60.0, unit='s')
+COMMAND_TIMEOUT = _watch('command_timeout', 'Silence after which the command ends: zeros for '
+                         '0.3 s, then nothing', low=0.05, high=60.0, unit='s')
 CLOCK_TOLERANCE = _watch('clock_tolerance', 'Largest time that a stamp may lie in the future',
                          low=0.0, high=60.0, unit='s')
 FROZEN_TRAVEL = _watch('frozen_travel', 'Distance driven with bitwise equal pictures after which '

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from rclpy.node import Node
 from rclpy.topic_endpoint_info import TopicEndpointInfo
@@ -14,6 +15,9 @@ WATCHDOG = 'command_watchdog'    # sends only zeros, and only while the guard is
 # How rclpy names the node of an endpoint that DDS has told of, but not yet of its node.
 UNNAMED = '_NODE_NAME_UNKNOWN_'
 CLOUD = 'sensor_msgs/msg/PointCloud2'
+# Nodes that listen to what is sent to a base without being one.
+LISTENERS = (WATCHDOG, 'local_planner', 'rosbag2_recorder')
+UNNAMED_S = 2.0          # after which an endpoint without a name is no node of ROS
 
 
 class Endpoint(Protocol):
@@ -28,6 +32,33 @@ class Endpoint(Protocol):
     def node_namespace(self) -> str:
         """Namespace of the node."""
         ...
+
+
+class BaseMatch:
+    """Tells whether a base, or what drives it, receives what a publisher sends.
+
+    Parameters
+    ----------
+    node
+        The node of the publisher, which may listen itself.
+    publisher
+        On the topic of the base.
+    """
+
+    def __init__(self, node: Node, publisher: Any) -> None:
+        self._node, self._publisher = node, publisher
+        self._unnamed: dict[bytes, float] = {}      # since when they are known
+
+    def matched(self) -> bool:
+        """Return whether it is matched with more than known listeners."""
+        found = self._node.get_subscriptions_info_by_topic(self._publisher.topic_name)
+        now = time.monotonic()
+        self._unnamed = {_id(info): self._unnamed.get(_id(info), now) for info in found
+                         if info.node_name == UNNAMED}
+        others = [info for info in found if info.node_name in (*LISTENERS, self._node.get_name())
+                  or info.node_name.startswith('_ros2cli')
+                  or now - self._unnamed.get(_id(info), -UNNAMED_S) < UNNAMED_S]
+        return len(others) < min(len(found), self._publisher.get_subscription_count())
 
 
 def twist_type(stamped: bool) -> str:

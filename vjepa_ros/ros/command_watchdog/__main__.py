@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run `command_watchdog` until SIGINT or SIGTERM; exits 0."""
-    run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args,
-        commands=True)
+def main(args: list[str] | None = None) -> int:
+    """Run `command_watchdog` until SIGINT or SIGTERM; the exit code of the process."""
+    return run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args,
+               commands=True)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

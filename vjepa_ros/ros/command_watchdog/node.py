@@ -5,7 +5,11 @@
 It subscribes to ``heartbeat`` (std_msgs/Header, ``~/heartbeat`` of the guard) and publishes zeros
 on ``cmd_vel``, the topic of the base, from the moment that an active guard has been silent for
 ``timeout`` until it beats again. A guard that ends in order or is deactivated says so, and the
-watchdog stands by.
+watchdog stands by. Each beat is confirmed on ``heartbeat_heard``, so that a guard can wait until
+somebody would stop the base instead of it.
+
+It also subscribes to ``cmd_vel``. Motion there before any guard was heard is that of a guard which
+was never found, or of somebody who goes round it: zeros, until that motion has ended.
 """
 
 from __future__ import annotations
@@ -22,13 +26,18 @@ from rclpy.clock import (
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.command.heartbeat import QOS
+from vjepa_ros.ros.command.heartbeat import HEARD, QOS, READY
+from vjepa_ros.ros.command.topic_checks import BaseMatch
 from vjepa_ros.ros.command_watchdog.parameters import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
 from vjepa_ros.ros.common.spin import Served
 
 CHECKS = 8               # of the silence within `timeout`
+NOT_HEARD, ENDED = 'not heard', 'unconfigured'
+# After `timeout` and the last command that moves, of a guard that was never heard, that motion has
+# ended; and one that is not active has gone without a word.
+GONE_S = 1.0
 
 
 class CommandWatchdog(Served):
@@ -45,13 +54,20 @@ class CommandWatchdog(Served):
         values = read_once(self, SCHEMA)
         self._timeout_s, self._stamped = values['timeout'], values['message'] == 'twist_stamped'
         self._heard_s: float | None = None      # last beat of an active guard
-        self._state = 'not heard yet'
+        self._beat_s = 0.0                      # of any
+        self._state = NOT_HEARD
         self._silent, self.stops = False, 0
+        # First and last command that moves, as long as no guard has been heard.
+        self._moves_s: tuple[float, float] | None = None
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         self._out = self.create_publisher(TwistStamped if self._stamped else Twist, 'cmd_vel',
                                           reliable)
+        self._base = BaseMatch(self, self._out)
+        self.create_subscription(TwistStamped if self._stamped else Twist, 'cmd_vel',
+                                 self._on_motion, reliable)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 1)
         self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, QOS)
+        self._heard = self.create_publisher(Header, self._beats.topic_name + HEARD, reliable)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(self._timeout_s / CHECKS, self._check, clock=steady)
         self._zeros = self.create_timer(1 / values['rate'], self._send_zero, clock=steady)
@@ -60,24 +76,59 @@ class CommandWatchdog(Served):
         self.get_logger().info(f'watches {self._beats.topic_name} for {self._out.topic_name}, '
                                f'timeout {self._timeout_s:g} s')
 
+    def suspend(self) -> bool:
+        """Go on at Ctrl-Z: a guard in the same terminal stops."""
+        return False
+
     def _on_beat(self, beat: Header) -> None:
         self._state = f'{beat.frame_id:.99}'
-        self._heard_s = time.monotonic() if beat.frame_id == 'active' else None
+        self._beat_s = time.monotonic()
+        self._heard_s = self._beat_s if beat.frame_id == 'active' else None
+        self._moves_s = None
         if self._silent:
-            self._silent = False
-            self._zeros.cancel()
-            self.get_logger().warning(f'the guard is back ({self._state}): no more zeros')
+            self._go_on(f'the guard is back ({self._state}): no more zeros')
+        ready = READY if self._base.matched() else f'nobody else listens on {self._out.topic_name}'
+        self._heard.publish(Header(stamp=beat.stamp, frame_id=ready))
+
+    def _on_motion(self, msg: Twist | TwistStamped) -> None:
+        twist = msg.twist if isinstance(msg, TwistStamped) else msg
+        if self._state != NOT_HEARD or twist == Twist():     # also its own zeros
+            return
+        now = time.monotonic()
+        self._moves_s = (now if self._moves_s is None else self._moves_s[0]), now
+        if self._silent:
+            self._send_zero()
 
     def _check(self) -> None:
-        if self._silent or self._heard_s is None or (
-                time.monotonic() - self._heard_s <= self._timeout_s):
+        now = time.monotonic()
+        gone_s = self._timeout_s + GONE_S
+        if self._state not in ('active', ENDED) and now - self._beat_s > gone_s:
+            self._state = NOT_HEARD
+        if self._moves_s is not None and now - self._moves_s[1] > gone_s:
+            self._moves_s = None
+            if self._silent:
+                self._go_on('the motion without a guard has ended: no more zeros')
+        elif self._silent:
             return
+        elif self._moves_s is not None and now - self._moves_s[0] > self._timeout_s:
+            self._stop(f'{self._out.topic_name} has motion, but no guard was ever heard on '
+                       f'{self._beats.topic_name} (set its parameter heartbeat, or remap): zeros '
+                       'until it ends')
+        elif self._heard_s is not None and now - self._heard_s > self._timeout_s:
+            self._stop(f'the guard has been silent for {self._timeout_s:g} s: zeros on '
+                       f'{self._out.topic_name} until it beats again')
+
+    def _stop(self, why: str) -> None:
         self._silent = True
         self.stops += 1
         self._send_zero()
         self._zeros.reset()
-        self.get_logger().error(f'the guard has been silent for {self._timeout_s:g} s: zeros on '
-                                f'{self._out.topic_name} until it beats again')
+        self.get_logger().error(why)
+
+    def _go_on(self, why: str) -> None:
+        self._silent = False
+        self._zeros.cancel()
+        self.get_logger().warning(why)
 
     def _send_zero(self) -> None:
         zero = TwistStamped() if self._stamped else Twist()
@@ -88,7 +139,9 @@ class CommandWatchdog(Served):
     def _report(self) -> None:
         level, said = OK, f'the guard is {self._state}'
         if self._silent:
-            level, said = ERROR, 'the guard is silent: the base is held at zero'
+            level, said = ERROR, ('the guard is silent: the base is held at zero'
+                                  if self._moves_s is None else
+                                  'motion without a guard: the base is held at zero')
         elif self._heard_s is None:
             level, said = WARN, f'{said}: nothing is watched'
         self._diagnostics.publish(stamped(self, [status(

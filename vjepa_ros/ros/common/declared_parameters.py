@@ -13,7 +13,6 @@ from rcl_interfaces.msg import (
     ParameterDescriptor,
     SetParametersResult,
 )
-from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
@@ -66,6 +65,8 @@ class Declared:
         self._structural = False
         self._guard = node.create_guard_condition(self._after_set)
         node.add_on_set_parameters_callback(self._on_set)
+        if hasattr(node, 'add_pre_set_parameters_callback'):      # Humble has none
+            node.add_pre_set_parameters_callback(self._in_own_types)
 
     def declare_more(self) -> None:
         """Declare the rows that are new: those of each name in a list, such as that of cameras."""
@@ -100,27 +101,26 @@ class Declared:
         return self._schema.read(values, **self._fetched)
 
     def _declare(self, row: Param) -> None:
-        descriptor = descriptor_of(row)
-        default = list(row.default) if isinstance(row.default, tuple) else row.default
-        override = self._node._parameter_overrides.get(row.name)
-        # An empty list in a file has no type, and comes as no value.
-        empty = (isinstance(row.default, tuple) and override is not None
-                 and override.type_ == Parameter.Type.NOT_SET)
-        try:
-            self._node.declare_parameter(row.name, [] if empty else default, descriptor,
-                                         ignore_override=empty)
-            self.get(row.name)
-        except (ParameterException, ValueError) as error:
+        value, problem = _given(self._node, row)
+        if problem:
             # A bad value in a file must not kill the node: keep the default, and let configure
             # fail with the reason until somebody sets a good one.
-            shown = override.value if override is not None else None
-            reason = row.check(shown)[1] or str(error)
-            self._bad[row.name] = reason
-            if self._node.has_parameter(row.name):
-                self._node.undeclare_parameter(row.name)
-            self._node.declare_parameter(row.name, default, descriptor, ignore_override=True)
+            self._bad[row.name], value = problem, row.default
             self._node.get_logger().error(
-                f'{reason}; fix it with "ros2 param set" or in the file, then configure again')
+                f'{problem}; fix it with "ros2 param set" or in the file, then configure again')
+        self._node.declare_parameter(row.name, list(value) if isinstance(value, tuple) else value,
+                                     descriptor_of(row), ignore_override=True)
+
+    def _in_own_types(self, params: list[Parameter]) -> list[Parameter]:
+        """Return parameters with legal values in the types of their rows, as they are stored."""
+        converted = []
+        for param in params:
+            row = self._rows.get(param.name)
+            value, problem = row.check(param.value) if row else (None, 'unknown')
+            converted.append(param if problem or row is None else Parameter(
+                param.name, Parameter.Type(_TYPES[KINDS[row.kind]]),
+                list(value) if isinstance(value, tuple) else value))
+        return converted
 
     def _on_set(self, params: Sequence[Parameter]) -> SetParametersResult:
         """Validate only: a set that passes here can still be refused elsewhere."""
@@ -172,19 +172,25 @@ def read_once(node: Node, schema: Schema) -> dict[str, Any]:
     for row in schema.rows:
         descriptor = descriptor_of(row)
         descriptor.read_only = True
-        try:
-            given = node.declare_parameter(row.name, row.default, descriptor).value
-        except ParameterException as error:
-            override = node._parameter_overrides.get(row.name)
-            raise ValueError(row.check(override and override.value)[1] or str(error)) from error
-        values[row.name], problem = row.check(given)
+        values[row.name], problem = _given(node, row)
         if problem:
             raise ValueError(problem)
+        node.declare_parameter(row.name, values[row.name], descriptor, ignore_override=True)
     warn_of_unread(node, schema.lists)
     problem = schema.problem(values)
     if problem:
         raise ValueError(problem)
     return values
+
+
+def _given(node: Node, row: Param) -> tuple[Any, str]:
+    """(value of a row by file, command line or default, '') or (None, what is wrong with it)."""
+    override = node._parameter_overrides.get(row.name)
+    if override is None:
+        return row.default, ''
+    # An empty list in a file has no type, and comes as no value.
+    empty = isinstance(row.default, tuple) and override.type_ == Parameter.Type.NOT_SET
+    return row.check(() if empty else override.value)
 
 
 def descriptor_of(row: Param) -> ParameterDescriptor:

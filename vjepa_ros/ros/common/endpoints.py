@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rclpy.duration import Duration
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import LivelinessPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.serialization import deserialize_message
 
+SMALL = 1 << 16          # bytes; far more than any message of numbers without arrays has
 CONFIRMED_S = 0.5        # longest wait for the readers of a last zero
 UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
 
@@ -44,6 +47,28 @@ def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..
         qos_overriding_options=QoSOverridingOptions(policy_kinds=(
             QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
             QoSPolicyKind.DURABILITY)), **more)
+
+
+def bounded(kind: type, callback: Callable[[Any, Mapping[str, int]], None],
+            refused: Callable[[ValueError], object], most: int = SMALL) -> Callable[..., None]:
+    """Return a callback for ``subscribe(raw=True)`` that takes messages of so many bytes at most.
+
+    To make the objects of a larger one would keep all threads from their work for long.
+    `refused` takes the reason for a message that is too large or damaged.
+    """
+    def take(data: bytes, info: Mapping[str, int]) -> None:
+        try:
+            if len(data) > most:
+                raise ValueError(f'it has {len(data):,} bytes, more than {most:,}')
+            msg = deserialize_message(data, kind)
+        except ValueError as error:
+            refused(error)
+        except rclpy_implementation.RMWError as error:
+            refused(ValueError(f'it is damaged: {error}'))
+        else:
+            callback(msg, info)
+
+    return take
 
 
 def deliver_last_zero(node: LifecycleNode, publisher: Any) -> None:

@@ -78,6 +78,14 @@ def image_topic(topic: str) -> tuple[str, str]:
     return (raw, last) if named else (topic, '')
 
 
+def whole_namespace(context: LaunchContext, value: dict[str, str]) -> str:
+    """Return the argument `namespace` below the one that the launch has pushed, if any."""
+    namespace = value['namespace']
+    if namespace.startswith('/'):
+        return namespace
+    return f"{context.launch_configurations.get('ros_namespace', '')}/{namespace}"
+
+
 def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
     """Arguments that set the least severity that a node logs, and its enclave if wanted.
 
@@ -92,19 +100,19 @@ def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> 
     value
         Values of all arguments by name: `namespace`, `log_level` and `enclaves` are read.
     """
-    namespace = value['namespace']
-    if not namespace.startswith('/'):
-        namespace = f"{context.launch_configurations.get('ros_namespace', '')}/{namespace}"
-    parts = [*filter(None, namespace.split('/')), name]
+    parts = [*filter(None, whole_namespace(context, value).split('/')), name]
     enclave = ['--enclave', f'/{"/".join(parts)}'] if is_on(value['enclaves']) else []
     return ['--ros-args', '--log-level', f"{'.'.join(parts)}:={value['log_level']}", *enclave]
 
 
 def parameter_file(argument: str, name: str) -> ParameterFile:
-    """Parameters from a file that `parameter_path` finds; the log says which one it is."""
+    """Parameters from a file that `parameter_path` finds; the log says which one it is.
+
+    Substitutions in the file are not resolved: $(command ...) in it would run a program.
+    """
     path = parameter_path(argument, name)
     logging.get_logger('vjepa_ros').info(f'{argument}: {path}')
-    return ParameterFile(str(path), allow_substs=True)
+    return ParameterFile(str(path), allow_substs=False)
 
 
 def config_folder() -> Path:

@@ -50,7 +50,8 @@ class RosLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record at its severity."""
         try:
-            text = self.format(record)   # with the traceback, where there is one
+            # With the traceback, where there is one; names of files may be no UTF-8.
+            text = self.format(record).encode(errors='backslashreplace').decode()
         except (TypeError, ValueError):   # a wrong log line must not fail what it tells of
             self.handleError(record)
             return
@@ -100,13 +101,16 @@ def tell_error(logger: Logger, text: str, error: BaseException) -> None:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether this package raised it to tell of a wrong input, and not a fault of the code.
+    """Whether it tells of a wrong input, and not of a fault of the code.
 
-    Such are the errors of its own classes, and a ValueError that a line of it raises.
+    Such are the errors of its own classes, and a ValueError that a line of it raises. So are those
+    by which ROS refuses a parameter that it declares itself, such as a QoS override.
     """
-    if type(error).__module__.partition('.')[0] == 'vjepa_ros':
+    if type(error).__module__.partition('.')[0] in ('vjepa_ros', 'rclpy'):
         return True
     frames = traceback.extract_tb(error.__traceback__)
+    if frames and Path(frames[-1].filename).name == 'qos_overriding_options.py':
+        return True
     return (type(error) is ValueError and bool(frames)
             and Path(frames[-1].filename).is_relative_to(PACKAGE)
             and (frames[-1].line or '').startswith('raise '))

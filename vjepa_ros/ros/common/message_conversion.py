@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import array
-import importlib
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -22,6 +21,7 @@ from vjepa_ros.ros.common.video import VideoPicture
 from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.encodings import ImageError
+from vjepa_ros.sources.gain import GainControl
 
 
 def stamp_ns(header: Header) -> int:
@@ -37,64 +37,53 @@ def make_header(stamp_ns: int, frame_id: str) -> Header:
 
 def decode(msg: Image | CompressedImage | VideoPicture,
            max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
-    """Decode an image message, raw, compressed or of a video, to RGB uint8 (H, W, 3).
+    """Return `read` in 8 bits, for an image alone: the gain of each is its own."""
+    return GainControl().reduce(read(msg, max_pixels))[0]
 
-    For rgb8 without padding this is a view of the message's own memory.
+
+def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encodings.MAX_PIXELS,
+         max_aspect: float = encodings.MAX_ASPECT) -> np.ndarray:
+    """Decode an image message, raw, compressed or of a video, to RGB (H, W, 3).
+
+    It is uint8, or uint16 for encodings of 16 bits. For rgb8 without padding this is a view of
+    the message's own memory.
 
     Parameters
     ----------
     msg
         The message.
-    max_pixels
-        Value of the parameter ``max_image_pixels``; a larger image is refused before it is
-        decoded.
+    max_pixels, max_aspect
+        Values of the parameters ``max_image_pixels``, above which an image is refused before it
+        is decoded, and ``max_image_aspect``.
 
     Raises
     ------
     ImageError
         When the message is malformed, its encoding is unknown, with what was expected, or the
-        image is too large.
+        image is too large, or too long and thin.
     """
     try:
-        if isinstance(msg, VideoPicture):
-            return msg.rgb(max_pixels)
-        if isinstance(msg, CompressedImage):
-            return decode_compressed(msg, max_pixels)
-        if msg.encoding not in encodings.SUPPORTED and msg.width and msg.height:
-            encodings.check_size(msg.width, msg.height, max_pixels)
-            return _by_cv_bridge(msg)
-        return encodings.decode_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
-                                    msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
+        pixels = _read(msg, max_pixels)
+        encodings.check_aspect(pixels.shape[1], pixels.shape[0], max_aspect)
+        return pixels
     except ImageError as error:
-        if error.kind != 'too large':
+        name = {'too large': 'max_image_pixels', 'bad aspect': 'max_image_aspect'}.get(error.kind)
+        if name is None:
             raise
         raise ImageError(error.kind, f'{error}; send a smaller one, or raise the parameter '
-                         "'max_image_pixels'") from error
+                         f"'{name}'") from error
     except cv2.error as error:
         raise ImageError('corrupt', f'image can not be decoded: {error}'.strip()) from error
 
 
-def decode_compressed(msg: CompressedImage, max_pixels: int) -> np.ndarray:
-    """Decode a sensor_msgs/CompressedImage, see `decode`."""
-    if 'compressedDepth' in msg.format:
-        raise ImageError('unknown encoding', f"compressed format '{msg.format:.99}' is a depth "
-                         'image, not a picture')
-    return encodings.decode_compressed(np.frombuffer(msg.data, np.uint8), max_pixels)
-
-
-def _by_cv_bridge(msg: Image) -> np.ndarray:
-    known = sorted(encodings.SUPPORTED)
-    try:
-        bridge = importlib.import_module('cv_bridge')
-    except ImportError:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' needs "
-                         'cv_bridge, which is not installed; without it: '
-                         f'{", ".join(known)}') from None
-    try:
-        return np.ascontiguousarray(bridge.CvBridge().imgmsg_to_cv2(msg, 'rgb8'))
-    except (bridge.CvBridgeError, ValueError, TypeError, cv2.error) as error:
-        raise ImageError('unknown encoding', f"image encoding '{msg.encoding:.99}' can not be "
-                         f'converted to rgb8: {error}') from error
+def _read(msg: Image | CompressedImage | VideoPicture, max_pixels: int) -> np.ndarray:
+    if isinstance(msg, VideoPicture):
+        return msg.rgb(max_pixels)
+    if isinstance(msg, CompressedImage):
+        data = np.frombuffer(msg.data, np.uint8)
+        return encodings.read_compressed_image(msg.format, data, max_pixels)[0]
+    return encodings.read_raw(np.frombuffer(msg.data, np.uint8), msg.width, msg.height,
+                              msg.encoding, msg.step, bool(msg.is_bigendian), max_pixels)
 
 
 def to_bytes(values: np.ndarray) -> array.array:
@@ -169,7 +158,8 @@ def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
         a.motion_score, a.obstacle_score, a.collision_probability, a.time_to_contact,
         a.looming_rate, a.bearing, a.elevation, a.known_fraction, a.clip_span_s, a.clip_rate_hz,
         latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags),
-        a.clearance, a.collision_if_ahead, a.approach_speed, a.collision_horizon)], ASSESSMENT)
+        a.clearance, a.collision_if_ahead, a.approach_speed, a.collision_horizon,
+        a.still_s)], ASSESSMENT)
 
 
 def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:

@@ -13,14 +13,23 @@ from collections.abc import Collection, Iterable, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from vjepa_ros.ros.common.parameter import Rows
+from vjepa_ros.ros.common.parameter import Rows, Schema
 
-# Where the other nodes declare theirs.
-SCHEMAS = ('collision_guard.parameters:SCHEMA', 'local_planner.parameters:SCHEMA',
-           'sim.parameters:SOURCE', 'sim.parameters:ROBOT', 'perception_node.parameters:SCHEMA')
+# Where each executable declares its parameters.
+SCHEMAS = {'collision_guard': 'collision_guard.parameters:SCHEMA',
+           'local_planner': 'local_planner.parameters:SCHEMA',
+           'camera_source': 'sim.parameters:SOURCE', 'simulated_robot': 'sim.parameters:ROBOT',
+           'vjepa_node': 'perception_node.parameters:SCHEMA',
+           'command_watchdog': 'command_watchdog.parameters:SCHEMA'}
+LONGEST = 100            # more of a name is not compared
 # ROS declares them itself, some of them later.
 OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
 OWNED = re.compile(r'([\w/]+)(\..+)')   # a parameter of one camera or sensor
+
+
+def schema_of(executable: str) -> Schema:
+    """Return the parameters of an executable of this package."""
+    return resolve_name(f'vjepa_ros.ros.{SCHEMAS[executable]}')
 
 
 def unread(given: Iterable[str], declared: Collection[str], lists: Mapping[str, Rows]
@@ -55,10 +64,15 @@ def unread(given: Iterable[str], declared: Collection[str], lists: Mapping[str, 
             if name in {row.name for row in rows(owned[1])}]
         if owned is not None and places:
             found[name] = f"'{owned[1]}' is not in {' or '.join(places)}"
-        elif not _elsewhere(name, owned):
-            near = difflib.get_close_matches(name, declared, 1)
-            found[name] = f"do you mean '{near[0]}'?" if near else ''
+        elif not _elsewhere(name):
+            found[name] = nearest(name, declared)
     return found
+
+
+def nearest(name: str, declared: Iterable[str]) -> str:
+    """Return which of the declared names is probably meant, as a question, or ''."""
+    near = difflib.get_close_matches(name[:LONGEST], list(declared), 1)
+    return f"do you mean '{near[0]}'?" if near else ''
 
 
 def warn_of_unread(node: Any, lists: Mapping[str, Rows]) -> None:
@@ -78,15 +92,14 @@ def warn_of_unread(node: Any, lists: Mapping[str, Rows]) -> None:
             + (f'; {remark}' if remark else ''))
 
 
-def _elsewhere(name: str, owned: re.Match[str] | None) -> bool:
+def _elsewhere(name: str) -> bool:
     """Whether another node of this package has a parameter of this name."""
     # Only now: most nodes are given nothing that they do not have.
-    for place in SCHEMAS:
+    for executable in SCHEMAS:
         try:
-            schema = resolve_name(f'vjepa_ros.ros.{place}')
+            schema = schema_of(executable)
         except ModuleNotFoundError:     # without PyTorch this machine runs no such node
             continue
-        rows = (*schema.rows, *(schema.rows_of(owned[1]) if owned else ()))
-        if any(row.name == name for row in rows):
+        if schema.row(name) is not None:
             return True
     return False

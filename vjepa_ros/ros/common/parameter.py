@@ -79,27 +79,60 @@ class Param:
         wanted = KINDS[self.kind]
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if self.kind is str and type(value) in (int, float) and (
-                self.numbers or str(value) in self.choices):
-            value = str(value)   # model_version: 2.0 is a number to YAML
+        if self.kind is str:
+            value = self._as_text(value)
         if self.kind in (tuple[float, ...], tuple[str, ...]):
             item = float if self.kind == tuple[float, ...] else str
             if isinstance(value, str) or not isinstance(value, Iterable):
-                return None, self._refuse(value, f'must be a {wanted}')
+                return None, self._refuse(value, f'must be a {wanted}{self._instead(value)}')
             if item is float:
-                value = [float(v) if isinstance(v, int) else v for v in value]
+                value = [float(v) if type(v) is int else v for v in value]
             if not all(isinstance(v, item) for v in value):
-                return None, self._refuse(value, f'must be a {wanted}')
+                return None, self._refuse(value, f'must be a {wanted}{self._instead(value)}')
             value = tuple(value)
         elif type(value) is not self.kind:
-            return None, self._refuse(value, f'must be a {wanted}')
+            return None, self._refuse(value, f'must be a {wanted}{self._instead(value)}')
         for each in value if isinstance(value, tuple) else (value,):
             problem = self._problem(each)
             if problem:
                 return None, self._refuse(value, problem)
         return value, ''
 
+    def _as_text(self, value: Any) -> Any:
+        """Return the text that YAML or rcl took for a number or a truth value, where it is clear.
+
+        model_version: 2.0 is a number to them, and streaming: off is false; Off and no are, too.
+        """
+        for truth, words in SWITCHES.items():
+            meant = [word for word in self.choices if word in words]
+            written = isinstance(value, str) and value.lower() in words
+            if len(meant) == 1 and (value is truth or (written and value not in self.choices)):
+                return meant[0]
+        known = type(value) in (int, float) and (self.numbers or str(value) in self.choices)
+        return str(value) if known else value
+
+    def _instead(self, value: Any) -> str:
+        """Return what to write for a value of a wrong type, '' where nobody can know."""
+        if self.kind in (tuple[float, ...], tuple[str, ...]):
+            if isinstance(value, str | int | float):
+                return f': write [{value!s:.50}]'
+            return ': put each of its values in quotes' if self.kind == tuple[str, ...] else ''
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return ': write one value, without brackets'
+        if self.kind is str:
+            return ': put it in quotes' if isinstance(value, bool | int | float) else ''
+        if self.kind is bool:
+            return ': write true or false'
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            return ''
+        whole = self.kind is float or number.is_integer()
+        return f': write {self.kind(number)!r}' if math.isfinite(number) and whole else ''
+
     def _problem(self, value: Any) -> str:
+        if isinstance(value, str) and '$(' in value:
+            return 'must be the value itself: nothing resolves $(...) in a parameter'
         if self.choices and value not in self.choices:
             return f'must be one of {self.range_text}'
         if self.pattern and not self.pattern.fullmatch(value):
@@ -214,6 +247,12 @@ class Schema:
         """Return the rows of a name in any list."""
         return tuple(row for make_rows in self.lists.values() for row in make_rows(name))
 
+    def row(self, name: str) -> Param | None:
+        """Return the row of a name, also of a camera or sensor that may be listed; or None."""
+        owner = name.partition('.')[0]
+        return next((row for row in (*self.rows, *(self.rows_of(owner) if owner != name else ()))
+                     if row.name == name), None)
+
     def problem(self, values: Mapping[str, Any]) -> str:
         """Return what is wrong across several parameters, '' for nothing."""
         listed = [name for parameter in self.lists for name in values[parameter]]
@@ -231,6 +270,9 @@ class Schema:
             return f'parameters do not fit together: {error}'
         return ''
 
+
+# Texts that YAML takes for a truth value.
+SWITCHES = {True: ('on', 'yes', 'true'), False: ('off', 'no', 'false')}
 
 # Shared by several nodes.
 CAMERAS = ('camera',)
@@ -284,4 +326,4 @@ def model_rows(config: type, effect: str) -> dict[str, Param]:
 def transport_row(name: str) -> Param:
     """Return the row of the transport of images."""
     return Param(name, str, 'auto', 'Image topic to read; auto: the first of raw, compressed and '
-                 'ffmpeg (H.264 and H.265) that is published', CONFIGURE, choices=TRANSPORTS)
+                 'ffmpeg (H.264 and H.265) that delivers', CONFIGURE, choices=TRANSPORTS)

@@ -6,23 +6,37 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
 from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
+from vjepa_ros.ros.common.streams import unblock_log
+from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
 
 WAKE_S = 0.2             # a signal is seen at most this late
+RARELY = 1000            # collections of the young that one of all waits for, by default 10
+# Those by which the kernel tells of a fault in the code, to which it would return and return.
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+# Those that end nothing by default, or that Python ignores.
+HARMLESS = {getattr(signal, f'SIG{name}', 0) for name in (
+    'CHLD', 'CONT', 'URG', 'WINCH', 'INFO', 'PIPE', 'XFSZ')}
+SUSPENDING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+ENDING = (signal.valid_signals() - FAULTS - HARMLESS - SUSPENDING
+          - {signal.SIGKILL, signal.SIGSTOP})
+SOURCE_LINE = re.compile(r',\s+at [^,]+:\d+')     # of rcl, in its errors
 
 
 class Signals:
-    """SIGINT and SIGTERM as a flag, so that the node can end in order.
+    """Signals that would end or stop the process as flags, so that a node can do it in order.
 
     rclpy's own handlers invalidate the context at once, and every publisher that the worker is
     using would fail with it.
@@ -30,21 +44,33 @@ class Signals:
     Attributes
     ----------
     received
-        Whether a signal has come.
+        Whether one of `ENDING` has come.
+    suspends
+        Whether one of `SUSPENDING` has come.
+    serves
+        Whether somebody looks at `suspends`; else the process stops at once.
     may_interrupt
         Asked when the first one comes: whether it may break into what runs now.
     """
 
     def __init__(self) -> None:
-        self.received = False
+        self.received = self.suspends = self.serves = False
         self.may_interrupt: Callable[[], bool] = lambda: True
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        for number in ENDING | SUSPENDING:
+            # Who started it may have meant one to be ignored, as nohup does.
+            if number in (signal.SIGINT, signal.SIGTERM) or (
+                    signal.getsignal(number) != signal.SIG_IGN):
+                signal.signal(number, self._on_signal if number in ENDING else self._on_suspend)
 
     def _on_signal(self, *_: object) -> None:
         first, self.received = not self.received, True
         if first and self.may_interrupt():
             raise KeyboardInterrupt
+
+    def _on_suspend(self, *_: object) -> None:
+        self.suspends = self.serves
+        if not self.serves:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @contextmanager
@@ -103,6 +129,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         the node refuses.
     """
     signals = Signals()
+    unblock_log()
     # Idle threads of NumPy's matrix library spin on the cores that the model needs.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
@@ -119,19 +146,20 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         gc.disable()
         import rclpy
         import rclpy.logging
-        import rclpy.signals
 
         make_node: Callable[[], Any] = resolve_name(make) if isinstance(make, str) else make
         gc.freeze()
         gc.enable()
+        if commands:
+            # To look through what a huge message is made of holds up all threads for long.
+            gc.set_threshold(*gc.get_threshold()[:2], RARELY)
         turn.wait()
         if stands_by:
             sys.stderr.write(f'{name} takes over\n')
         try:
             with avoiding_abandoned_queues(os.environ):
-                rclpy.init(args=args,
-                           signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
-                node = make_node()
+                node, files = _made(name, sys.argv if args is None else args, make_node)
+            _warn_of_others(node, files)
         except ValueError as error:
             from vjepa_ros.ros.common.logs import tell_error
 
@@ -152,6 +180,36 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     del node
     settle()
     return code
+
+
+def _made(name: str, args: Sequence[str], make: Callable[[], Any]
+          ) -> tuple[Any, Mapping[str, Blocks]]:
+    """Make a node; it and what each parameter file has. ValueError: what is wrong with `args`."""
+    import rclpy
+    import rclpy.exceptions
+    import rclpy.signals
+
+    rows = schema_of(name).row if name in SCHEMAS else unknown
+    with readable(args, rows) as (words, files):
+        try:
+            rclpy.init(args=words, signal_handler_options=rclpy.signals.SignalHandlerOptions.NO)
+        except RuntimeError as error:
+            raise ValueError('ROS refuses the command line: '
+                             f'{SOURCE_LINE.sub("", str(error)).strip()}') from error
+    try:
+        return make(), files
+    except rclpy.exceptions.ParameterException as error:     # one of ROS, such as use_sim_time
+        raise ValueError(f'{error}; give it a value of that type') from error
+
+
+def _warn_of_others(node: Any, files: Mapping[str, Blocks]) -> None:
+    """Warn of parameter files that have nothing for a node."""
+    name = node.get_fully_qualified_name()
+    for file, blocks in files.items():
+        if blocks and not any(is_for(each, name) for each in blocks):
+            node.get_logger().warning(
+                f'parameter file {file!r} has nothing for {name}, only for {", ".join(blocks)}; '
+                'name the node so in the file, or /**')
 
 
 def camera_source(args: list[str] | None = None) -> int:

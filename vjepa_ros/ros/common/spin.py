@@ -5,17 +5,28 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import rclpy
+from rcl_interfaces.msg import SetParametersResult
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
+from vjepa_ros.ros.common.misspelt_parameters import LONGEST, nearest
 from vjepa_ros.ros.common.process import Signals, WAKE_S
+from vjepa_ros.ros.common.services import answered
+from vjepa_ros.ros.common.streams import lost_output
 
 LOG_EVERY_S = 2.0        # at most one error is logged in this time
 CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
+LOOK_TIMES = 10          # in one second at most, for the name that is meant by a wrong one
 FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
@@ -41,6 +52,7 @@ class Served(Node):
     exit_code = 0
     ended = True
     _failed_callback, _callback_failed_s = '', -math.inf
+    _looked_s: tuple[float, ...] = ()
 
     def note_failed_callback(self, error: Exception) -> str:
         """Count a callback that has failed; returns what to log."""
@@ -57,17 +69,60 @@ class Served(Node):
         over = time.monotonic() - self._callback_failed_s > FAILED_S
         return '' if over else self._failed_callback
 
+    def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
+        """Set parameters; of one that is not declared, the answer says what may be meant."""
+        for param in parameter_list:
+            if not self.has_parameter(param.name):
+                return SetParametersResult(successful=False, reason=self._undeclared(param.name))
+        return super().set_parameters_atomically(parameter_list)
+
+    def get_parameter(self, name: str) -> Parameter:
+        """Return a parameter; the log tells of one that is not declared: no answer can."""
+        if not self.has_parameter(name):
+            self.get_logger().warning(self._undeclared(name), throttle_duration_sec=LOG_EVERY_S)
+        return super().get_parameter(name)
+
+    def _undeclared(self, name: str) -> str:
+        """Say that there is no such parameter, and which one may be meant."""
+        now_s, near = time.monotonic(), ''
+        # To look for it takes a millisecond, which nobody who sends many names may take away.
+        if len(self._looked_s) < LOOK_TIMES or now_s - self._looked_s[0] > 1.0:
+            self._looked_s = (*self._looked_s, now_s)[-LOOK_TIMES:]
+            near = nearest(name, self._parameters)
+        known = f'ros2 param list {self.get_fully_qualified_name()} shows those that there are'
+        return f"parameter '{name:.{LONGEST}}' is not declared; {near or known}"
+
     def on_failed_callback(self) -> None:
         """React to a failed callback; called after each."""
+
+    def suspend(self) -> bool:
+        """Get ready to be stopped, as by Ctrl-Z; False: go on instead."""
+        return True
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Callable[..., Any],
+                       **kwargs: Any) -> Any:
+        """Create a service that answers every request, see `answered`."""
+        return super().create_service(
+            srv_type, srv_name, answered(callback, partial(_warn, self), partial(_failed, self)),
+            **kwargs)
 
 
 def serve(node: Served, signals: Signals) -> bool:
     """Serve a node, then destroy it; False when one of its threads is left over."""
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
+    signals.serves = True
     try:
         while not signals.received and not node.done and node.context.ok():
             _serve_once(executor, node)
+            if signals.suspends:
+                signals.suspends = False
+                _suspend(node)
+            if lost_output():
+                node.get_logger().warning(
+                    'nobody read the output of this node for a while: lines of its log are '
+                    'missing before this one, but were published on /rosout',
+                    throttle_duration_sec=LOG_EVERY_S)
     except KeyboardInterrupt:
         node.get_logger().info('interrupted while configuring')
     executor.shutdown(timeout_sec=0.1)
@@ -83,11 +138,30 @@ def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not blind the robot: rclpy would end the process here.
-        _log(node, node.note_failed_callback(error))
-        try:
-            node.on_failed_callback()
-        except Exception as another:
-            _log(node, f'handling a failed callback failed, too: {another}')
+        _failed(node, error)
+
+
+def _suspend(node: Served) -> None:
+    """Stop this process until SIGCONT, once the node has made that safe."""
+    try:
+        if node.suspend():
+            os.kill(os.getpid(), signal.SIGSTOP)
+    except Exception as error:
+        _failed(node, error)
+
+
+def _failed(node: Served, error: Exception) -> str:
+    reason = node.note_failed_callback(error)
+    _log(node, reason)
+    try:
+        node.on_failed_callback()
+    except Exception as another:
+        _log(node, f'handling a failed callback failed, too: {another}')
+    return reason
+
+
+def _warn(node: Served, text: str) -> None:
+    node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
 
 
 def _log(node: Served, text: str) -> None:

@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.sources.base import SourceError
 from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
-from vjepa_ros.sources.video_packets import PacketDecoder
+from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of
 
 # Some drivers send H.264 as CompressedImage.
 TYPES = ('ffmpeg_image_transport_msgs/msg/FFMPEGPacket', 'foxglove_msgs/msg/CompressedVideo',
@@ -59,9 +59,9 @@ class VideoPicture:
         return 3 * self.frame.width * self.frame.height // 2
 
     def rgb(self, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-        """Return the pixels, RGB uint8 (H, W, 3); ImageError when there are too many."""
+        """Return the pixels, see `pixels_of`; ImageError when there are too many."""
         check_size(self.frame.width, self.frame.height, max_pixels)
-        return np.ascontiguousarray(self.frame.to_ndarray(format='rgb24'))
+        return pixels_of(self.frame)
 
 
 class VideoInput:

@@ -127,7 +127,8 @@ class _Observer:
         listed = self._ask({full: (ListParameters, f'{full}/list_parameters',
                                    ListParameters.Request()) for full in asked})
         self._graph.mute = tuple(sorted(set(asked) - set(listed)))
-        known = schemas()
+        # Nodes with a lifecycle: the others have too few parameters to be told by them.
+        known = {name: schema for name, schema in schemas().items() if schema.row('autostart')}
         found: dict[str, NodeSeen] = {}
         names: dict[str, list[str]] = {}
         for full, answer in listed.items():

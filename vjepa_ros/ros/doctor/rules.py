@@ -7,13 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-import yaml
-
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, unread
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of, unread
 from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import (
     ERROR,
@@ -26,8 +23,9 @@ from vjepa_ros.ros.doctor.finding import (
     Topic,
     WARNING,
 )
+from vjepa_ros.ros.parameter_file import read_file
 
-PERCEPTION = 'perception_node'
+PERCEPTION = 'vjepa_node'
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
 SLACK = 0.9              # a rate this much below another one is lower
 REMEDIES = {             # by the quality flag that a camera shows
@@ -46,9 +44,11 @@ REMEDIES = {             # by the quality flag that a camera shows
     'frozen': 'the driver repeats one picture: restart the camera',
     'geometry_failed': 'read the error in the log of the node, and report it',
     'gyroscope_unused': 'the diagnostics of the camera say why (gyroscope)',
+    'not_finite': 'set precision to fp32; where it is, set weights to another file',
 }
 SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',
-         'level', 'flags', 'rate_in_hz', 'rate_out_hz', 'latency_ms_median')
+         'image_topic', 'transport_reason', 'level', 'flags', 'rate_in_hz', 'rate_out_hz',
+         'latency_ms_median')
 STATES = {'unconfigured': 'configure', 'inactive': 'activate'}
 Rates = Mapping[str, float]
 
@@ -56,9 +56,9 @@ Rates = Mapping[str, float]
 def schemas() -> dict[str, Schema]:
     """Return the schemas of the nodes of this package that can be loaded here, by node."""
     found = {}
-    for place in SCHEMAS:
+    for executable in SCHEMAS:
         try:
-            found[place.partition('.')[0]] = resolve_name(f'vjepa_ros.ros.{place}')
+            found[executable] = schema_of(executable)
         except ModuleNotFoundError:     # without PyTorch
             continue
     return found
@@ -225,29 +225,26 @@ def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
 
 
 def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
-    """Judge a topic on which nothing came; a node of ours may receive it all the same."""
-    if any(_number(status.values, 'rate_in_hz') > 0 and _topic_of(label, graph) == name
-           for label, status in graph.diagnostics.items()):
+    """Judge a topic on which nothing came; a node of ours may receive it, or another transport."""
+    read = [seen for each in graph.diagnostics.values() if _number(each.values, 'rate_in_hz') > 0
+            and _camera(seen := each.values.get('image_topic', '')) == _camera(name)]
+    if name in read:
         yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
                       f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
         return
-    level = ERROR if name.endswith(('image_raw', COMPRESSED)) else WARNING
+    level = ERROR if name.endswith(('image_raw', COMPRESSED)) and not read else WARNING
     remedy = 'look at the log of the publisher: it waits for something, or its device is gone'
     if IMAGE in topic.types:
         remedy += (f'; large raw images need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" in the '
                    'environment of the publisher, or the compressed topic')
+    instead = f'; {read[0]} delivers and is read instead' if read else ''
     yield Finding(level, name, f'silent: published by {", ".join(topic.publishers)}, but nothing '
-                  f'came in {graph.seconds:.1f} s', remedy)
+                  f'came in {graph.seconds:.1f} s{instead}', remedy)
 
 
-def _topic_of(label: str, graph: Graph) -> str:
-    """Image topic of the status of a camera, '' where it is not one."""
-    node, _, camera = label.partition(': camera ')
-    seen = graph.nodes.get(f'/{node}')
-    if not camera or seen is None:
-        return ''
-    ends = (f'{camera}/image_raw', f'{camera}/image_raw{COMPRESSED}')
-    return next((topic for topic in seen.reads if topic.endswith(ends)), '')
+def _camera(topic: str) -> str:
+    """Return an image topic without its transport."""
+    return topic.removesuffix(COMPRESSED).removesuffix('/ffmpeg')
 
 
 def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
@@ -277,7 +274,8 @@ def _status(name: str, status: Status) -> Iterator[Finding]:
                       'driver, or NAME.transport')
     if 'assumed_intrinsics' in status.values.get('flags', '').split():
         yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
-                      'from assumed_fov', REMEDIES['assumed_intrinsics'])
+                      f'from assumed_fov ({status.values.get("camera_info", "reason unknown")})',
+                      REMEDIES['assumed_intrinsics'])
     chosen = {key: status.values[key] for key in SHOWN if key in status.values}
     if status.message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
@@ -352,38 +350,30 @@ def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
     """Return what is wrong with a parameter file of any node of this package."""
     about = path.name
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8'))
-        blocks = dict(_blocks(content))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return [Finding(ERROR, about, f'cannot be read: {error}', 'give a YAML file')]
-    except (AttributeError, TypeError):
-        blocks = {}
-    if not blocks:
-        return [Finding(ERROR, about, 'is no parameter file of ROS', 'write NODE: or /**:, below '
-                        'it ros__parameters:, below that the parameters')]
-    found = [finding for node, values in blocks.items()
-             for finding in _block(f'{about}: {node}', values, schemas)]
+        blocks = read_file(path)
+        if not blocks:
+            return [Finding(NOTE, about, 'has no parameters: the defaults hold')]
+        found = [finding for node, values in blocks.items()
+                 for finding in _block(path, node, values, schemas)]
+    except ValueError as error:
+        return [Finding(ERROR, about, str(error), 'correct it: nodes do not start with this file')]
     return found or [Finding(OK, about, 'nothing is wrong with it')]
 
 
-def _blocks(content: Mapping[str, Any], within: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the nodes of a parameter file, perhaps in namespaces, with their parameters."""
-    for name, each in content.items():
-        if 'ros__parameters' in each:
-            yield within + name, _flat(each['ros__parameters'])
-        else:
-            yield from _blocks(each, f'{within}{name}/')
-
-
-def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
+def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
            ) -> Iterator[Finding]:
     def score(schema: Schema) -> int:
         return len(set(values) & {row.name for row in schema.rows})
 
-    schema = max(schemas.values(), key=score)
-    if 2 * score(schema) < len(values) and about.rpartition(': ')[2] not in (*schemas, '/**'):
+    about, name = f'{path.name}: {node}', node.rpartition('/')[2]
+    if not values:
+        yield Finding(NOTE, about, 'has no parameters: the defaults hold')
+        return
+    schema = schemas.get(name) or max(schemas.values(), key=score)
+    if 2 * score(schema) < len(values) and name not in (*schemas, '**'):
         yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
         return
+    values = read_file(path, schema.row)[node]      # now that it is known what the types are
     names = {row.name for row in schema.rows} | {
         row.name for listing, rows in schema.lists.items()
         for each in values.get(listing) or next(
@@ -393,12 +383,3 @@ def _block(about: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
                       or 'remove it, or look it up in docs/parameters.md')
     for problem in fit(values, schema):
         yield Finding(ERROR, about, problem, 'change it in the file')
-
-
-def _flat(values: Mapping[str, Any], before: str = '') -> dict[str, Any]:
-    """Nested parameters by their whole names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= _flat(value, f'{before}{name}.') if isinstance(value, dict) else {
-            f'{before}{name}': value}
-    return found

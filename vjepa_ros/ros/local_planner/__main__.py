@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run `local_planner` until SIGINT or SIGTERM; exits 0."""
-    run('local_planner', 'vjepa_ros.ros.local_planner.node:LocalPlannerNode', args)
+def main(args: list[str] | None = None) -> int:
+    """Run `local_planner` until SIGINT or SIGTERM; the exit code of the process."""
+    return run('local_planner', 'vjepa_ros.ros.local_planner.node:LocalPlannerNode', args)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -117,8 +117,13 @@ class LocalDecider:
         self.reset(now_s)
 
     def reset(self, now_s: float) -> None:
-        """Drop everything received (on activation, or when the clock jumped)."""
+        """Drop everything received (on activation)."""
         self.planner.reset()
+        self.clock_jumped(now_s)
+
+    def clock_jumped(self, now_s: float) -> None:
+        """Drop everything with a stamp; obstacles are still where they were."""
+        self.planner.forget()
         self.history = SpeedHistory()
         self.sources = {source.name: _Source(source.name, source.mount.yaw)
                         for source in self.config.sources}
@@ -165,7 +170,7 @@ class LocalDecider:
 
     def _set_motion(self, motion: Twist, now_s: float) -> None:
         self.motion = motion
-        self.history.add(now_s, Motion(*motion))
+        self.history.add(now_s, Motion(*motion), self.config.speed_from == ODOMETRY)
 
     def command(self, command: Twist, now_s: float) -> None:
         """Take a command, even one that is not finite."""
@@ -297,6 +302,21 @@ class LocalDecider:
             return ''
         return 'no pose on odom' + (f' for {age:.1f} s' if age < math.inf else
                                     ', which goals and paths need')
+
+    def holds_until(self, now_s: float) -> float:
+        """Return when the first of the inputs that are current gets too old [s]; inf: none is.
+
+        Without new inputs a decision of now must not be acted on for longer.
+        """
+        watch, speed_timeout = self.config.watch, self.config.speed_timeout
+        ends = [self._commanded_s + watch.command_timeout, self._pose_s + speed_timeout]
+        if self.config.speed_from == ODOMETRY:
+            ends.append(self._motion_s + speed_timeout)
+        for source in self.sources.values():
+            ends.append(source.judged_s + watch.source_timeout)
+            if source.watch.report is not None:
+                ends.append(source.watch.report.stamp_s + watch.source_timeout)
+        return min((end for end in ends if end >= now_s), default=math.inf)
 
     def decide(self, now_s: float) -> Choice:
         """Return what to send now."""

@@ -22,6 +22,7 @@ from vjepa_ros.planning.local_config import Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.command.topic_checks import CLOUD, full_name, twist_type
+from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.decision import LocalDecider
 from vjepa_ros.ros.local_planner.parameters import (
@@ -38,6 +39,8 @@ except ImportError:      # not part of every small installation of ROS
     Odometry = Path = None
 
 DEPTH = 5         # queue of a camera
+# Bytes: 40,000 poses or 80,000 cells; features of the largest encoder, or a picture.
+LARGE = 1 << 22
 
 
 class LocalInputs(CommandInputs):
@@ -71,16 +74,16 @@ class LocalInputs(CommandInputs):
         """Subscribe; after a failure `close` removes what was created."""
         config = self._config
         for source in config.sources:
-            for topic, take in (('assessment', self._on_assessment),
-                                ('looming_field', self._on_field)):
+            for topic, take, most in (('assessment', self._on_assessment, SMALL),
+                                      ('looming_field', self._on_field, LARGE)):
                 self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
-                            DEPTH, reliable=True)
+                            DEPTH, True, most, partial(self._malformed, source, topic))
         self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
         # Without nav_msgs there is no pose: goals are refused, commands are followed.
         if config.speed_from == ODOMETRY or Odometry is not None:
             self.listen(odometry(), 'odom', self._on_odometry)
         if Path is not None:
-            self.listen(Path, 'path', self._on_path, reliable=True)
+            self.listen(Path, 'path', self._on_path, reliable=True, most=LARGE)
         if importlib.util.find_spec('tf2_ros') is not None:
             self._transforms = Transforms(self._node, config.base_frame)
         if config.speed_from == SENT:
@@ -103,25 +106,25 @@ class LocalInputs(CommandInputs):
     def _on_assessment(self, source: PlannerSource, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
-            seen = read.assessment(msg, source.name)
+            seen, age = read.assessment(msg, source.name), self.age_s(msg)
         except (ValueError, IndexError) as error:     # of another version, or empty
-            self._decider.malformed(source.name, self.refuse(f'{source.topic}/assessment', error))
-            self._decide()
+            self._malformed(source, 'assessment', error)
         else:
-            if self._decider.assessed(source.name, seen, now, self.age_s(msg)):
+            if self._decider.assessed(source.name, seen, now, age):
                 self._decide()
 
     def _on_field(self, source: PlannerSource, msg: PointCloud2) -> None:
         try:
-            cells = read.looming_field(msg)
+            cells, age = read.looming_field(msg), self.age_s(msg)
         except ValueError as error:                   # of another version
-            self._decider.malformed(source.name,
-                                    self.refuse(f'{source.topic}/looming_field', error))
-            self._decide()
+            self._malformed(source, 'looming_field', error)
         else:
-            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(),
-                                      self.age_s(msg)):
+            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(), age):
                 self._decide()
+
+    def _malformed(self, source: PlannerSource, topic: str, error: Exception) -> None:
+        self._decider.malformed(source.name, self.refuse(f'{source.topic}/{topic}', error))
+        self._decide()
 
     def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)

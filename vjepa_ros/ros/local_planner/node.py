@@ -70,12 +70,13 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
     def create_inputs(self, config: LocalNodeConfig) -> LocalInputs:
         """Create the subscriptions to cameras and the speed."""
         decider = self._configured_decider()
+        decider.reset(self.now_s())
         decider.no_command()                    # its zero was sent
         return LocalInputs(self, config, decider, self.now_s, self.act_unless_flooded)
 
     def forget(self, now_s: float) -> None:
         """Drop everything received before, even the command."""
-        self._configured_decider().reset(now_s)
+        self._configured_decider().clock_jumped(now_s)
 
     def topics(self, config: LocalNodeConfig) -> dict[str, str]:
         """Return topics and their types."""
@@ -102,9 +103,12 @@ class LocalPlannerNode(CommandNode[LocalNodeConfig, LocalInputs, LocalStatePubli
         """Decide, and publish the twist, even an unchanged one, and the state."""
         start, decider = time.perf_counter(), self._configured_decider()
         decider.hold_reason = self.callback_failure
-        choice = self.decided = decider.decide(self.now_s())
+        steady_s, now_s = time.monotonic(), self.now_s()
+        holds_s = decider.holds_until(now_s) - now_s
+        choice = self.decided = decider.decide(now_s)
         self.state_publisher.took_ms = 1e3 * (time.perf_counter() - start)
-        self.send(None if choice.twist is None else Motion(*choice.twist), news=True)
+        self.send(None if choice.twist is None else Motion(*choice.twist), news=True,
+                  holds_until_s=steady_s + holds_s)
         if choice.twist is not None and decider.config.speed_from == OWN:
             decider.moves(choice.twist, self.now_s())
         if choice.plan is not None:

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run `vjepa_node` until SIGINT or SIGTERM; exits 0."""
-    run('vjepa_node', 'vjepa_ros.ros.perception_node.node:VjepaNode', args)
+def main(args: list[str] | None = None) -> int:
+    """Run `vjepa_node` until SIGINT or SIGTERM; the exit code of the process."""
+    return run('vjepa_node', 'vjepa_ros.ros.perception_node.node:VjepaNode', args)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

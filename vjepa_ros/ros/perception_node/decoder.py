@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.ros.common.message_conversion import ImageError, decode
+from vjepa_ros.ros.common.message_conversion import ImageError, read
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, Waiting
+from vjepa_ros.sources.gain import GainControl
 
 OnError = Callable[[str, str, Exception], None]   # camera, what was done, what went wrong
 PATIENCE_S = 0.03        # a pass waits so long for an image, to serve the cameras together
@@ -30,6 +31,7 @@ class _Lane:
 
     def __init__(self, camera: CameraInput, lock: threading.Lock) -> None:
         self.camera = camera
+        self.gain = GainControl()
         self.decoding = threading.Lock()   # keeps the order: one thread at once
         self.ahead_ns: int | None = None   # stamp of the last image decoded during this pass
         self.wake = threading.Condition(lock)
@@ -60,8 +62,8 @@ class Decoder:
         Where the messages wait.
     on_error
         Called on unexpected errors; a malformed image is reported to its camera instead.
-    max_pixels
-        Returns the size above which images are refused.
+    limits
+        Returns the number of pixels and the aspect above which images are refused.
     on_ready
         Called when a frame is ready that `settle` has not waited for.
 
@@ -72,12 +74,12 @@ class Decoder:
     """
 
     def __init__(self, cameras: Mapping[str, CameraInput], on_error: OnError,
-                 max_pixels: Callable[[], int], on_ready: Callable[[], None]) -> None:
+                 limits: Callable[[], tuple[int, float]], on_ready: Callable[[], None]) -> None:
         self._lock = threading.Lock()
         self._lanes = {name: _Lane(camera, self._lock) for name, camera in cameras.items()}
         self.alone = len(self._lanes) == 1
         self._on_error = on_error
-        self._max_pixels = max_pixels
+        self._limits = limits
         self._on_ready = on_ready
         self._settled = threading.Condition(self._lock)
         self._settling = False
@@ -192,7 +194,7 @@ class Decoder:
             for item in lane.camera.queue.claim(spacing_ns):
                 begin_s, frame = time.monotonic(), None
                 try:
-                    frame = _frame(item, track, self._max_pixels())
+                    frame = _frame(item, track, lane.gain, self._limits())
                     lane.ahead_ns = frame.stamp_ns
                 except ImageError as error:
                     lane.camera.refuse(error)
@@ -205,11 +207,14 @@ class Decoder:
                     self._on_ready()
 
 
-def _frame(item: Waiting, track: Track, max_pixels: int) -> Frame:
+def _frame(item: Waiting, track: Track, control: GainControl,
+           limits: tuple[int, float]) -> Frame:
     begin, frame_id = time.perf_counter(), item.message.header.frame_id
-    rgb = decode(item.message, max_pixels)
+    rgb, gain = read(item.message, *limits), 0
+    if rgb.itemsize > 1:
+        rgb, gain = control.reduce(rgb)
     middle = time.perf_counter()
     prepared = track.prepare(rgb)
     end = time.perf_counter()
     return Frame(rgb, prepared, track, item.stamp_ns, item.arrival_ns, frame_id,
-                 {'decode': (middle - begin) * 1e3, 'preprocess': (end - middle) * 1e3})
+                 {'decode': (middle - begin) * 1e3, 'preprocess': (end - middle) * 1e3}, gain)

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
                  | Quality.DEVICE_FALLBACK | Quality.LOOMING_UNKNOWN
                  | Quality.HEADS_OUT_OF_RANGE | Quality.FROZEN | Quality.GEOMETRY_FAILED
-                 | Quality.GYROSCOPE_UNUSED)
+                 | Quality.GYROSCOPE_UNUSED | Quality.NOT_FINITE)
 PROCESS = psutil.Process()
 QUIET_S = 3.0            # without a result, after which one was due
 LONG_S = 10.0            # of frames without a result
+SLOW_S = 1.0             # of a pass
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 
 
@@ -115,6 +116,8 @@ def _problems(parts: Configured) -> list[str]:
         problems.append(engine.choice.reason)
     if engine.config.shrunk:
         problems.append(engine.config.shrunk)
+    if engine.trouble:
+        problems.append(engine.trouble)
     if worker.errors:
         problems.append(f'{worker.errors} errors, last {worker.last_error}')
     if parts.swapper.error:
@@ -144,7 +147,10 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
     median, high = stats.latency.summary()
     values: dict[str, object] = {
-        'transport': camera.chosen or 'none yet', 'rate_in_hz': number(camera.rate.hz(steady)),
+        'transport': camera.chosen or 'none yet', 'image_topic': camera.topic or 'none yet',
+        'transport_reason': camera.reason or 'none yet',
+        'camera_info': camera.calibration_problem() or 'used',
+        'rate_in_hz': number(camera.rate.hz(steady)),
         'rate_out_hz': number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,
         'assessments_out': stats.rate.total, 'latency_ms_median': number(median),
         'latency_ms_p95': number(high), 'level': 'unknown' if quiet else stats.level.name.lower(),
@@ -154,7 +160,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         'heads': 'none' if perception.heads is None else _heads_state(stats),
         'geometry': perception.tracks[name].geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
-        'disagreements': stats.disagreements,
+        'disagreements': stats.disagreements, 'not_finite': stats.not_finite,
         'errors': stats.errors, 'last_error': stats.last_error or 'none',
         'dropped.inbox': camera.queue.dropped, 'dropped.skipped': stats.skipped,
     }
@@ -186,8 +192,13 @@ def _condition(camera: CameraInput, stats: CameraStats, quiet: bool,
         return (WARN, ' '.join(flags.names)) if flags else (OK, 'running')
     if now_s - camera.fault_s < QUIET_S:
         return WARN, f'no result, images are refused: {camera.last_fault}'
+    if now_s - stats.pass_s > SLOW_S:
+        return WARN, (f'no result, inference has taken {now_s - stats.pass_s:.0f} s so far: '
+                      'choose a smaller model_size, image_size or num_frames, or fewer cameras')
     if stats.full:
         return OK, 'nobody listens'
+    if stats.gap_problem:
+        return WARN, f'no result: {stats.gap_problem}'
     if now_s - stats.waits_s > LONG_S:
         return WARN, (f'no result for {now_s - stats.waits_s:.0f} s: no clip fills, see clip_fill '
                       'and resets')

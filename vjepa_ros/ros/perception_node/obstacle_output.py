@@ -23,7 +23,8 @@ from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.clip.optics import Optics
+from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
@@ -34,7 +35,6 @@ from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
-from vjepa_ros.sources.camera_info import calibration_problem
 
 # Layers and the monitor of Nav2 read x, y, z; filters and RViz know the name of the fourth.
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')])
@@ -99,6 +99,7 @@ class ObstacleOutput:
         self._withheld = ''
         self._in_a_row = 0
         self._moved_under = 0                 # since when the picture is the same [ns]; 0: none
+        self._blind_since_s = math.nan        # since when the view stands, of a robot that moves
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
         self._vision = vision_messages()
@@ -152,16 +153,8 @@ class ObstacleOutput:
         name, config = self._camera.name, self._live[0]
         lacks = []
         info = self._camera.info
-        if info is None:
-            topic = self._node.resolve_topic_name(f'{name}/camera_info')
-            lacks.append(f'no camera_info on {topic} (start it or remap it)')
-        elif calibration_problem(info) or self._camera.info_problem:
-            lacks.append(calibration_problem(info) or self._camera.info_problem)
-        else:
-            try:
-                Distortion.of(info)
-            except ValueError as error:
-                lacks.append(str(error))
+        if problem := self._camera.calibration_problem():
+            lacks.append(problem)
         if self._mount is None:
             why = ''
             if self._sources.poses is None:
@@ -221,11 +214,6 @@ class ObstacleOutput:
         if mount is None:
             self._withhold(problem)
             return
-        try:
-            optics = replace(optics, distortion=Distortion.of(info))
-        except ValueError as error:      # it has changed since the topic was made
-            self._withhold(str(error))
-            return
         camera = RobotCamera(result.view.source_size, optics, mount)
         found = self._find(result, camera, config, settings)
         if found.withheld:
@@ -260,8 +248,25 @@ class ObstacleOutput:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
             camera.mount, at_ns, config.odometry_timeout)
-        return find_obstacles(result, camera, speed, settings, config.settings,
-                              self._still(result, config.odometry_timeout))
+        found = find_obstacles(result, camera, speed, settings, config.settings,
+                               self._still(result, config.odometry_timeout))
+        if not found.withheld and self._blind(result, config.odometry_timeout):
+            return replace(found, withheld='the view has not moved for '
+                           f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
+                           'hung or covered?')
+        return found
+
+    def _blind(self, result: Result, timeout_s: float) -> bool:
+        """Return whether the robot has moved under a view that has not."""
+        odometry, seen = self._sources.odometry, result.assessment
+        if odometry is None or not seen.still_s > 0:       # or it is NaN
+            return False
+        since_s = seen.stamp_ns / 1e9 - seen.still_s
+        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns, timeout_s)
+        # Once it has moved, that stays so until the view moves.
+        blind = way > STILL_TRAVEL or abs(since_s - self._blind_since_s) < MOVED_S
+        self._blind_since_s = since_s if blind else math.nan
+        return blind
 
     def _still(self, result: Result, timeout_s: float) -> bool:
         """Return whether the robot has stood for as long as the picture is the same."""

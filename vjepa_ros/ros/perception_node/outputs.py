@@ -17,7 +17,7 @@ from std_msgs.msg import Float32, Header
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Wants
-from vjepa_ros.perception.types import Result
+from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.ros.common.endpoints import advertise
 from vjepa_ros.ros.common.message_conversion import (
     cloud,
@@ -36,7 +36,8 @@ SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'collision
 OVERLAYS = ('overlay', 'overlay/compressed')
 LATE = (*METRES, *OVERLAYS)     # what takes time
 # Outputs that need the motion score or the features, these themselves, and the looming field.
-NEED_CHANGE = ('motion_map', 'features', 'embedding')
+FEATURES = frozenset(('features', 'embedding'))
+NEED_CHANGE = ('motion_map', *FEATURES)
 NEED_FEATURES = ('motion_score', 'assessment', *OVERLAYS, *NEED_CHANGE)
 NEED_LOOMING = ('obstacle_score', 'collision_probability', 'collision_if_ahead',
                 'time_to_contact', 'assessment', 'obstacles', 'looming_map', 'looming_field',
@@ -152,6 +153,8 @@ class Outputs:
         Every header is that of the newest frame.
         """
         header = make_header(result.assessment.stamp_ns, result.assessment.frame_id)
+        if Quality.NOT_FINITE in result.assessment.flags:
+            wanted -= FEATURES      # there are none
         for name, (_, _, make) in TOPICS.items():
             if name in wanted:
                 self._pubs[name].publish(make(header, result, how))

@@ -42,6 +42,7 @@ from vjepa_ros.runtime.device import PRECISIONS
 from vjepa_ros.runtime.engine import EngineConfig
 from vjepa_ros.runtime.forward.compilation import MODES as COMPILE_MODES
 from vjepa_ros.runtime.streaming import STREAMING
+from vjepa_ros.sources.encodings import MAX_ASPECT
 
 _obstacle = partial(setting, ObstacleSettings)
 
@@ -226,6 +227,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                  'or of unknown age, are flagged stale with level unknown', low=0.01, high=3600.0,
                  unit='s'),
         MAX_IMAGE_PIXELS,
+        Param('max_image_aspect', float, MAX_ASPECT, 'Largest accepted ratio of the longer side '
+              'of an image to the shorter one; thinner images are refused and counted', low=1.0,
+              high=16.0),
         Param('no_frame_timeout', float, 2.0, 'Silence of a camera after which the node warns',
               low=0.1, high=3600.0, unit='s'),
     ),
@@ -358,6 +362,7 @@ class NodeConfig:
     obstacles: ObstacleConfig
     imus: Mapping[str, ImuConfig | None]
     max_image_pixels: int
+    max_image_aspect: float
     on_out_of_memory: str
 
     @property
@@ -386,7 +391,8 @@ def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None
         imus={camera: make_imu(value, camera) for camera in value['cameras']},
         transports=tuple(value[f'{camera}.transport'] for camera in value['cameras']),
         **{name: value[name] for name in (
-            'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels', 'on_out_of_memory')},
+            'cameras', 'max_rate', 'no_frame_timeout', 'max_image_pixels', 'max_image_aspect',
+            'on_out_of_memory')},
         **whole)
 
 

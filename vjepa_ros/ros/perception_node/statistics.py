@@ -105,8 +105,11 @@ class CameraStats:
         self.heads_problem = ''
         self.gyroscope: str | None = None      # see Result.gyroscope
         self.disagreements = 0
+        self.not_finite = 0             # results for which the model gave no finite values
         self.full = False
+        self.gap_problem = ''           # see FrameRing.problem
         self.result_s = -math.inf       # steady time of the last result [s]
+        self.pass_s = math.nan          # when the pass that runs began [steady s]; NaN: none runs
         self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
         self.mixed = 0                  # resets as by the images of two cameras
@@ -119,12 +122,13 @@ class CameraStats:
 
     def begin(self) -> None:
         """Wait for a first result (on activate)."""
-        self.result_s, self.waits_s = -math.inf, math.nan
+        self.result_s, self.waits_s, self.pass_s = -math.inf, math.nan, math.nan
 
     def fail(self, what: str, error: Exception) -> None:
         """Count an error of this camera; the next result clears the trouble."""
         with self._lock:   # decoding and storing may fail at the same time
             self.errors += 1
+        self.pass_s = math.nan
         self.trouble = self.last_error = f'{what}: {type(error).__name__}: {error}'
 
     def add(self, result: Result, latency_ms: float) -> None:
@@ -134,7 +138,8 @@ class CameraStats:
         self.method, self.moving = result.method, result.learned is not None
         self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
         self.disagreements += Quality.DISAGREEMENT in assessment.flags
-        self.result_s, self.waits_s = time.monotonic(), math.nan
+        self.not_finite += Quality.NOT_FINITE in assessment.flags
+        self.result_s, self.waits_s, self.pass_s = time.monotonic(), math.nan, math.nan
         self.rate.tick(self.result_s)
         self.latency.add(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags
@@ -173,7 +178,7 @@ class CameraStats:
             for key in sorted(counts):
                 memory[f'{kind}.{key}'] = counts[key]
         self.memory = memory
-        self.full = fill == ring.num_frames
+        self.full, self.gap_problem = fill == ring.num_frames, ring.problem
         self.mixed = 0
         for reason in MIXED:
             self.mixed += resets.get(reason, 0)

@@ -78,7 +78,8 @@ class Worker:
         self._log = log
         self.stats = {name: CameraStats() for name in cameras}
         self._decoder = Decoder(self._cameras, self._count_for,
-                                lambda: self.config.max_image_pixels, self._wake_up)
+                                lambda: (self.config.max_image_pixels,
+                                         self.config.max_image_aspect), self._wake_up)
         self.errors = 0
         self.last_error = ''
         self.starved: Engine | None = None
@@ -323,8 +324,9 @@ class Worker:
         track.intrinsics = camera.intrinsics_for((width, height))
         track.distortion = camera.distortion
         track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
+        track.ring.left_out = frame.left_out
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
-                          frame.prepared if frame.track is track else None)
+                          frame.prepared if frame.track is track else None, frame.gain)
 
     def _choose(self, wanted: Mapping[str, frozenset[str]]) -> tuple[dict[str, Sample], float]:
         """Return the clips to run now, and how long until the next may run [s]."""
@@ -338,7 +340,7 @@ class Worker:
                 wait_s = min(wait_s, early)
                 continue
             self._due[name] = max(self._due[name] + period, now)
-            samples[name] = sample
+            samples[name], self.stats[name].pass_s = sample, now
         return samples, wait_s
 
     def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],

@@ -24,8 +24,8 @@ SOURCE_ROWS: tuple[Param, ...] = (
     _row('encoding', 'rgb8', 'Encoding of the raw image', choices=('rgb8', 'bgr8', 'mono8')),
     _row('reliability', 'reliable', 'QoS of the image topics; reliable serves both kinds of '
          'subscriber', choices=('reliable', 'best_effort')),
-    _row('rate', 0.0, 'Frames per second; 0: the rate of the source; recordings are only thinned',
-         low=0.0, high=1000.0, unit='Hz'),
+    _row('rate', 0.0, 'Frames per second; 0: the rate of the source; recordings are only thinned, '
+         'pictures without stamps need it', low=0.0, high=1000.0, unit='Hz'),
     _row('loop', False, 'Start again at the end'),
     _row('loop_mode', 'continue', 'Stamps of a source that starts again: they continue, or '
          'jump_back as in a looped bag (with stamp: source)', choices=('continue', 'jump_back')),

@@ -284,20 +284,20 @@ class Stage:
         Computes the features of the pixels.
     read : callable
         Computes the packed heads (B, n) from the features that `encode` gave, and behind them
-        their change; None where neither is wanted.
+        their change where it is wanted.
     change : tuple of int, optional
         (T', Hp, Wp) of the change of a clip, see `ChangeReader`; None where it is not wanted.
 
     """
 
-    def __init__(self, forward: Work, read: Work | None, pixels: Tensor, fork: Fork | None):
+    def __init__(self, forward: Work, read: Work, pixels: Tensor, fork: Fork | None):
         self.pixels = pixels
         self.collector = Collector(pixels)
         grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
         self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
         self.nbytes = pixels.nbytes + valid.nbytes
         self.encode: Callable[[], Tensor] = lambda: forward(pixels)
-        self.read: Work | None = read
+        self.read: Work = read
         self.change: tuple[int, ...] | None = None
         if fork is not None:
             # Its constants must stay where graphs read them.
@@ -307,9 +307,9 @@ class Stage:
             def both(features: Tensor) -> Tensor:
                 with fork.aside():
                     changed = changes(features, pixels, valid).flatten(1)
-                heads = [] if read is None else [read(features)]
+                heads = read(features)
                 fork.rejoin()
-                return torch.cat([*heads, changed], 1)
+                return torch.cat([heads, changed], 1)
 
             self.read = both
 
@@ -326,13 +326,11 @@ class Stage:
         clear_workspaces()
         try:
             encode, features = _captured(self.encode, pool, stream)
-            read = (None if plain_read is None else
-                    _captured(lambda: plain_read(features), pool, stream)[0])
+            read = _captured(lambda: plain_read(features), pool, stream)[0]
         finally:
             clear_workspaces()
         self.encode = encode
-        if read is not None:
-            self.read = lambda features: read()
+        self.read = lambda features: read()
 
 
 def _captured(work: Callable[[], Tensor], pool: Pool, stream: torch.cuda.Stream
@@ -357,7 +355,7 @@ class Stages:
     ----------
     forward : callable
         Pixels to features.
-    read : callable, optional
+    read : callable
         Features to packed heads.
     clip_shape : tuple of int
         (T, S, S, 3).
@@ -375,7 +373,7 @@ class Stages:
 
     """
 
-    def __init__(self, forward: Work, read: Work | None, clip_shape: tuple[int, ...],
+    def __init__(self, forward: Work, read: Work, clip_shape: tuple[int, ...],
                  stream: torch.cuda.Stream, fork: Fork):
         self._forward = forward
         self._read = read
@@ -419,7 +417,7 @@ class Stages:
     def close(self) -> None:
         """Drop all stages and the networks. Nothing may be running."""
         self.reset()
-        self._forward, self._read = closed, None
+        self._forward, self._read = closed, closed
 
     @property
     def nbytes(self) -> int:
@@ -445,9 +443,7 @@ class Stages:
 
     def _warm(self, stage: Stage) -> None:
         for _ in range(WARM_PASSES):
-            features = stage.encode()
-            if stage.read is not None:
-                stage.read(features)
+            stage.read(stage.encode())
         self._stream.synchronize()
 
     def _capture(self, stage: Stage) -> str:

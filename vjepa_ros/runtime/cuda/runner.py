@@ -30,8 +30,8 @@ from vjepa_ros.runtime.cuda.frame_upload import (
     numbers_of,
 )
 from vjepa_ros.runtime.cuda.graph_replay import Fork, Stage, Stages
-from vjepa_ros.runtime.forward.base import Work
-from vjepa_ros.runtime.outputs import Flight, Landed
+from vjepa_ros.runtime.forward.base import Work, closed
+from vjepa_ros.runtime.outputs import Flight, Landed, checked
 from vjepa_ros.runtime.streaming import StreamEncoder
 
 Span = tuple[str, torch.cuda.Event, torch.cuda.Event]  # stage, begin, end
@@ -47,26 +47,25 @@ class Said:
     ----------
     values : ndarray
         (B, n) float32 in pinned memory, which is being written.
-    wants_heads, wants_change : bool
-        Whether the heads, and the change of the features, are wanted.
+    wants_change : bool
+        Whether the change of the features is wanted.
     change_shape : tuple of int, optional
         Of the change of a clip, which comes last; None: there is none.
 
     """
 
     values: np.ndarray
-    wants_heads: bool
     wants_change: bool
     change_shape: tuple[int, ...] | None
 
-    def split(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def split(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return packed heads and change, None where not wanted, once they are there."""
         packed, change = self.values, None
         if self.change_shape is not None:
             at = packed.shape[1] - math.prod(self.change_shape)
             # `reshape` copies where there are several clips.
             packed, change = packed[:, :at], packed[:, at:].reshape(-1, *self.change_shape)
-        return packed if self.wants_heads else None, change if self.wants_change else None
+        return packed, change if self.wants_change else None
 
 
 class CudaFlight:
@@ -78,7 +77,7 @@ class CudaFlight:
         How many it is of.
     features : Tensor, optional
         Pinned memory that is being written.
-    said : Said, optional
+    said : Said
         Heads and change.
     spans : list of (str, Event, Event)
         Stages with begin and end; after the last event all but the features is there.
@@ -89,7 +88,7 @@ class CudaFlight:
 
     """
 
-    def __init__(self, clips: int, features: Tensor | None, said: Said | None,
+    def __init__(self, clips: int, features: Tensor | None, said: Said,
                  spans: list[Span], end: torch.cuda.Event, host_ms: float):
         self._clips = clips
         # An array keeps the memory from being handed out again.
@@ -118,7 +117,7 @@ class CudaFlight:
         timings = {'upload': self._host_ms}
         for name, begin, end in self._spans:
             timings[name] = timings.get(name, 0.0) + begin.elapsed_time(end)
-        packed, change = (None, None) if self._said is None else self._said.split()
+        packed, change = self._said.split()
         return Landed(self._clips, self._features, packed, change, timings,
                       None if self._end is self._early else self._arrive)
 
@@ -135,7 +134,7 @@ class CudaRunner:
     forward : callable
         Pixels to features.
     read : callable, optional
-        Features to packed heads.
+        Features to packed heads, see `reading`; without it they are only `checked`.
     device : torch.device
         Where they run.
     clip_shape : tuple of int
@@ -156,8 +155,8 @@ class CudaRunner:
         # After it the frames are there; None: a pass waits for it already.
         self._uploaded: torch.cuda.Event | None = None
         self._fork = Fork(device)
-        self._stages = Stages(forward, read, clip_shape, self._compute, self._fork)
-        self._read: Work | None = read
+        self._read: Work = read or checked
+        self._stages = Stages(forward, self._read, clip_shape, self._compute, self._fork)
         self._clip_shape = clip_shape
         self._stream: StreamEncoder | None = None
         self._streams: dict[str, Stages] = {}
@@ -227,17 +226,17 @@ class CudaRunner:
             marks, names = [spans[-1][2]], ['encode']
             found = stage.encode()
             marks.append(_mark(self._compute))
-            read, said = None, None
-            if heads or valid is not None:
-                read = self._read_of(stage, found, valid)
+            spoken = heads or valid is not None
+            plain = not spoken and self._read is not checked
+            values = checked(found) if plain else self._read_of(stage, found, valid)
+            if spoken:
                 names.append('heads' if heads else 'change')
                 marks.append(_mark(self._compute))
-            values = _download(read)
-            if values is not None:
-                said = Said(values.numpy(), heads, valid is not None, stage.change)
+            said = Said(_download(values).numpy(), valid is not None,
+                        None if plain else stage.change)
             end = _mark(self._compute)
             marks.append(end)
-            brought = _download(found if features else None)
+            brought = _download(found) if features else None
             if features:
                 end = _mark(self._compute)
             spans += zip([*names, 'download'], marks, marks[1:], strict=False)
@@ -272,7 +271,6 @@ class CudaRunner:
                 shown = np.stack(valid)
                 stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
                 self._shown[stage] = [*shown]
-        assert stage.read is not None, 'the model has no heads'
         return stage.read(features)
 
     def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
@@ -310,7 +308,7 @@ class CudaRunner:
         finally:
             for stages in (self._stages, *self._streams.values()):
                 stages.close()
-            self._stream, self._streams, self._read = None, {}, None
+            self._stream, self._streams, self._read = None, {}, closed
             self._frames.reset()
 
     def _settle(self) -> None:
@@ -367,9 +365,7 @@ def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
     return event
 
 
-def _download(values: Tensor | None) -> Tensor | None:
+def _download(values: Tensor) -> Tensor:
     """Queue a copy into pinned memory."""
-    if values is None:
-        return None
     out = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
     return out.copy_(values, non_blocking=True)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test that 16-bit images say what the same scene says in 8 bits, whatever range they use."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from recordings import BagMaker, S
+from scenes import synthetic, texture
+
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.sources import SourceError, encodings, open_source
+from vjepa_ros.sources.gain import GainControl
+
+SCENE = texture((320, 240))
+RNG = np.random.default_rng(0)
+X, Y = np.meshgrid(np.linspace(-1, 1, 320), np.linspace(-1, 1, 240))
+SHADE = (X * X + Y)[..., None]
+
+
+def noise(shape: tuple[int, int]) -> np.ndarray:
+    """Of one value, alike in all channels; fresh for every image."""
+    return RNG.normal(0, 1, (*shape, 1)).astype(np.float32)
+
+
+def thermal(rgb: np.ndarray, low: float = 21_000, width: float = 3000) -> np.ndarray:
+    """The scene in a narrow band, with a little noise."""
+    wide = low + width * (rgb.astype(np.float32) / 255 + 0.001 * noise(rgb.shape[:2]))
+    return np.rint(wide).clip(0, 65535).astype(np.uint16)
+
+
+def plain(level: float, rough: float, shade: float = 0.0) -> np.ndarray:
+    """What a covered lens or a shutter shows."""
+    values = (level + rough * noise((240, 320)) + shade * SHADE).clip(0, 65535).astype(np.uint16)
+    return np.repeat(values, 3, 2)
+
+
+def used(bits: int):
+    return lambda rgb: rgb.astype(np.uint16) << (bits - 8) | (1 << (bits - 8)) >> 1
+
+
+WAYS = {**{f'{bits} bits': used(bits) for bits in (8, 10, 12, 14, 16)}, 'narrow band': thermal,
+        'high': lambda rgb: thermal(rgb, 62_000, 3500),
+        'few values': lambda rgb: thermal(rgb, 7300, 300),
+        'big endian': lambda rgb: thermal(rgb).astype('>u2')}
+
+
+def test_what_uses_all_bits_keeps_its_upper_eight_and_8_bits_stay_as_they_are():
+    wide = np.dstack([np.arange(1 << 16, dtype=np.uint16).reshape(256, 256)] * 3)
+    rgb, number = GainControl().reduce(wide)
+    assert number == 1 and np.array_equal(rgb, wide >> 8)
+    assert GainControl().reduce(SCENE)[0] is SCENE and GainControl().reduce(SCENE)[1] == 0
+
+
+@pytest.mark.parametrize('bits', [8, 10, 12, 14, 16])
+def test_the_bits_that_are_used_give_the_very_picture_of_8_bits(bits):
+    rgb, _ = GainControl().reduce(used(bits)(SCENE))
+    assert np.array_equal(rgb, SCENE)
+
+
+@pytest.mark.parametrize('way', ['narrow band', 'high', 'few values'])
+def test_a_narrow_band_is_spread_over_8_bits(way):
+    rgb, _ = GainControl().reduce(WAYS[way](SCENE))
+    assert np.ptp(rgb.astype(int)) > 160 and np.corrcoef(rgb.ravel(), SCENE.ravel())[0, 1] > 0.99
+
+
+def bordered(wide: np.ndarray) -> np.ndarray:
+    """As of a lens that leaves the corners black, or of a rectified image."""
+    return np.where((X * X + Y * Y > 1)[..., None], 0, wide).astype(np.uint16)
+
+
+def with_text(wide: np.ndarray) -> np.ndarray:
+    wide = wide.copy()
+    mark = cv2.putText(np.zeros(wide.shape[:2], np.uint8), '12:00:00', (10, 40), 0, 1.0, 1, 4)
+    wide[mark == 1] = 65_535
+    return wide
+
+
+def with_telemetry(wide: np.ndarray) -> np.ndarray:
+    return np.vstack((wide[:-3], RNG.integers(0, 65_535, (3, *wide.shape[1:]), np.uint16)))
+
+
+@pytest.mark.parametrize('change', [bordered, with_text, with_telemetry])
+def test_what_is_no_part_of_the_scene_does_not_count(change):
+    rgb, _ = GainControl().reduce(change(thermal(SCENE)))
+    assert rgb[100:140, 100:220].std() > 20
+    control = GainControl()
+    covered, _ = control.reduce(change(plain(22_000, 30)))
+    assert covered[100:140, 100:220].std() < 3
+    rgb, _ = control.reduce(change(thermal(SCENE)))
+    assert rgb[100:140, 100:220].std() > 20
+
+
+def test_a_small_thing_before_a_plain_wall_counts():
+    wide = plain(22_000, 3)
+    wide[100:150, 140:190] += 1500          # 3 % of the image
+    rgb, _ = GainControl().reduce(wide)
+    assert rgb[125, 165, 0] > rgb[20, 20, 0].astype(int) + 60
+
+
+@pytest.mark.parametrize('order', ['<u2', '>u2'])
+@pytest.mark.parametrize('encoding', ['mono16', '16UC1', 'rgb16', 'bgr16', 'rgba16', 'bgra16',
+                                      *(f'bayer_{p}16' for p in encodings.BAYER)])
+def test_every_encoding_of_16_bits_gives_the_picture_of_its_8_bits(encoding, order):
+    narrow = {'16UC1': 'mono8'}.get(encoding, encoding.replace('16', '8'))
+    channels = {'rgb': 3, 'bgr': 3, 'rgba': 4, 'bgra': 4}.get(encoding.removesuffix('16'), 1)
+    pixels = np.dstack((SCENE, np.full((240, 320), 255, np.uint8)))[..., :channels]
+    wide = pixels.astype(np.uint16) << 2
+    wide[..., 3:] = 65535              # an opaque picture tells nothing of the range in use
+    rgb = encodings.decode_raw(wide.astype(order).tobytes(), 320, 240, encoding,
+                               640 * channels, order == '>u2')
+    expected = encodings.decode_raw(pixels.tobytes(), 320, 240, narrow, 320 * channels)
+    assert np.abs(rgb.astype(int) - expected).max() <= (1 if 'bayer' in encoding else 0)
+
+
+@pytest.fixture(scope='module')
+def detector():
+    with ObstacleDetector(device='cpu') as detector:
+        yield detector
+
+
+def assess(detector, way, frames, every: int = 4) -> tuple[list[str], int]:
+    """The levels of frames, '' before the first clip and while a new one fills; and new gains."""
+    detector.track.reset()
+    levels, before = [], detector.track.ring.resets['gain_change']
+    for number, frame in enumerate(frames):
+        detector.add_frame(way(frame.rgb), frame.stamp_ns / 1e9)
+        if number % every == every - 1:
+            found = detector.assess()
+            levels.append('' if found is None else found.level.name)
+    return levels, detector.track.ring.resets['gain_change'] - before
+
+
+@pytest.fixture(scope='module')
+def approach(detector):
+    """Frames of a drive at an obstacle, and their levels in 8 bits."""
+    frames = synthetic(start_s=3.0, count=52)
+    levels, _ = assess(detector, lambda rgb: rgb, frames)
+    assert {'CLEAR', 'CAUTION'} <= set(levels)
+    return frames, levels
+
+
+@pytest.mark.parametrize('way', ['10 bits', 'narrow band', 'few values', 'big endian'])
+def test_an_approach_has_the_levels_of_8_bits(detector, approach, way):
+    frames, levels = approach
+    assert assess(detector, WAYS[way], frames) == (levels, 0)
+
+
+def test_a_jump_of_the_gain_starts_a_new_clip_and_a_shutter_or_covered_lens_is_unknown(
+        detector):
+    numbers = iter(range(99))
+
+    def way(rgb: np.ndarray) -> np.ndarray:
+        number = next(numbers)
+        if 18 <= number < 22 or number >= 44:      # the shutter, and at last a cover
+            return plain(22_000, 3, 60)
+        return thermal(rgb) if number < 24 else thermal(rgb, 9000, 20_000)
+
+    levels, gains = assess(detector, way, synthetic(count=48), 1)
+    assert gains == 1
+    assert levels[17] == levels[23] == 'CLEAR' and set(levels[18:22]) == {'UNKNOWN'}
+    assert set(levels[24:40]) == {''} and levels[41] == 'CLEAR'
+    assert set(levels[44:]) == {'UNKNOWN'}
+
+
+@pytest.mark.parametrize('cover', [(22_000, 0), (1024, 50), (0, 50), (3000, 50, 100)])
+def test_a_covered_lens_is_never_enlarged_into_structure(cover):
+    control = GainControl()
+    assert control.reduce(plain(*cover))[0].std() < 4.5
+    shown, number = control.reduce(used(10)(SCENE))
+    assert np.array_equal(shown, SCENE)            # the range of the cover does not stay
+    assert control.reduce(plain(*cover))[1] == control.reduce(used(10)(SCENE))[1] == number
+
+
+def test_a_new_range_begins_only_where_the_old_one_is_left():
+    control = GainControl()
+
+    def number(low: float, width: float) -> int:
+        return control.reduce(thermal(SCENE, low, width))[1]
+
+    assert [number(21_000, 3000) for _ in range(3)] == [1, 1, 1]
+    assert number(21_100, 2800) == number(21_000, 1500) == 1
+    assert number(24_000, 3000) == 2               # the camera has become warm
+    assert number(24_000, 500) == 3 and number(24_000, 500) == 3
+    assert number(5000, 30_000) == 4
+
+
+def write_pictures(folder, wide, suffix: str):
+    folder.mkdir()
+    for number in range(3):
+        cv2.imwrite(str(folder / f'{number}{suffix}'), wide[..., ::-1])
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.tif', '.ppm'])
+def test_pictures_of_16_bits_are_read_by_the_range_in_use(tmp_path, suffix):
+    write_pictures(tmp_path / 'wide', used(10)(SCENE), suffix)
+    with open_source(tmp_path / 'wide') as source:
+        for frame in source:
+            assert frame.gain == 1 and np.array_equal(frame.rgb, SCENE)
+    write_pictures(tmp_path / 'narrow', SCENE, suffix)
+    with open_source(tmp_path / 'narrow') as source:
+        assert all(f.gain == 0 and np.array_equal(f.rgb, SCENE) for f in source)
+
+
+def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):
+    with BagMaker(tmp_path / 'bag') as bag:
+        for n, wide in enumerate([used(10)(SCENE)] * 2 + [thermal(SCENE)] * 2):
+            grey = wide[..., 0].astype('>u2')
+            if n % 2:
+                data = cv2.imencode('.png', grey.astype(np.uint16))[1].reshape(-1)
+                bag.add('/eye/image_raw/compressed', 'sensor_msgs/msg/CompressedImage', S * n,
+                        header=bag.header(S * n), format='mono16; png compressed ', data=data)
+            bag.add('/eye/image_raw', 'sensor_msgs/msg/Image', S * n, header=bag.header(S * n),
+                    height=240, width=320, encoding='mono16', is_bigendian=1, step=640,
+                    data=np.frombuffer(grey.tobytes(), np.uint8))
+    with open_source(tmp_path / 'bag') as source:
+        frames = list(source)
+        assert [f.gain for f in frames] == [1, 1, 2, 2]
+        assert np.array_equal(frames[0].rgb[..., 1], SCENE[..., 0])
+        assert [load().gain for _, load in source.excerpt(1.5, 9.0)] == [2, 2]
+
+
+def test_grey_videos_of_16_bits_are_read_whole_and_other_layouts_are_refused(tmp_path):
+    av = pytest.importorskip('av')
+    for layout in ('gray16le', 'gray12le'):
+        with av.open(str(tmp_path / f'{layout}.mkv'), 'w') as file:
+            stream = file.add_stream('ffv1', rate=10)
+            stream.width, stream.height, stream.pix_fmt = 320, 240, layout
+            for number in range(3):
+                frame = av.VideoFrame.from_ndarray(used(10)(SCENE)[..., 0], 'gray16le')
+                frame.pts = number
+                file.mux(stream.encode(frame.reformat(format=layout)))
+            file.mux(stream.encode(None))
+    with open_source(tmp_path / 'gray16le.mkv') as source:
+        assert all(np.array_equal(f.rgb[..., 2], SCENE[..., 0]) for f in source)
+    with pytest.raises(SourceError, match=r'gray12le\.mkv.*gray16le'):
+        open_source(tmp_path / 'gray12le.mkv')
+
+
+def test_a_detector_takes_no_other_numbers_and_no_thin_images(detector):
+    for dtype in (np.float32, np.int16, np.uint32):
+        with pytest.raises(ValueError, match='uint8 or uint16'):
+            detector.add_frame(np.zeros((60, 80), dtype))
+    for size in ((1, 9), (2000, 1), (20_000, 10)):
+        with pytest.raises(ValueError, match=f'{size[1]}x{size[0]}'):
+            detector.add_frame(np.zeros(size, np.uint8))
+    detector.add_frame(np.zeros((1, 8), np.uint8), 1.0)

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Parameter files: read as rcl reads them, alike by nodes, score, doctor and launch files."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vjepa_ros.fleet.config import read_config
+from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of
+from vjepa_ros.ros.common.parameter import ONE_NAME
+from vjepa_ros.ros.doctor.finding import ERROR
+from vjepa_ros.ros.doctor.rules import judge_file, schemas
+from vjepa_ros.ros.parameter_file import read_file, readable, unknown, values_of
+
+CASES = Path(__file__).resolve().parents[2] / 'shared/cases'
+ROW = schema_of('vjepa_node').row
+# Texts that YAML or rcl take for something else, and that yaml.dump writes without quotes.
+NAMES = ('y', 'n', 'Y', 'N', 'nan', 'inf', 'Infinity')
+TEXTS = (*NAMES, 'off', 'on', 'yes', 'true', 'null', '~', '', '1234', '1e-1', '0x10', '010',
+         '1_000', '12:30:45', '2026-01-01', 'a: b', '# no comment', '[x]', '*x', "it's", ' ',
+         'é \U0001f600')
+
+
+def block(text: str, node: str = '/**') -> str:
+    """A parameter file with these lines."""
+    lines = [f'{node}:', '  ros__parameters:', *(f'    {line}' for line in text.splitlines())]
+    return '\n'.join(lines) + '\n'
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / 'mine.yaml'
+
+
+# -- the rules of rcl -----------------------------------------------------------------------------
+
+def by_rcl(args: list[str], name: str = 'vjepa_node', namespace: str = '') -> dict[str, Any]:
+    """The parameters that rclpy gives a node with this command line."""
+    pytest.importorskip('rclpy')
+    from rclpy.context import Context
+    from rclpy.node import Node
+
+    context = Context()
+    context.init(args=args)
+    try:
+        node = Node(name, namespace=namespace, context=context, enable_rosout=False,
+                    start_parameter_services=False)
+        given = {key: list(each.value) if hasattr(each.value, '__len__') and not isinstance(
+            each.value, str) else each.value for key, each in node._parameter_overrides.items()}
+        node.destroy_node()
+        return given
+    finally:
+        context.try_shutdown()
+
+
+def words() -> list[str]:
+    """Values that are easily taken for another type, and random ones of the same letters."""
+    draw = random.Random(1)
+    found = ['off', 'On', 'YES', 'tRUE', '0x10', '-0X1f', '010', '09', '08.5', '1e-1', '1.', '.5',
+             '1e400', '1e-310', '0e-999', '9223372036854775807', '9223372036854775808', '.nan',
+             '.NaN', '-.nan', '+.Inf', 'inf', '-Infinity', 'nan(1)', '0x1p3', '0x1p99999', '1_000',
+             '0o17', '~', 'null', '"5"', "'off'", '!!str 5', '!!float 5', '! 5', '>-\n      5',
+             '[]', '[1, 2]', '[off, on]', '["1", x]', '[.inf, 1.0]', '2026-01-01', '12:30:45']
+    while len(found) < 1500:
+        word = ''.join(draw.choice('0123456789+-.eExXpPnainfyYoOsT_') for _ in range(
+            draw.randint(1, 6)))
+        if word != '-' and not word.startswith('---'):
+            found.append(word)
+    return found
+
+
+@pytest.mark.ros
+def test_values_have_the_types_that_rcl_gives_them(file):
+    file.write_text(block('\n'.join(f'p{i}: {word}' for i, word in enumerate(words()))))
+    mine, theirs = values_of(read_file(file), 'vjepa_node'), by_rcl(
+        ['--ros-args', '--params-file', str(file)])
+    assert mine.keys() == theirs.keys()
+    for (name, value), word in zip(mine.items(), words(), strict=True):
+        # To rcl an empty list has no value.
+        assert repr(value if value != [] else None) == repr(theirs[name]), word
+
+
+FILES = {
+    'two documents': '---\n' + block('a: 1') + '---\n' + block('b: 2'),
+    'nested': 'robot1:\n  vjepa_node:\n    ros__parameters:\n      a: {b: {c: 1}, d: [x]}\n',
+    'several': block('a: 1', '/robot1/vjepa_node') + block('a: 2\nb: 2', 'vjepa_node'),
+    'the last wins': block('a: 1', 'vjepa_node') + block('a: 2'),
+    'wildcards': ''.join(block(f'p{i}: 1', name) for i, name in enumerate((
+        '/**', '/*', '/*/vjepa_node', '/**/vjepa_node', '/robot1/*', '/robot1/**',
+        '/robot1/*/vjepa_node', '"*"', '"**"', '/other', 'robot1/vjepa_node'))),
+    'UTF-16': block('a: 1').encode('utf-16'), 'byte order mark': b'\xef\xbb\xbf' + b'/**: {}',
+    'nothing': '# nothing\n', 'no parameters': 'vjepa_node:\n  ros__parameters: {}\n'}
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('namespace', ['', 'robot1', 'robot1/arm'])
+@pytest.mark.parametrize('text', FILES.values(), ids=FILES)
+def test_a_node_gets_what_rcl_gives_it(file, text, namespace):
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    mine = values_of(read_file(file), 'vjepa_node', namespace) or {}
+    args = ['--ros-args', '--params-file', str(file)]
+    assert mine == by_rcl(args, namespace=namespace)
+    with readable(args, unknown) as (written, _):      # and rcl reads what is written for it
+        assert mine == by_rcl(written, namespace=namespace)
+
+
+REFUSED = [
+    (block('a: [1, 2.0]'), "'a'.*alike"), (block('a: &x 1\nb: *x'), 'line 4.*aliases'),
+    (block('a:'), "line 3.*'a' has no value"), (block('[1]: 2'), 'line 3.*name'),
+    (block('a: {b: [1'), 'YAML'), ('- a\n', 'line 1.*NODE'), ('/**: {a: 1}\n', 'ros__parameters'),
+    ('/**:\n  ros__parameters: [1]\n', 'list'), (block('a: 1', 'v-node'), "'v-node'"),
+    (block('a: 1', '//x'), "'//x'"), ('/**:\n\ta: 1\n', 'line 2.*YAML'),
+    (block('a: é').encode('latin-1'), 'YAML'), (block(r'a: "\ud83d\ude00"'), 'surrogates'),
+    (block('a: [{b: 1}, 2]'), "'a'.*one value"),
+    (block('a: ' + '{b: ' * 3000 + '1' + '}' * 3000), 'YAML')]
+
+
+@pytest.mark.parametrize(('text', 'words'), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_is_no_parameter_file_is_refused_alike_with_line_and_remedy(file, text, words):
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=words) as refused:
+        read_file(file)
+    assert 'mine.yaml' in str(refused.value) and '\n' not in str(refused.value)
+    with pytest.raises(ValueError, match=words):
+        read_config(file)
+    (finding,) = judge_file(file, schemas())
+    assert finding.level == ERROR and str(refused.value) in finding.text
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+def dumped(name: str) -> dict[str, Any]:
+    """Parameters of a node, with texts that other readers take for something else."""
+    schema = schema_of(name)
+    values = {}
+    for row in (*schema.rows, *(row for each in NAMES[:2] for row in schema.rows_of(each))):
+        free = row.kind is str and not row.choices
+        values[row.name] = list(row.default) if isinstance(row.default, tuple) else row.default
+        if row.name in schema.lists or (row.kind == tuple[str, ...] and not row.choices):
+            values[row.name] = list(NAMES)
+        elif free and not row.pattern:
+            values[row.name] = TEXTS[len(values) % len(TEXTS)]
+        elif free and row.allowed == ONE_NAME:
+            values[row.name] = 'y'
+    return values
+
+
+@pytest.mark.parametrize('name', SCHEMAS)
+def test_a_dump_of_a_node_is_read_back_as_it_was(file, name):
+    values, row = dumped(name), schema_of(name).row
+    # As ros2 param dump does, which has PyYAML decide what needs quotes.
+    file.write_text(yaml.dump({f'/{name}': {'ros__parameters': values}}))
+    read = values_of(read_file(file, row), name)
+    assert read == values
+    assert not [row(key).check(value)[1] for key, value in read.items() if '$(' not in str(value)
+                and row(key).check(value)[1]]
+
+
+@pytest.mark.ros
+def test_every_text_can_be_written_for_rcl(file):
+    values = {f'p{i}': text for i, text in enumerate(TEXTS)}
+    file.write_text(yaml.dump({'/**': {'ros__parameters': values}}, default_style='"'))
+    args = ['--ros-args', '--params-file', str(file), '-p', 'a:="y"']
+    with readable(args, unknown) as (written, _):
+        assert by_rcl(written) == {**values, 'a': 'y'}
+
+
+@pytest.mark.parametrize(('text', 'wanted'), [
+    ('streaming: off', {'streaming': 'off'}), ('streaming: Off', {'streaming': 'Off'}),
+    ('compile: on', {'compile': 'on'}), ('compile: "off"', {'compile': 'off'}),
+    ('cameras: [x, y]', {'cameras': ['x', 'y']}), ('cameras: [y]', {'cameras': ['y']}),
+    ('weights: 1234', {'weights': '1234'}), ('model_version: 2.0', {'model_version': '2.0'}),
+    ('y.imu_topic: n', {'y.imu_topic': 'n'}), ('max_rate: 5', {'max_rate': 5.0}),
+    ('max_rate: 1e1', {'max_rate': 10.0}), ('roi: [0, 0.1, 1, 1]', {'roi': [0.0, 0.1, 1.0, 1.0]}),
+    ('autostart: y', {'autostart': True}), ('cameras: []', {'cameras': []}),
+    ('thresholds:', {}), ('thresholds: {}\nmax_rate: 5.0', {'max_rate': 5.0})])
+def test_what_is_clear_is_taken_and_rcl_gets_it_so(file, text, wanted):
+    """Rcl refuses some of these files, takes texts for truth values and 5 for no double."""
+    if text == 'thresholds:':
+        with pytest.raises(ValueError, match="'thresholds' has no value"):
+            read_file_of(file, text)
+        return
+    assert read_file_of(file, text) == wanted
+
+
+def read_file_of(file: Path, text: str) -> dict[str, Any]:
+    """What the reader makes of a file for vjepa_node; it must be what rcl makes of its copy."""
+    file.write_text(block(text))
+    values = values_of(read_file(file, ROW), 'vjepa_node')
+    with readable(['--ros-args', '--params-file', str(file)], ROW) as (args, _):
+        written = yaml.safe_load(Path(args[-1]).read_text())
+    assert written == {'/**': {'ros__parameters': values}}
+    return values
+
+
+@pytest.mark.ros
+def test_a_later_word_wins_over_a_file_whatever_types_they_have(file):
+    """Rcl keeps both, and takes the truth value or the integer."""
+    file.write_text(block('streaming: off\nmax_rate: 5\ncompile: off'))
+    args = ['node', '--ros-args', '--params-file', str(file), '-p', 'max_rate:=7.5', '--param',
+            'streaming:=auto', '-p', 'vjepa_node:compile:=on', '-r', 'a:=b', '--', '-p', 'x']
+    with readable(args, ROW) as (written, found):
+        assert (written[0], written[-4:]) == ('node', args[-4:])
+        assert found.keys() == {str(file)}
+        assert by_rcl(written) == {'streaming': 'auto', 'max_rate': 7.5, 'compile': 'on'}
+
+
+# -- alike everywhere -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('text', 'settings'), [
+    (block('streaming: off'), {'engine.streaming': 'off'}),
+    (block('compile: off', 'vjepa_node'), {'engine.compile': 'off'}),
+    (block('hysteresis: 1e-1\nmax_rate: 1e1'), {'settings.hysteresis': 0.1, 'max_rate': 10.0}),
+    (block('max_rate: 5', '/robot1/vjepa_node'), {'max_rate': 5.0}),
+    (block('max_rate: 5.0', '/robot1/**'), {'max_rate': 5.0}),
+    ('robot1: {vjepa_node: {ros__parameters: {max_rate: 5.0}}}', {'max_rate': 5.0}),
+    (block('max_rate: 5.0', '/**/vjepa_node') + block('rate: 30', '/guard'), {'max_rate': 5.0}),
+    ('vjepa_node:\n  ros__parameters:\n    # max_rate: 5.0\n', {'max_rate': 15.0}),
+    (block('cameras: [x, y]\ny.imu_topic: n'), {})])
+def test_score_and_doctor_take_what_the_node_takes(file, text, settings):
+    file.write_text(text)
+    config = read_config(file)
+    for name, value in settings.items():
+        part, _, field = name.rpartition('.')
+        assert getattr(getattr(config, part) if part else config, field) == value
+    assert not [each for each in judge_file(file, schemas()) if each.level == ERROR]
+
+
+def test_score_asks_which_of_two_robots_is_meant_and_names_what_a_file_is_for(file):
+    file.write_text(block('max_rate: 5', '/a/vjepa_node') + block('max_rate: 6', 'b/vjepa_node'))
+    with pytest.raises(ValueError, match='/a/vjepa_node and /b/vjepa_node'):
+        read_config(file)
+    file.write_text(block('max_rate: 5', '/a/**') + block('max_rate: 6', '/b/*'))
+    with pytest.raises(ValueError, match='/a/vjepa_node and /b/vjepa_node'):
+        read_config(file)
+    file.write_text(block('max_rate: 5', '/a/vjepa_node') + block('max_rate: 6', '/b/*'))
+    assert read_config(file).max_rate == 5.0
+    file.write_text(block('rate: 5.0', '/a/collision_guard'))
+    with pytest.raises(ValueError, match='nothing for vjepa_node, only for /a/collision_guard'):
+        read_config(file)
+
+
+@pytest.mark.parametrize('name', ['off', 'exp', 'ns', 'empty', 'dump_action_planner'])
+def test_files_of_people_are_read(name):
+    if not (case := CASES / f'{name}.yaml').is_file():
+        pytest.skip(f'{case} is not here')
+    assert not [each for each in judge_file(case, schemas()) if each.level == ERROR]
+    if name == 'dump_action_planner':
+        assert values_of(read_file(case), 'action_planner')['state_joints'][1] == 'y'
+    else:
+        read_config(case)
+
+
+# -- wrong types ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('name', 'value', 'remedy'), [
+    ('max_rate', '1e-1', 'write 0.1'), ('max_rate', [5.0], 'without brackets'),
+    ('num_frames', 8.0, 'write 8'), ('num_frames', '8', 'write 8'), ('num_frames', 8.5, 'int'),
+    ('weights', 1234, 'quotes'), ('weights', True, 'quotes'), ('autostart', 1, 'true or false'),
+    ('cameras', 'front', r'write \[front\]'), ('cameras', [True, False], 'quotes'),
+    ('roi', 0.5, r'write \[0.5\]'), ('compile', 'of', 'off, auto, on'),
+    ('roi', [True] * 4, 'double'),
+    ('weights', '$(command ls)', 'nothing resolves')])
+def test_a_wrong_type_is_refused_with_what_to_write(name, value, remedy):
+    got, problem = ROW(name).check(value)
+    assert got is None and re.search(remedy, problem) and f"'{name}'" in problem
+    assert repr(value) in problem
+
+
+@pytest.mark.parametrize('name', SCHEMAS)
+def test_a_truth_value_is_the_word_that_yaml_took_for_it(name):
+    # As ros2 param set and ros2 param load read it.
+    schema = schema_of(name)
+    for row in (*schema.rows, *schema.rows_of('front')):
+        for word in row.choices if row.kind is str else ():
+            given = yaml.safe_load(word)
+            assert row.check(given)[0] == word, row.name
+    if name == 'vjepa_node':
+        assert json.dumps(ROW('streaming').check(False)) == '["off", ""]'
+        assert [ROW('compile').check(word)[0] for word in ('Off', 'no', True, 'Yes', 'auto')] == [
+            'off', 'off', 'on', 'on', 'auto']
+        assert 'quotes' in ROW('streaming').check(True)[1]         # which word may it have been?

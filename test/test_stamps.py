@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Pictures in folders keep the times at which they were taken; none are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from vjepa_ros.fleet.recordings import find_recordings, looked_at
+from vjepa_ros.sources import PlayOptions, SourceError, open_source
+
+NS = [1403636579763555584 + n * 33_333_333 for n in range(5)]
+SECONDS = [f'{ns // 10**9}.{ns % 10**9:09d}' for ns in NS]
+
+
+def write(folder: Path, names) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, name in enumerate(names):
+        assert cv2.imwrite(str(folder / name), np.full((24, 32, 3), 10 * n, np.uint8))
+
+
+def played(path, **options) -> tuple[list[int], list[int]]:
+    with open_source(path, PlayOptions(**options)) as source:
+        frames = list(source)
+    return ([round(frame.rgb.mean() / 10) for frame in frames],
+            [frame.stamp_ns - frames[0].stamp_ns for frame in frames])
+
+
+def table(folder: Path, name: str, rows, head: str = '') -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(head + ''.join(f'{row}\n' for row in rows))
+
+
+def euroc(root: Path) -> None:
+    write(root / 'data', [f'{ns}.png' for ns in NS])
+    table(root, 'data.csv', (f'{ns},{ns}.png' for ns in NS), '#timestamp [ns],filename\n')
+
+
+def euroc_of_a_simulator(root: Path) -> None:
+    write(root / 'data', [f'{n}.png' for n in range(5)])
+    table(root, 'data.csv', (f'{ns - NS[0]},{n}.png' for n, ns in enumerate(NS)),
+          '#timestamp [ns],filename\n')
+
+
+def tum(root: Path) -> None:
+    write(root / 'rgb', [f'{n:05d}.png' for n in range(5)])
+    write(root / 'depth', [f'{s}.png' for s in SECONDS])
+    table(root, 'rgb.txt', (f'{s} rgb/{n:05d}.png' for n, s in enumerate(SECONDS)),
+          '# color images\n# file: "a time.bag"\n# timestamp filename\n')
+
+
+def kitti(root: Path) -> None:
+    write(root / 'data', [f'{n:010d}.png' for n in range(5)])
+    table(root, 'timestamps.txt', (f'2014-06-24 19:02:59.{763555584 + n * 33_333_333}'
+                                   for n in range(5)))
+
+
+def kitti_odometry(root: Path) -> None:
+    write(root / 'frames', [f'{n:06d}.png' for n in range(5)])
+    table(root, 'times.txt', (f'{n * 3.3333333e-02:.9e}' for n in range(5)))
+
+
+def ours(root: Path) -> None:
+    write(root / 'frames', [f'{n:05d}.png' for n in range(5)])
+    table(root, 'stamps.csv', (f'{n},{n * 0.033333333}' for n in range(5)), 'index,seconds\n')
+
+
+def with_labels(root: Path) -> None:
+    write(root / 'frames', [f'{n:05d}.png' for n in range(5)])
+    table(root, 'labels.csv', (f'{n:05d}.png,{n * 0.033333333:.9f},,' for n in range(5)),
+          'frame,stamp_s,collision,time_to_contact_s\n')
+
+
+LAYOUTS = {euroc: 'data', euroc_of_a_simulator: 'data', tum: 'rgb', kitti: 'data',
+           kitti_odometry: 'frames', ours: 'frames', with_labels: 'frames'}
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_stamps_come_from_the_table_of_a_data_set_wherever_one_points(tmp_path, layout):
+    layout(tmp_path / 'set' / 'cam0')
+    for path in (tmp_path / 'set' / 'cam0', tmp_path / 'set' / 'cam0' / LAYOUTS[layout]):
+        numbers, stamps = played(path)
+        assert numbers == list(range(5))
+        np.testing.assert_allclose(stamps, [n * 33_333_333 for n in range(5)], atol=200)
+        assert len(played(path, rate=15.0)[0]) == 3         # which thins, as of a bag
+    found = find_recordings([tmp_path])
+    assert found == ([tmp_path / 'set' / 'cam0'], [])
+    (camera,), problems = looked_at(found[0][0])
+    assert not problems and camera.duration_s == pytest.approx(5 / 30, rel=1e-3)
+
+
+@pytest.mark.parametrize('name', [
+    '{ns}', 'left_{ns}', '{us}', 'frame-{ms}', '{s}', 'rgb_{s}', '{sec}_{nsec}', '{sec}-{nsec}',
+    '{early}'])
+def test_stamps_come_from_names(tmp_path, name):
+    names = [name.format(ns=ns, us=ns // 1000, ms=ns // 10**6, s=s, sec=ns // 10**9,
+                         nsec=f'{ns % 10**9:09d}', early=f'{9.95 + n / 30:.6f}')
+             for n, (ns, s) in enumerate(zip(NS, SECONDS, strict=True))]
+    write(tmp_path, [f'{one}.png' for one in names])
+    numbers, stamps = played(tmp_path)
+    assert numbers == list(range(5))
+    np.testing.assert_allclose(stamps, [n * 33_333_333 for n in range(5)], atol=1e6)
+
+
+@pytest.mark.parametrize('names', [
+    ['frame_000123', 'frame_000124'], ['0000000010', '0000000011'], ['1', '2'],
+    ['2026113012', '2026113013'], ['20261130120000', '20261130120001'],
+    ['2026113012000012', '2026113012000013'], ['v1.0', 'v1.1'], ['a', '1403636579763555584']])
+def test_counted_pictures_have_no_stamps_and_a_rate_is_asked_for(tmp_path, names):
+    write(tmp_path, [f'{name}.png' for name in names])
+    with pytest.raises(SourceError, match=r'--rate'):
+        played(tmp_path)
+    assert '--rate' in looked_at(tmp_path)[1][0]
+    assert played(tmp_path, rate=4.0)[1] == [0, 250_000_000]
+    (camera,), problems = looked_at(tmp_path, rate=4.0)
+    assert not problems and camera.duration_s == 0.5
+
+
+@pytest.mark.parametrize(('rows', 'words'), [
+    (['1.0 ../../secret.png'], 'line 2.*outside'), (['1.0 /etc/secret.png'], 'line 2.*outside'),
+    (['1.0 link.png'], 'line 2.*outside'), (['nan 0.png'], "line 2: 'nan' is no time"),
+    (['2.0 0.png', '1.0 1.png'], 'line 3.*not after'), (['1.0 none.png'], 'none is there'),
+    (['soon 0.png', '1 1.png'], 'no time'), (['1e400 0.png'], 'no time'), ([], 'no rows')])
+@pytest.mark.parametrize('name', ['rgb.txt', 'data.csv'])
+def test_a_table_that_leads_elsewhere_or_says_no_time_is_refused(tmp_path, name, rows, words):
+    root = tmp_path / 'set'
+    write(root, ['0.png', '1.png'])
+    write(tmp_path, ['secret.png'])
+    (root / 'link.png').symlink_to(tmp_path / 'secret.png')
+    table(root, name, (row.replace(' ', ',') if 'csv' in name else row for row in rows),
+          '# timestamp,filename\n')
+    with pytest.raises(SourceError, match=f'{name}.*({words})'):
+        played(root)
+
+
+def test_a_table_that_does_not_fit_is_named_and_a_cut_data_set_plays_what_is_there(tmp_path,
+                                                                                   caplog):
+    kitti(tmp_path / 'a')
+    (tmp_path / 'a' / 'data' / '0000000003.png').unlink()
+    with pytest.raises(SourceError, match=r'timestamps\.txt.*5 stamps for 4'):
+        played(tmp_path / 'a')
+    euroc(tmp_path / 'b')
+    (tmp_path / 'b' / 'data' / f'{NS[1]}.png').unlink()
+    write(tmp_path / 'b' / 'data', ['preview.png'])
+    assert len(played(tmp_path / 'b')[0]) == 4
+    assert "'data' has 5" in caplog.text.replace(str(tmp_path / 'b') + '/', '')
+
+
+def test_one_odd_name_among_stamps_is_left_out_and_told_but_two_cameras_are_refused(tmp_path,
+                                                                                    caplog):
+    write(tmp_path, [f'{1403636579 + n}.5.png' for n in range(12)] + ['preview.png'])
+    assert len(played(tmp_path)[0]) == 12 and 'preview.png' in caplog.text
+    write(tmp_path / 'two', [f'{side}_{ns}.png' for ns in NS for side in ('l', 'r')])
+    with pytest.raises(SourceError, match='one camera'):
+        played(tmp_path / 'two')

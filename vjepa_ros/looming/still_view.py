@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Tell for how long a view has stood still, and whether its middle shows anything.
+
+Noise, a burnt-in clock and compression change a picture that stands. So a cell of it stands if the
+slopes of the newer picture are those of the older one, in each direction, and the difference of
+both says that it has moved by less than a part of a pixel (Lucas and Kanade). The products of
+slopes of two pictures contain no noise, unlike those of one. What
+shows a single edge does not count, for that may move along itself: near the lines that run
+towards the place a robot drives to, nothing else is seen. What changes in few cells, such as a
+burnt-in clock, does not count either; what stands in many does, even if something moves behind
+it, as behind a grille.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import cv2
+import numpy as np
+
+AREA_PX = 240 * 180      # of the pictures that are compared
+CELL_PX = 12
+LOOK_S = 0.09            # least time between pictures that are compared: each at 10 Hz
+LEAST_SLOPE = 0.15       # mean squared slope in each direction that shows structure
+OVER_NOISE = 0.5         # and what it needs more, in mean squared differences of noise
+LEAST_FIT = 0.2          # share of the structure of a cell that stands
+FARTHEST_PX = 0.4        # motion of what stands
+LEAST_CELLS = 9          # with structure, below which nothing is known
+SIGHT_PX = (120, 90)     # of the picture in which detail is looked for
+LEAST_DETAIL = 1.0       # standard deviation within a few pixels that is detail [grey levels]
+INNER = 4.0              # factor on the share of the middle fifth that shows detail
+STANDS = 0.35            # share of these that stand, from which the view does
+_AREA = cv2.INTER_AREA
+Roi = tuple[float, float, float, float]
+WHOLE_VIEW: Roi = (0.0, 0.0, 1.0, 1.0)
+
+
+class StillView:
+    """Follow the view of one camera.
+
+    Attributes
+    ----------
+    roi
+        Part of the image that counts, as fractions (left, top, right, bottom): what belongs to
+        the robot stands in any case.
+    sight
+        Share of the middle third of that part which shows detail, 0..1; less where its inner part
+        shows hardly any. A cover before the lens shows none, nor does what lies out of focus, or
+        a plain wall.
+    """
+
+    def __init__(self) -> None:
+        self.roi = WHOLE_VIEW
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the pictures."""
+        self._seen: np.ndarray | None = None
+        self._known, self.sight = False, math.nan
+        self._since_ns = self._looked_ns = self._newest_ns = 0
+
+    @property
+    def still_s(self) -> float:
+        """How long the view has stood still [s]; NaN: unknown."""
+        return (self._newest_ns - self._since_ns) / 1e9 if self._known else math.nan
+
+    def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
+        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns]."""
+        backward, self._newest_ns = stamp_ns < self._newest_ns, stamp_ns
+        if not backward and self._seen is not None and stamp_ns - self._looked_ns < LOOK_S * 1e9:
+            return
+        grey = _grey(rgb)
+        self.sight = _sight(grey, self.roi)
+        self._looked_ns, picture, share = stamp_ns, _detail(grey), math.nan
+        if picture is not None and self._seen is not None and (
+                picture.shape == self._seen.shape and not backward):
+            share = standing_share(self._seen, picture, self.roi)
+        self._known = not math.isnan(share)
+        if not share >= STANDS:     # it has moved, or shows nothing
+            self._seen, self._since_ns = picture, stamp_ns
+
+
+def standing_share(older: np.ndarray, newer: np.ndarray, roi: Roi = WHOLE_VIEW) -> float:
+    """Return the share of the cells with structure that stand; NaN where there are too few.
+
+    Both pictures are results of `_detail` with the same shape.
+    """
+    newer = newer * (np.abs(older).mean() / max(float(np.abs(newer).mean()), 1e-3))   # exposure
+    pair, apart = cv2.merge((older, newer)), older - newer
+    (ax, bx), (ay, by) = (cv2.split(cv2.Sobel(pair, cv2.CV_32F, *step, ksize=1, scale=0.5))
+                          for step in ((1, 0), (0, 1)))
+    # Of each, and of both with one another, to which noise adds nothing: xx, yy and xy.
+    own = _cells(0.5 * np.stack((ax * ax + bx * bx, ay * ay + by * by, ax * ay + bx * by), -1))
+    both = _cells(np.stack((ax * bx, ay * by, 0.5 * (ax * by + ay * bx)), -1))
+    goal = _cells(0.5 * np.stack(((ax + bx) * apart, (ay + by) * apart, 2 * apart * apart), -1))
+    # Of the quietest cells: where the view moves, the difference of both is more than noise.
+    quiet = np.stack((goal[..., 2], 2 * (own[..., 0] + own[..., 1]))).reshape(2, -1)
+    noise = np.partition(quiet, quiet.shape[1] // 4)[:, quiet.shape[1] // 4].min()
+    least = _weaker(own)
+    shows = (least > LEAST_SLOPE) & _inside(least.shape, roi)
+    clear = shows & (least > LEAST_SLOPE + OVER_NOISE * noise)
+    if np.count_nonzero(clear) >= LEAST_CELLS:
+        shows = clear
+    count = int(np.count_nonzero(shows))
+    if count < LEAST_CELLS:
+        return math.nan
+    (xx, yy, xy), (gx, gy, _) = (np.moveaxis(each[shows], -1, 0) for each in (both, goal))
+    fits = _weaker(both[shows]) > LEAST_FIT * least[shows]
+    moved = np.hypot(yy * gx - xy * gy, xx * gy - xy * gx) / np.maximum(xx * yy - xy * xy, 1e-9)
+    return np.count_nonzero(fits & (moved < FARTHEST_PX)) / count
+
+
+def _weaker(products: np.ndarray) -> np.ndarray:
+    """Compute the smaller eigenvalue of symmetric matrices (..., 3) xx, yy, xy: along an edge."""
+    xx, yy, xy = np.moveaxis(products, -1, 0)
+    return 0.5 * (xx + yy - np.sqrt((xx - yy) ** 2 + 4 * xy * xy))
+
+
+@lru_cache(8)       # of all cameras
+def _inside(shape: tuple[int, int], roi: Roi) -> np.ndarray:
+    """Return the cells (Hc, Wc) bool whose middle lies in a region of interest."""
+    y, x = ((np.arange(count) + 0.5) / count for count in shape)
+    return ((y >= roi[1]) & (y <= roi[3]))[:, None] & (x >= roi[0]) & (x <= roi[2])
+
+
+def _cells(values: np.ndarray) -> np.ndarray:
+    """Compute the means (Hc, Wc) of the cells of a picture (h, w)."""
+    rows, columns = values.shape[0] // CELL_PX, values.shape[1] // CELL_PX
+    return cv2.resize(values[:rows * CELL_PX, :columns * CELL_PX], (columns, rows),
+                      interpolation=_AREA)
+
+
+def _grey(rgb: np.ndarray) -> np.ndarray:
+    """Return a picture in grey, uint8 (h, w), without single pixels that stand out."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, math.sqrt(AREA_PX / (width * height)))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return cv2.medianBlur(cv2.cvtColor(cv2.resize(rgb, size, interpolation=_AREA),
+                                       cv2.COLOR_RGB2GRAY), 3)
+
+
+def _detail(grey: np.ndarray) -> np.ndarray | None:
+    """Return what is left of a picture without slow shading, (h, w) float32.
+
+    None where it is too small or too thin.
+    """
+    if min(grey.shape) < 3 * CELL_PX:
+        return None
+    values = grey.astype(np.float32)
+    return values - cv2.blur(values, (17, 17))
+
+
+def _sight(grey: np.ndarray, roi: Roi) -> float:
+    """Compute `StillView.sight` of a grey picture."""
+    values = cv2.resize(grey, SIGHT_PX, interpolation=_AREA).astype(np.float32)
+    values -= cv2.blur(values, (5, 5))
+    shows = cv2.blur(values * values, (7, 7)) >= LEAST_DETAIL ** 2
+    third, fifth = _middle(roi)
+    return float(min(shows[third].mean(), INNER * shows[fifth].mean()))
+
+
+@lru_cache(8)       # of all cameras
+def _middle(roi: Roi) -> list[tuple[slice, ...]]:
+    """Return rows and columns of the middle third and fifth of a region of interest."""
+    ways = list(zip(SIGHT_PX, roi[:2], roi[2:], strict=True))[::-1]
+    return [tuple(slice(math.floor(count * (low + high - part * (high - low)) / 2),
+                        math.ceil(count * (low + high + part * (high - low)) / 2))
+                  for count, low, high in ways) for part in (1 / 3, 1 / 5)]

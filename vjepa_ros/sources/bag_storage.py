@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Read messages from the files of a rosbag2, SQLite and MCAP, also where these are damaged.
+
+Definitions of types are only kept as text. What cannot be read is left out and noted. No file
+makes this need more memory than a chunk or message of `MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vjepa_ros.sources.base import SourceError
+
+SQLITE_START, MCAP_START = b'SQLite format 3\0', b'\x89MCAP0\r\n'
+ZSTD_START, ROS1_START = b'\x28\xb5\x2f\xfd', b'#ROSBAG V'
+MOST_BYTES = 512 << 20       # of a message or chunk; the largest picture in 16 bit has 400 MiB
+EXPANDED = 1 << 30, 300      # bytes of any compressed file, or so many times its size
+MOST_TEXT = 100_000          # characters of a definition with all that it refers to
+DAMAGED = ('damaged ({}), messages are missing; save what is left with `sqlite3 FILE .recover | '
+           'sqlite3 NEW`')
+STEP = 1 << 20               # bytes to decompress at once
+# Kinds of records, see https://mcap.dev/spec.
+FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, CHUNK_INDEX, STATISTICS, DATA_END = (
+    2, 3, 4, 5, 6, 8, 11, 15)
+LAST_KIND = 0x7F             # that the format or a program can define
+_HEAD, _MESSAGE, _CHUNK = struct.Struct('<BQ'), struct.Struct('<HIQQ'), struct.Struct('<QQQI')
+TAIL = 37                    # bytes of footer and end mark
+Read = Callable[[int, int], Any]
+Message = tuple['Topic', int, bytes]         # with its time of recording [ns]
+
+
+@dataclass(eq=False)
+class Topic:
+    """A topic in a file.
+
+    Attributes
+    ----------
+    topic, msgtype
+        Names of topic and type.
+    definition
+        How the type is defined, and in what language; both '' where that is not known.
+    serialization
+        Such as ``cdr``.
+    msgcount
+        Number of messages.
+    """
+
+    topic: str
+    msgtype: str
+    definition: tuple[str, str] = ('', '')
+    serialization: str = 'cdr'
+    msgcount: int = 0
+
+
+class Storage:
+    """A file with messages.
+
+    Attributes
+    ----------
+    topics
+        By their numbers in the file.
+    first_ns, last_ns
+        Times of recording of first and last message [ns]; without any of no meaning.
+    lost
+        Called with what cannot be read, in words.
+    """
+
+    def __init__(self, path: Path, lost: Callable[[str], None]) -> None:
+        self.path, self.lost = path, lost
+        self.topics: dict[int, Topic] = {}
+        self.first_ns, self.last_ns = math.inf, -math.inf
+
+    def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
+                 ) -> Iterator[Message]:
+        """Yield the messages of topics from a time up to before another [ns], by their times."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the file."""
+
+    @property
+    def counted(self) -> int:
+        """Number of messages."""
+        return sum(topic.msgcount for topic in self.topics.values())
+
+    def _count(self, number: int, time_ns: int) -> None:
+        if number in self.topics:
+            self.topics[number].msgcount += 1
+        self.first_ns, self.last_ns = min(self.first_ns, time_ns), max(self.last_ns, time_ns)
+
+
+class SqliteStorage(Storage):
+    """A file of the storage plugin sqlite3; `own` is a copy that SQLite may repair."""
+
+    def __init__(self, path: Path, lost: Callable[[str], None], own: bool) -> None:
+        super().__init__(path, lost)
+        uri = path.absolute().as_uri() + ('' if own else '?immutable=1')
+        self._db = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._db.text_factory = lambda data: data.decode(errors='replace')
+        try:
+            tables = [name for name, in self._db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'")]
+        except sqlite3.DatabaseError as error:      # such as cut off
+            raise SourceError(f"'{path}' is {DAMAGED.format(error)}") from error
+        if not {'topics', 'messages'} <= set(tables):
+            raise SourceError(f"'{path}' is no bag: it has no tables 'topics' and 'messages', "
+                              f'but {", ".join(tables[:9]) or "nothing"}')
+        definitions = {}
+        with suppress(sqlite3.DatabaseError):          # only read where a type is not built in
+            definitions = {str(kind): (str(text), str(language)) for kind, text, language in
+                           self._db.execute(
+                               'SELECT topic_type, encoded_message_definition, encoding FROM '
+                               'message_definitions WHERE length(encoded_message_definition) <= ?',
+                               (MOST_TEXT,))}
+        for number, topic, kind, serialization in self._db.execute(
+                'SELECT id, name, type, serialization_format FROM topics ORDER BY id'):
+            self.topics[number] = Topic(str(topic), str(kind), definitions.get(kind, ('', '')),
+                                        str(serialization))
+        self._from, self._order = 'messages', 'timestamp'
+        try:
+            for number, time_ns in self._db.execute('SELECT topic_id, timestamp FROM messages'):
+                self._count(number, time_ns)
+        except sqlite3.DatabaseError as error:
+            # Its index may name pages that are not there.
+            self._from, self._order = 'messages NOT INDEXED', 'rowid'
+            self._damaged(error)
+
+    def _damaged(self, error: Exception) -> None:
+        self.lost(f"'{self.path}' is {DAMAGED.format(error)}")
+
+    def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
+                 ) -> Iterator[Message]:
+        """As in the base class."""
+        numbers = [number for number, topic in self.topics.items() if topic in wanted]
+        ends = [int(max(-1 << 63, min(end, (1 << 63) - 1))) for end in (start_ns, stop_ns)]
+        try:
+            for number, time_ns, data in self._db.execute(
+                    'SELECT topic_id, timestamp, CASE WHEN length(data) <= ? THEN data END FROM '
+                    f'{self._from} WHERE topic_id IN ({", ".join("?" * len(numbers))}) AND '
+                    f'timestamp >= ? AND timestamp < ? ORDER BY {self._order}',
+                    (MOST_BYTES, *numbers, *ends)):
+                if isinstance(data, bytes):
+                    yield self.topics[number], time_ns, data
+                else:
+                    self.lost(f"'{self.path}': the message at {time_ns} ns has more than "
+                              f'{MOST_BYTES} bytes, or is none')
+        except sqlite3.DatabaseError as error:
+            self._damaged(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+class McapStorage(Storage):
+    """A file of the storage plugin mcap, read by its summary, or record by record without one."""
+
+    def __init__(self, path: Path, lost: Callable[[str], None], file: BinaryIO) -> None:
+        super().__init__(path, lost)
+        self._file, self._size = file, file.seek(0, io.SEEK_END)
+        self._schemas: dict[int, tuple[str, tuple[str, str]]] = {}
+        self._left = 0              # bytes to which chunks may still expand
+        # What to read, chunks or all: first and last time, first byte and that after the last, and
+        # the channels of a chunk (empty: not known).
+        self._parts: list[tuple[float, float, int, int, frozenset[int] | None]] = []
+        whole = False
+        with suppress(struct.error):
+            whole = self._read_summary()
+        if not whole:
+            self._scan()
+        self._parts.sort(key=lambda part: part[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self, at: int, count: int) -> bytes:
+        self._file.seek(at)
+        return self._file.read(count)
+
+    def _read_summary(self) -> bool:
+        """Read what the end says of the file; False where it does not say enough."""
+        end = self._size - TAIL
+        tail = self._read(max(0, end), TAIL)
+        if not (tail.startswith(_HEAD.pack(FOOTER, 20)) and tail.endswith(MCAP_START)):
+            return False
+        begin = _Fields(tail[9:]).take('Q')[0]
+        if not 0 < begin < end:
+            return False
+        counts, total, chunks = dict[int, int](), -1, 0
+        for kind, at, length in _records(self._read, begin, end):
+            fields = _Fields(self._read(at, min(length, STEP)))
+            if kind == STATISTICS:
+                total, _, _, _, _, chunks, self.first_ns, self.last_ns = fields.take('QHIIIIQQ')
+                counts = fields.numbers()
+            elif kind == CHUNK_INDEX:
+                first, last, at, length = fields.take('QQQQ')
+                # Without messages both are 0, and some programs never set them.
+                self._parts.append((first, last or math.inf, at, at + length,
+                                    frozenset(fields.numbers())))
+            elif kind in (SCHEMA, CHANNEL):
+                self._define(kind, fields)
+        for number, topic in self.topics.items():
+            topic.msgcount = counts.get(number, 0)
+        whole = bool(self.topics) and sum(counts.values()) == total and len(
+            self._parts) == chunks and all(0 < p[2] < p[3] <= begin for p in self._parts)
+        self._parts = self._parts or [(-math.inf, math.inf, len(MCAP_START), begin, None)]
+        return whole
+
+    def _scan(self) -> None:
+        """Read the whole file."""
+        self.topics.clear()
+        self._left = most_expanded(self._size)
+        self.first_ns, self.last_ns = math.inf, -math.inf
+        self._parts = [(-math.inf, math.inf, len(MCAP_START), self._size, None)]
+        for kind, data in self._entries(len(MCAP_START), self._size, -math.inf, math.inf):
+            try:
+                if kind == MESSAGE:
+                    number, _, time_ns, _ = _MESSAGE.unpack_from(data)
+                    self._count(number, time_ns)
+                else:
+                    self._define(kind, _Fields(data))
+            except struct.error as error:
+                self._damaged(f'a record is too short ({error})')
+
+    def _define(self, kind: int, fields: _Fields) -> None:
+        number, = fields.take('H')
+        if kind == SCHEMA:
+            name, language, text = fields.text(), fields.text(), fields.text(MOST_TEXT)
+            self._schemas[number] = name, (text, language)
+        else:
+            schema, = fields.take('H')
+            name, definition = self._schemas.get(schema, ('', ('', '')))
+            if number not in self.topics:
+                self.topics[number] = Topic(fields.text(), name, definition, fields.text())
+
+    def _damaged(self, what: str) -> None:
+        self.lost(f"'{self.path}': {what}; `mcap recover FILE` keeps what is whole")
+
+    def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
+                 ) -> Iterator[Message]:
+        """As in the base class; where the file has no index, in its order."""
+        numbers = {number for number, topic in self.topics.items() if topic in wanted}
+        self._left = most_expanded(self._size)
+        for first, last, begin, end, channels in self._parts:
+            if last < start_ns or first >= stop_ns or (channels and not channels & numbers):
+                continue
+            found = self._found(begin, end, numbers, start_ns, stop_ns)
+            # Of a chunk, which is small.
+            yield from sorted(found, key=lambda message: message[1]) if channels is not None \
+                else found
+
+    def _found(self, begin: int, end: int, numbers: Collection[int], start_ns: float,
+               stop_ns: float) -> Iterator[Message]:
+        for kind, data in self._entries(begin, end, start_ns, stop_ns):
+            if kind == MESSAGE and len(data) >= _MESSAGE.size:
+                number, _, time_ns, _ = _MESSAGE.unpack_from(data)
+                if number in numbers and start_ns <= time_ns < stop_ns:
+                    yield self.topics[number], time_ns, bytes(data[_MESSAGE.size:])
+
+    def _entries(self, begin: int, end: int, start_ns: float, stop_ns: float
+                 ) -> Iterator[tuple[int, Any]]:
+        """Yield kind and content of schemas, channels and messages, also of those in chunks.
+
+        Chunks of other times are left out.
+        """
+        for kind, at, length in _records(self._read, begin, end):
+            if kind in (FOOTER, DATA_END):
+                return
+            if not 0 < kind <= LAST_KIND:
+                self._damaged(f'from byte {at} on there are no records')
+                return
+            if kind == CHUNK:
+                yield from self._inner(at, start_ns, stop_ns)
+            elif at + length > self._size:
+                self._damaged(f'it ends within the record at byte {at}')
+            elif kind in (SCHEMA, CHANNEL, MESSAGE) and length > MOST_BYTES:
+                self._damaged(f'the record at byte {at} has more than {MOST_BYTES} bytes')
+            elif kind in (SCHEMA, CHANNEL, MESSAGE):
+                yield kind, self._read(at, length)
+
+    def _inner(self, where: int, start_ns: float, stop_ns: float) -> Iterator[tuple[int, Any]]:
+        """Yield what a chunk contains, unless it is of other times."""
+        try:
+            fields = _Fields(self._read(where, 256))
+            first, last, size, checksum = fields.take('QQQI')
+            if last < start_ns or first >= stop_ns:
+                return
+            chunk = memoryview(self._content(where, fields, size, checksum))
+        except (ValueError, struct.error) as error:
+            self._damaged(f'the chunk at byte {where} cannot be read ({error})')
+            return
+        for kind, at, length in _records(lambda at, count: chunk[at:at + count], 0, len(chunk)):
+            if at + length > len(chunk):
+                self._damaged(f'the chunk at byte {where} is cut off')
+            elif kind in (SCHEMA, CHANNEL, MESSAGE):
+                yield kind, chunk[at:at + length]
+
+    def _content(self, where: int, fields: _Fields, size: int, checksum: int) -> bytes:
+        """Return the content of a chunk, as far as it is there."""
+        compression, packed = fields.text(), fields.take('Q')[0]
+        if max(size, packed) > MOST_BYTES:
+            raise ValueError(f'it claims {max(size, packed)} bytes, at most {MOST_BYTES} are read')
+        if size > self._left:
+            raise ValueError(f'it and those before expand to more than '
+                             f'{most_expanded(self._size)} bytes')
+        self._left -= size
+        content = self._read(where + fields.at, packed)
+        cut = len(content) < packed
+        if compression:
+            content = unpacked(io.BytesIO(content), compression, size)
+        if cut or len(content) < size:
+            self._damaged(f'the chunk at byte {where} is cut off')
+        elif checksum and zlib.crc32(content) != checksum:
+            raise ValueError('its checksum is wrong')
+        return content
+
+
+class _Fields:
+    """Reads the fields of a record, one after the other."""
+
+    def __init__(self, data: Any) -> None:
+        self._data, self.at = data, 0
+
+    def take(self, layout: str) -> tuple[Any, ...]:
+        """Return numbers, see `struct`."""
+        found = struct.unpack_from('<' + layout, self._data, self.at)
+        self.at += struct.calcsize('<' + layout)
+        return found
+
+    def text(self, most: int = STEP) -> str:
+        """Return a text; '' for a longer one."""
+        length, = self.take('I')
+        self.at += length
+        return bytes(self._data[self.at - length:self.at]).decode(errors='replace') \
+            if length <= most else ''
+
+    def numbers(self) -> dict[int, int]:
+        """Return a map of numbers."""
+        length, = self.take('I')
+        return dict(self.take('HQ') for _ in range(length // 10))
+
+
+def _records(read: Read, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield kind, begin and length of records; the last may end beyond `end`."""
+    while at + _HEAD.size <= end:
+        kind, length = _HEAD.unpack(read(at, _HEAD.size))
+        yield kind, at + _HEAD.size, length
+        at += _HEAD.size + length
+
+
+def most_expanded(size: int) -> int:
+    """Return to how many bytes a compressed file of a size [bytes] may expand."""
+    return max(EXPANDED[0], EXPANDED[1] * size)
+
+
+def unpacked(file: BinaryIO, compression: str, most: int) -> bytes:
+    """Return the content of a compressed file up to where it is cut off.
+
+    Raises
+    ------
+    ValueError
+        When it is damaged, or has more than a number of bytes.
+    """
+    out = bytearray()
+    with suppress(EOFError):
+        for part in parts_of(file, compression):
+            out += part
+            if len(out) > most:
+                raise ValueError(f'it expands to more than {most} bytes')
+    return bytes(out)
+
+
+def parts_of(file: BinaryIO, compression: str) -> Iterator[bytes]:
+    """Yield the content of a compressed file in parts; EOFError where it is cut off."""
+    modules = {'zstd': ('compression.zstd', 'backports.zstd', 'zstandard'), 'lz4': ('lz4.frame',)}
+    for name in modules.get(compression, ()):
+        with suppress(ImportError):
+            opener = importlib.import_module(name).open
+            break
+    else:
+        raise ValueError(f"compression '{compression}' is not supported here: zstd, lz4 (pip "
+                         'install rosbags)')
+    try:
+        with opener(file, 'rb') as stream:
+            while part := stream.read(STEP):
+                yield part
+    except EOFError:
+        raise
+    except Exception as error:      # both libraries have their own
+        raise ValueError(f'{compression}: {error}') from error
