@@ -11,7 +11,7 @@ from recordings import BagMaker, S
 from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.sources import SourceError, encodings, open_source
+from vjepa_ros.sources import PlayOptions, SourceError, encodings, open_source
 from vjepa_ros.sources.gain import GainControl
 
 SCENE = texture((320, 240))
@@ -196,11 +196,11 @@ def write_pictures(folder, wide, suffix: str):
 @pytest.mark.parametrize('suffix', ['.png', '.tif', '.ppm'])
 def test_pictures_of_16_bits_are_read_by_the_range_in_use(tmp_path, suffix):
     write_pictures(tmp_path / 'wide', used(10)(SCENE), suffix)
-    with open_source(tmp_path / 'wide') as source:
+    with open_source(tmp_path / 'wide', PlayOptions(rate=10.0)) as source:
         for frame in source:
             assert frame.gain == 1 and np.array_equal(frame.rgb, SCENE)
     write_pictures(tmp_path / 'narrow', SCENE, suffix)
-    with open_source(tmp_path / 'narrow') as source:
+    with open_source(tmp_path / 'narrow', PlayOptions(rate=10.0)) as source:
         assert all(f.gain == 0 and np.array_equal(f.rgb, SCENE) for f in source)
 
 

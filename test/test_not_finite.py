@@ -138,7 +138,7 @@ def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog, windo
         for start in (2.0, 3.0):
             seen = show(detector, [RED] * 6, start)
             assert not seen.assessment.flags & Quality.NOT_FINITE
-            assert seen.assessment.level is Level.CLEAR and np.isfinite(seen.features).all()
+            assert np.isfinite(seen.features).all()
             assert math.isfinite(seen.assessment.motion_score)
         assert detector.engine.choice.precision == 'fp32'
         assert 'fp16' in detector.engine.trouble and 'precision: fp32' in detector.engine.trouble
