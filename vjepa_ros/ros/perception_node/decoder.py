@@ -217,4 +217,4 @@ def _frame(item: Waiting, track: Track, control: GainControl,
     prepared = track.prepare(rgb)
     end = time.perf_counter()
     return Frame(rgb, prepared, track, item.stamp_ns, item.arrival_ns, frame_id,
-                 {'decode': (middle - begin) * 1e3, 'preprocess': (end - middle) * 1e3}, gain)
+                 {'decode': (middle - begin) * 1e3, 'preprocess': (end - middle) * 1e3}, gain=gain)
