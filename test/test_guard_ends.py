@@ -132,6 +132,14 @@ def test_a_guard_that_the_terminal_stops_ends_motion_first_and_its_watchdog_goes
         dog.terminate_and_check()
 
 
+def waiting(out: int) -> str:
+    """What can be read now."""
+    try:
+        return os.read(out, 1 << 20).decode(errors='replace')
+    except BlockingIOError:
+        return ''
+
+
 def full_pipe() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
     """A pipe that is full, and what empties it."""
     out, into = os.pipe()
@@ -143,13 +151,7 @@ def full_pipe() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
         os.set_blocking(into, True)
     os.set_blocking(out, False)
 
-    def empty() -> str:
-        try:
-            return os.read(out, 1 << 20).decode(errors='replace')
-        except BlockingIOError:
-            return ''
-
-    return out, into, empty, empty
+    return out, into, lambda: waiting(out), lambda: waiting(out)
 
 
 def held_terminal() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
@@ -158,13 +160,7 @@ def held_terminal() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
     os.write(out, b'\x13')
     os.set_blocking(out, False)
 
-    def read() -> str:
-        try:
-            return os.read(out, 1 << 20).decode(errors='replace')
-        except BlockingIOError:
-            return ''
-
-    return out, into, lambda: os.write(out, b'\x11'), read
+    return out, into, lambda: os.write(out, b'\x11'), lambda: waiting(out)
 
 
 @pytest.mark.parametrize('made', [full_pipe, held_terminal])
