@@ -102,16 +102,7 @@ def save(option: str, path: Path | None, write: Callable[[Path], object],
 
     So nothing that took long to find is lost with a file.
 
-    Parameters
-    ----------
-    option
-        That names the file.
-    path
-        Of the file; None where it was not asked for.
-    write
-        Writes it; where it makes several files, or another, it returns a list of them.
-    console
-        For what is said.
+    `path`: of the file; None where it was not asked for.
     """
     if path is None:
         return 0
@@ -128,15 +119,7 @@ def save(option: str, path: Path | None, write: Callable[[Path], object],
 
 
 def with_options(text: str, known: Collection[str]) -> str:
-    """Write the parameters in a text as options, and leave out ways that the command lacks.
-
-    Parameters
-    ----------
-    text
-        An error of the core, with parameters such as ```device``` or ```compile: off```.
-    known
-        Names of the options, with ``_`` for ``-``.
-    """
+    """Write the parameters in a text as options, and leave out ways that the command lacks."""
     def keep(match: re.Match[str]) -> str:
         return match[0] if match[1] in known else ''
 

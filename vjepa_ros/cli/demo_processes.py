@@ -92,20 +92,7 @@ class DemoProcesses:
         self.interrupted = False
 
     def run(self, view: View, work: Path) -> None:
-        """Play the plan and stop everything.
-
-        Parameters
-        ----------
-        view
-            Updated meanwhile.
-        work
-            Folder for logs and files of the recorder.
-
-        Raises
-        ------
-        ProcessFailed
-            When a process ends or is not ready in time, or when there is no result.
-        """
+        """Play the plan and stop everything."""
         with free_domain() as domain, Children(
                 ros_environment(domain, work / 'ros', os.environ), work) as children:
             self._play(children, view, work)

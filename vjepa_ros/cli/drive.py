@@ -58,13 +58,7 @@ Driven = tuple[Recipe, Outcomes, dict[str, Any], str]
 
 
 def guard_settings(words: Sequence[str]) -> GuardSettings:
-    """Read settings of the guard from words such as 'braking=2'.
-
-    Raises
-    ------
-    ValueError
-        Naming the word and what is allowed.
-    """
+    """Read settings of the guard from words such as 'braking=2'."""
     plain = GuardSettings()
     changes: dict[str, Any] = {}
     for word in words:

@@ -27,15 +27,7 @@ PUBLISHED = ('assessment', 'obstacles', 'state')      # named where the wanted t
 
 
 def find(topic: str, topics: dict[str, str]) -> str:
-    """Return the published topic that is meant; '' for none.
-
-    Parameters
-    ----------
-    topic
-        Its name, or the end of the name of only one.
-    topics
-        The topics that are published.
-    """
+    """Return the published topic that is meant; '' for none."""
     name = f'/{topic.lstrip("/")}'
     if name in topics:
         return name

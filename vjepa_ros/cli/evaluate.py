@@ -112,13 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse impossible options before anything is loaded.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, its value and the remedy.
-    """
+    """Refuse impossible options before anything is loaded."""
     if not any((args.paths, args.world, args.rough)):
         raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
                          'clips with --world N or --rough N')

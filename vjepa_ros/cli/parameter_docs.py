@@ -73,15 +73,7 @@ BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
 
 
 def yaml_text(schema: Schema, above: str) -> str:
-    """Return a YAML file of all parameters of a node with their defaults.
-
-    Parameters
-    ----------
-    schema
-        Schema of the node.
-    above
-        Text above them, as comments.
-    """
+    """Return a YAML file of all parameters of a node with their defaults."""
     lines = [f'# {line}' for line in (above + FOOT).splitlines()] + ['/**:', '  ros__parameters:']
     for title, rows in schema.sections.items():
         effect = Counter(row.effect for row in rows).most_common(1)[0][0]

@@ -71,13 +71,7 @@ class Feed:
         self.dropped = 0
 
     def __iter__(self) -> Iterator[list[SourceFrame]]:
-        """Yield groups until the source ends.
-
-        Raises
-        ------
-        SourceError
-            When the source fails, after its last frames.
-        """
+        """Yield groups until the source ends."""
         if not self._realtime:
             for frame in self._source:
                 yield [frame]
@@ -128,14 +122,7 @@ def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
                    build: str | None = None) -> str:
     """Return why no window can be shown, '' when one can.
 
-    Parameters
-    ----------
-    environ
-        Environment variables.
-    platform
-        As `sys.platform`.
-    build
-        Build information of OpenCV; None asks OpenCV.
+    `build`: build information of OpenCV; None asks OpenCV.
     """
     build = cv2.getBuildInformation() if build is None else build
     gui = next((line.split(':', 1)[1].strip() for line in build.splitlines()
@@ -160,14 +147,8 @@ def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate
          latency_ms: float) -> np.ndarray:
     """Return the overlay (BGR) of a result, or of the newest frame while the clip fills.
 
-    Parameters
-    ----------
-    detector, source
-        Where the result and its frames come from.
-    result
-        None while the first clip fills.
-    rate_hz, latency_ms
-        Rate of the frames and age of the result, NaN unknown.
+    `result`: none while the first clip fills; `rate_hz, latency_ms`: rate of the frames and age
+    of the result, NaN unknown.
     """
     track, engine = detector.track, detector.engine
     status = OverlayStatus(

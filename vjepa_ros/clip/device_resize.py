@@ -308,17 +308,11 @@ def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Runs:
-    """Weights of an area average for a device.
+    """Weights of an area average for a device."""
 
-    Attributes
-    ----------
-    left, top
-        (m,) int32, first pixel of each new column and row.
-    columns, rows
-        (m, longest run) int32, weights from there on; 0 beyond the image.
-    """
-
+    # left, top: (m,) int32, first pixel of each new column and row
     left: Tensor
+    # columns, rows: (m, longest run) int32, weights from there on; 0 beyond the image
     columns: Tensor
     top: Tensor
     rows: Tensor

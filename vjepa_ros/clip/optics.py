@@ -76,13 +76,7 @@ class Distortion:
 
     @classmethod
     def of(cls, info: Any) -> Distortion | None:
-        """Return that of a sensor_msgs/CameraInfo; None where its coefficients are zeros.
-
-        Raises
-        ------
-        ValueError
-            When they are no numbers, too many, or the model is not known.
-        """
+        """Return that of a sensor_msgs/CameraInfo; None where its coefficients are zeros."""
         return cls(info.distortion_model, tuple(map(float, info.d))) if any(info.d) else None
 
     def bend(self, tangents: np.ndarray) -> np.ndarray:
@@ -115,24 +109,15 @@ class Distortion:
 
 @dataclass(frozen=True)
 class Optics:
-    """Lens of the source image.
+    """Lens of the source image."""
 
-    Attributes
-    ----------
-    fx, fy, cx, cy
-        Pinhole intrinsics [px].
-    assumed
-        Whether no camera_info was seen.
-    distortion
-        Of the lens; None for a rectified image.
-    """
-
+    # fx, fy, cx, cy: pinhole intrinsics [px]
     fx: float
     fy: float
     cx: float
     cy: float
-    assumed: bool
-    distortion: Distortion | None = None
+    assumed: bool  # whether no camera_info was seen
+    distortion: Distortion | None = None  # of the lens; None for a rectified image
 
     @classmethod
     def assume(cls, size: tuple[int, int], horizontal_fov: float) -> Optics:

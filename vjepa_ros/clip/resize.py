@@ -149,13 +149,7 @@ class View:
         return boxes
 
     def patch_boxes(self) -> np.ndarray:
-        """Edges (x0, y0, x1, y1) of every patch in source pixels, clipped to the image.
-
-        Returns
-        -------
-        numpy.ndarray
-            (Hp, Wp, 4) float64, read only. A patch that shows no image has no area.
-        """
+        """Edges (x0, y0, x1, y1) of every patch in source pixels, clipped to the image."""
         return self._boxes
 
     @cached_property
@@ -189,16 +183,6 @@ class View:
 
         One patch counts as one pixel, with pixel centres at whole numbers, so that a ray
         projected with the result names the patch it falls into when rounded.
-
-        Parameters
-        ----------
-        fx, fy, cx, cy
-            Focal lengths and principal point in source pixels.
-
-        Returns
-        -------
-        tuple of float
-            fx, fy, cx, cy in patches.
         """
         center = (self.from_source(np.array([cx, cy])) + 0.5) / self.patch - 0.5
         return (fx * self.scale[0] / self.patch, fy * self.scale[1] / self.patch,
@@ -207,24 +191,8 @@ class View:
     def apply(self, rgb: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Resize one image into the square input of the model.
 
-        Parameters
-        ----------
-        rgb
-            (H, W, 3) uint8 RGB, or grey as (H, W) or (H, W, 1), which is repeated.
-            Not modified.
-        out
-            (S, S, 3) uint8, C-contiguous, written in place when given.
-
-        Returns
-        -------
-        numpy.ndarray
-            (S, S, 3) uint8 RGB: ``out``, or a new array.
-
-        Raises
-        ------
-        ValueError
-            When the image does not have the size or type this view was made for, or
-            ``out`` does not fit.
+        `rgb`: (H, W, 3) uint8 RGB, or grey as (H, W) or (H, W, 1), which is repeated; `out`: (S,
+        S, 3) uint8, C-contiguous, written in place when given.
         """
         self._check(rgb)
         s = self.image_size

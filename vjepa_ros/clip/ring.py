@@ -40,33 +40,21 @@ class Push(Enum):
 
 @dataclass(frozen=True)
 class Sample:
-    """The frames of one clip, chosen by stamp.
+    """The frames of one clip, chosen by stamp."""
 
-    Attributes
-    ----------
-    slots
-        Storage slots of the chosen frames, oldest first (length ``num_frames``).
-    stamps_ns
-        Their stamps [ns]; a slow camera makes neighbours equal.
-    newest_ns, frame_id, size
-        Stamp [ns], frame id and source size (width, height) [px] of the newest frame.
-    span_s
-        Time from the first to the last chosen frame [s].
-    rate_hz
-        Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower
-        when the camera is slower than that.
-    distinct
-        Number of different frames in the clip.
-    """
-
+    # Storage slots of the chosen frames, oldest first (length ``num_frames``)
     slots: tuple[int, ...]
-    stamps_ns: tuple[int, ...]
+    stamps_ns: tuple[int, ...]  # their stamps [ns]; a slow camera makes neighbours equal
+    # newest_ns, frame_id, size: stamp [ns], frame id and source size (width, height) [px] of the
+    # newest frame
     newest_ns: int
     frame_id: str
     size: tuple[int, int]
-    span_s: float
+    span_s: float  # time from the first to the last chosen frame [s]
+    # Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower when
+    # the camera is slower than that.
     rate_hz: float
-    distinct: int
+    distinct: int  # number of different frames in the clip
 
     def moments(self, clip_fps: float) -> np.ndarray:
         """Return when the frames were taken, in intervals of `clip_fps` (num_frames,) float64."""
@@ -260,24 +248,8 @@ class FrameRing:
              arrival_ns: int | None = None) -> Push:
         """Store a frame at its place in time.
 
-        Parameters
-        ----------
-        stamp_ns
-            Time of capture [ns]. Zero means that the driver did not stamp the image: the
-            arrival time is used instead and a warning says so once.
-        planes
-            The arrays kept of a frame, by name (a single array is the plane ``rgb``). They are
-            copied into the ring.
-        frame_id, size
-            Frame id and size (width, height) [px] of the source image. A change of either
-            resets the ring: the clip would mix two views. `size` defaults to that of the array.
-        arrival_ns
-            Time of arrival [ns], needed only for unstamped frames.
-
-        Raises
-        ------
-        ValueError
-            For an unstamped frame without an arrival time.
+        `stamp_ns`: time of capture [ns]; `frame_id, size`: frame id and size (width, height) [px]
+        of the source image; `arrival_ns`: time of arrival [ns], needed only for unstamped frames.
         """
         if isinstance(planes, np.ndarray):
             planes = {'rgb': planes}
@@ -335,11 +307,6 @@ class FrameRing:
         itself, however slow the camera is. Where a gap leaves too few frames before it, the
         oldest tubelet stands for those before it, as in training. None until the frames cover
         the span of a clip, and there is one more of them than tubelets.
-
-        Parameters
-        ----------
-        remembered
-            Keys of the frames in which tubelets end that are encoded already.
         """
         if not self._covered() or len(self._stamps) <= self.num_frames // 2:
             return None

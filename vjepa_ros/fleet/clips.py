@@ -32,20 +32,6 @@ def cut_clips(events: Sequence[Mapping[str, Any]], folder: Path, rate: float | N
 
     A clip of a bag has the messages of all its topics, as they were recorded; one of pictures has
     them as jpeg, with their stamps.
-
-    Parameters
-    ----------
-    events
-        Rows of the event table.
-    folder
-        Where the clips go.
-    rate
-        See `vjepa_ros.fleet.recordings.Recording`.
-
-    Returns
-    -------
-    list of str, list of str
-        Names of the clips, '' where there is none, and what could not be cut.
     """
     names, problems = [], []
     for event in events:

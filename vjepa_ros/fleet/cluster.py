@@ -53,22 +53,6 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int,
     CUDA each actor has a GPU of its own, or its share of one where there are more actors than GPUs
     when the run begins, and a task on a core of any machine decodes for it. Else it has a core, on
     which it also decodes.
-
-    Parameters
-    ----------
-    config, folder
-        Of the run; the folder is that of the results.
-    address
-        Of the cluster, such as ``ray://host:10001`` or ``auto``; ``local`` starts one here.
-    actors
-        Most actors; those for which the cluster has no room wait until it has.
-    apart
-        Whether tasks decode also where the model runs on a CPU; they then share its core.
-
-    Raises
-    ------
-    ValueError
-        When Ray is missing or there is no cluster at the address.
     """
     for name, level in QUIET.items():
         os.environ.setdefault(name, level)

@@ -27,25 +27,16 @@ EMBEDDING = 'middle layer, 2 x 2 cells'      # what `embedding.embed` computes
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """Configuration of a run.
+    """Configuration of a run."""
 
-    Attributes
-    ----------
-    engine, track, settings
-        As in the node.
-    max_rate
-        Largest rate of results of a camera [Hz].
-    embeddings
-        Whether each row gets the embedding of its picture (`embedding.embed`).
-    rerun
-        Whether each chunk is also written for the Rerun viewer, which changes no row.
-    """
-
+    # engine, track, settings: as in the node
     engine: EngineConfig
     track: TrackConfig
     settings: Settings
-    max_rate: float
+    max_rate: float  # largest rate of results of a camera [Hz]
+    # Whether each row gets the embedding of its picture (`embedding.embed`)
     embeddings: bool = False
+    # Whether each chunk is also written for the Rerun viewer, which changes no row
     rerun: bool = False
 
     @property
@@ -76,19 +67,7 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
                 ) -> ScoreConfig:
     """Make a configuration as a node would with the same parameters.
 
-    Parameters
-    ----------
-    file
-        Parameter file of the node; None: defaults.
-    words
-        NAME:=VALUE as behind ``-p`` of a node; these win.
-    embeddings
-        See `ScoreConfig`.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, its value and what is allowed.
+    `file`: parameter file of the node; None: defaults.
     """
     values = {row.name: row.default for row in SCHEMA.rows}
     given = _of_file(file) if file is not None else {}
@@ -125,13 +104,7 @@ def config_of(facts: Mapping[str, Any]) -> ScoreConfig:
 
 
 def weights_sha256(config: EngineConfig) -> str:
-    """Return what identifies the weights: the hash of their file, or the seed of random ones.
-
-    Raises
-    ------
-    ValueError
-        When there is no such file.
-    """
+    """Return what identifies the weights: the hash of their file, or the seed of random ones."""
     path = None
     if config.weights != 'random':
         path = (located(config.weights, 'weights', config.fetched) if config.weights

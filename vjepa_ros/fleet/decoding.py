@@ -22,19 +22,13 @@ AHEAD = 4        # of those may wait, so that a long chunk needs no more memory 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a recording.
+    """A part of a recording."""
 
-    Attributes
-    ----------
-    intrinsics, distortion
-        Of its camera, None where they are unknown.
-    frames
-        Time since the start of the recording [s] and how to get the frame, as
-        `vjepa_ros.sources.Source.excerpt` yields them.
-    """
-
+    # intrinsics, distortion: of its camera, None where they are unknown
     intrinsics: Intrinsics | None
     distortion: Distortion | None
+    # Time since the start of the recording [s] and how to get the frame, as
+    # `vjepa_ros.sources.Source.excerpt` yields them
     frames: Iterator[tuple[float, Load]]
 
 

@@ -21,15 +21,7 @@ def embed(engine: Engine, pictures: Sequence[np.ndarray]) -> np.ndarray:
     tubelet that shows a picture twice. The last layer, and a past in which the camera moved, tell
     how things move, which hides the place (docs/score.md).
 
-    Parameters
-    ----------
-    pictures
-        uint8 (S, S, 3), as the encoder gets them.
-
-    Returns
-    -------
-    np.ndarray
-        (N, CELLS^2 D) float32.
+    `pictures`: uint8 (S, S, 3), as the encoder gets them.
     """
     middle = find_variant(engine.config.model_size).depth // 2 - 1
     stills = [[picture] * engine.config.num_frames for picture in pictures]

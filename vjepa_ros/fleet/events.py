@@ -18,17 +18,11 @@ COLUMNS = ('at_s', 'stamp_ns', 'level', 'time_to_contact', 'collision_probabilit
 
 @dataclass(frozen=True)
 class EventRule:
-    """When there is an event.
+    """When there is an event."""
 
-    Attributes
-    ----------
-    level
-        It begins at this level and ends below the next lower one, but not before CLEAR.
-    before_s, after_s
-        Added to its ends [s]; events that overlap then are one.
-    """
-
+    # It begins at this level and ends below the next lower one, but not before CLEAR
     level: Level = Level.WARNING
+    # before_s, after_s: added to its ends [s]; events that overlap then are one
     before_s: float = 2.0
     after_s: float = 2.0
 
@@ -36,19 +30,7 @@ class EventRule:
 def find_events(rows: Mapping[str, np.ndarray], rule: EventRule) -> list[dict[str, Any]]:
     """Return the events of one camera, in order of time.
 
-    Parameters
-    ----------
-    rows
-        (N,) arrays by the names of `COLUMNS`, in the order of the recording. Rows of level UNKNOWN
-        neither begin nor end an event.
-    rule
-        When there is one.
-
-    Returns
-    -------
-    list of dict
-        Columns of the event table, without those that name the recording and the thumbnail;
-        ``peak`` is the number of the most urgent row.
+    `rows`: (N,) arrays by the names of `COLUMNS`, in the order of the recording.
     """
     at_s, events = rows['at_s'], []
     for first, last in _merged(_runs(rows['level'], rule.level), at_s, rule):

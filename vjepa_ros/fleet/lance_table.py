@@ -45,20 +45,7 @@ def lancedb() -> Any:
 
 
 def write_lance(results: Path, files: Sequence[Path]) -> int:
-    """Write the table of a run, unless it is there already, and return its rows.
-
-    Parameters
-    ----------
-    results
-        Folder of the results.
-    files
-        Of rows with embeddings.
-
-    Raises
-    ------
-    ValueError
-        When LanceDB or embeddings are missing.
-    """
+    """Write the table of a run, unless it is there already, and return its rows."""
     names = [file.name for file in files]
     facts = _facts(results)
     if facts and facts['files'] == names:
@@ -85,11 +72,6 @@ def search_lance(results: Path, files: Sequence[Path], example: np.ndarray, coun
     """Return the moments most like an example, as `vjepa_ros.fleet.similarity.search` does.
 
     From `INDEXED` rows on the index chooses candidates, so that one may be missed.
-
-    Raises
-    ------
-    ValueError
-        When there is no table of these files, or it has embeddings of another size.
     """
     facts = _facts(results)
     if not facts or facts['files'] != [file.name for file in files]:

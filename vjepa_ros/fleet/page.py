@@ -17,17 +17,7 @@ MOST_EVENTS = 200        # on the page; the table has all
 
 def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
                 clips: Sequence[str] = ()) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    events
-        Rows of the event table.
-    facts
-        The manifest of the run.
-    clips
-        Paths of the clips of the events from the page, '' where there is none; or nothing.
-    """
+    """Return the page."""
     shown = sorted(events, key=urgency_of, reverse=True)[:MOST_EVENTS]
     problems = facts['problems']
     body = [_header(facts), _tiles(facts)]

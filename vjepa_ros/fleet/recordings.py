@@ -29,26 +29,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recording:
-    """One camera of one recording.
+    """One camera of one recording."""
 
-    Attributes
-    ----------
-    path
-        Of the bag, video or folder.
-    topic
-        Image topic of a bag, else ''.
-    camera
-        Its name, as a node would be told.
-    duration_s
-        Length [s]; NaN when unknown.
-    rate
-        At which pictures without stamps were taken [Hz]; None where that is not known.
-    """
-
-    path: str
-    topic: str
-    camera: str
-    duration_s: float = math.nan
+    path: str  # of the bag, video or folder
+    topic: str  # image topic of a bag, else ''
+    camera: str  # its name, as a node would be told
+    duration_s: float = math.nan  # length [s]; NaN when unknown
+    # At which pictures without stamps were taken [Hz]; None where that is not known
     rate: float | None = None
 
     def open(self) -> Source:
@@ -61,21 +48,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a recording.
+    """A part of a recording."""
 
-    Attributes
-    ----------
-    recording
-        What it is a part of.
-    begin_s, end_s
-        Since the start of the recording [s]; the end does not belong to it, inf: all the rest.
-    file
-        Name of the file for its rows. It depends on all that decides them and on nothing else.
-    """
-
-    recording: Recording
+    recording: Recording  # what it is a part of
+    # begin_s, end_s: since the start of the recording [s]; the end does not belong to it, inf:
+    # all the rest
     begin_s: float
     end_s: float
+    # Name of the file for its rows. It depends on all that decides them and on nothing else.
     file: str
 
     def holds(self, at_s: float) -> bool:
@@ -168,15 +148,7 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
 
 def looked_at(path: Path, topics: Sequence[str] = (), rate: float | None = None
               ) -> tuple[list[Recording], list[str]]:
-    """Return the cameras of a recording with their lengths, and what cannot be read of it.
-
-    Parameters
-    ----------
-    path, topics
-        As of `cameras_of`.
-    rate
-        See `Recording`.
-    """
+    """Return the cameras of a recording with their lengths, and what cannot be read of it."""
     found: list[Recording] = []
     try:
         cameras, problems = cameras_of(path, topics)
@@ -199,14 +171,7 @@ def _camera(topic: str) -> str:
 def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
     """Return the chunks of a recording.
 
-    Parameters
-    ----------
-    recording
-        With its duration; where that is unknown it is one chunk.
-    chunk_s
-        Length of a chunk [s].
-    identity
-        What else decides the rows: configuration, weights.
+    `chunk_s`: length of a chunk [s].
     """
     # The last chunk goes on to the end: lengths of videos are estimates.
     count = max(1, math.floor(recording.duration_s / chunk_s)) \

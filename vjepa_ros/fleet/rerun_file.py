@@ -21,11 +21,6 @@ def rerun_file(results: Path, chunk: Chunk) -> Iterator[RerunLog]:
     """Yield a log into the file of a chunk, which is there, whole, when the block ends well.
 
     The files of a camera are one recording: the viewer shows them together.
-
-    Raises
-    ------
-    OSError
-        When it cannot be written.
     """
     path = results / chunk.rerun_file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,30 +27,19 @@ Backend = Callable[[Sequence[Chunk], Callable[[Chunk, Any, str], object]], None]
 
 @dataclass
 class Run:
-    """What a run is about, and what became of it.
+    """What a run is about, and what became of it."""
 
-    Attributes
-    ----------
-    config, folder
-        Configuration, and folder of the results.
-    chunks
-        All chunks, in order of recordings and time.
-    scored
-        What became of those that are done, by the names of their files.
-    skipped
-        How many were done before.
-    problems
-        What could not be scored, or not wholly, each with its recording.
-    new_s, wall_s
-        How much of the recordings was scored now, and how long that took [s].
-    """
-
+    # config, folder: configuration, and folder of the results
     config: ScoreConfig
     folder: Path
+    # All chunks, in order of recordings and time
     chunks: list[Chunk] = field(default_factory=list)
+    # What became of those that are done, by the names of their files
     scored: dict[str, Scored] = field(default_factory=dict)
-    skipped: int = 0
+    skipped: int = 0  # how many were done before
+    # What could not be scored, or not wholly, each with its recording
     problems: list[str] = field(default_factory=list)
+    # new_s, wall_s: how much of the recordings was scored now, and how long that took [s]
     new_s: float = 0.0
     wall_s: float = 0.0
 
@@ -63,16 +52,7 @@ def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
          rate: float | None = None, jobs: int = 0) -> None:
     """List the chunks of recordings; what cannot be opened becomes a problem.
 
-    Parameters
-    ----------
-    run
-        Gets the chunks and problems.
-    paths, topics, rate
-        Of the recordings, see `vjepa_ros.fleet.recordings.looked_at`.
-    chunk_s
-        Length of a chunk [s].
-    jobs
-        Number of processes that open the recordings, for one may end its process; 0: none.
+    `chunk_s`: length of a chunk [s].
     """
     identity = run.config.text() + weights_sha256(run.config.engine)
     found: dict[Path, tuple[list[Recording], list[str]]] = {}
@@ -110,17 +90,7 @@ def _reader(topics: Sequence[str], rate: float | None, threads: int
 
 
 def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
-    """Score the chunks that are not done yet.
-
-    Parameters
-    ----------
-    run
-        With its chunks; gets what became of them.
-    backend
-        Runs the chunks and reports each, see `processes`.
-    tell
-        Called with a line as each chunk is done.
-    """
+    """Score the chunks that are not done yet."""
     waiting = []
     for chunk in run.chunks:
         facts = read_facts(run.file(chunk))

@@ -36,22 +36,13 @@ RAISED = (Level.CAUTION, Level.WARNING, Level.DANGER)
 
 @dataclass
 class Scored:
-    """What became of a chunk.
+    """What became of a chunk."""
 
-    Attributes
-    ----------
-    frames, seconds
-        Frames played, and time of the recording that the chunk covers [s].
-    rows
-        Of its table.
-    problems
-        What could not be read, in words.
-    """
-
+    # frames, seconds: frames played, and time of the recording that the chunk covers [s]
     frames: int = 0
     seconds: float = 0.0
-    rows: int = 0
-    problems: list[str] = field(default_factory=list)
+    rows: int = 0  # of its table
+    problems: list[str] = field(default_factory=list)  # what could not be read, in words
 
 
 class Scorer:
@@ -78,13 +69,6 @@ class Scorer:
 
         What cannot be decoded is a problem of the result, as in the node that skips it; where the
         recording cannot be read any further, the rows until there are kept.
-
-        Raises
-        ------
-        SourceError
-            When the recording cannot be opened.
-        OSError
-            When the file cannot be written.
         """
         scored, rows, peaks = Scored(), [], _Peaks()
         remembered_s = self._engine.stream_reach / self._config.track.clip_fps

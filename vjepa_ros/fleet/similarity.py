@@ -18,22 +18,15 @@ PLACE = ('bag', 'topic', 'camera', 'at_s', 'stamp_ns')
 
 @dataclass(frozen=True)
 class Moment:
-    """A row that was found.
+    """A row that was found."""
 
-    Attributes
-    ----------
-    bag, topic, camera, at_s, stamp_ns
-        As in the row.
-    likeness
-        Cosine of its embedding and that of the example, -1..1.
-    """
-
+    # bag, topic, camera, at_s, stamp_ns: as in the row
     bag: str
     topic: str
     camera: str
     at_s: float
     stamp_ns: int
-    likeness: float
+    likeness: float  # cosine of its embedding and that of the example, -1..1
 
 
 class Span(NamedTuple):
@@ -70,13 +63,7 @@ def standardised(vectors: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> 
 
 
 def standard_of(files: Sequence[Path], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation (D,) of the embeddings of files, read one by one.
-
-    Raises
-    ------
-    ValueError
-        When there are no embeddings of that size.
-    """
+    """Return mean and standard deviation (D,) of the embeddings of files, read one by one."""
     total, squares, rows = np.zeros(size), np.zeros(size), 0
     for file in files:
         embeddings = embeddings_of(file, size)
@@ -95,23 +82,8 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
 
     The files are read one after the other, twice: of all rows only the likeness stays in memory.
 
-    Parameters
-    ----------
-    files
-        Of rows with embeddings.
-    example
-        (D,) embedding.
-    count
-        How many to return at most.
-    apart_s
-        Of moments of a camera closer than this only the best counts [s].
-    besides
-        Where nothing is looked for: the example is from there.
-
-    Raises
-    ------
-    ValueError
-        When there are no embeddings of that size.
+    `example`: (D,) embedding; `apart_s`: of moments of a camera closer than this only the best
+    counts [s].
     """
     centre, scale = standard_of(files, len(example))
     moments: list[Moment] = []

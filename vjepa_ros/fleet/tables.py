@@ -29,13 +29,7 @@ REGION_NUMBERS = ('x', 'y', 'width', 'height', 'bearing', 'elevation', 'time_to_
 
 
 def arrow(name: str = 'pyarrow') -> Any:
-    """Import a module of PyArrow.
-
-    Raises
-    ------
-    ValueError
-        With the remedy, where it is missing.
-    """
+    """Import a module of PyArrow."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -88,22 +82,7 @@ def row_of(assessment: Assessment) -> dict[str, Any]:
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: Any,
                 facts: Mapping[str, Any] | None = None) -> None:
-    """Write a Parquet file that is either whole or not there.
-
-    Parameters
-    ----------
-    path
-        Of the file; one that is there is replaced.
-    rows, schema
-        Its rows, and their columns.
-    facts
-        What the file says about itself, see `read_facts`.
-
-    Raises
-    ------
-    OSError
-        Such as on a full disk; nothing is left behind then.
-    """
+    """Write a Parquet file that is either whole or not there."""
     pa, parquet = arrow(), arrow('pyarrow.parquet')
     if facts is not None:
         schema = schema.with_metadata({FACTS: json.dumps(facts, sort_keys=True).encode()})

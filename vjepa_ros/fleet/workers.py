@@ -61,13 +61,7 @@ class Workers(Generic[Task]):
         self._deaths: dict[int, int] = {}
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Run all tasks, in this order as far as there are processes.
-
-        Raises
-        ------
-        ValueError
-            When no process can be made ready, with the reason.
-        """
+        """Run all tasks, in this order as far as there are processes."""
         self._waiting = deque(range(len(tasks)))
         # Also those that are killed leave nothing there.
         with tempfile.TemporaryDirectory(prefix='vjepa_ros_') as self._folder:

@@ -62,21 +62,7 @@ class WorkerPool:
             self._pool.shutdown(cancel_futures=True)
 
     def run(self, tasks: Sequence[tuple[Any, ...]], done: Callable[[Any], object]) -> list[Any]:
-        """Run tasks and return their results in order.
-
-        Parameters
-        ----------
-        tasks
-            Picklable tuples (function, argument, ...), started in this order. The function gets
-            the context before the arguments.
-        done
-            Called with each result as it arrives.
-
-        Raises
-        ------
-        OSError
-            When a process ends before its work is done.
-        """
+        """Run tasks and return their results in order."""
         if self._pool is None:
             self._here = self._make() if self._here is None else self._here
             results = []

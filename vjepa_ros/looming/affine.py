@@ -35,24 +35,12 @@ _SQUARES = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])  # products of (1, x, y) 
 
 @dataclass(frozen=True)
 class AffineFits:
-    """One affine displacement per cell: v(p) = shift + slope (p - centre).
+    """One affine displacement per cell: v(p) = shift + slope (p - centre)."""
 
-    Attributes
-    ----------
-    theta
-        (C, 6) shift x [px], its slopes in x and y [px/px]; shift y, its slopes.
-    covariance
-        (C, 6, 6) of theta, or (C, 2, 2) of the shift alone.
-    inliers
-        (C,) share of the window's evidence that agrees with the fit.
-    misfit
-        (C,) mean remaining difference over the allowed one, capped, unweighted.
-    """
-
-    theta: np.ndarray
-    covariance: np.ndarray
-    inliers: np.ndarray
-    misfit: np.ndarray
+    theta: np.ndarray  # (C, 6) shift x [px], its slopes in x and y [px/px]; shift y, its slopes
+    covariance: np.ndarray  # (C, 6, 6) of theta, or (C, 2, 2) of the shift alone
+    inliers: np.ndarray  # (C,) share of the window's evidence that agrees with the fit
+    misfit: np.ndarray  # (C,) mean remaining difference over the allowed one, capped, unweighted
 
     @cached_property
     def expansion(self) -> tuple[np.ndarray, np.ndarray]:
@@ -141,20 +129,8 @@ class WindowFitter:
             start: np.ndarray | None = None, thorough: bool = True) -> AffineFits:
         """Fit all cells robustly, in two rounds.
 
-        Parameters
-        ----------
-        moments
-            (C, B, 26) from `moments`.
-        noise
-            Expected mean squared grey difference of a perfect fit.
-        grain
-            Squared slope that noise adds to the evidence, per unit of its energy.
-        looseness
-            Displacement error in px that a block may show and still belong to its window.
-        start
-            (C, 6) px and px per px, the solution the first weights are taken from.
-        thorough
-            False computes the covariance of the shift alone, as if all else were certain.
+        `moments`: (C, B, 26) from `moments`; `start`: (C, 6) px and px per px, the solution the
+        first weights are taken from.
         """
         count = np.maximum(moments[..., 25], 1e-6)
         evidence = moments[..., 0] + moments[..., 12]

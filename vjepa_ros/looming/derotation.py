@@ -24,21 +24,11 @@ MOST_TURN = 0.15       # of the image that a rotation may move out of it
 
 @dataclass(frozen=True)
 class KnownTurn:
-    """The rotation between two frames by a gyroscope.
+    """The rotation between two frames by a gyroscope."""
 
-    Attributes
-    ----------
-    turn
-        The rotation; its covariance includes the error of the focal length.
-    pixels
-        (3, 3) homography of it, newer to older pixels.
-    lost
-        Share of the image, across or down, that it moves out of it.
-    """
-
-    turn: Turn
-    pixels: np.ndarray
-    lost: float
+    turn: Turn  # the rotation; its covariance includes the error of the focal length
+    pixels: np.ndarray  # (3, 3) homography of it, newer to older pixels
+    lost: float  # share of the image, across or down, that it moves out of it
 
 
 class Derotation:

@@ -50,27 +50,13 @@ _ACROSS = np.array([[1.0], [-1.0]])
 
 @dataclass(frozen=True)
 class CameraMotion:
-    """Motion of the camera between two frames, as seen in the newer one.
+    """Motion of the camera between two frames, as seen in the newer one."""
 
-    Attributes
-    ----------
-    rotation
-        (3,) rad about x (pitch, up), y (yaw, right), z (roll).
-    direction
-        (3,) unit vector the camera moved along; None when unknown.
-    covariance
-        (6, 6) of rotation and direction.
-    agreement
-        Share of the evidence that the motion explains, 0 to 1.
-    kind
-        'still', 'turn', 'move' or 'unknown'.
-    """
-
-    rotation: np.ndarray
-    direction: np.ndarray | None
-    covariance: np.ndarray
-    agreement: float
-    kind: str
+    rotation: np.ndarray  # (3,) rad about x (pitch, up), y (yaw, right), z (roll)
+    direction: np.ndarray | None  # (3,) unit vector the camera moved along; None when unknown
+    covariance: np.ndarray  # (6, 6) of rotation and direction
+    agreement: float  # share of the evidence that the motion explains, 0 to 1
+    kind: str  # 'still', 'turn', 'move' or 'unknown'
 
 
 class Rays:
@@ -118,14 +104,7 @@ class Rays:
         return rays, rays + shift[use] / self.focal_px, cov[use], self.focal_px
 
     def turn_displacement(self, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the displacement, newer to older frame, that a rotation of the camera makes.
-
-        Returns
-        -------
-        ndarray, ndarray
-            (Hs, Ws, 2) float32 px of the samples; (C, 6) of the cells with its slopes, like
-            `AffineFits.theta`.
-        """
+        """Compute the displacement, newer to older frame, that a rotation of the camera makes."""
         r = cv2.Rodrigues(rotation)[0]
         ends = r @ self._homogeneous
         field = (ends[:2] / np.maximum(ends[2], LEAST_DEPTH)).T.reshape(self._samples.shape)
@@ -145,25 +124,8 @@ def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndar
                   turn: Turn | None = None) -> CameraMotion:
     """Explain displacements by a motion of the camera.
 
-    Parameters
-    ----------
-    points
-        (N, 2) directions x/z, y/z in the newer frame.
-    displaced
-        (N, 2) directions of the same scene points in the older frame.
-    covariance
-        (N, 2, 2) of `displaced`, in px^2.
-    focal_px
-        Focal length in px.
-    start
-        Rough motion between the same frames, to be refined.
-    turn
-        Rotation by a gyroscope.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When the cells lead to singular systems.
+    `points`: (N, 2) directions x/z, y/z in the newer frame; `displaced`: (N, 2) directions of the
+    same scene points in the older frame; `covariance`: (N, 2, 2) of `displaced`, in px^2.
     """
     if len(points) < LEAST_CELLS:
         prior = np.diag([TURN_PRIOR ** 2] * 3 + [1.0] * 3)
@@ -308,11 +270,6 @@ class _Cells:
 
         `seen` is the look at the start; weights follow from it only with `started`. `known` is
         the rotation by a gyroscope.
-
-        Returns
-        -------
-        ndarray, float, _Look
-            (3, 3) covariance of the rotation, the cost left, and its look.
         """
         rotation, weight = seen.rotation, worth
         normal, most = _EYE[:3, :3], 1.0
@@ -360,11 +317,6 @@ class _Cells:
         """Choose among rotations the one after which a direction explains most.
 
         The direction is that whose lines fit best: least eigenvector, reweighted once.
-
-        Returns
-        -------
-        int, ndarray
-            Number of the rotation, and its direction (3,).
         """
         left = np.empty((len(looks), *looks[0].left.shape))                           # H 2 N
         for k, look in enumerate(looks):

@@ -45,34 +45,20 @@ _TRACE = np.array([[1.0], [0.0], [0.0], [1.0]])
 
 @dataclass(frozen=True)
 class LoomingSettings:
-    """Settings of the looming estimate.
+    """Settings of the looming estimate."""
 
-    Attributes
-    ----------
-    cell_px
-        Side of a cell in px, a multiple of 8.
-    max_baseline_s
-        Age of the oldest frame compared with the newest one when newer ones exist, s.
-    max_gap_s
-        A frame older than this is never compared with the newest one, s.
-    target_px
-        The older frame is chosen so that nine tenths of the image move by less than this, in px
-        per 384 px of width, and nearly all by less than twice it.
-    looseness_px
-        Displacement error in px that a block may show and still belong to its window.
-    slant
-        Expected spread of the relative change of 1/distance over a surface, 1/px.
-    min_confidence
-        Confidence below which looming is unknown (NaN).
-    """
-
-    cell_px: int = 16
+    cell_px: int = 16  # side of a cell in px, a multiple of 8
+    # Age of the oldest frame compared with the newest one when newer ones exist, s
     max_baseline_s: float = 0.35
-    max_gap_s: float = 1.5
+    max_gap_s: float = 1.5  # a frame older than this is never compared with the newest one, s
+    # The older frame is chosen so that nine tenths of the image move by less than this, in px
+    # per 384 px of width, and nearly all by less than twice it
     target_px: float = 12.0
+    # Displacement error in px that a block may show and still belong to its window
     looseness_px: float = 0.15
+    # Expected spread of the relative change of 1/distance over a surface, 1/px
     slant: float = 0.01
-    min_confidence: float = 0.3
+    min_confidence: float = 0.3  # confidence below which looming is unknown (NaN)
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
@@ -87,79 +73,40 @@ class LoomingSettings:
 
 @dataclass(frozen=True)
 class LoomingField:
-    """Looming per cell of a grid over the grey image.
+    """Looming per cell of a grid over the grey image."""
 
-    Attributes
-    ----------
-    rate
-        (Hc, Wc) float32, -dZ/dt / Z in 1/s; positive approaches, NaN unknown.
-    confidence
-        (Hc, Wc) float32 in [0, 1].
-    sigma
-        (Hc, Wc) float32, standard error of rate in 1/s (inf where nothing was measured).
-    flow
-        (Hc, Wc, 2) float32, motion of the image at the cell's centre without the camera's
-        rotation, px/s, forward in time; NaN where rate is.
-    centers
-        (Hc, Wc, 2) float32, centre x, y of each cell in px of the grey image.
-    rotation
-        (3,) float32, rotation of the camera in rad/s: pitch (up positive), yaw (right positive),
-        roll (clockwise positive).
-    direction
-        (3,) float32 unit vector of the camera's motion (right, down, ahead), or None.
-    dt_s
-        Time between the frames compared, s.
-    cell_px
-        Side of a cell, px.
-    gray_size
-        Width, height of the grey image.
-    gyroscope
-        '': the rotation is that of a gyroscope, refined; else why it is from the image alone.
-        None: no gyroscope was given.
-    """
-
-    rate: np.ndarray
-    confidence: np.ndarray
+    rate: np.ndarray  # (Hc, Wc) float32, -dZ/dt / Z in 1/s; positive approaches, NaN unknown
+    confidence: np.ndarray  # (Hc, Wc) float32 in [0, 1]
+    # (Hc, Wc) float32, standard error of rate in 1/s (inf where nothing was measured)
     sigma: np.ndarray
+    # (Hc, Wc, 2) float32, motion of the image at the cell's centre without the camera's
+    # rotation, px/s, forward in time; NaN where rate is
     flow: np.ndarray
-    centers: np.ndarray
+    centers: np.ndarray  # (Hc, Wc, 2) float32, centre x, y of each cell in px of the grey image
+    # (3,) float32, rotation of the camera in rad/s: pitch (up positive), yaw (right positive),
+    # roll (clockwise positive)
     rotation: np.ndarray
+    # (3,) float32 unit vector of the camera's motion (right, down, ahead), or None
     direction: np.ndarray | None
-    dt_s: float
-    cell_px: float
-    gray_size: tuple[int, int]
+    dt_s: float  # time between the frames compared, s
+    cell_px: float  # side of a cell, px
+    gray_size: tuple[int, int]  # width, height of the grey image
+    # '': the rotation is that of a gyroscope, refined; else why it is from the image alone.
+    # None: no gyroscope was given.
     gyroscope: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class PairLooming:
-    """Looming of the cells, in order, from one pair of frames.
+    """Looming of the cells, in order, from one pair of frames."""
 
-    Attributes
-    ----------
-    rate
-        (C,) 1/s.
-    sigma
-        (C,) standard error, 1/s.
-    confidence
-        (C,) 0 to 1.
-    flow
-        (C, 2) px/s without the camera's rotation, forward in time.
-    motion
-        Motion of the camera between the frames.
-    dt_s
-        Time between the frames, s.
-    apart
-        Standard errors of a gyroscope by which its rotation was refined.
-    """
-
-    rate: np.ndarray
-    sigma: np.ndarray
-    confidence: np.ndarray
-    flow: np.ndarray
-    motion: CameraMotion
-    dt_s: float
-    apart: float = 0.0
+    rate: np.ndarray  # (C,) 1/s
+    sigma: np.ndarray  # (C,) standard error, 1/s
+    confidence: np.ndarray  # (C,) 0 to 1
+    flow: np.ndarray  # (C, 2) px/s without the camera's rotation, forward in time
+    motion: CameraMotion  # motion of the camera between the frames
+    dt_s: float  # time between the frames, s
+    apart: float = 0.0  # standard errors of a gyroscope by which its rotation was refined
 
     @property
     def explained(self) -> float:
@@ -285,29 +232,9 @@ class LoomingEstimator:
                  focal_error: float | None = None) -> LoomingField | None:
         """Estimate looming at the newest frame of a history.
 
-        Parameters
-        ----------
-        history
-            (stamp in ns, grey uint8 (h, w)), oldest first, any spacing.
-        focal_px
-            Focal length in px of the grey image; None assumes 65 degrees across.
-        center
-            Principal point x, y in px; None is the middle.
-        gyroscope
-            Tells the rotation between frames where its samples cover them. It learns its bias.
-        focal_error
-            Standard error of the focal length, as a share of it; None: 0, or 0.2 where it is
-            assumed.
-
-        Returns
-        -------
-        LoomingField or None
-            None with fewer than two frames, or none within `max_gap_s`.
-
-        Raises
-        ------
-        ValueError
-            For stamps that do not increase, and frames of other type or size than the newest.
+        `focal_px`: focal length in px of the grey image; None assumes 65 degrees across;
+        `center`: principal point x, y in px; None is the middle; `focal_error`: standard error of
+        the focal length, as a share of it; None: 0, or 0.2 where it is assumed.
         """
         check_history(history)
         if len(history) < 2:
@@ -465,22 +392,7 @@ def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,
                  known: Turn | None = None) -> PairLooming:
     """Compute the looming of every cell.
 
-    Parameters
-    ----------
-    fits
-        Displacement newer to older frame, px.
-    rays
-        Directions of the cells.
-    rough
-        Motion of the camera, to be refined.
-    vouched
-        (C,) 0 to 1, how far each cell shows its displacement itself.
-    dt_s
-        Time between the frames, s.
-    slant
-        Expected spread of h, 1/px.
-    known
-        Rotation by a gyroscope.
+    `vouched`: (C,) 0 to 1, how far each cell shows its displacement itself.
     """
     at, focal = rays.at, rays.focal_px
     motion = rays.camera_motion(fits, rough, known)

@@ -35,31 +35,20 @@ class Samples:
     """Lucas-Kanade evidence per sample of SAMPLE_PX: energy(v) = v'Gv - 2 v'h + e.
 
     energy(v) is the mean squared grey difference that remains when the displacement is v.
-
-    Attributes
-    ----------
-    means
-        (6, Hs, Ws) means: of Ix*Ix, Ix*Iy and Iy*Iy (G), squared grey levels per squared pixel; of
-        Ix and Iy times (gradient . v0 - It), which are h; and of the square of that, e.
-    inside
-        (Hs, Ws) 1 where the match lies inside the older frame, else 0.
-    signal
-        (Hs, Ws) 0 to 1, 0 where the gradients are no more than noise makes. Such samples would
-        confirm whatever displacement they were linearised at.
-    noise
-        Mean squared grey difference that remains where frames match, from the best samples.
-    grain
-        Squared slope in x or y, per pixel, that noise adds to the evidence per unit of energy.
-    exposure
-        Gain and offset applied to the older frame.
     """
 
+    # (6, Hs, Ws) means: of Ix*Ix, Ix*Iy and Iy*Iy (G), squared grey levels per squared pixel; of
+    # Ix and Iy times (gradient . v0 - It), which are h; and of the square of that, e.
     means: np.ndarray
-    inside: np.ndarray
+    inside: np.ndarray  # (Hs, Ws) 1 where the match lies inside the older frame, else 0
+    # (Hs, Ws) 0 to 1, 0 where the gradients are no more than noise makes. Such samples would
+    # confirm whatever displacement they were linearised at.
     signal: np.ndarray
+    # Mean squared grey difference that remains where frames match, from the best samples
     noise: float
+    # Squared slope in x or y, per pixel, that noise adds to the evidence per unit of energy
     grain: float
-    exposure: tuple[float, float]
+    exposure: tuple[float, float]  # gain and offset applied to the older frame
 
 
 @lru_cache(maxsize=8)
@@ -114,20 +103,8 @@ class FlowMeter:
               turn: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Measure the displacement from the newer frame to the older one.
 
-        Parameters
-        ----------
-        newer, older
-            (h, w) uint8.
-        search
-            Whether to search for a large motion of the whole image first.
-        turn
-            Homography (3, 3) of a known rotation, newer to older pixels; the rest is searched.
-
-        Returns
-        -------
-        ndarray, ndarray
-            (h // 4, w // 4, 2) float32 in px, per sample; and (h // 4, w // 4) float32, px by
-            which going there and back misses the start.
+        `turn`: homography (3, 3) of a known rotation, newer to older pixels; the rest is
+        searched.
         """
         if turn is not None:
             older = turned_back(older, turn)
@@ -155,18 +132,7 @@ class FlowMeter:
              turn: np.ndarray | None = None) -> tuple[float, float, float]:
         """Measure roughly how fast the image moves.
 
-        Parameters
-        ----------
-        newer, older
-            (h, w) uint8.
-        turn
-            Homography (3, 3) of a known rotation, newer to older pixels, which is left out.
-
-        Returns
-        -------
-        float, float, float
-            Displacement in px that 90 and 98 % of the image stay below, and the relative change
-            of size that 98 % do.
+        `turn`: homography (3, 3) of a known rotation, newer to older pixels, which is left out.
         """
         half = self.size[0] // 2, self.size[1] // 2
         if turn is not None:
@@ -226,14 +192,7 @@ def turned_back(older: np.ndarray, turn: np.ndarray,
                 beyond: np.ndarray | None = None) -> np.ndarray:
     """Show the older frame as if the camera had not turned.
 
-    Parameters
-    ----------
-    older
-        (h, w) uint8.
-    turn
-        Homography (3, 3) of the rotation, newer to older pixels.
-    beyond
-        (h, w) uint8, shown where `older` ends; its edge where omitted.
+    `turn`: homography (3, 3) of the rotation, newer to older pixels.
     """
     h, w = older.shape
     how = _LINEAR | cv2.WARP_INVERSE_MAP
@@ -248,20 +207,8 @@ def evidence(newer: np.ndarray, older: np.ndarray, flow: np.ndarray, reduce: int
              exposure: tuple[float, float] | None = None) -> Samples:
     """Compute Lucas-Kanade evidence linearised at a displacement.
 
-    Parameters
-    ----------
-    newer, older
-        (h, w) uint8; the sides are multiples of SAMPLE_PX.
-    flow
-        (Hs, Ws, 2) displacement newer to older in px.
-    reduce
-        The evidence is taken at 1/reduce of the resolution: it bears a worse displacement, and is
-        less exact. Divides SAMPLE_PX.
-    base
-        (Hs, Ws, 2) px; the displacement v of the evidence is what exceeds it.
-    exposure
-        Gain and offset that bring the older frame to the newer one's brightness; measured when
-        omitted.
+    `flow`: (Hs, Ws, 2) displacement newer to older in px; `base`: (Hs, Ws, 2) px; the
+    displacement v of the evidence is what exceeds it.
     """
     h, w = newer.shape
     small = w // SAMPLE_PX, h // SAMPLE_PX

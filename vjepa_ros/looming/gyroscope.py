@@ -42,24 +42,13 @@ class GyroscopeError(ValueError):
 
 @dataclass(frozen=True)
 class Turn:
-    """Rotation of the camera between two frames.
+    """Rotation of the camera between two frames."""
 
-    Attributes
-    ----------
-    rotation
-        (3,) rad about x (pitch, up), y (yaw, right), z (roll), as in `CameraMotion`.
-    covariance
-        (3, 3) rad^2.
-    dt_s
-        Time between the frames [s].
-    newer_ns
-        Stamp of the newer frame [ns].
-    """
-
+    # (3,) rad about x (pitch, up), y (yaw, right), z (roll), as in `CameraMotion`
     rotation: np.ndarray
-    covariance: np.ndarray
-    dt_s: float
-    newer_ns: int
+    covariance: np.ndarray  # (3, 3) rad^2
+    dt_s: float  # time between the frames [s]
+    newer_ns: int  # stamp of the newer frame [ns]
 
     def apart(self, rotation: np.ndarray) -> float:
         """Return by how many standard errors another rotation (3,) [rad] differs."""
@@ -135,13 +124,7 @@ class Gyroscope:
             return bool(self._samples) and self._samples[-1][0] + HELD_S * NS >= stamp_ns
 
     def turn(self, older_ns: int, newer_ns: int) -> Turn:
-        """Integrate the rotation of the camera from an older to a newer stamp [ns].
-
-        Raises
-        ------
-        GyroscopeError
-            When the samples do not cover that time, or can not be right.
-        """
+        """Integrate the rotation of the camera from an older to a newer stamp [ns]."""
         if self.problem:
             raise GyroscopeError(self.problem)
         stamps, rates = self._since(older_ns)

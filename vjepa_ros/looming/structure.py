@@ -25,21 +25,11 @@ BLACK = 12.0             # mean grey level below which a plain patch may be a co
 
 
 class Structure(NamedTuple):
-    """Structure of one picture in grey levels, (Hp, Wp) float32 each.
+    """Structure of one picture in grey levels, (Hp, Wp) float32 each."""
 
-    Attributes
-    ----------
-    spread
-        Standard deviation of each patch with its eight neighbours.
-    mean
-        Of each patch alone.
-    steep
-        The spread of what no smooth slope of the light makes.
-    """
-
-    spread: np.ndarray
-    mean: np.ndarray
-    steep: np.ndarray
+    spread: np.ndarray  # standard deviation of each patch with its eight neighbours
+    mean: np.ndarray  # of each patch alone
+    steep: np.ndarray  # the spread of what no smooth slope of the light makes
 
     @classmethod
     def of(cls, gray: np.ndarray, valid: np.ndarray) -> Structure:
@@ -51,20 +41,15 @@ class Structure(NamedTuple):
 
 @dataclass(frozen=True)
 class Shown:
-    """Visible structure in the pictures of a clip; needs no model.
+    """Visible structure in the pictures of a clip; needs no model."""
 
-    Attributes
-    ----------
-    inside, seen, sure
-        (Hp, Wp) bool: patches that show image; of these those that can be told anything about;
-        those that can make a view CLEAR.
-    sees, saw
-        Whether the newest frame of the clip shows structure at all; whether any frame does.
-    """
-
+    # inside, seen, sure: (Hp, Wp) bool: patches that show image; of these those that can be told
+    # anything about; those that can make a view CLEAR
     inside: np.ndarray
     seen: np.ndarray
     sure: np.ndarray
+    # sees, saw: whether the newest frame of the clip shows structure at all; whether any frame
+    # does
     sees: bool
     saw: bool
 
@@ -72,13 +57,7 @@ class Shown:
     def by(cls, valid: np.ndarray, frames: Iterable[Structure]) -> Shown:
         """Look at the frames of a clip.
 
-        Parameters
-        ----------
-        valid
-            (Hp, Wp) part of each patch that shows image, 0..1.
-        frames
-            Their structure, the newest first; older ones are asked for only where the newest
-            shows nothing.
+        `valid`: (Hp, Wp) part of each patch that shows image, 0..1.
         """
         inside = valid > 0.5
         patches = max(1, np.count_nonzero(inside))
@@ -110,21 +89,13 @@ def coarse(rgb: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Whole:
-    """The patches of a view that show image wholly: the edge of a letterbox is no structure.
+    """The patches of a view that show image wholly: the edge of a letterbox is no structure."""
 
-    Attributes
-    ----------
-    weight
-        (Hp, Wp, 1) float32, 1 for these patches, else 0.
-    count
-        (Hp, Wp, 1) float32, how many there are of a patch and its eight neighbours, at least 1.
-    shapes, fit
-        (N, 6) quadratic functions of the place at each pixel of a coarse picture, and what fits
-        them to the pixels (6, N) of these patches; None where there are too few.
-    """
-
-    weight: np.ndarray
+    weight: np.ndarray  # (Hp, Wp, 1) float32, 1 for these patches, else 0
+    # (Hp, Wp, 1) float32, how many there are of a patch and its eight neighbours, at least 1
     count: np.ndarray
+    # shapes, fit: (N, 6) quadratic functions of the place at each pixel of a coarse picture, and
+    # what fits them to the pixels (6, N) of these patches; None where there are too few
     shapes: np.ndarray
     fit: np.ndarray | None
 

@@ -40,18 +40,11 @@ else:
 
 @dataclass
 class LayerMemory:
-    """Rotated keys and values of one layer: those of earlier tokens, and of those just seen.
+    """Rotated keys and values of one layer: those of earlier tokens, and of those just seen."""
 
-    Attributes
-    ----------
-    past : sequence of (Tensor, Tensor)
-        Keys and values (B, H, M, D/H) of earlier tokens, in parts.
-    own : tuple of Tensor, optional
-        Those (B, H, N, D/H) of the last pass, which `extend` puts here.
-
-    """
-
+    # Keys and values (B, H, M, D/H) of earlier tokens, in parts
     past: Sequence[tuple[Tensor, Tensor]] = ()
+    # Those (B, H, N, D/H) of the last pass, which `extend` puts here
     own: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -126,18 +119,8 @@ class Block(nn.Module):
                 memory: LayerMemory | None = None) -> Tensor:
         """Apply the block.
 
-        Parameters
-        ----------
-        x : Tensor
-            (B, N, D) float32.
-        cos, sin : Tensor
-            (N, D/H), see `rope_tables`.
-        allowed : Tensor, optional
-            (N, N) bool: which token, the row, may attend to which, the column. All to all when
-            omitted. With a memory (B, 1, N or 1, M + N).
-        memory : LayerMemory, optional
-            Earlier tokens, to attend to as well; it then gets the keys and values of these.
-
+        `x`: (B, N, D) float32; `cos, sin`: (N, D/H), see `rope_tables`; `allowed`: (N, N) bool:
+        which token, the row, may attend to which, the column.
         """
         x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed, memory)
         return x + self.mlp(self.norm2(x).to(cos.dtype))

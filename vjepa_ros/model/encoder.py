@@ -102,48 +102,16 @@ class Encoder(nn.Module):
                 memory: Sequence[LayerMemory] | None = None) -> Tensor:
         """Encode clips.
 
-        Parameters
-        ----------
-        clip : Tensor
-            (B, 3, T, height, width) float32, RGB normalised with the ImageNet mean and
-            standard deviation, oldest frame first. T is even, or 1 in version 2.1; `height` and
-            `width` are multiples of 16. They need not be those of training.
-        keep : Tensor, optional
-            (B, n) int64, tokens of each clip to encode, numbered row major with time slowest.
-            They keep their positions; the others are not seen and cost nothing.
-        times : Tensor, optional
-            Of a block-causal encoder, see `times`; as of stamps 0, 1, 2 and so on when omitted.
-        memory : sequence of LayerMemory, optional
-            Empty ones, which get the keys and values of each block.
-
-        Returns
-        -------
-        Tensor
-            (B, T', Hp, Wp, D) float32, or (B, n, D) with `keep`: the normalised last layer. T'
-            is T/2, or 1 for an image.
-
+        `clip`: (B, 3, T, height, width) float32, RGB normalised with the ImageNet mean and
+        standard deviation, oldest frame first; `keep`: (B, n) int64, tokens of each clip to
+        encode, numbered row major with time slowest.
         """
         return self.layers(clip, (self.variant.depth - 1,), keep, times, memory)[0]
 
     def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None,
                times: Tensor | None = None, memory: Sequence[LayerMemory] | None = None
                ) -> tuple[Tensor, ...]:
-        """Compute the features after chosen blocks; no later block runs.
-
-        Parameters
-        ----------
-        clip, keep, times, memory
-            See `forward`.
-        layers : sequence of int
-            Blocks, counted from 0. In version 2.0 any, all normalised by the final norm, as in
-            the published evaluations; in 2.1 out of `Variant.taps`, each with its own norm.
-
-        Returns
-        -------
-        tuple of Tensor
-            One for each of `layers`, shaped as the result of `forward`.
-
-        """
+        """Compute the features after chosen blocks; no later block runs."""
         norms = {layer: self._norm(layer) for layer in layers}
         grid = self.grid(clip.shape)
         x = self._embed(clip, keep, times)
@@ -165,24 +133,9 @@ class Encoder(nn.Module):
 
         The result is that of `forward` for the last tubelet of a clip of all tubelets so far.
 
-        Parameters
-        ----------
-        frames : Tensor
-            (B, 3, 2, height, width), one tubelet of each of B streams, see `forward`.
-        times : Tensor
-            See `times`; of stamps since the same moment at every step of a stream.
-        memory : sequence of LayerMemory
-            For each block keys and values of at most `window` - 1 tubelets before this one. Those
-            of this one are put there as `own`.
-        allowed : Tensor, optional
-            (B, 1, 1, M + N) bool, tokens of the memory, and of this tubelet, that a stream has.
-            All when omitted.
-
-        Returns
-        -------
-        Tensor
-            (B, 1, Hp, Wp, D) float32.
-
+        `frames`: (B, 3, 2, height, width), one tubelet of each of B streams, see `forward`;
+        `allowed`: (B, 1, 1, M + N) bool, tokens of the memory, and of this tubelet, that a stream
+        has.
         """
         grid = self.grid(frames.shape)
         x = self._embed(frames, None, times)
@@ -200,18 +153,7 @@ class Encoder(nn.Module):
     def times(self, stamps: Tensor) -> Tensor:
         """Compute what a block-causal encoder is told of stamps, on their device.
 
-        Parameters
-        ----------
-        stamps : Tensor
-            (B, T), when each frame was taken, in frame intervals since any moment. In float64
-            that moment may be long ago.
-
-        Returns
-        -------
-        Tensor
-            (B, T', 2 w + 1) float32: the `Positions.turns` of each tubelet, and the logarithm of
-            the time between its frames.
-
+        `stamps`: (B, T), when each frame was taken, in frame intervals since any moment.
         """
         spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
         return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
@@ -224,21 +166,7 @@ class Encoder(nn.Module):
 
     def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None,
               times: Tensor | None = None) -> Tensor:
-        """Compute the dense features of version 2.1: its deepest taps side by side.
-
-        Parameters
-        ----------
-        clip, keep, times : Tensor
-            See `forward`.
-        levels : int
-            Number of taps, 1 to 4, counted from the last; shallowest first in the result.
-
-        Returns
-        -------
-        Tensor
-            (B, T', Hp, Wp, levels D), or (B, n, levels D) with `keep`.
-
-        """
+        """Compute the dense features of version 2.1: its deepest taps side by side."""
         if self.version == '2.0' or not 1 <= levels <= len(self._ends):
             raise ValueError(f'{levels} levels of dense features are asked of version '
                              f'{self.version}; version 2.1 has 1 to 4')

@@ -33,20 +33,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LogBins:
-    """K bins evenly spaced in the logarithm, and one for what lies beyond.
+    """K bins evenly spaced in the logarithm, and one for what lies beyond."""
 
-    Attributes
-    ----------
-    first, last : float
-        Outer edges, above 0, in the unit of the quantity.
-    count : int
-        K.
-
-    """
-
+    # first, last: outer edges, above 0, in the unit of the quantity
     first: float
     last: float
-    count: int
+    count: int  # K
 
     @property
     def step(self) -> float:
@@ -61,36 +53,14 @@ class LogBins:
     def index(self, values: Tensor) -> Tensor:
         """Return the bin of each value, the target of a classification.
 
-        Parameters
-        ----------
-        values : Tensor
-            At least 0; inf for none. Below the first edge they belong to the first bin, from
-            the last edge on to the last.
-
-        Returns
-        -------
-        Tensor
-            int64 of the same shape, 0..K.
-
+        `values`: at least 0; inf for none.
         """
         return self._place(values).long()
 
     def cumulative(self, probability: Tensor, values: Tensor) -> Tensor:
         """Compute the probability of being below values, linear in their log inside a bin.
 
-        Parameters
-        ----------
-        probability : Tensor
-            (B, K+1) of the bins.
-        values : Tensor
-            (B,) or (B, M), above 0. Up to the first edge the result is 0; from the last edge
-            on it stays that of the last edge.
-
-        Returns
-        -------
-        Tensor
-            0..1, in the shape of `values`; differentiable in `probability`.
-
+        `probability`: (B, K+1) of the bins; `values`: (B,) or (B, M), above 0.
         """
         place = self._place(values)
         lower = place.floor().clamp(max=self.count - 1)
@@ -157,21 +127,12 @@ class HeadOutputs:
 
 @dataclass(frozen=True)
 class Laplace:
-    """A quantity with the scale of its error, two channels.
+    """A quantity with the scale of its error, two channels."""
 
-    Attributes
-    ----------
-    unit : float
-        Of the raw output, and the first scale.
-    least : float
-        Least scale.
-    log_scale, scale : str
-        Names of the logarithm among `HeadOutputs`, and of the scale among the arrays.
-
-    """
-
-    unit: float
-    least: float
+    unit: float  # of the raw output, and the first scale
+    least: float  # least scale
+    # log_scale, scale: names of the logarithm among `HeadOutputs`, and of the scale among the
+    # arrays
     log_scale: str
     scale: str
 
@@ -206,16 +167,9 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Binary:
-    """A yes-or-no question, one logit.
+    """A yes-or-no question, one logit."""
 
-    Attributes
-    ----------
-    first : float
-        First logit.
-
-    """
-
-    first: float = 0.0
+    first: float = 0.0  # first logit
 
     numbers = ('a', 'b')
     neutral = (1.0, 0.0)
@@ -242,19 +196,10 @@ class Binary:
 
 @dataclass(frozen=True)
 class Binned:
-    """A distribution over bins of a positive quantity, the last of which is: beyond, or never.
+    """A distribution over bins of a positive quantity, the last of which is: beyond, or never."""
 
-    Attributes
-    ----------
-    bins : LogBins
-        The bins.
-    per_interval : bool
-        Whether they count in frame intervals, and the target in seconds.
-
-    """
-
-    bins: LogBins
-    per_interval: bool = False
+    bins: LogBins  # the bins
+    per_interval: bool = False  # whether they count in frame intervals, and the target in seconds
 
     numbers = ('temperature', 'bias')
     neutral = (1.0, 0.0)
@@ -287,35 +232,20 @@ class Binned:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """One learned head.
+    """One learned head."""
 
-    Attributes
-    ----------
-    name : str
-        Of its value among outputs and arrays, and of its calibration in a weights file.
-    kind : Laplace, Binary or Binned
-        Channels, activation, calibration, and with it the loss.
-    pooled : bool
-        One answer for the clip, else one for each patch.
-    target, known : str
-        Fields of `vjepa_ros.lab.world.targets.Targets`: the truth and where it is known.
-    losses : tuple of str
-        Further losses by name, see `vjepa_ros.lab.training.losses.LOSSES`.
-    layer : str
-        `TRUNK` for the dense heads of format 1; '' for a layer with the name of the head.
-    optional : bool
-        Whether a weights file may lack it.
-
-    """
-
-    name: str
-    kind: Laplace | Binary | Binned
-    pooled: bool
+    name: str  # of its value among outputs and arrays, and of its calibration in a weights file
+    kind: Laplace | Binary | Binned  # channels, activation, calibration, and with it the loss
+    pooled: bool  # one answer for the clip, else one for each patch
+    # target, known: fields of `vjepa_ros.lab.world.targets.Targets`: the truth and where it is
+    # known
     target: str
     known: str
+    # Further losses by name, see `vjepa_ros.lab.training.losses.LOSSES`
     losses: tuple[str, ...] = ()
+    # `TRUNK` for the dense heads of format 1; '' for a layer with the name of the head
     layer: str = ''
-    optional: bool = True
+    optional: bool = True  # whether a weights file may lack it
 
     @cached_property
     def own_layer(self) -> str:

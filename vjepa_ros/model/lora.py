@@ -54,25 +54,7 @@ class AdaptedLinear(nn.Module):
 
 def add_adapters(encoder: Encoder, rank: int, seed: int = 0,
                  parts: tuple[str, ...] = PARTS) -> list[nn.Parameter]:
-    """Freeze an encoder and put adapters around linear layers of all its blocks.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Changed in place; computes the same until the adapters are trained.
-    rank : int
-        At least 1; 16 is usual.
-    seed : int
-        Determines the start values completely.
-    parts : tuple of str
-        Layers of a block, out of `PARTS`.
-
-    Returns
-    -------
-    list of nn.Parameter
-        What is to be trained.
-
-    """
+    """Freeze an encoder and put adapters around linear layers of all its blocks."""
     if rank < 1 or not parts or set(parts) - set(PARTS):
         raise ValueError(f'adapters of rank {rank} on {", ".join(parts) or "nothing"}: the rank '
                          f'must be at least 1, the layers out of {", ".join(PARTS)}')
@@ -110,14 +92,7 @@ def merge_adapters(encoder: Encoder) -> None:
 
 @torch.no_grad()
 def merge_state(encoder: Encoder, state: Mapping[str, Tensor]) -> None:
-    """Add the result of `adapter_state` to the weights of an encoder without adapters.
-
-    Raises
-    ------
-    ValueError
-        If the matrices do not fit the encoder, which is then unchanged.
-
-    """
+    """Add the result of `adapter_state` to the weights of an encoder without adapters."""
     layers = {key.rpartition('.')[0] for key in state}
     linear = {name: module for name, module in encoder.named_modules()
               if isinstance(module, nn.Linear)}

@@ -93,25 +93,9 @@ class Predictor(_MaskedPredictor):
                 grid: tuple[int, int, int], mask: int = 0) -> Tensor:
         """Predict tokens.
 
-        Parameters
-        ----------
-        context : Tensor
-            (B, n, D) output of ``Encoder.forward(clip, keep)``.
-        keep, targets : Tensor
-            (B, n) and (B, m) int64, numbers of the seen and of the wanted tokens in the grid,
-            row major with time slowest.
-        grid : tuple of int
-            Tubelets, patch rows and columns of the whole clip. The published code numbers
-            tokens on the square grid it was built for whatever the clip: to repeat that for a
-            clip of another shape, pass that square grid.
-        mask : int
-            Kind of mask, modulo their number.
-
-        Returns
-        -------
-        Tensor
-            (B, m, D), in the order of `targets`.
-
+        `context`: (B, n, D) output of ``Encoder.forward(clip, keep)``; `keep, targets`: (B, n)
+        and (B, m) int64, numbers of the seen and of the wanted tokens in the grid, row major with
+        time slowest.
         """
         x = self._mix(context, keep, targets, grid, mask)
         return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
@@ -160,20 +144,7 @@ class DensePredictor(_MaskedPredictor):
                 ) -> tuple[Tensor, Tensor]:
         """Predict tokens.
 
-        Parameters
-        ----------
-        context : Tensor
-            (B, n, levels D) dense features of the encoder.
-        keep, targets, grid, mask
-            See `Predictor.forward`.
-        image : bool
-            Whether the context is that of an image, not of a video.
-
-        Returns
-        -------
-        tuple of Tensor
-            (B, m, out) in the order of `targets` and (B, n, out) in that of `keep`.
-
+        `context`: (B, n, levels D) dense features of the encoder.
         """
         kind = self.img_mod_embed if image else self.video_mod_embed
         x = self.predictor_norm(self._mix(context, keep, targets, grid, mask, kind))

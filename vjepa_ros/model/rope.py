@@ -45,24 +45,6 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str
 
     A head x of `head_dim` channels is encoded by ``x * cos + swap(x) * sin`` with `swap`
     exchanging the two channels of each neighbouring pair, see `rotate`.
-
-    Parameters
-    ----------
-    tubelets, rows, cols : int
-        Token grid of the real input, row major with time slowest.
-    head_dim : int
-        Channels of one attention head.
-    version : str
-        '2.0' or '2.1'; they differ in the order of the angles.
-    spacing : str
-        Key of `SPACINGS`: positions of the patches of a row and a column. Empty: that of the
-        encoder of the version.
-
-    Returns
-    -------
-    tuple of Tensor
-        `cos` and `sin`, each (tubelets * rows * cols, head_dim) float32 on the CPU.
-
     """
     if version not in ENCODER_SPACING:
         raise ValueError(f"RoPE version '{version}' is unknown; choose "
@@ -90,13 +72,7 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Encode positions into queries or keys.
 
-    Parameters
-    ----------
-    x : Tensor
-        (..., N, head_dim).
-    cos, sin : Tensor
-        Tables of `rope_tables`, (N, head_dim), in the type of `x`.
-
+    `cos, sin`: tables of `rope_tables`, (N, head_dim), in the type of `x`.
     """
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(x * cos, swapped, sin)
@@ -150,12 +126,7 @@ class Positions:
     def turns(self, times: Tensor) -> Tensor:
         """Return cosines and signed sines (B, T', 2 width) float32 of the time axis alone.
 
-        Parameters
-        ----------
-        times : Tensor
-            (B, T'), in tubelets. Only differences matter, since version 2.1 rotates; in float64
-            they may be far from zero.
-
+        `times`: (B, T'), in tubelets.
         """
         if self._turning is None:
             pairs = axis_width(self.head_dim) // 2

@@ -20,28 +20,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Variant:
-    """One encoder size.
+    """One encoder size."""
 
-    Attributes
-    ----------
-    name : str
-        Key in `VARIANTS`.
-    dim : int
-        Width of a token.
-    depth : int
-        Number of transformer blocks.
-    heads : int
-        Attention heads per block.
-    mlp : int
-        Hidden width of the MLP.
-
-    """
-
-    name: str
-    dim: int
-    depth: int
-    heads: int
-    mlp: int
+    name: str  # key in `VARIANTS`
+    dim: int  # width of a token
+    depth: int  # number of transformer blocks
+    heads: int  # attention heads per block
+    mlp: int  # hidden width of the MLP
 
     @property
     def head_dim(self) -> int:

@@ -13,42 +13,27 @@ AT_REST = ('withhold', 'publish')
 
 @dataclass(frozen=True)
 class ObstacleSettings:
-    """How obstacles are placed.
+    """How obstacles are placed."""
 
-    Attributes
-    ----------
-    distance
-        'odometry' takes its speed, 'ground' the ground plane alone, 'auto' both.
-    min_height, max_height
-        Band above the ground that points lie in [m]; obstacles reach above the lower one.
-    max_range
-        Obstacles farther away are left out [m].
-    min_known
-        Least part of the patches that look where the robot drives that must be known.
-    min_sight
-        Least distance up to which the way straight ahead must be measured, or blocked by something
-        that is placed, while no head estimates it [m].
-    at_rest
-        Whether to publish while the camera stands and no head estimates the free way: then only
-        what moves can be seen. 'withhold' or 'publish'.
-    pitch_error
-        Standard error of the camera's pitch while driving [rad].
-    caution
-        Points are placed nearer than the estimate by so many standard errors.
-    spacing
-        Between points, sideways [m].
-    """
-
+    # 'odometry' takes its speed, 'ground' the ground plane alone, 'auto' both
     distance: str = 'auto'
+    # min_height, max_height: band above the ground that points lie in [m]; obstacles reach above
+    # the lower one
     min_height: float = 0.05
     max_height: float = 0.5
-    max_range: float = 5.0
+    max_range: float = 5.0  # obstacles farther away are left out [m]
+    # Least part of the patches that look where the robot drives that must be known
     min_known: float = 0.25
+    # Least distance up to which the way straight ahead must be measured, or blocked by something
+    # that is placed, while no head estimates it [m]
     min_sight: float = 1.5
+    # Whether to publish while the camera stands and no head estimates the free way: then only
+    # what moves can be seen. 'withhold' or 'publish'.
     at_rest: str = 'withhold'
+    # Standard error of the camera's pitch while driving [rad]
     pitch_error: float = math.radians(1.0)
-    caution: float = 1.0
-    spacing: float = 0.05
+    caution: float = 1.0  # points are placed nearer than the estimate by so many standard errors
+    spacing: float = 0.05  # between points, sideways [m]
 
     def __post_init__(self) -> None:
         if self.distance not in DISTANCES:

@@ -61,67 +61,37 @@ MOST_PART = 0.8          # a distance with a greater relative error is none
 
 @dataclass(frozen=True)
 class Obstacles:
-    """What stands where, column by column of the looming grid (N columns).
+    """What stands where, column by column of the looming grid (N columns)."""
 
-    Attributes
-    ----------
-    reach
-        (N,) level distance from the camera along its heading [m], NaN without an obstacle.
-    sigma
-        (N,) standard error of it [m].
-    region
-        (N,) int, number of the region that a column belongs to, -1 without an obstacle.
-    slope
-        (N, 2) offset to the left per distance along the heading, at the two borders of a column;
-        0 for a column that sees nothing of the band.
-    free
-        (N,) bool: able to see what stands still, measured up to max_range, and nothing there.
-    sight
-        (N,) how far a column is measured without a break [m], inf up to the horizon.
-    confidence
-        (N,) mean confidence of looming on an obstacle, 0..1, NaN without one.
-    way
-        Free way ahead by the heads where that is short [m], else NaN.
-    way_confidence
-        Probability by the heads that it ends within max_range; NaN without.
-    speed
-        Of the camera along its axis [m/s], NaN unknown; `source` says by what: 'odometry',
-        'ground' or ''.
-    withheld
-        Why nothing may be published, '' when it may.
-    """
-
+    # (N,) level distance from the camera along its heading [m], NaN without an obstacle
     reach: np.ndarray
-    sigma: np.ndarray
+    sigma: np.ndarray  # (N,) standard error of it [m]
+    # (N,) int, number of the region that a column belongs to, -1 without an obstacle
     region: np.ndarray
+    # (N, 2) offset to the left per distance along the heading, at the two borders of a column; 0
+    # for a column that sees nothing of the band
     slope: np.ndarray
+    # (N,) bool: able to see what stands still, measured up to max_range, and nothing there
     free: np.ndarray
+    # (N,) how far a column is measured without a break [m], inf up to the horizon
     sight: np.ndarray
+    # (N,) mean confidence of looming on an obstacle, 0..1, NaN without one
     confidence: np.ndarray
-    way: float = math.nan
+    way: float = math.nan  # free way ahead by the heads where that is short [m], else NaN
+    # Probability by the heads that it ends within max_range; NaN without
     way_confidence: float = math.nan
+    # Of the camera along its axis [m/s], NaN unknown; `source` says by what: 'odometry',
+    # 'ground' or ''
     speed: float = math.nan
     source: str = ''
-    withheld: str = ''
+    withheld: str = ''  # why nothing may be published, '' when it may
 
 
 def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: Settings,
                    how: ObstacleSettings, still: bool = False) -> Obstacles:
     """Place the obstacles of one result.
 
-    Parameters
-    ----------
-    result
-        With its looming field.
-    camera
-        That took the picture.
-    speed
-        Of the camera along its optical axis by odometry [m/s], NaN unknown.
-    settings, how
-        Live settings of perception and of this.
-    still
-        Whether odometry says that the robot neither moves nor turns, and has not while the
-        newest picture stayed the same: only then it may stay the same.
+    `speed`: of the camera along its optical axis by odometry [m/s], NaN unknown.
     """
     field = result.looming
     if field is None:
@@ -236,18 +206,9 @@ def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, slo
     Dangers are the regions on course with a time to contact below that of WARNING, and the
     direction of the assessment, which is also known when no region is.
 
-    Parameters
-    ----------
-    result, field
-        Its assessment, and its looming field.
-    seen
-        (N,) bool, columns in which something has a distance, also one beyond max_range.
-    slope
-        (N, 2) as in `Obstacles`.
-    way
-        Free way ahead by the heads, NaN without: a thing straight ahead.
-    camera, settings
-        As above.
+    `seen`: (N,) bool, columns in which something has a distance, also one beyond max_range;
+    `slope`: (N, 2) as in `Obstacles`; `way`: free way ahead by the heads, NaN without: a thing
+    straight ahead.
     """
     told, size, optics = result.assessment, camera.size, camera.optics
     x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
@@ -352,14 +313,7 @@ def _standing_cells(cells: Cells, mount: Mount, speed: float,
 
     What is in the way is no higher than the band or the camera with its robot.
 
-    Parameters
-    ----------
-    cells, mount, how
-        As above.
-    speed
-        Of the camera along its axis [m/s], by which the ground is recognised. While the camera
-        rests, all that comes nearer stands out; with NaN, only what is on course and what looms
-        like it.
+    `speed`: of the camera along its axis [m/s], by which the ground is recognised.
     """
     if math.isnan(speed):
         found = _like_seeds(cells, cells.known & (cells.course >= ON_COURSE)
@@ -392,12 +346,7 @@ def _sight(cells: Cells, mount: Mount, watched: np.ndarray) -> np.ndarray:
     all is known up to the horizon. One unknown cell between two known ones is within their
     windows; one at the border of the picture counts as outside of it.
 
-    Parameters
-    ----------
-    cells, mount
-        As above.
-    watched
-        (Hc, Wc) bool, cells whose rays pass the band.
+    `watched`: (Hc, Wc) bool, cells whose rays pass the band.
     """
     known = cells.known.copy()
     known[1:-1] |= cells.known[:-2] & cells.known[2:]

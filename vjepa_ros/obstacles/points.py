@@ -32,34 +32,21 @@ SCAN_STEP = math.radians(1.0)
 
 @dataclass(frozen=True)
 class Scan:
-    """Rays from the origin of the base frame in its x-y plane, as in sensor_msgs/LaserScan.
+    """Rays from the origin of the base frame in its x-y plane, as in sensor_msgs/LaserScan."""
 
-    Attributes
-    ----------
-    ranges
-        (M,) float32 [m]: a number, inf for free up to max_range, NaN for not known (neither marks
-        nor clears). Also a number says that all before it is free.
-    angle_min, step
-        Of the first ray and between rays [rad], left positive.
-    range_min, range_max
-        Limits of numbers [m].
-    """
-
+    # (M,) float32 [m]: a number, inf for free up to max_range, NaN for not known (neither marks
+    # nor clears). Also a number says that all before it is free.
     ranges: np.ndarray
+    # angle_min, step: of the first ray and between rays [rad], left positive
     angle_min: float
     step: float
+    # range_min, range_max: limits of numbers [m]
     range_min: float
     range_max: float
 
 
 def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.ndarray:
-    """Spread points over the width of obstacles and the band.
-
-    Returns
-    -------
-    np.ndarray
-        (N, 4): x, y, z in the base frame [m], and the confidence of the obstacle, 0..1.
-    """
+    """Spread points over the width of obstacles and the band."""
     lines = [(_line(mount, reach, reach * slope, how.spacing), confidence)
              for reach, slope, confidence in _placed(found, how)]
     heights = how.min_height + np.array(LEVELS) * (how.max_height - how.min_height)

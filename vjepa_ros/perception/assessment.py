@@ -45,55 +45,30 @@ PAUSE_S = 12.0         # between results after which the one before confirms not
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of a clip before it is assessed.
+    """What is known of a clip before it is assessed."""
 
-    Attributes
-    ----------
-    camera, sample
-        Name of the camera; its clip.
-    view, grey_size, optics
-        Geometry of the encoder's input; size of the image that looming is measured in [px];
-        intrinsics of the source image.
-    looming
-        Geometric looming at the newest frame; None when unknown or not wanted.
-    before
-        What was computed of geometry, and of the heads, alone.
-    learned
-        Heads of the clip; None without heads, where they are not valid, or are not wanted.
-    motion_score
-        How much of the view moves, 0..1; NaN unknown.
-    age_s
-        Age of the newest frame [s]; NaN when unknown.
-    flags
-        Flags of the model (untrained, fallback), and of its output.
-    frozen
-        Whether the picture has stopped changing.
-    geometry_failed
-        Whether an error prevented looming from being measured.
-    heads_problem
-        Why the heads are not valid for the clip; '' when they are or there are none.
-    still_s
-        How long the view has not moved [s]; NaN unknown.
-    sight
-        How much of the middle of the view shows detail, 0..1; NaN unknown.
-    """
-
+    # camera, sample: name of the camera; its clip
     camera: str
     sample: Sample
+    # view, grey_size, optics: geometry of the encoder's input; size of the image that looming is
+    # measured in [px]; intrinsics of the source image
     view: View
     grey_size: tuple[int, int]
     optics: Optics
+    # Geometric looming at the newest frame; None when unknown or not wanted
     looming: LoomingField | None
-    before: Before
+    before: Before  # what was computed of geometry, and of the heads, alone
+    # Heads of the clip; None without heads, where they are not valid, or are not wanted
     learned: LearnedField | None
-    motion_score: float
-    age_s: float
-    flags: Quality
-    frozen: bool = False
-    geometry_failed: bool = False
+    motion_score: float  # how much of the view moves, 0..1; NaN unknown
+    age_s: float  # age of the newest frame [s]; NaN when unknown
+    flags: Quality  # flags of the model (untrained, fallback), and of its output
+    frozen: bool = False  # whether the picture has stopped changing
+    geometry_failed: bool = False  # whether an error prevented looming from being measured
+    # Why the heads are not valid for the clip; '' when they are or there are none
     heads_problem: str = ''
-    still_s: float = math.nan
-    sight: float = math.nan
+    still_s: float = math.nan  # how long the view has not moved [s]; NaN unknown
+    sight: float = math.nan  # how much of the middle of the view shows detail, 0..1; NaN unknown
 
 
 def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
@@ -195,15 +170,9 @@ class Assessor:
     def smooth(self, raw: Assessment, found: Judgement, settings: Settings) -> Assessment:
         """Return the assessment of the newest clip with smoothed scores and its level.
 
-        Parameters
-        ----------
-        raw
-            Unsmoothed scores (NaN = unknown) and flags so far, see `assess`.
-        found
-            Gives the probability of contact, None when it follows from the smoothed looming
-            rate, and the looming rate that the level follows, None for that of `raw`.
-        settings
-            Live settings.
+        `raw`: unsmoothed scores (NaN = unknown) and flags so far, see `assess`; `found`: gives
+        the probability of contact, None when it follows from the smoothed looming rate, and the
+        looming rate that the level follows, None for that of `raw`.
         """
         stamp_ns, flags = raw.stamp_ns, raw.flags
         self._results += 1

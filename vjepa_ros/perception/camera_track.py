@@ -126,18 +126,10 @@ class FrozenWatch:
 
 @dataclass(frozen=True)
 class OnCourse:
-    """Results of a looming field alone.
+    """Results of a looming field alone."""
 
-    Attributes
-    ----------
-    alone
-        What is on course; None where looming is unknown.
-    grid
-        (Hp, Wp) looming rate of the patches; None where it was not wanted.
-    """
-
-    alone: Alone | None
-    grid: np.ndarray | None
+    alone: Alone | None  # what is on course; None where looming is unknown
+    grid: np.ndarray | None  # (Hp, Wp) looming rate of the patches; None where it was not wanted
 
 
 class LoomingJob:
@@ -237,24 +229,13 @@ class LoomingJob:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a track needs to know of its model.
+    """What a track needs to know of its model."""
 
-    Attributes
-    ----------
-    noise_floor
-        Returns the change of the features of a still scene.
-    heads
-        Training range of its heads; None without heads.
-    flags
-        Flags of every result of it.
-    remembered
-        Returns the keys of frames in which tubelets end that are encoded already, where the model
-        streams; None where it encodes whole clips.
-    """
-
-    noise_floor: Callable[[], NoiseFloor]
-    heads: BundleMeta | None
-    flags: Quality
+    noise_floor: Callable[[], NoiseFloor]  # returns the change of the features of a still scene
+    heads: BundleMeta | None  # training range of its heads; None without heads
+    flags: Quality  # flags of every result of it
+    # Returns the keys of frames in which tubelets end that are encoded already, where the model
+    # streams; None where it encodes whole clips
     remembered: Callable[[], Container[object]] | None = None
 
 
@@ -323,21 +304,8 @@ class Track:
              gain: int = 0) -> Push:
         """Take one decoded frame, see `FrameRing.push`.
 
-        Parameters
-        ----------
-        rgb
-            RGB uint8 (H, W, 3). Must not change before the next one.
-        stamp_ns, frame_id, arrival_ns
-            Stamp [ns], frame id and time of arrival [ns].
-        prepared
-            Result of `prepare`, if it was called before.
-        gain
-            Number of the gain that made 8 bits of 16; a change of it starts a new clip.
-
-        Raises
-        ------
-        SessionError
-            When the track was released.
+        `rgb`: RGB uint8 (H, W, 3); `stamp_ns, frame_id, arrival_ns`: stamp [ns], frame id and
+        time of arrival [ns].
         """
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
@@ -479,13 +447,7 @@ class Track:
         return self._optics[1]
 
     def looming_job(self) -> LoomingJob:
-        """Return the job of looming at the newest frame; the same one for the same frame.
-
-        Raises
-        ------
-        SessionError
-            When there are no frames.
-        """
+        """Return the job of looming at the newest frame; the same one for the same frame."""
         if self._job is None:
             if not len(self.ring):
                 raise SessionError(f'{self.name}: there are no frames')
@@ -561,20 +523,8 @@ class Track:
                age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
         """Assess a clip.
 
-        Parameters
-        ----------
-        sample
-            The clip's frames.
-        output
-            Of the model for them, None when not wanted. No frame may have been pushed since.
-        settings
-            Live settings.
-        wants
-            What to compute.
-        age_s
-            Age of the newest frame now [s]; NaN when unknown.
-        timings
-            Milliseconds by stage so far.
+        `output`: of the model for them, None when not wanted; `age_s`: age of the newest frame
+        now [s]; NaN when unknown.
         """
         times, job = dict(timings or {}), self.looming_job()
         place = job.geometry

@@ -45,21 +45,10 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
                  whole: bool = True) -> Threat:
     """Return regions, looming rate on course and obstacle score of one field.
 
-    Parameters
-    ----------
-    field
-        Looming on its own grid over the whole image, or None.
-    size
-        Source image (width, height) [px].
-    optics
-        Intrinsics of the source image.
-    settings
-        Region of interest, margins and thresholds.
-    course
-        (Hc, Wc) 0..1, how far each cell is on course; None computes it from the flow.
-    whole
-        Whether to look for what decides nothing, too: the regions that are not on course, and
-        the obstacle score, which is NaN otherwise.
+    `field`: looming on its own grid over the whole image, or None; `size`: source image (width,
+    height) [px]; `course`: (Hc, Wc) 0..1, how far each cell is on course; None computes it from
+    the flow; `whole`: whether to look for what decides nothing, too: the regions that are not on
+    course, and the obstacle score, which is NaN otherwise.
     """
     if field is None:
         return UNKNOWN
@@ -125,14 +114,7 @@ def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: 
 def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.ndarray:
     """Return 1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
 
-    Parameters
-    ----------
-    field
-        Gives looming rate and flow; what is unknown counts as standing still.
-    focal
-        Focal length [px of the grey image].
-    settings
-        Gives the margin.
+    `focal`: focal length [px of the grey image].
     """
     # Of a number and NaN, fmax takes the number.
     speed = np.fmax(field.rate, np.float32(1e-3))[..., None]
@@ -147,27 +129,17 @@ def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.n
 
 @dataclass(slots=True)
 class _Cells:
-    """The cells of a field as `find_threats` uses them.
+    """The cells of a field as `find_threats` uses them."""
 
-    Attributes
-    ----------
-    field
-        The field.
-    rate, usable, course
-        (Hc, Wc) looming rate [1/s] and how far it is on course, 0..1, both 0 where not usable;
-        whether it counts.
-    share
-        (Hc, Wc) how much each cell says about the looming of the course.
-    scale, size, optics
-        Pixels of the source image over those of the grey image; source image (width, height)
-        [px] and its intrinsics.
-    """
-
-    field: LoomingField
+    field: LoomingField  # the field
+    # rate, usable, course: (Hc, Wc) looming rate [1/s] and how far it is on course, 0..1, both 0
+    # where not usable; whether it counts
     rate: np.ndarray
     usable: np.ndarray
     course: np.ndarray
-    share: np.ndarray
+    share: np.ndarray  # (Hc, Wc) how much each cell says about the looming of the course
+    # scale, size, optics: pixels of the source image over those of the grey image; source image
+    # (width, height) [px] and its intrinsics
     scale: float
     size: tuple[int, int]
     optics: Optics
@@ -228,24 +200,12 @@ def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Regi
 
 @dataclass(frozen=True)
 class _Part:
-    """A connected part of the cells.
+    """A connected part of the cells."""
 
-    Attributes
-    ----------
-    cells
-        All of them.
-    mask
-        (Hc, Wc) bool, those of the part.
-    box
-        First column and row, width and height, number of cells.
-    course
-        Sum of how far they are on course.
-    """
-
-    cells: _Cells
-    mask: np.ndarray
-    box: list[int]
-    course: float
+    cells: _Cells  # all of them
+    mask: np.ndarray  # (Hc, Wc) bool, those of the part
+    box: list[int]  # first column and row, width and height, number of cells
+    course: float  # sum of how far they are on course
 
     @property
     def on_course(self) -> bool:

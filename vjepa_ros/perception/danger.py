@@ -112,29 +112,17 @@ AHEAD_S = 0.1
 
 @dataclass(frozen=True)
 class Rule:
-    """Numbers that join geometry and heads.
+    """Numbers that join geometry and heads."""
 
-    Attributes
-    ----------
-    geometry_weight
-        Of the geometric log odds, relative to those of the heads.
-    most_geometric
-        Geometric log odds beside heads are cut here; 2 is a probability of 0.88.
-    known_well
-        Known part of the region of interest from which geometry has its full weight.
-    believed
-        Probability of contact that an alarm needs.
-    cautious
-        Where between WARNING, 0, and CAUTION, 1, that stands which is not believed.
-    on_course
-        Learned probability from which a cell counts as on course, and from which it counts whole.
-    """
-
-    geometry_weight: float = 0.3
+    geometry_weight: float = 0.3  # of the geometric log odds, relative to those of the heads
+    # Geometric log odds beside heads are cut here; 2 is a probability of 0.88
     most_geometric: float = 2.0
+    # Known part of the region of interest from which geometry has its full weight
     known_well: float = 0.5
-    believed: float = 0.6
+    believed: float = 0.6  # probability of contact that an alarm needs
+    # Where between WARNING, 0, and CAUTION, 1, that stands which is not believed
     cautious: float = 0.75
+    # Learned probability from which a cell counts as on course, and from which it counts whole
     on_course: tuple[float, float] = (0.3, 0.6)
 
 
@@ -161,21 +149,8 @@ def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: fl
                  settings: Settings, ease: float = 1.0) -> Level:
     """Return the level of one moment.
 
-    Parameters
-    ----------
-    time_to_contact
-        Believed, smoothed [s]; NaN unknown, inf when nothing comes nearer.
-    obstacle_score, motion_score
-        0..1; an unknown score (NaN) raises nothing and hides nothing.
-    settings
-        Thresholds.
-    ease
-        At least 1: thresholds are easier to exceed by this factor (hysteresis).
-
-    Returns
-    -------
-    Level
-        UNKNOWN where the time to contact is.
+    `time_to_contact`: believed, smoothed [s]; NaN unknown, inf when nothing comes nearer;
+    `obstacle_score, motion_score`: 0..1; an unknown score (NaN) raises nothing and hides nothing.
     """
     if math.isnan(time_to_contact):
         return Level.UNKNOWN
@@ -199,12 +174,8 @@ def is_alarm(time_to_contact: float, settings: Settings) -> bool:
 def age_problem(age_s: float, max_age_s: float) -> str:
     """Return why something of this age does not count as current, '' when it does.
 
-    Parameters
-    ----------
-    age_s
-        Now minus stamp [s]; NaN when the clock has not started.
-    max_age_s
-        Greatest age [s].
+    `age_s`: now minus stamp [s]; NaN when the clock has not started; `max_age_s`: greatest age
+    [s].
     """
     if math.isnan(age_s):
         return 'of unknown age'
@@ -252,12 +223,8 @@ def times_disagree(first: Threat, second: Threat, settings: Settings) -> bool:
 def turned_far(rotation: np.ndarray, dt_s: float) -> bool:
     """Return whether pictures turned farther than looming is measured well over.
 
-    Parameters
-    ----------
-    rotation
-        (3,) pitch, yaw and roll of the camera between the pictures [rad/s].
-    dt_s
-        Time between them [s]; NaN when none were compared.
+    `rotation`: (3,) pitch, yaw and roll of the camera between the pictures [rad/s]; `dt_s`: time
+    between them [s]; NaN when none were compared.
     """
     return math.hypot(rotation[0], rotation[1]) * dt_s > FAR_TURN
 
@@ -283,16 +250,7 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
                    rule: Rule = RULE) -> float:
     """Compute the probability of contact within a time from heads and geometry, 0..1, NaN unknown.
 
-    Parameters
-    ----------
-    time_s
-        Above 0 [s].
-    learned
-        Heads of the clip.
-    by_geometry
-        Geometry of the clip.
-    rule
-        Numbers of the rule.
+    `time_s`: above 0 [s].
     """
     geometric = contact_probability(by_geometry.course_rate, time_s)
     hazard = learned.contact.below(time_s)
@@ -314,14 +272,7 @@ def told_unmeasured(probability: float, learned: LearnedField, settings: Setting
     structure all that the heads say of a contact that they do not rule out within ``caution_ttc``.
     That nothing comes is not.
 
-    Parameters
-    ----------
-    probability
-        Of contact within ``collision_horizon``, 0..1; NaN stays NaN.
-    learned
-        Heads of the clip.
-    settings
-        Live settings.
+    `probability`: of contact within ``collision_horizon``, 0..1; NaN stays NaN.
     """
     risky = learned.sees and learned.contact.below(settings.caution_ttc) >= RISKY
     return probability if risky or probability >= LIKELY else math.nan
@@ -343,19 +294,7 @@ def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
 
 def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
                   settings: Settings, rule: Rule = RULE) -> float:
-    """Return the looming rate on course [1/s] that the level follows; NaN when none is known.
-
-    Parameters
-    ----------
-    threats
-        By the combination of both sources, then by each; the most urgent counts.
-    learned, by_geometry
-        Heads and geometry of the clip.
-    settings
-        Live settings.
-    rule
-        Numbers of the rule.
-    """
+    """Return the looming rate on course [1/s] that the level follows; NaN when none is known."""
     combined, *alone = [threat.course_rate for threat in threats]
     # What is slower than a CAUTION that lasts is measured better by both than by one.
     least = 0.0 if math.isnan(combined) else 1.0 / (settings.caution_ttc
@@ -375,24 +314,12 @@ def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry:
 
 @dataclass(frozen=True)
 class Contact:
-    """What is told about contact at one moment, smoothed.
+    """What is told about contact at one moment, smoothed."""
 
-    Attributes
-    ----------
-    rate
-        Looming rate on course [1/s], NaN unknown.
-    believed
-        What of it the level follows, at most `rate` [1/s].
-    probability
-        Of contact within ``collision_horizon``, 0..1, NaN unknown.
-    doubted
-        Whether `rate` is higher than level or probability stand for.
-    """
-
-    rate: float
-    believed: float
-    probability: float
-    doubted: bool = False
+    rate: float  # looming rate on course [1/s], NaN unknown
+    believed: float  # what of it the level follows, at most `rate` [1/s]
+    probability: float  # of contact within ``collision_horizon``, 0..1, NaN unknown
+    doubted: bool = False  # whether `rate` is higher than level or probability stand for
 
     def shown_twice(self, before: Contact, sure: Contact | None = None) -> Contact:
         """Return what of this moment the one before shows, too, where that knew anything.

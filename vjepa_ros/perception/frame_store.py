@@ -53,14 +53,7 @@ def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
 def host_planes(rgb: np.ndarray, view: View, size: tuple[int, int]) -> dict[str, np.ndarray]:
     """Return what the ring keeps of an image (H, W, 3) uint8 on the host, as new arrays.
 
-    Parameters
-    ----------
-    rgb
-        The image.
-    view
-        Resizes it for the encoder.
-    size
-        Width and height of the grey image [px].
+    `size`: width and height of the grey image [px].
     """
     small = rgb
     if size != view.source_size:
@@ -70,17 +63,11 @@ def host_planes(rgb: np.ndarray, view: View, size: tuple[int, int]) -> dict[str,
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was made of an image before `Geometry.push` takes it.
+    """What was made of an image before `Geometry.push` takes it."""
 
-    Attributes
-    ----------
-    planes
-        Result of `host_planes`; empty on a device.
-    upload
-        The image on its way to the device; None on the host, or where it has not begun.
-    """
-
+    # Result of `host_planes`; empty on a device
     planes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    # The image on its way to the device; None on the host, or where it has not begun
     upload: Upload | None = None
 
     @property

@@ -72,68 +72,37 @@ _ZERO = _F32(0)
 
 @dataclass(frozen=True)
 class CourseField(LoomingField):
-    """A looming field that also says what is on course.
+    """A looming field that also says what is on course."""
 
-    Attributes
-    ----------
-    course
-        (Hc, Wc) float32, how far a cell is on collision course, 0..1.
-    """
-
-    course: np.ndarray
+    course: np.ndarray  # (Hc, Wc) float32, how far a cell is on collision course, 0..1
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is known about contact from one clip.
+    """What is known about contact from one clip."""
 
-    Attributes
-    ----------
-    method
-        What it comes from: 'geometric', 'learned' or 'fused'.
-    field
-        Looming on its cells, None when unknown.
-    threat
-        What is on course.
-    probability
-        Of contact within ``collision_horizon``, NaN unknown; None without heads, when it follows
-        from the smoothed looming rate.
-    disagrees
-        Whether geometry and heads contradict each other.
-    believed
-        Looming rate on course that the level follows, 1/s; None where that is the one of
-        `threat`.
-    by_heads
-        What the heads alone say, where only geometry, which compares two pictures, sees what
-        `threat` says; else None.
-    """
-
-    method: str
-    field: LoomingField | None
-    threat: Threat
+    method: str  # what it comes from: 'geometric', 'learned' or 'fused'
+    field: LoomingField | None  # looming on its cells, None when unknown
+    threat: Threat  # what is on course
+    # Of contact within ``collision_horizon``, NaN unknown; None without heads, when it follows
+    # from the smoothed looming rate
     probability: float | None = None
-    disagrees: bool = False
+    disagrees: bool = False  # whether geometry and heads contradict each other
+    # Looming rate on course that the level follows, 1/s; None where that is the one of `threat`
     believed: float | None = None
+    # What the heads alone say, where only geometry, which compares two pictures, sees what
+    # `threat` says; else None
     by_heads: Contact | None = None
 
 
 @dataclass(frozen=True)
 class Alone:
-    """What geometry, or the heads, say alone.
+    """What geometry, or the heads, say alone."""
 
-    Attributes
-    ----------
-    cells
-        Looming.
-    threat
-        What is on course.
-    complete
-        Whether it has its regions beside the course and its obstacle score, too. Where both
-        sources are joined few results show those of one alone.
-    """
-
-    cells: CourseField
-    threat: Threat
+    cells: CourseField  # looming
+    threat: Threat  # what is on course
+    # Whether it has its regions beside the course and its obstacle score, too. Where both
+    # sources are joined few results show those of one alone.
     complete: bool
 
     def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
@@ -146,18 +115,10 @@ class Alone:
 
 @dataclass(frozen=True)
 class Before:
-    """What was computed of either source before they are joined; None where it was not.
+    """What was computed of either source before they are joined; None where it was not."""
 
-    Attributes
-    ----------
-    by_geometry
-        `judge_geometry` of the geometric field.
-    by_heads
-        `judge_heads` of the heads.
-    """
-
-    by_geometry: Alone | None = None
-    by_heads: Alone | None = None
+    by_geometry: Alone | None = None  # `judge_geometry` of the geometric field
+    by_heads: Alone | None = None  # `judge_heads` of the heads
 
 
 def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
@@ -188,20 +149,10 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
           before: Before = Before()) -> Judgement:
     """Judge one clip by ``settings.looming_method`` where there are valid heads.
 
-    Parameters
-    ----------
-    geometric
-        Geometric looming of the newest frame; None when unknown or not wanted.
-    learned
-        Heads of the clip; None when there are none or they are not valid.
-    size, grey_size
-        Width and height of the source image and of the grey image of the looming estimate [px].
-    optics
-        Intrinsics of the source image.
-    settings
-        Live settings.
-    before
-        What was computed before; of the heads it counts where the cells are those of `geometric`.
+    `geometric`: geometric looming of the newest frame; None when unknown or not wanted;
+    `learned`: heads of the clip; None when there are none or they are not valid; `size,
+    grey_size`: width and height of the source image and of the grey image of the looming estimate
+    [px].
     """
     geometry, by_heads = before.by_geometry, before.by_heads
     if geometric is None or (learned is not None and settings.looming_method == 'learned'):

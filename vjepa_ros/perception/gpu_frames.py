@@ -23,18 +23,10 @@ from vjepa_ros.runtime.memory import is_out_of_memory
 
 @dataclass(frozen=True)
 class Upload:
-    """An image on its way to a device, see `DeviceFrames.upload`.
+    """An image on its way to a device, see `DeviceFrames.upload`."""
 
-    Attributes
-    ----------
-    image
-        (H, W, 3) uint8 on the device.
-    arrived
-        When it is there; None: it is.
-    """
-
-    image: torch.Tensor
-    arrived: torch.cuda.Event | None
+    image: torch.Tensor  # (H, W, 3) uint8 on the device
+    arrived: torch.cuda.Event | None  # when it is there; None: it is
 
     @property
     def nbytes(self) -> int:

@@ -17,32 +17,21 @@ CELLS_OF_A_VIEW = 432     # 24 x 18: of the looming field of a 4:3 picture with 
 
 @dataclass(frozen=True)
 class LoomingCells:
-    """What was measured at N cells of the newest picture; all (N,) float32.
+    """What was measured at N cells of the newest picture; all (N,) float32."""
 
-    Attributes
-    ----------
-    across, down
-        Direction: tangents of the angles to the right of, and below, the optical axis.
-    rate, sigma
-        Closing speed over distance along the optical axis, and its standard error [1/s]; the
-        rate is NaN where unknown.
-    confidence
-        Of it, 0..1.
-    course
-        How far the cell is on collision course, 0..1; NaN unknown.
-    moving
-        Probability that it moves by itself, 0..1; NaN unknown.
-    drift_across, drift_down
-        How its direction changes, without the rotation of the camera [1/s]; NaN unknown.
-    """
-
+    # across, down: direction: tangents of the angles to the right of, and below, the optical
+    # axis
     across: np.ndarray
     down: np.ndarray
+    # rate, sigma: closing speed over distance along the optical axis, and its standard error
+    # [1/s]; the rate is NaN where unknown
     rate: np.ndarray
     sigma: np.ndarray
-    confidence: np.ndarray
-    course: np.ndarray
-    moving: np.ndarray
+    confidence: np.ndarray  # of it, 0..1
+    course: np.ndarray  # how far the cell is on collision course, 0..1; NaN unknown
+    moving: np.ndarray  # probability that it moves by itself, 0..1; NaN unknown
+    # drift_across, drift_down: how its direction changes, without the rotation of the camera
+    # [1/s]; NaN unknown
     drift_across: np.ndarray
     drift_down: np.ndarray
 
@@ -56,15 +45,7 @@ class LoomingCells:
 
     @classmethod
     def of(cls, result: Result, optics: Optics) -> LoomingCells:
-        """Return the cells of a result; none where it has no looming field.
-
-        Parameters
-        ----------
-        result
-            With looming, and the moving map where it is wanted.
-        optics
-            Of the source image.
-        """
+        """Return the cells of a result; none where it has no looming field."""
         field = result.looming
         if field is None:
             return cls.none()

@@ -110,27 +110,7 @@ def motion_map(features: np.ndarray, floor: NoiseFloor, clip: np.ndarray | None 
                valid: np.ndarray | None = None) -> np.ndarray:
     """Compute the motion of each patch.
 
-    Parameters
-    ----------
-    features
-        (T', Hp, Wp, D) of the encoder, T' at least 2.
-    floor
-        Measured with the same model, clip length and precision.
-    clip
-        (2 T', 16 Hp, 16 Wp, 3) uint8, the input of `features`; says how strongly noise acts on
-        each patch. Without it every patch counts as weak and slow motion is missed.
-    valid
-        (Hp, Wp) bool, patches that show the image and not the bars of a letterbox.
-
-    Returns
-    -------
-    ndarray
-        (Hp, Wp) float32 in [0, 1], NaN where not valid.
-
-    Raises
-    ------
-    ValueError
-        When `features` and `floor` have different numbers of tubelets.
+    `valid`: (Hp, Wp) bool, patches that show the image and not the bars of a letterbox.
     """
     _check(features.shape[0], floor)
     if valid is not None:
@@ -157,17 +137,8 @@ def motion_of(change: Change, floor: NoiseFloor, valid: np.ndarray | None = None
 def motion_score(motion: np.ndarray, mask: np.ndarray | None = None) -> float:
     """Return how much of the view moves.
 
-    Parameters
-    ----------
-    motion
-        (Hp, Wp), see `motion_map`.
-    mask
-        (Hp, Wp) bool region of interest; everything when omitted.
-
-    Returns
-    -------
-    float
-        Mean of the known values inside the mask, in [0, 1]; NaN when there are none.
+    `motion`: (Hp, Wp), see `motion_map`; `mask`: (Hp, Wp) bool region of interest; everything
+    when omitted.
     """
     inside = np.isfinite(motion)
     if mask is not None:
@@ -191,24 +162,13 @@ def _read_only(mask: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How the frames of a clip lie in time.
+    """How the frames of a clip lie in time."""
 
-    Attributes
-    ----------
-    interval_s
-        Mean time between two frames of the clip, repeated ones counted [s]; NaN for one frame.
-    hold
-        How often each frame stands in the clip; 0 when that differs from frame to frame.
-    spacing_s
-        Shortest and longest time between different neighbours [s].
-    even
-        Whether all frames stand equally often and at about equal distances in the clip.
-    """
-
+    # Mean time between two frames of the clip, repeated ones counted [s]; NaN for one frame
     interval_s: float
-    hold: int
-    spacing_s: tuple[float, float]
-    even: bool
+    hold: int  # how often each frame stands in the clip; 0 when that differs from frame to frame
+    spacing_s: tuple[float, float]  # shortest and longest time between different neighbours [s]
+    even: bool  # whether all frames stand equally often and at about equal distances in the clip
 
     @classmethod
     def of(cls, stamps_ns: Sequence[int]) -> Rhythm:
@@ -251,22 +211,7 @@ def evened(sample: Sample, clip_fps: float) -> Sample:
 
 def range_problem(trained: BundleMeta, num_frames: int, image_size: int, resize_mode: str,
                   sample: Sample) -> str:
-    """Return why heads are not valid for a clip: what, its value, the trained range, the remedy.
-
-    Parameters
-    ----------
-    trained
-        What the heads say about themselves.
-    num_frames, image_size, resize_mode
-        The running configuration.
-    sample
-        The clip.
-
-    Returns
-    -------
-    str
-        '' when they are valid.
-    """
+    """Return why heads are not valid for a clip: value, trained range, remedy."""
     for name, value in (('num_frames', num_frames), ('image_size', image_size),
                         ('resize_mode', resize_mode)):
         wanted = getattr(trained, name)
@@ -306,18 +251,10 @@ def _interval_problem(trained: BundleMeta, interval_s: float) -> str:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution over bins of a positive quantity; the rest of it lies beyond all bins.
+    """A distribution over bins of a positive quantity; the rest of it lies beyond all bins."""
 
-    Attributes
-    ----------
-    edges
-        (K+1,) borders, ascending.
-    until
-        (K+1,) probability of at most each border, ascending from 0.
-    """
-
-    edges: np.ndarray
-    until: np.ndarray
+    edges: np.ndarray  # (K+1,) borders, ascending
+    until: np.ndarray  # (K+1,) probability of at most each border, ascending from 0
 
     @classmethod
     def of(cls, edges: Sequence[float], probability: np.ndarray,
@@ -357,38 +294,21 @@ def _scaled(edges: tuple[float, ...], unit: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LearnedField:
-    """The heads of one clip in physical units, on the patch grid.
+    """The heads of one clip in physical units, on the patch grid."""
 
-    Attributes
-    ----------
-    rate
-        (Hp, Wp) float32 looming rate [1/s], NaN where the patch shows no image.
-    sigma
-        (Hp, Wp) float32 standard error of it [1/s].
-    confidence
-        (Hp, Wp) float32 0..1; 0 where nothing can be seen.
-    moving
-        (Hp, Wp) float32 probability that the surface moves by itself, NaN unknown.
-    course
-        (Hp, Wp) float32 probability that it will enter the robot's volume, 0..1.
-    contact
-        Distribution of the time until anything enters the robot's volume, as things move [s].
-    clearance
-        Distribution of the free way ahead of the robot, whether anything moves or not [m].
-    view
-        Where the patches lie in the source image.
-    sees, saw
-        Whether the newest frame of the clip shows structure at all; whether any frame does.
-    """
-
-    rate: np.ndarray
-    sigma: np.ndarray
-    confidence: np.ndarray
+    rate: np.ndarray  # (Hp, Wp) float32 looming rate [1/s], NaN where the patch shows no image
+    sigma: np.ndarray  # (Hp, Wp) float32 standard error of it [1/s]
+    confidence: np.ndarray  # (Hp, Wp) float32 0..1; 0 where nothing can be seen
+    # (Hp, Wp) float32 probability that the surface moves by itself, NaN unknown
     moving: np.ndarray
-    course: np.ndarray
+    course: np.ndarray  # (Hp, Wp) float32 probability that it will enter the robot's volume, 0..1
+    # Distribution of the time until anything enters the robot's volume, as things move [s]
     contact: Distribution
+    # Distribution of the free way ahead of the robot, whether anything moves or not [m]
     clearance: Distribution
-    view: View
+    view: View  # where the patches lie in the source image
+    # sees, saw: whether the newest frame of the clip shows structure at all; whether any frame
+    # does
     sees: bool = True
     saw: bool = True
 
@@ -410,16 +330,7 @@ def learned_field(heads: HeadArrays, interval: float, view: View,
                   shown: Shown) -> LearnedField:
     """Convert the outputs of the heads for a clip in which they are valid.
 
-    Parameters
-    ----------
-    heads
-        Their outputs.
-    interval
-        Frame interval that they count in [s], see `HeadsUse.interval_s`.
-    view
-        Where the patches lie.
-    shown
-        Structure in the clip.
+    `interval`: frame interval that they count in [s], see `HeadsUse.interval_s`.
     """
     rate = heads.expansion / interval
     sigma = heads.scale * (math.sqrt(2.0) / interval)   # of a Laplace distribution

@@ -105,30 +105,7 @@ class Perception:
     def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings | None = None, on_error: OnError | None = None
                ) -> tuple[dict[str, Output], dict[str, float]]:
-        """Run the model on the clips that need it, in one forward pass.
-
-        Parameters
-        ----------
-        samples
-            Clips by camera, from `pending`.
-        wants
-            What `result` will compute.
-        settings
-            Live settings: their looming method decides whether looming needs the model.
-        on_error
-            Called when the geometry of a camera fails; that camera then goes without, flagged,
-            and the others continue. Without it such an error is raised.
-
-        Returns
-        -------
-        dict of str to Output, dict of str to float
-            By camera; and milliseconds by stage: those of `EncoderSession.timings`, and on the
-            clock of the host gather, submit (handing the pass over) and await (its end, after
-            looming). Features are among the outputs only when somebody needs them, and may still
-            be on their way from the device: `Output.features` and `result` wait for them.
-            Geometric looming is computed on the way, while a GPU or the threads of a CPU work;
-            on a GPU it is started before a short pass.
-        """
+        """Run the model on the clips that need it, in one forward pass."""
         settings = settings or Settings()
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
         if not names:
@@ -288,16 +265,7 @@ class Perception:
 
         Where the model computes values that are not finite, they are encoded again in fp32.
 
-        Parameters
-        ----------
-        samples
-            Clips by camera.
-        settings
-            Live settings.
-        wants
-            What to compute, by camera.
-        age_s
-            Age [s] of a stamp [ns] now.
+        `age_s`: age [s] of a stamp [ns] now.
         """
         outputs, timings = self.encode(samples, wants, settings)
         if self.engine.settle():
@@ -335,13 +303,7 @@ class Perception:
 
 
 def on_device(geometry: str, device: torch.device) -> bool:
-    """Return whether frames are resized and looming is measured where the model runs.
-
-    Raises
-    ------
-    ValueError
-        When that was asked for and the device can not do it.
-    """
+    """Return whether frames are resized and looming is measured where the model runs."""
     if geometry == 'device' and device.type not in ('cuda', 'cpu'):
         raise ValueError(f"geometry is 'device', but {device} can not do it: it has no float64; "
                          "use 'host' or 'auto'")

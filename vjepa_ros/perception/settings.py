@@ -20,67 +20,47 @@ SMOOTHING_METHODS = ('ema', 'median', 'none')
 
 @dataclass(frozen=True)
 class Settings:
-    """Live settings, safe to change between two results.
+    """Live settings, safe to change between two results."""
 
-    Attributes
-    ----------
-    collision_horizon
-        ``collision_probability`` and ``collision_if_ahead`` cover contact within this time [s].
-    approach_speed
-        ``collision_if_ahead`` assumes that the robot goes ahead at this speed [m/s]; with 0 it is
-        unknown.
-    caution_ttc, warning_ttc, danger_ttc
-        Times to contact at which the levels begin [s]; must fall in this order.
-    motion_threshold, obstacle_threshold
-        Scores above these raise at least CAUTION; 1.0 switches the rule off.
-    looming_threshold
-        Looming rates below this count as not approaching: no region and no bearing [1/s].
-    smoothing_method
-        'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'.
-    smoothing_rise, smoothing_fall
-        Time constants of the exponential while danger rises and falls [s].
-    smoothing_window
-        Results in the median.
-    hysteresis
-        A level is left only when the time to contact exceeds its threshold by this part.
-    level_hold
-        Least time a level is kept before it may fall [s].
-    roi
-        Region of interest as fractions of the image (left, top, right, bottom).
-    collision_margin
-        A surface is on course when the camera will pass it within this angle [rad].
-    min_confidence
-        Cells of the looming field below this confidence are unknown.
-    min_known
-        With less than this part of the region of interest known, and nothing seen coming, the
-        level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
-    max_frame_age
-        Older frames give an assessment flagged stale with level UNKNOWN [s]. So do frames that
-        are ahead of the clock by more than 0.1 s, or of unknown age.
-    looming_method
-        Source of looming and collision where heads are valid: 'geometric', 'learned' or 'fused'
-        (see `vjepa_ros.perception.fusion`); geometric elsewhere.
-    """
-
+    # ``collision_probability`` and ``collision_if_ahead`` cover contact within this time [s]
     collision_horizon: float = 2.0
+    # ``collision_if_ahead`` assumes that the robot goes ahead at this speed [m/s]; with 0 it is
+    # unknown
     approach_speed: float = 1.0
+    # caution_ttc, warning_ttc, danger_ttc: times to contact at which the levels begin [s]; must
+    # fall in this order
     caution_ttc: float = 4.0
     warning_ttc: float = 2.5
     danger_ttc: float = 1.2
+    # motion_threshold, obstacle_threshold: scores above these raise at least CAUTION; 1.0
+    # switches the rule off
     motion_threshold: float = 1.0
     obstacle_threshold: float = 1.0
+    # Looming rates below this count as not approaching: no region and no bearing [1/s]
     looming_threshold: float = 0.1
+    # 'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'
     smoothing_method: str = 'ema'
+    # smoothing_rise, smoothing_fall: time constants of the exponential while danger rises and
+    # falls [s]
     smoothing_rise: float = 0.1
     smoothing_fall: float = 0.1
-    smoothing_window: int = 5
+    smoothing_window: int = 5  # results in the median
+    # A level is left only when the time to contact exceeds its threshold by this part
     hysteresis: float = 0.25
-    level_hold: float = 0.4
+    level_hold: float = 0.4  # least time a level is kept before it may fall [s]
+    # Region of interest as fractions of the image (left, top, right, bottom)
     roi: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    # A surface is on course when the camera will pass it within this angle [rad]
     collision_margin: float = 0.05
-    min_confidence: float = 0.2
+    min_confidence: float = 0.2  # cells of the looming field below this confidence are unknown
+    # With less than this part of the region of interest known, and nothing seen coming, the
+    # level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     min_known: float = 0.05
+    # Older frames give an assessment flagged stale with level UNKNOWN [s]. So do frames that are
+    # ahead of the clock by more than 0.1 s, or of unknown age.
     max_frame_age: float = 1.0
+    # Source of looming and collision where heads are valid: 'geometric', 'learned' or 'fused'
+    # (see `vjepa_ros.perception.fusion`); geometric elsewhere
     looming_method: str = 'fused'
 
     def __post_init__(self) -> None:
@@ -115,39 +95,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class TrackConfig:
-    """Shape of the frame memory of a camera; a change needs a new track.
+    """Shape of the frame memory of a camera; a change needs a new track."""
 
-    Attributes
-    ----------
-    num_frames, image_size
-        Frames in a clip and side of the encoder's input [px].
-    clip_fps
-        Rate at which clips are sampled [Hz].
-    resize_mode
-        How a frame becomes the encoder's input: see `View`.
-    max_frame_gap
-        Longest time between frames before the clip starts anew [s].
-    looming_width
-        Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
-        same number of pixels [px].
-    looming_history
-        Time the looming estimate may look back [s].
-    geometry
-        Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
-        or 'auto': the device with CUDA, else the host.
-    horizontal_fov
-        Field of view assumed without camera_info [rad].
-    """
-
+    # num_frames, image_size: frames in a clip and side of the encoder's input [px]
     num_frames: int = NUM_FRAMES
     image_size: int = IMAGE_SIZE
-    clip_fps: float = 4.0
-    resize_mode: str = 'squash'
-    max_frame_gap: float = 1.0
+    clip_fps: float = 4.0  # rate at which clips are sampled [Hz]
+    resize_mode: str = 'squash'  # how a frame becomes the encoder's input: see `View`
+    max_frame_gap: float = 1.0  # longest time between frames before the clip starts anew [s]
+    # Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
+    # same number of pixels [px]
     looming_width: int = 384
-    looming_history: float = 0.6
+    looming_history: float = 0.6  # time the looming estimate may look back [s]
+    # Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
+    # or 'auto': the device with CUDA, else the host
     geometry: str = 'auto'
-    horizontal_fov: float = math.radians(65.0)
+    horizontal_fov: float = math.radians(65.0)  # field of view assumed without camera_info [rad]
 
     def __post_init__(self) -> None:
         if self.resize_mode not in MODES:
@@ -164,24 +127,12 @@ class TrackConfig:
 
 @dataclass(frozen=True)
 class Wants:
-    """Products of a result that somebody uses; the others are not computed.
+    """Products of a result that somebody uses; the others are not computed."""
 
-    Attributes
-    ----------
-    features
-        The motion score, or anything else that needs the encoder with any weights.
-    looming
-        Anything that needs the looming field.
-    image
-        The newest frame itself.
-    change
-        The features themselves or the map of their change, even where heads make the score.
-    moving
-        The map of what moves by itself, where heads are valid.
-    """
-
+    # The motion score, or anything else that needs the encoder with any weights
     features: bool = True
-    looming: bool = True
-    image: bool = True
+    looming: bool = True  # anything that needs the looming field
+    image: bool = True  # the newest frame itself
+    # The features themselves or the map of their change, even where heads make the score
     change: bool = True
-    moving: bool = True
+    moving: bool = True  # the map of what moves by itself, where heads are valid

@@ -64,12 +64,7 @@ class Course:
     def target(self, pose: Pose, reach: float) -> complex:
         """Return the point to drive for, seen from the robot: ahead + 1j left [m].
 
-        Parameters
-        ----------
-        pose
-            Of the robot.
-        reach
-            How far ahead along the path it may lie [m].
+        `reach`: how far ahead along the path it may lie [m].
         """
         self._advance(pose)
         return complex(pose.seen(self._place(self._at + reach)))
@@ -89,16 +84,7 @@ def course_problem(points: Sequence[complex], what: str, pose: Pose, reach: floa
                    tolerance: float) -> str:
     """Return why a robot cannot follow a goal or a path, with the remedy; '' when it can.
 
-    Parameters
-    ----------
-    points
-        Of the goal or path, in the frame of the odometry [m].
-    what
-        'goal' or 'path'.
-    pose
-        Of the robot.
-    reach, tolerance
-        See `Course`.
+    `points`: of the goal or path, in the frame of the odometry [m].
     """
     if what == 'path' and len(points) < 2:
         return f'it has {len(points)} points, a path needs 2 or more; send a goal instead'

@@ -28,22 +28,13 @@ class Twist(NamedTuple):
 
 @dataclass(frozen=True)
 class Mount:
-    """Pose of a camera on the robot; its optical axis is level.
+    """Pose of a camera on the robot; its optical axis is level."""
 
-    Attributes
-    ----------
-    yaw
-        Direction of the optical axis, 0 ahead, left positive [rad].
-    x, y
-        Position ahead and left of the point that the robot turns about [m].
-    height
-        Height above the ground [m].
-    """
-
-    yaw: float = 0.0
+    yaw: float = 0.0  # direction of the optical axis, 0 ahead, left positive [rad]
+    # x, y: position ahead and left of the point that the robot turns about [m]
     x: float = 0.3
     y: float = 0.0
-    height: float = 0.4
+    height: float = 0.4  # height above the ground [m]
 
     def __post_init__(self) -> None:
         _check_finite(self)
@@ -152,32 +143,18 @@ CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """The chosen twist, and the candidates.
+    """The chosen twist, and the candidates."""
 
-    Attributes
-    ----------
-    twist
-        The chosen twist.
-    risk
-        Its risk, 0..1; NaN where it was not judged.
-    candidates
-        (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
-        to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
-        by cost; the others by risk, then speed. Empty where nothing was judged.
-    points
-        Number of points they were judged by.
-    covered
-        Whether a camera looks where the command leads; otherwise it passes unchanged.
-    unmeasured
-        Why "no points" does not mean "nothing there": no distances were measured there within
-        ``memory_s``, or the newest picture is flagged; '' otherwise.
-    """
-
-    twist: Twist
-    risk: float
+    twist: Twist  # the chosen twist
+    risk: float  # its risk, 0..1; NaN where it was not judged
+    # (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
+    # to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
+    # by cost; the others by risk, then speed. Empty where nothing was judged.
     candidates: np.ndarray
-    points: int
-    covered: bool
+    points: int  # number of points they were judged by
+    covered: bool  # whether a camera looks where the command leads; otherwise it passes unchanged
+    # Why "no points" does not mean "nothing there": no distances were measured there within
+    # ``memory_s``, or the newest picture is flagged; '' otherwise
     unmeasured: str
     twists: np.ndarray = field(default_factory=lambda: np.empty((0, 3)))
 

@@ -234,15 +234,7 @@ class LocalPlanner:
     def pursue(self, goal: complex) -> LocalPlan:
         """Choose a twist towards a goal.
 
-        Parameters
-        ----------
-        goal
-            Where it lies from the robot: ahead + 1j left [m].
-
-        Raises
-        ------
-        ValueError
-            When the goal is not finite.
+        `goal`: where it lies from the robot: ahead + 1j left [m].
         """
         if not math.isfinite(abs(goal)):
             raise ValueError(f'the goal is {goal}, must be finite')
@@ -317,24 +309,7 @@ class LocalPlanner:
     # -- a command ---------------------------------------------------------------------------
 
     def choose(self, command: Twist) -> LocalPlan:
-        """Choose the safest twist nearest to the commanded one.
-
-        Parameters
-        ----------
-        command
-            Turns on the spot, and motion where no camera looks, pass unchanged: nothing is known
-            of where they lead.
-
-        Returns
-        -------
-        LocalPlan
-            The twist, and the candidates it was chosen from.
-
-        Raises
-        ------
-        ValueError
-            When the command is not finite.
-        """
+        """Choose the safest twist nearest to the commanded one."""
         if not all(map(math.isfinite, command)):
             raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
         self._begin()                        # who is steered may rest
@@ -402,13 +377,7 @@ class LocalPlanner:
 
     def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], judge: Judge
                 ) -> np.ndarray:
-        """Find the sequence with the least cost among arcs (N, 3), and samples within bounds (3,).
-
-        Returns
-        -------
-        np.ndarray
-            (C,) `CANDIDATE`, the arcs first. `_best` is the sequence with rank 0.
-        """
+        """Find the cheapest of arcs (N, 3) and of samples within bounds (3,)."""
         low, high = bounds
         plans = [np.repeat(arcs[:, None], STEPS, 1)]
         judged = [judge(plans[0])]

@@ -124,16 +124,7 @@ class CameraMemory:
     def suspect(self, seen: Assessment, age_s: float, speed: float, where: complex) -> None:
         """Take the probabilities of a picture.
 
-        Parameters
-        ----------
-        seen
-            The assessment.
-        age_s
-            Age of the picture [s].
-        speed
-            Of the camera along its optical axis [m/s].
-        where
-            What going ahead would meet: the end of the free way, in the frame of the memory.
+        `age_s`: age of the picture [s]; `speed`: of the camera along its optical axis [m/s].
         """
         now, ahead = np.nan_to_num((seen.collision_probability, seen.collision_if_ahead), nan=1.0)
         self._suspicions.append(_Suspicion(0.0, age_s, float(now)))
@@ -157,14 +148,8 @@ class CameraMemory:
                 since: Iterable[tuple[float, Twist]]) -> None:
         """Note the directions that a picture measured; one with few valid cells measured none.
 
-        Parameters
-        ----------
-        cells
-            The looming field of a robot that drove.
-        age_s
-            Age of the picture [s].
-        since
-            Motion of the robot since: durations [s] and twists.
+        `age_s`: age of the picture [s]; `since`: motion of the robot since: durations [s] and
+        twists.
         """
         known = np.isfinite(cells.rate) & (cells.confidence >= MIN_CONFIDENCE)
         if self.unmeasured_flags or not known.any() or known.mean() < MIN_KNOWN:
@@ -217,17 +202,7 @@ class ObstacleMemory:
     def move(self, twist: Twist, dt: float) -> None:
         """Take the motion of the robot.
 
-        Parameters
-        ----------
-        twist
-            By odometry, or as sent to the base.
-        dt
-            Its duration [s], at least 0.
-
-        Raises
-        ------
-        ValueError
-            When a number is not finite, or the duration is negative.
+        `dt`: its duration [s], at least 0.
         """
         if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
             raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
@@ -281,17 +256,7 @@ class ObstacleMemory:
         self._free[row, column] = np.maximum(self._free[row, column], how)
 
     def _motion_at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
-        """Return the mean motion in `window_s` before a past time, and the motion since.
-
-        Returns
-        -------
-        Twist
-            Mean motion.
-        bool
-            Whether it was steady.
-        list of (float, Twist)
-            Durations [s] and twists since.
-        """
+        """Return the mean motion in `window_s` before a past time, and the motion since."""
         since, window, left, wanted = [], np.zeros(3), age_s, self.config.window_s
         speeds = []
         for dt, twist in reversed(self._steps):
@@ -313,23 +278,7 @@ class ObstacleMemory:
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera.
 
-        Parameters
-        ----------
-        camera
-            Name of the camera.
-        cells
-            The measured looming field.
-        seen
-            The assessment of the same picture.
-        age_s
-            Age of the picture now [s]; `move` has taken all motion until now.
-
-        Raises
-        ------
-        ValueError
-            When the age is not finite or negative.
-        KeyError
-            When there is no camera of this name.
+        `age_s`: age of the picture now [s]; `move` has taken all motion until now.
         """
         if not 0 <= age_s < math.inf:
             raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
@@ -464,16 +413,8 @@ class ObstacleMemory:
                    turn: float) -> np.ndarray:
         """Return the points (P, 6) of a looming field, around the robot when it was taken.
 
-        Parameters
-        ----------
-        cells
-            The field.
-        mount
-            Pose of the camera.
-        speed, aside
-            Speed of the camera along its optical axis and to the right of it [m/s].
-        turn
-            Turn rate of the robot [rad/s].
+        `speed, aside`: speed of the camera along its optical axis and to the right of it [m/s];
+        `turn`: turn rate of the robot [rad/s].
         """
         config, pace = self.config, abs(speed)
         rate = math.copysign(1.0, speed) * cells.rate.astype(float)
@@ -508,16 +449,8 @@ def placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
            weight: np.ndarray) -> np.ndarray:
     """Return points (P, 6) in the frame of the robot.
 
-    Parameters
-    ----------
-    mount
-        Pose of the camera.
-    depth, right
-        (P,) along the optical axis of the camera and to the right of it [m].
-    own
-        (P, 2) speeds along the same axes [m/s].
-    weight
-        (P,).
+    `depth, right`: (P,) along the optical axis of the camera and to the right of it [m]; `own`:
+    (P, 2) speeds along the same axes [m/s]; `weight`: (P,).
     """
     c, s = math.cos(mount.yaw), math.sin(mount.yaw)
     return np.column_stack((

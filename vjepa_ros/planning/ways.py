@@ -15,19 +15,12 @@ _STEPS = tuple((dz, dx) for dz in (-1, 0, 1) for dx in (-1, 0, 1) if dz or dx)
 
 @dataclass(frozen=True)
 class Grid:
-    """Square cells over a rectangle of the ground.
+    """Square cells over a rectangle of the ground."""
 
-    Attributes
-    ----------
-    low, high
-        (2,) least and greatest x and z [m].
-    cell
-        Side of a cell [m].
-    """
-
+    # low, high: (2,) least and greatest x and z [m]
     low: np.ndarray
     high: np.ndarray
-    cell: float
+    cell: float  # side of a cell [m]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -52,17 +45,8 @@ class Grid:
         Ways go over edges and corners of cells and are up to `LONGER` times too long. All cells
         are relaxed at once until nothing changes (Bellman and Ford).
 
-        Parameters
-        ----------
-        cost
-            (R, C) factor on the length within a cell, at least 1; inf where nobody can be.
-        goal
-            (2,) x and z [m].
-
-        Returns
-        -------
-        np.ndarray (R, C)
-            Sum of length times cost [m], inf where there is no way.
+        `cost`: (R, C) factor on the length within a cell, at least 1; inf where nobody can be;
+        `goal`: (2,) x and z [m].
         """
         rows, columns = self.shape
         best = np.full((rows + 2, columns + 2), np.inf)

@@ -77,18 +77,6 @@ class Listener:
         """Call `take` with the topic and each message; a second time for a topic does nothing.
 
         The subscription is as reliable and as latched as all publishers of now are.
-
-        Parameters
-        ----------
-        topic, kind
-            As `topics` returns them.
-        take
-            Called by `spin`.
-
-        Raises
-        ------
-        ListenError
-            When the package of the message is not installed.
         """
         if topic in self._subscriptions:
             return

@@ -60,25 +60,7 @@ def unknown(name: str) -> None:
 
 
 def read_file(file: Path, rows: Rows = unknown) -> Blocks:
-    """Read a parameter file.
-
-    Parameters
-    ----------
-    file
-        A YAML file, also with several documents.
-    rows
-        Of the node that the file is read for.
-
-    Returns
-    -------
-    dict of str to dict
-        Values by their whole names, by the node or pattern that they are for, such as ``/**``.
-
-    Raises
-    ------
-    ValueError
-        Naming file, line, parameter and the remedy.
-    """
+    """Read a parameter file."""
     try:
         return _Reader(file.read_bytes(), f'parameter file {str(file)!r}', rows).blocks()
     except OSError as error:
@@ -87,13 +69,7 @@ def read_file(file: Path, rows: Rows = unknown) -> Blocks:
 
 
 def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
-    """Read what stands behind ``-p``: the node or '', the name of the parameter, its value.
-
-    Raises
-    ------
-    ValueError
-        Naming the word and the remedy.
-    """
+    """Read what stands behind ``-p``: the node or '', the name of the parameter, its value."""
     parts = WORD.fullmatch(word)
     if parts is None:
         raise ValueError(f'-p {word!r} must be NAME:=VALUE, such as max_rate:=15.0')
@@ -104,19 +80,7 @@ def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
 def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[str, Any] | None:
     """Return the parameters of one node, as rclpy chooses them; None when no block is for it.
 
-    Parameters
-    ----------
-    blocks
-        Of a file.
-    node
-        Its name.
-    namespace
-        Its namespace; None: unknown, it is the one that the file names.
-
-    Raises
-    ------
-    ValueError
-        When the file names the node in several namespaces and `namespace` is None.
+    `namespace`: its namespace; None: unknown, it is the one that the file names.
     """
     chosen = list(blocks)
     if namespace is not None:
@@ -141,25 +105,7 @@ def is_for(pattern: str, node: str) -> bool:
 
 @contextmanager
 def readable(args: Sequence[str], rows: Rows) -> Iterator[tuple[list[str], dict[str, Blocks]]]:
-    """Write the parameters on a command line, and in its files, so that rcl reads them alike.
-
-    Parameters
-    ----------
-    args
-        Command line of a node.
-    rows
-        Of the node.
-
-    Yields
-    ------
-    tuple
-        The new command line, whose files last as long as this context; what each file has.
-
-    Raises
-    ------
-    ValueError
-        By `read_file` and `read_word`.
-    """
+    """Write the parameters on a command line, and in its files, so that rcl reads them alike."""
     written, found, of_ros = list(args), {}, False
     with tempfile.TemporaryDirectory(prefix='vjepa_ros_') as folder:
         for place, (flag, value) in enumerate(itertools.pairwise(args), 1):

@@ -51,39 +51,20 @@ VNNI = frozenset({AVX512_VNNI, AVX_VNNI})      # either multiplies int8 without 
 
 @dataclass(frozen=True)
 class Device:
-    """What is known of one device.
+    """What is known of one device."""
 
-    Attributes
-    ----------
-    name : str
-        As PyTorch calls it: cpu, cuda:0, mps. AMD GPUs are cuda devices, too.
-    kind : str
-        `CPU`, `CUDA`, `ROCM` or `MPS`.
-    label : str
-        Of the product, such as 'NVIDIA H200'; '' unknown.
-    capability : tuple of int
-        Compute capability of an NVIDIA GPU.
-    architecture : str
-        Of an AMD GPU, such as 'gfx942'.
-    memory_bytes : int
-        Memory of its own, on MPS the recommended working set; 0 unknown, or the memory of the
-        machine.
-    features : frozenset of str
-        Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded,
-        `FALLBACK` when operators that it lacks would silently run on the CPU.
-    problem : str
-        Why it cannot be used although it is there; '' when it can.
-
-    """
-
-    name: str
-    kind: str
-    label: str = ''
-    capability: tuple[int, int] = (0, 0)
-    architecture: str = ''
+    name: str  # as PyTorch calls it: cpu, cuda:0, mps. AMD GPUs are cuda devices, too.
+    kind: str  # `CPU`, `CUDA`, `ROCM` or `MPS`
+    label: str = ''  # of the product, such as 'NVIDIA H200'; '' unknown
+    capability: tuple[int, int] = (0, 0)  # compute capability of an NVIDIA GPU
+    architecture: str = ''  # of an AMD GPU, such as 'gfx942'
+    # Memory of its own, on MPS the recommended working set; 0 unknown, or the memory of the
+    # machine
     memory_bytes: int = 0
+    # Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded,
+    # `FALLBACK` when operators that it lacks would silently run on the CPU.
     features: frozenset[str] = frozenset()
-    problem: str = ''
+    problem: str = ''  # why it cannot be used although it is there; '' when it can
 
     @property
     def title(self) -> str:
@@ -113,17 +94,7 @@ def build() -> str:
 
 
 def unsupported(capability: tuple[int, int], architectures: list[str]) -> str:
-    """Why a build for `architectures` has no code for an NVIDIA GPU; '' when it has.
-
-    Parameters
-    ----------
-    capability : tuple of int
-        Of the GPU.
-    architectures : list of str
-        As of `torch.cuda.get_arch_list`: code for one generation ('sm_86', which newer GPUs of
-        the same major number run, too) or for all later ones ('compute_90').
-
-    """
+    """Why a build for `architectures` has no code for an NVIDIA GPU; '' when it has."""
     for name in architectures:
         kind, _, digits = name.partition('_')
         digits = digits.rstrip('af')
@@ -220,24 +191,13 @@ class OperatorError(DeviceError):
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """Where the model runs.
+    """Where the model runs."""
 
-    Attributes
-    ----------
-    device : torch.device
-        Device of the weights.
-    dtype : torch.dtype
-        Type in which attention and MLP are computed; of fp8 and int8 the narrowest one.
-    reason : str
-        Why this device and this type, for logs and diagnostics.
-    fell_back : bool
-        True when another device was wanted but is missing or cannot be used.
-
-    """
-
-    device: torch.device
+    device: torch.device  # device of the weights
+    # Type in which attention and MLP are computed; of fp8 and int8 the narrowest one
     dtype: torch.dtype
-    reason: str
+    reason: str  # why this device and this type, for logs and diagnostics
+    # True when another device was wanted but is missing or cannot be used
     fell_back: bool = False
 
     @property
@@ -253,23 +213,13 @@ class DeviceChoice:
 
 @dataclass(frozen=True)
 class Formats:
-    """The number formats that one device may be asked to compute.
+    """The number formats that one device may be asked to compute."""
 
-    Attributes
-    ----------
-    able : tuple of torch.dtype
-        All of them. Half precision is left out where it is known to be slower than float32, but
-        for bf16 on a CPU, which halves the memory of the weights; a warning says that it is slow.
-    best : torch.dtype
-        What `auto` takes.
-    why : str
-        The reason for that.
-
-    """
-
+    # All of them. Half precision is left out where it is known to be slower than float32, but
+    # for bf16 on a CPU, which halves the memory of the weights; a warning says that it is slow.
     able: tuple[torch.dtype, ...]
-    best: torch.dtype
-    why: str
+    best: torch.dtype  # what `auto` takes
+    why: str  # the reason for that
 
 
 def formats(device: Device) -> Formats:
@@ -306,28 +256,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
                   memory_fraction: float = 1.0) -> DeviceChoice:
     """Decide on device and precision; the reason is logged.
 
-    Parameters
-    ----------
-    wanted : str
-        auto (CUDA or ROCm, then MPS, then CPU), cpu, cuda, cuda:N or mps. AMD GPUs are called
-        cuda, as PyTorch does.
-    require : bool
-        Raise when `wanted`, or with auto the accelerator of this machine, cannot be used;
-        otherwise run on the CPU with a warning.
-    precision : str
-        auto, fp32, fp16, bf16, fp8 or int8; for auto see `formats`.
-    present : mapping of str to Device, optional
-        Devices to choose from; those of this machine when omitted.
-    need_bytes : int
-        Least memory of its own that an accelerator must have.
-    memory_fraction : float
-        Part of the memory of an accelerator that may be used.
-
-    Raises
-    ------
-    DeviceError
-        When a value is illegal, or a required device or an explicit precision is missing.
-
+    `wanted`: auto (CUDA or ROCm, then MPS, then CPU), cpu, cuda, cuda:N or mps.
     """
     built = '' if present is not None else f'; this PyTorch is built for {build()}'
     present = find_devices() if present is None else present
@@ -452,12 +381,6 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
 
     PyTorch alone raises an error for developers, or, with the variable
     PYTORCH_ENABLE_MPS_FALLBACK, computes on the CPU after a warning.
-
-    Raises
-    ------
-    OperatorError
-        Naming the operator and the remedy.
-
     """
     if device.type != 'mps':
         yield

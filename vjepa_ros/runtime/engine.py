@@ -42,65 +42,37 @@ MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Everything that decides how a model is loaded.
+    """Everything that decides how a model is loaded."""
 
-    Attributes
-    ----------
-    model_size, model_version : str
-        Row of `VARIANTS` and generation.
-    weights : str
-        Checkpoint of the encoder, see `load_encoder`. '' takes the file that the package brings
-        for this size, if it brings one; 'random' takes random weights even so.
-    weights_part : str
-        Which encoder of a file with several, see `load_encoder`.
-    heads : str
-        File with heads that were trained on these weights; '' takes those in the file of the
-        encoder, if there are any.
-    allow_random_weights : bool
-        Whether the model may run untrained.
-    num_frames : int
-        Frames per clip, even, at least 4.
-    image_size : int
-        Pixels per side of the input, a multiple of 16, at least 32.
-    device, precision : str
-        See `choose_device`.
-    require_device : bool
-        Fail when the device is missing.
-    compile : str
-        Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`.
-    streaming : str
-        'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips.
-    memory_fraction : float
-        Part of the memory of an accelerator, 0..1, that this process may use.
-    seed : int
-        Seed of random weights.
-    cpu_threads : int
-        Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are.
-    fetched : tuple of str, optional
-        Names of the Hugging Face hub that may be fetched, see `located`; all when omitted.
-    shrunk : str
-        Why this is less than what was asked for; '' where it is not.
-
-    """
-
+    # model_size, model_version: row of `VARIANTS` and generation
     model_size: str = 'tiny'
     model_version: str = 'auto'
+    # Checkpoint of the encoder, see `load_encoder`. '' takes the file that the package brings
+    # for this size, if it brings one; 'random' takes random weights even so.
     weights: str = ''
-    weights_part: str = 'auto'
+    weights_part: str = 'auto'  # which encoder of a file with several, see `load_encoder`
+    # File with heads that were trained on these weights; '' takes those in the file of the
+    # encoder, if there are any
     heads: str = ''
-    allow_random_weights: bool = False
-    num_frames: int = NUM_FRAMES
-    image_size: int = IMAGE_SIZE
+    allow_random_weights: bool = False  # whether the model may run untrained
+    num_frames: int = NUM_FRAMES  # frames per clip, even, at least 4
+    image_size: int = IMAGE_SIZE  # pixels per side of the input, a multiple of 16, at least 32
+    # device, precision: see `choose_device`
     device: str = 'auto'
-    require_device: bool = False
+    require_device: bool = False  # fail when the device is missing
     precision: str = 'auto'
+    # Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`
     compile: str = 'auto'
+    # 'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips
     streaming: str = 'auto'
+    # Part of the memory of an accelerator, 0..1, that this process may use
     memory_fraction: float = 1.0
-    seed: int = 0
+    seed: int = 0  # seed of random weights
+    # Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are
     cpu_threads: int = 0
+    # Names of the Hugging Face hub that may be fetched, see `located`; all when omitted
     fetched: tuple[str, ...] | None = None
-    shrunk: str = ''
+    shrunk: str = ''  # why this is less than what was asked for; '' where it is not
 
     def __post_init__(self):
         if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:
@@ -161,12 +133,6 @@ class Engine:
         """Load and warm a model; on failure nothing stays allocated.
 
         Where its values are not finite in less than fp32, it is loaded in fp32.
-
-        Raises
-        ------
-        WeightsError, DeviceError, SessionError, ValueError
-            With the parameter, its value and the remedy.
-
         """
         # In half precision; whether there is room for the rest only a pass can show.
         need = 2 * find_variant(config.model_size).weights
@@ -329,14 +295,6 @@ class Engine:
         """Try a clip whose output is not finite in fp32, in a thread; once, and never again.
 
         If that helps, the model runs in fp32 from the next pass on, see `trouble`.
-
-        Parameters
-        ----------
-        clip : callable
-            Returns the frames; they are copied.
-        stamps : ndarray
-            See `EncoderSession.run`.
-
         """
         if self.trouble or self._trial is not None:
             return

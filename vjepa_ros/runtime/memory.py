@@ -54,19 +54,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Memory of a device [bytes].
+    """Memory of a device [bytes]."""
 
-    Attributes
-    ----------
-    used : int
-        By all processes on CUDA, by this one on MPS.
-    limit : int
-        What there is; on MPS what the system recommends as the working set.
-
-    """
-
-    used: int
-    limit: int
+    used: int  # by all processes on CUDA, by this one on MPS
+    limit: int  # what there is; on MPS what the system recommends as the working set
 
     @property
     def share(self) -> float:
@@ -150,21 +141,7 @@ class Parts:
         self.most: int | None = None
 
     def run(self, clips: int, run: Callable[[slice], Part]) -> list[Part]:
-        """Run all clips, one part after the other, halving the parts when memory runs out.
-
-        Parameters
-        ----------
-        clips : int
-            How many there are.
-        run : callable
-            Runs a part of them in one pass.
-
-        Raises
-        ------
-        OutOfMemory
-            When there is no memory for a single clip, with the remedy.
-
-        """
+        """Run all clips, one part after the other, halving the parts when memory runs out."""
         done, results = 0, []
         while done < clips:
             left = clips - done

@@ -35,20 +35,12 @@ Encode = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """Change of the features of a still scene.
+    """Change of the features of a still scene."""
 
-    Attributes
-    ----------
-    offset, gain : ndarray
-        (T'-1,) float32, coefficients of the module docstring for each transition.
-    spread : float
-        Standard deviation of measured over fitted change.
-
-    """
-
+    # offset, gain: (T'-1,) float32, coefficients of the module docstring for each transition
     offset: np.ndarray
     gain: np.ndarray
-    spread: float
+    spread: float  # standard deviation of measured over fitted change
 
     def expected(self, strength: np.ndarray) -> np.ndarray:
         """Return the change that noise alone causes: (Hp, Wp) strength -> (T'-1, Hp, Wp)."""
@@ -57,19 +49,7 @@ class NoiseFloor:
 
 
 def patch_strength(clip: np.ndarray) -> np.ndarray:
-    """Compute the rms of the normalised pixels of each patch, over all frames of the clip.
-
-    Parameters
-    ----------
-    clip : ndarray
-        (frames, height, width, 3) uint8 RGB, as given to the encoder.
-
-    Returns
-    -------
-    ndarray
-        (Hp, Wp) float32; about 1 for ordinary content, 0 for the mean colour of ImageNet.
-
-    """
+    """Compute the rms of the normalised pixels of each patch, over all frames of the clip."""
     rows, cols = clip.shape[1] // PATCH, clip.shape[2] // PATCH
     pixels = clip[:, STEP // 2::STEP, STEP // 2::STEP].astype(np.uint16)
     # Whole numbers over the frames first: a third of the time of normalised pixels.
@@ -87,19 +67,7 @@ def tubelet_change(features: np.ndarray, valid: np.ndarray | None = None) -> np.
     The mean step of all patches is subtracted first: a change of light, and the absolute time
     positions, move all features alike.
 
-    Parameters
-    ----------
-    features : ndarray
-        (T', Hp, Wp, D).
-    valid : ndarray, optional
-        (Hp, Wp) bool, patches that show the image; only these enter the mean step.
-
-    Returns
-    -------
-    ndarray
-        (T'-1, Hp, Wp) float32: |step - mean step| / sqrt(D). Unrelated features of unit variance
-        are sqrt(2) apart.
-
+    `valid`: (Hp, Wp) bool, patches that show the image; only these enter the mean step.
     """
     steps = np.diff(features, axis=0)  # T'-1 Hp Wp D
     common = steps if valid is None else steps[:, valid][:, :, None]
@@ -108,16 +76,7 @@ def tubelet_change(features: np.ndarray, valid: np.ndarray | None = None) -> np.
 
 
 def measure_noise_floor(encode: Encode, num_frames: int, image_size: int) -> NoiseFloor:
-    """Encode still scenes with sensor noise and fit the floor to the change they show.
-
-    Parameters
-    ----------
-    encode : callable
-        As `EncoderSession.encode`.
-    num_frames, image_size : int
-        Shape of the clips; at least two tubelets.
-
-    """
+    """Encode still scenes with sensor noise and fit the floor to the change they show."""
     rng = np.random.default_rng(0)
     strengths, changes = [], []
     for _ in range(SCENES):  # one at a time: measuring must not need more memory than serving
@@ -146,14 +105,7 @@ def _fit(strength: np.ndarray, change: np.ndarray) -> np.ndarray:
 
 
 def random_scene(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Make a procedural picture from flat to strongly textured, from dark to bright.
-
-    Returns
-    -------
-    ndarray
-        (size, size, 3) float32 in [0, 255].
-
-    """
+    """Make a procedural picture from flat to strongly textured, from dark to bright."""
     light = _smooth(rng, size, 4, 0.0, 255.0, 1) + _smooth(rng, size, 4, -25.0, 25.0, 3)
     texture = 0.6 * _smooth(rng, size, size // 8, -1.0, 1.0, 1)
     texture = texture + 0.4 * _smooth(rng, size, size // 3, -1.0, 1.0, 3)
@@ -165,22 +117,8 @@ def still_clip(picture: np.ndarray, num_frames: int, rng: np.random.Generator,
                sigma: float = SENSOR_SIGMA, flicker: float = FLICKER) -> np.ndarray:
     """Repeat a picture with fresh noise in every frame.
 
-    Parameters
-    ----------
-    picture : ndarray
-        (H, W, C) in grey levels.
-    num_frames : int
-        Frames of the clip.
-    rng : numpy.random.Generator
-        Source of the noise.
-    sigma, flicker : float
-        Noise per value, and range of the common change of a frame [grey levels].
-
-    Returns
-    -------
-    ndarray
-        (num_frames, H, W, C) uint8.
-
+    `picture`: (H, W, C) in grey levels; `sigma, flicker`: noise per value, and range of the
+    common change of a frame [grey levels].
     """
     frames = np.empty((num_frames, *picture.shape), np.uint8)
     for number in range(num_frames):
@@ -201,19 +139,10 @@ def _smooth(rng: np.random.Generator, size: int, cells: int, low: float, high: f
 
 @dataclass(frozen=True)
 class Change:
-    """Change of one clip.
+    """Change of one clip."""
 
-    Attributes
-    ----------
-    steps : ndarray
-        (T'-1, Hp, Wp) float32, see `tubelet_change`.
-    strength : ndarray
-        (Hp, Wp) float32, see `patch_strength`.
-
-    """
-
-    steps: np.ndarray
-    strength: np.ndarray
+    steps: np.ndarray  # (T'-1, Hp, Wp) float32, see `tubelet_change`
+    strength: np.ndarray  # (Hp, Wp) float32, see `patch_strength`
 
     @classmethod
     def unpack(cls, packed: np.ndarray) -> Change:
@@ -241,20 +170,9 @@ class ChangeReader:
     def __call__(self, features: Tensor, pixels: Tensor, valid: Tensor) -> Tensor:
         """Compute change and strength of the patches of clips.
 
-        Parameters
-        ----------
-        features : Tensor
-            (B, T', Hp, Wp, D), T' at least 2.
-        pixels : Tensor
-            (B, 2 T', 16 Hp, 16 Wp, 3) uint8.
-        valid : Tensor
-            (B, Hp, Wp) float32, 1 where a patch shows the image; only those enter the mean step.
-
-        Returns
-        -------
-        Tensor
-            (B, T', Hp, Wp) float32: the T'-1 steps, then the strength.
-
+        `features`: (B, T', Hp, Wp, D), T' at least 2; `pixels`: (B, 2 T', 16 Hp, 16 Wp, 3) uint8;
+        `valid`: (B, Hp, Wp) float32, 1 where a patch shows the image; only those enter the mean
+        step.
         """
         features = features.float()
         steps = features[:, 1:] - features[:, :-1]

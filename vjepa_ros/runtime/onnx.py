@@ -46,25 +46,15 @@ class ExportError(RuntimeError):
 
 @dataclass(frozen=True)
 class Exported:
-    """A graph that was written and checked.
+    """A graph that was written and checked."""
 
-    Attributes
-    ----------
-    files : tuple of Path
-        The graph, and where it is larger than 2 GB the file with its weights.
-    opset : int
-        Version of the operators.
-    inputs, outputs : dict of str to tuple of int
-        Shapes by name.
-    errors : dict of str to float
-        Largest deviation of each output from PyTorch, relative to its largest value.
-
-    """
-
+    # The graph, and where it is larger than 2 GB the file with its weights
     files: tuple[Path, ...]
-    opset: int
+    opset: int  # version of the operators
+    # inputs, outputs: shapes by name
     inputs: dict[str, tuple[int, ...]]
     outputs: dict[str, tuple[int, ...]]
+    # Largest deviation of each output from PyTorch, relative to its largest value
     errors: dict[str, float]
 
 
@@ -158,25 +148,11 @@ class StreamGraph(Graph):
                 past_features: Tensor, past_memory: Tensor) -> tuple[Tensor, ...]:
         """Compute features and head arrays, and what is to be remembered of the newest tubelet.
 
-        Parameters
-        ----------
-        pixels : Tensor
-            (B, 2, S, S, 3) uint8 RGB.
-        interval : Tensor
-            (B,) float32 above 0, time between these frames in frame intervals.
-        ages : Tensor
-            (B, W-1) float32, time from each remembered tubelet to this one, in frame intervals.
-        known : Tensor
-            (B, W-1) bool, whether there is such a tubelet; the others must be finite.
-        past_features, past_memory : Tensor
-            (B, W-1, Hp, Wp, D) and (B, W-1, L, 2, H, P, C) float32, earlier results side by side.
-
-        Returns
-        -------
-        tuple of Tensor
-            Features (B, 1, Hp, Wp, D); the arrays of the heads for all W tubelets; keys and
-            values (B, 1, L, 2, H, P, C).
-
+        `pixels`: (B, 2, S, S, 3) uint8 RGB; `interval`: (B,) float32 above 0, time between these
+        frames in frame intervals; `ages`: (B, W-1) float32, time from each remembered tubelet to
+        this one, in frame intervals; `known`: (B, W-1) bool, whether there is such a tubelet; the
+        others must be finite; `past_features, past_memory`: (B, W-1, Hp, Wp, D) and (B, W-1, L,
+        2, H, P, C) float32, earlier results side by side.
         """
         ends = torch.cat((-ages, torch.zeros_like(ages[:, :1])), 1)
         times = self.encoder.times(torch.stack((ends - interval[:, None], ends), 2).flatten(1))
@@ -196,24 +172,7 @@ class StreamGraph(Graph):
 
 
 def export(graph: Graph, path: Path, frames: int, size: int, clips: int = 1) -> Exported:
-    """Write a graph for one shape of clips, checked on noise.
-
-    Parameters
-    ----------
-    graph : Graph
-        What to write.
-    path : Path
-        File to write; an old one is replaced, but only when the new one is right.
-    frames, size, clips : int
-        T, S and B. T of a stream is that of its W tubelets.
-
-    Raises
-    ------
-    ExportError
-        When a package is missing, an output deviates by more than `TOLERANCE`, or the weights
-        cannot stream.
-
-    """
+    """Write a graph for one shape of clips, checked on noise."""
     runtime = packages()['onnxruntime']
     graph.eval()
     given = graph.noise(frames, size, clips)

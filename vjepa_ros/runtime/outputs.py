@@ -55,19 +55,7 @@ class HeadArrays(SimpleNamespace):
         def __getattr__(self, name: str) -> np.ndarray: ...
 
     def contact_within(self, intervals: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Compute the probability that anything enters the robot's volume within times.
-
-        Parameters
-        ----------
-        intervals : float or array
-            Times over frame interval, above 0.
-
-        Returns
-        -------
-        ndarray
-            float32 0..1 in the shape of `intervals`, see `LogBins.cumulative`.
-
-        """
+        """Compute the probability that anything enters the robot's volume within times."""
         values = np.asarray(intervals, np.float32)
         below = CONTACT.cumulative(torch.from_numpy(self.contact)[None],
                                    torch.from_numpy(values.reshape(1, -1)))
@@ -119,19 +107,7 @@ class Output:
 
 
 def pack(outputs: HeadOutputs) -> Tensor:
-    """Pack calibrated outputs into one tensor, so that one download brings all.
-
-    Parameters
-    ----------
-    outputs : HeadOutputs
-        Calibrated; logits and logarithms.
-
-    Returns
-    -------
-    Tensor
-        (B, N) float32: the arrays of each head, in the order of the heads.
-
-    """
+    """Pack calibrated outputs into one tensor, so that one download brings all."""
     return torch.cat([one.reshape(len(one), -1) for one in to_arrays(outputs).values()], dim=1)
 
 
@@ -178,31 +154,16 @@ def _layout(rows: int, cols: int, specs: tuple[HeadSpec, ...]
 
 @dataclass(frozen=True)
 class Landed:
-    """The results of one pass.
+    """The results of one pass."""
 
-    Attributes
-    ----------
-    clips : int
-        How many it had.
-    features : ndarray, optional
-        (B, T', Hp, Wp, D) float32; not to be read before `arrival` was called.
-    packed : ndarray
-        (B, ...) float32 of the heads, if they are asked for, see `pack`, and last of `checked`.
-    change : ndarray, optional
-        (B, T', Hp, Wp) float32, see `ChangeReader`.
-    timings : dict of str to float
-        Milliseconds by stage, without what `arrival` tells.
-    arrival : callable, optional
-        Waits for the features; None: they are there.
-
-    """
-
-    clips: int
+    clips: int  # how many it had
+    # (B, T', Hp, Wp, D) float32; not to be read before `arrival` was called
     features: np.ndarray | None
+    # (B, ...) float32 of the heads, if they are asked for, see `pack`, and last of `checked`
     packed: np.ndarray
-    change: np.ndarray | None
-    timings: dict[str, float]
-    arrival: Arrival | None = None
+    change: np.ndarray | None  # (B, T', Hp, Wp) float32, see `ChangeReader`
+    timings: dict[str, float]  # milliseconds by stage, without what `arrival` tells
+    arrival: Arrival | None = None  # waits for the features; None: they are there
 
 
 class Flight(Protocol):

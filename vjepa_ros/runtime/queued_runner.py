@@ -30,21 +30,11 @@ DEPTH = 2  # passes under way: one that computes and one that waits
 
 @dataclass(frozen=True)
 class _Frames:
-    """The frames of a pass.
+    """The frames of a pass."""
 
-    Attributes
-    ----------
-    rows
-        For each clip the names of its frames.
-    new
-        Frames (S, S, 3) uint8 that are not on the device, by name.
-    drop
-        Names of frames to free there, before the pass.
-    """
-
-    rows: list[list[Hashable]]
-    new: dict[Hashable, np.ndarray]
-    drop: list[Hashable]
+    rows: list[list[Hashable]]  # for each clip the names of its frames
+    new: dict[Hashable, np.ndarray]  # frames (S, S, 3) uint8 that are not on the device, by name
+    drop: list[Hashable]  # names of frames to free there, before the pass
 
 
 @dataclass(frozen=True)

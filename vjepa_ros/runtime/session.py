@@ -291,42 +291,7 @@ class EncoderSession:
     def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
                  levels: int = 0, per: str = 'grid', newest: int = 0,
                  stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
-        """Compute features of clips from any depth, as grids or pooled.
-
-        Parameters
-        ----------
-        clips : sequence of ndarray
-            See `run`.
-        layers : sequence of int, optional
-            Blocks, counted from 0, see `Encoder.layers`. No later block runs.
-        levels : int
-            Instead of `layers`: the dense features of version 2.1 with so many levels side by
-            side, see `Encoder.dense`.
-        per : str
-            'grid': one vector for each tubelet and patch; 'tubelet': their mean over the
-            patches; 'clip': over tubelets too.
-        newest : int
-            Encode only so many tubelets, the newest, as if there were none before; 0: all.
-        stamps : sequence of ndarray, optional
-            See `run`. A block-causal encoder is told them, or else takes frames for evenly spaced;
-            any other does not ask.
-
-        Returns
-        -------
-        list of ndarray
-            For each clip float32 (T', Hp, Wp, D), (T', D) or (D,), of the normalised last layer.
-            With `layers` they stand along a new first axis; with `levels` D is that many times
-            as wide.
-
-        Raises
-        ------
-        ValueError
-            For a clip of another shape or type, for layers, levels or a number of tubelets that
-            this model does not have, and when layers and levels are asked for.
-        SessionError
-            See `run`.
-
-        """
+        """Compute features of clips from any depth, as grids or pooled."""
         check_wanted(layers, levels, per)
         if not 0 <= newest <= self.clip_shape[0] // TUBELET:
             raise ValueError(f'features of the newest {newest} tubelets are asked for; a clip has '

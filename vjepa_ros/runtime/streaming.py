@@ -352,18 +352,8 @@ class StreamEncoder:
                 frames: Sequence[int] = ()) -> Tensor:
         """Upload what the pass of some clips needs, on the current stream.
 
-        Parameters
-        ----------
-        keys, stamps
-            See `EncoderSession.run`; a tubelet is known by the key of its newer frame.
-        frames : sequence of int
-            (B T,) numbers of the frames, where the caller finds pixels by them.
-
-        Returns
-        -------
-        Tensor
-            The frames on the device, int64.
-
+        `frames`: sequence of int (B T,) numbers of the frames, where the caller finds pixels by
+        them.
         """
         self.send(self.find(keys), stamps, frames)
         return self._inputs_for(len(stamps)).frames
@@ -382,16 +372,7 @@ class StreamEncoder:
     def step(self, pixels: Tensor) -> Tensor:
         """Encode the newest tubelet of clips whose others are remembered.
 
-        Parameters
-        ----------
-        pixels : Tensor
-            (B, T, S, S, 3) uint8, or the newest tubelet of it.
-
-        Returns
-        -------
-        Tensor
-            (B, W, Hp, Wp, D) float32.
-
+        `pixels`: (B, T, S, S, 3) uint8, or the newest tubelet of it.
         """
         given = self._inputs_for(len(pixels))
         features = self._step(pixels[:, -TUBELET:], given.times[:, -1:], self._memory(given, 1))

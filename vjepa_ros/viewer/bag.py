@@ -45,13 +45,7 @@ class Bag:
 
 @contextmanager
 def opened(spec: str) -> Iterator[Bag | None]:
-    """Yield the recording at a path; None where there is none.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be opened.
-    """
+    """Yield the recording at a path; None where there is none."""
     path = Path(spec).expanduser()
     if not is_bag(path):
         yield None

@@ -94,15 +94,6 @@ class RerunLog:
         """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer.
 
         Cells that keep their distance, or of which it is unknown, have none.
-
-        Parameters
-        ----------
-        camera
-            Its name.
-        cells
-            What was measured.
-        optics
-            Of the source image.
         """
         # Flow of a plain wall is noise, although the heads know well that the wall stays away.
         known = (np.isfinite(cells.drift_across) & (cells.confidence >= MIN_CONFIDENCE)

@@ -24,14 +24,7 @@ LATE_S = 3.0             # without a word for longer, a node may be gone: it rep
 def render(states: States, now_s: float, title: str = 'vjepa-ros top') -> RenderableType:
     """Return the whole table.
 
-    Parameters
-    ----------
-    states
-        What was heard.
-    now_s
-        The steady time [s].
-    title
-        Of the frame around it.
+    `now_s`: the steady time [s].
     """
     rows: list[RenderableType] = []
     nodes = sorted({node for node, part in states.told if part == 'model'})

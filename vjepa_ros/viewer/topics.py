@@ -36,15 +36,7 @@ What = tuple[str, str]   # one of `OUTPUTS`, `NUMBERS`, 'image', 'diagnostics', 
 
 def published(topics: Mapping[str, str], read_by: Callable[[str], Iterable[str]] = lambda node: ()
               ) -> dict[str, What]:
-    """Return the topics of this package, with the pictures of its cameras, and what each is.
-
-    Parameters
-    ----------
-    topics
-        Type by name, of a ROS domain or of a bag.
-    read_by
-        Returns the topics that a node reads: a camera may have been led to any topic.
-    """
+    """Return the topics of this package, with the pictures of its cameras, and what each is."""
     found: dict[str, What] = {}
     for topic, kind in topics.items():
         name = next((one for one in OUTPUTS if topic.endswith(f'/{one}')), '')

@@ -32,23 +32,7 @@ def text_width(string: str, px: float, bold: bool = False) -> int:
 
 def text(image: np.ndarray, string: str, place: tuple[float, float], px: float,
          color: Color = WHITE, *, bold: bool = False, outline: bool = False) -> int:
-    """Write a string and return its width.
-
-    Parameters
-    ----------
-    image
-        (h, w, 3) uint8 BGR.
-    string
-        The text.
-    place
-        Left end, and the middle of the height of the capitals.
-    px
-        Height of the capitals.
-    color
-        Of the letters.
-    bold, outline
-        Heavier strokes; a dark rim for text on the scene itself.
-    """
+    """Write a string and return its width."""
     scale, stroke = px / CAP_PX, _stroke(px, bold)
     at = round(place[0]), round(place[1] + px / 2)
     if outline:

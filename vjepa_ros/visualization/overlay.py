@@ -39,23 +39,14 @@ SLOW_RATE, FAST_RATE = 0.1, 1.0              # looming rates [1/s] where the tin
 
 @dataclass(frozen=True)
 class Layers:
-    """What is drawn over the image.
+    """What is drawn over the image."""
 
-    Attributes
-    ----------
-    motion_map
-        (Hp, Wp) 0..1 on the patches of `view`, NaN unknown; or None.
-    looming
-        Looming of the whole image; or None.
-    view
-        Geometry of the input of the model: what lies outside is dimmed; or None.
-    min_confidence
-        Cells of the looming field below this confidence are drawn as unknown.
-    """
-
+    # (Hp, Wp) 0..1 on the patches of `view`, NaN unknown; or None
     motion_map: np.ndarray | None = None
-    looming: LoomingField | None = None
+    looming: LoomingField | None = None  # looming of the whole image; or None
+    # Geometry of the input of the model: what lies outside is dimmed; or None
     view: View | None = None
+    # Cells of the looming field below this confidence are drawn as unknown
     min_confidence: float = 0.2
 
 
@@ -63,24 +54,8 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, la
                  status: OverlayStatus, width: int = 0) -> np.ndarray:
     """Draw the overlay.
 
-    Parameters
-    ----------
-    image_rgb
-        (H, W, 3) uint8 RGB newest frame, not modified; None when there is none.
-    assessment
-        None while the clip memory fills.
-    layers
-        What is drawn over the image.
-    status
-        The system around it.
-    width
-        Width of the result; 0 keeps that of the image. At least 480, but where the height would
-        be larger than 3840 px an image is not enlarged that far.
-
-    Returns
-    -------
-    numpy.ndarray
-        (h, w, 3) uint8 BGR with the aspect ratio of the image.
+    `image_rgb`: (H, W, 3) uint8 RGB newest frame, not modified; None when there is none;
+    `assessment`: none while the clip memory fills.
     """
     canvas, zoom = _canvas(image_rgb, width)
     stale = image_rgb is None or status.stale_s is not None
@@ -220,17 +195,7 @@ def _bearing_x(width: int, zoom: float, assessment: Assessment,
 
 
 def _tint(canvas: np.ndarray, zoom: float, layers: Layers) -> None:
-    """Tint in place: motion blue, looming from yellow to red.
-
-    Parameters
-    ----------
-    canvas
-        (h, w, 3) uint8 BGR.
-    zoom
-        Pixels of the canvas per pixel of the source image.
-    layers
-        What is known.
-    """
+    """Tint in place: motion blue, looming from yellow to red."""
     motion, looming, view = layers.motion_map, layers.looming, layers.view
     height, width = canvas.shape[:2]
     size = (max(2, width // STEP), max(2, height // STEP))

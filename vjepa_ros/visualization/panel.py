@@ -36,38 +36,27 @@ FLAG_WORDS = {
 
 @dataclass(frozen=True)
 class OverlayStatus:
-    """State of the system around the assessment.
+    """State of the system around the assessment."""
 
-    Attributes
-    ----------
-    camera, model, device
-        Names to show.
-    fill, num_frames
-        Frames in the clip memory and frames needed.
-    rate_in_hz, rate_out_hz, latency_ms
-        Frame rate of the camera, rate of results, age of the result; NaN when unknown.
-    warnings
-        Short sentences, most important first.
-    stale_s
-        Age of the newest frame [s] when it is too old to be trusted; None when it is not;
-        inf when there has never been a frame.
-    untrained
-        Whether the model is untrained (also taken from the flags of the assessment).
-    focal_px
-        Horizontal focal length in source pixels, to place the bearing; None when unknown.
-    """
-
+    # camera, model, device: names to show
     camera: str
     model: str = ''
     device: str = ''
+    # fill, num_frames: frames in the clip memory and frames needed
     fill: int = 0
     num_frames: int = 0
+    # rate_in_hz, rate_out_hz, latency_ms: frame rate of the camera, rate of results, age of the
+    # result; NaN when unknown
     rate_in_hz: float = math.nan
     rate_out_hz: float = math.nan
     latency_ms: float = math.nan
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # short sentences, most important first
+    # Age of the newest frame [s] when it is too old to be trusted; None when it is not; inf when
+    # there has never been a frame
     stale_s: float | None = None
+    # Whether the model is untrained (also taken from the flags of the assessment)
     untrained: bool = False
+    # Horizontal focal length in source pixels, to place the bearing; None when unknown
     focal_px: float | None = None
 
 

@@ -60,20 +60,7 @@ def device_ms(device: torch.device, work: Callable[[], object]) -> float:
 
 def measure(contenders: Mapping[str, Contender], iterations: float, seconds: float
             ) -> dict[str, dict[str, list[float]]]:
-    """Run contenders in turn, so that other load on the machine affects all alike.
-
-    Parameters
-    ----------
-    contenders
-        By name, warmed up.
-    iterations, seconds
-        Limits for each contender; it runs at least `LEAST_RUNS` times.
-
-    Returns
-    -------
-    dict of str to dict of str to list of float
-        Milliseconds of every run, by contender and by name of the time.
-    """
+    """Run contenders in turn, so that other load on the machine affects all alike."""
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
     spent, done = dict.fromkeys(contenders, 0.0), dict.fromkeys(contenders, 0)
 

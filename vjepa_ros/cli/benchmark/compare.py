@@ -65,19 +65,7 @@ def run(args: argparse.Namespace, words: Sequence[str], console: Console) -> int
 
 
 def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return milliseconds, frames per second and the factor for each measure and device.
-
-    Parameters
-    ----------
-    results
-        Of `vjepa-ros benchmark` by device; the first is the one that others are compared with.
-
-    Returns
-    -------
-    dict
-        By measure and device: `ms`, the median; `fps`, images of all cameras in a second; and
-        `factor`, how many times as fast as the first device.
-    """
+    """Return milliseconds, frames per second and the factor for each measure and device."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for measure in MEASURES:
         base = math.nan

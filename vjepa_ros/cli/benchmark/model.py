@@ -106,11 +106,6 @@ def measure(args: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Measure the case of a command line; the result is ready for JSON.
 
     A baseline that fails is reported in the result.
-
-    Raises
-    ------
-    ValueError, DeviceError, SessionError, WeightsError
-        When the engine does not load or cannot run the case.
     """
     imports_s = process_age()
     if 'hf' in args.baseline and baselines.huggingface_problem():

@@ -122,13 +122,7 @@ def caches(environ: Mapping[str, str]) -> dict[str, Path]:
 
 
 def weights(files: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what each checkpoint is, and for which clips its heads are valid.
-
-    Parameters
-    ----------
-    files
-        Checkpoints by who uses them; '' stands for the bundled one.
-    """
+    """Yield what each checkpoint is, and for which clips its heads are valid."""
     from vjepa_ros.model.checkpoint.files import WeightsError
     from vjepa_ros.model.checkpoint.inspection import examine
     from vjepa_ros.model.checkpoint.load import bundled_file, read_meta
@@ -160,15 +154,7 @@ def weights(files: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
-    """Yield distribution and middleware of ROS, and the settings of its transport.
-
-    Parameters
-    ----------
-    environ
-        Environment variables.
-    name
-        Of the implementation that rclpy loads, such as rmw_fastrtps_cpp.
-    """
+    """Yield distribution and middleware of ROS, and the settings of its transport."""
     variables = ('ROS_DISTRO', 'ROS_DOMAIN_ID', 'RMW_IMPLEMENTATION', 'ROS_LOCALHOST_ONLY',
                  'ROS_AUTOMATIC_DISCOVERY_RANGE', 'FASTDDS_BUILTIN_TRANSPORTS', *FOREIGN)
     given = ', '.join(f'{key}={environ[key]}' for key in variables if environ.get(key))

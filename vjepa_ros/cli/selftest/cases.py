@@ -77,16 +77,7 @@ class ExecutionPath:
 
 
 def find_paths(device: str, compiled: str = 'auto') -> tuple[list[ExecutionPath], dict[str, str]]:
-    """Return the paths to test on a device, and why others are left out.
-
-    Parameters
-    ----------
-    device
-        Name for `EngineConfig`.
-    compiled
-        Whether to test ``torch.compile``, which may take minutes: 'on', 'off', or 'auto', which
-        tests it on CUDA, where an engine may choose it.
-    """
+    """Return the paths to test on a device, and why others are left out."""
     left_out: dict[str, str] = {}
     precisions = []
     for precision in CANDIDATES:

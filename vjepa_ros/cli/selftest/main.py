@@ -44,13 +44,7 @@ from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 
 def run(device: str = 'auto', full: bool = False, compiled: str = 'auto',
         advance: Any = lambda text, done, total: None) -> dict[str, Any]:
-    """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right.
-
-    Raises
-    ------
-    DeviceError
-        When the device is unavailable.
-    """
+    """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right."""
     choice = choose_device(device, True, 'auto')
     device = str(choice.device)
     paths, left_out = find_paths(device, compiled)

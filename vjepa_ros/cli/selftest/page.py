@@ -13,15 +13,7 @@ from vjepa_ros.runtime.device import find_devices
 
 
 def not_reached(device: str, full: bool) -> dict[str, str]:
-    """Return what a self-test of this device says nothing about, each with the reason.
-
-    Parameters
-    ----------
-    device
-        That was tested.
-    full
-        Whether large sizes were tested.
-    """
+    """Return what a self-test of this device says nothing about, each with the reason."""
     kinds = {'cuda': 'NVIDIA GPU', 'mps': 'Apple GPU', 'cpu': 'CPU'}
     present = {name.partition(':')[0] for name in find_devices()}
     missing = {name: f'not asked for; --device {kind} tests it' if kind in present else

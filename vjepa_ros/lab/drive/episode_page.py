@@ -30,15 +30,7 @@ DARK, SOFT = (40, 36, 28), (124, 107, 92)     # BGR
 
 
 def film(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
-    """Yield frames (BGR) of camera and view from above, as the robot wrote them.
-
-    Parameters
-    ----------
-    folder
-        Of the pictures, see the parameter ``film`` of `SimulatedRobot`.
-    moments
-        Of the episode.
-    """
+    """Yield frames (BGR) of camera and view from above, as the robot wrote them."""
     files = sorted(folder.glob('*.png'))[-len(moments):]
     for file, moment in zip(files, moments, strict=True):
         if moment.time < BEFORE_S:
@@ -59,18 +51,7 @@ def write_page(path: Path, folder: Path, outcome: Outcome, figures: dict[str, An
                command: str) -> list[Path]:
     """Write the film and the page of an episode; return the files.
 
-    Parameters
-    ----------
-    path
-        Of the page; the film lies beside it.
-    folder, outcome
-        Pictures and moments of the episode, see `film`.
-    figures
-        Of its mode, see `figures_of_goals`.
-    rate
-        Pictures per second [Hz].
-    command
-        That drove it.
+    `rate`: pictures per second [Hz].
     """
     video = write_video(path.with_suffix(''), film(folder, outcome.moments), rate)
     moments = [m for m in outcome.moments if m.time >= BEFORE_S]

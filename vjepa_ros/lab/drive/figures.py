@@ -27,21 +27,7 @@ _DPI = 110
 
 
 def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Compute the figures of all modes.
-
-    Parameters
-    ----------
-    outcomes
-        By mode, with the same episodes in each, and 'without_guard' among them.
-
-    Returns
-    -------
-    dict
-        By mode ``collisions_per_episode`` (an episode ends with its first) and ``progress``
-        (mean share of the route); ``progress_kept``: progress with guard over progress without,
-        on the episodes without collision when nothing guards the robot, None without any;
-        ``details``.
-    """
+    """Compute the figures of all modes."""
     free = [n for n, o in enumerate(outcomes[WITHOUT]) if not o.collided]
     result: dict[str, Any] = {
         mode: {'collisions_per_episode': _mean(o.collided for o in rows),
@@ -61,22 +47,7 @@ def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
 
 
 def figures_of_goals(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Compute the figures of episodes that are about getting to the goal.
-
-    Parameters
-    ----------
-    outcomes
-        By mode.
-
-    Returns
-    -------
-    dict
-        By mode ``success``, the share of episodes that reached the goal without a contact;
-        ``collisions_per_km`` (None without a way); ``spl``, success weighted by the length of
-        the shortest way over that of the driven one (Anderson et al., "On evaluation of embodied
-        navigation agents", 2018); ``stops_per_episode``; ``plan_ms``, mean time from perception
-        to command (None where nothing plans); ``details``.
-    """
+    """Compute the figures of episodes that are about getting to the goal."""
     result: dict[str, Any] = {}
     for mode, rows in outcomes.items():
         gone, plans = sum(o.driven for o in rows), [o.plan_ms for o in rows
@@ -138,12 +109,7 @@ def draw(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
          example: int | None) -> Any:
     """Draw a matplotlib figure of all episodes and, if recorded, of one.
 
-    Parameters
-    ----------
-    outcomes, result
-        Outcomes by mode, and `figures` of them.
-    example
-        Number of a recorded episode; None draws none.
+    `example`: number of a recorded episode; None draws none.
     """
     from matplotlib.figure import Figure
     rows = 3 if example is not None else 0
@@ -213,26 +179,7 @@ def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
 def write(path: Path, film: Path, modes: Sequence[str], number: int, rate: float) -> Path:
     """Write the video of an episode.
 
-    Parameters
-    ----------
-    path
-        Path of the video; its extension may change.
-    film
-        Folder with a folder of images for each mode and episode, from `drive_all`.
-    modes, number
-        Modes, and number of the episode.
-    rate
-        Images per second [Hz].
-
-    Returns
-    -------
-    Path
-        The file, see `vjepa_ros.lab.report.video.write_video`.
-
-    Raises
-    ------
-    ValueError
-        When there are no images.
+    `rate`: images per second [Hz].
     """
     files = {mode: sorted((film / mode / f'{number:04d}').glob('*.png')) for mode in modes}
     if not all(files.values()):
@@ -245,19 +192,7 @@ def write_recordings(folder: Path, film: Path | None, outcomes: Mapping[str, Seq
                      ) -> list[Path]:
     """Write each recorded episode of each mode as an MCAP file for Foxglove.
 
-    Parameters
-    ----------
-    folder
-        For the files, ``MODE-NUMBER.mcap``.
-    film
-        Folder of images as for `write`; None: the files have no pictures.
-    outcomes
-        By mode; those with moments are written.
-
-    Raises
-    ------
-    ValueError
-        When the library that writes them is missing.
+    `film`: folder of images as for `write`; None: the files have no pictures.
     """
     files = []
     for mode, outcome in ((m, o) for m, rows in outcomes.items() for o in rows if o.moments):

@@ -31,31 +31,16 @@ SETS = {'stop': episode.draw, 'get_past': get_past.draw}
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to drive.
+    """What to drive."""
 
-    Attributes
-    ----------
-    seed
-        Seed of the episodes.
-    engine
-        The model; its device also renders.
-    episode, loop
-        Settings of the episodes, and of perception and guard.
-    follow
-        Numbers of episodes to record.
-    film
-        Folder for the images of these, by mode; None writes none.
-    set
-        Which episodes, one of `SETS`.
-    """
-
-    seed: int
-    engine: EngineConfig
+    seed: int  # seed of the episodes
+    engine: EngineConfig  # the model; its device also renders
+    # episode, loop: settings of the episodes, and of perception and guard
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
-    follow: frozenset[int] = frozenset()
-    film: Path | None = None
-    set: str = 'stop'
+    follow: frozenset[int] = frozenset()  # numbers of episodes to record
+    film: Path | None = None  # folder for the images of these, by mode; None writes none
+    set: str = 'stop'  # which episodes, one of `SETS`
 
 
 class Driver:
@@ -119,30 +104,7 @@ def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment)
 def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs: int,
               batch: int, done: Callable[[str, list[Outcome]], object]
               ) -> dict[str, list[Outcome]]:
-    """Drive all episodes in all modes.
-
-    Parameters
-    ----------
-    recipe
-        What to drive. Where its device is a GPU without a number, processes take the GPUs of the
-        machine in turn.
-    modes, numbers
-        Modes, and numbers of the episodes.
-    jobs, batch
-        Processes, and episodes that each drives at once.
-    done
-        Called with the mode and the outcomes of each batch that has ended.
-
-    Returns
-    -------
-    dict of str to list of Outcome
-        By mode, in the order of the numbers.
-
-    Raises
-    ------
-    OSError
-        When a process ends before its work is done.
-    """
+    """Drive all episodes in all modes."""
     parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
     tasks = [(Driver.part, mode, part) for mode in modes for part in parts]
     gpus = [] if ':' in recipe.engine.device else visible_gpus()

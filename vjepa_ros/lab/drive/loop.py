@@ -65,19 +65,7 @@ class BatchPerception:
                stamp_s: float) -> dict[int, Result]:
         """Assess the newest images of some robots.
 
-        Parameters
-        ----------
-        which
-            Their numbers.
-        images
-            One for each, (H, W, 3) uint8 RGB.
-        stamp_s
-            Time of the images [s], rising.
-
-        Returns
-        -------
-        dict of int to Result
-            By number; robots without a full clip are missing.
+        `images`: one for each, (H, W, 3) uint8 RGB; `stamp_s`: time of the images [s], rising.
         """
         for number, image in zip(which, images, strict=True):
             self._perception.tracks[self._names[number]].push(image, round(stamp_s * 1e9))
@@ -93,27 +81,14 @@ class BatchPerception:
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """Settings of perception, guard and planner.
+    """Settings of perception, guard and planner."""
 
-    Attributes
-    ----------
-    guard
-        Settings of the guard.
-    twist
-        Settings of the planner; the size of the robot is filled in.
-    latency
-        Images after which an assessment can act, 1 or more.
-    odometry
-        Whether guard and planner receive the speed of the robot.
-    width
-        Width of rendered images [px].
-    """
-
-    guard: GuardSettings = field(default_factory=GuardSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)  # settings of the guard
+    # Settings of the planner; the size of the robot is filled in
     twist: LocalConfig = field(default_factory=LocalConfig)
-    latency: int = 1
-    odometry: bool = True
-    width: int = 384
+    latency: int = 1  # images after which an assessment can act, 1 or more
+    odometry: bool = True  # whether guard and planner receive the speed of the robot
+    width: int = 384  # width of rendered images [px]
 
     def __post_init__(self) -> None:
         if self.latency < 1:
@@ -142,49 +117,31 @@ class Moment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode ended.
+    """How an episode ended."""
 
-    Attributes
-    ----------
-    number, scenario, place, cruise
-        The episode, and its wanted speed [m/s].
-    collided, struck
-        Whether the robot touched something, and whether it stood still then.
-    touched
-        What it touched.
-    progress
-        Part of the route driven when an undisturbed robot would be at the goal, 0..1.
-    stops, needless_stops
-        How often the guard stopped it, and how often although the path was free for 2 s at the
-        wanted speed.
-    reached
-        Whether it came to its goal.
-    driven, shortest
-        Length of its way, and least length of one to the goal [m].
-    plan_ms
-        Mean time from an assessment to a command [ms]; NaN where there is
-        none.
-    moments
-        Of episodes that are recorded.
-    real_time_factor
-        Simulated time over real time, over DDS; None elsewhere.
-    """
-
+    # number, scenario, place, cruise: the episode, and its wanted speed [m/s]
     number: int
     scenario: str
     place: str
     cruise: float
+    # collided, struck: whether the robot touched something, and whether it stood still then
     collided: bool
     struck: bool
-    touched: str
+    touched: str  # what it touched
+    # Part of the route driven when an undisturbed robot would be at the goal, 0..1
     progress: float
+    # stops, needless_stops: how often the guard stopped it, and how often although the path was
+    # free for 2 s at the wanted speed
     stops: int
     needless_stops: int
-    reached: bool = False
+    reached: bool = False  # whether it came to its goal
+    # driven, shortest: length of its way, and least length of one to the goal [m]
     driven: float = 0.0
     shortest: float = math.nan
+    # Mean time from an assessment to a command [ms]; NaN where there is none
     plan_ms: float = math.nan
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[Moment, ...] = ()  # of episodes that are recorded
+    # Simulated time over real time, over DDS; None elsewhere
     real_time_factor: float | None = None
 
 
@@ -204,17 +161,8 @@ class _Control:
             now_s: float, dt: float, goal: complex | None = None) -> tuple[float, float]:
         """Return speed [m/s] and turn rate [rad/s] for the base.
 
-        Parameters
-        ----------
-        result
-            Of the current image; it acts after the latency.
-        wanted, own
-            Speed and turn rate that the controller wants, and those of the robot.
-        now_s, dt
-            Time, and time since the last call [s].
-        goal
-            Where a planner drives to, ahead + 1j left of the robot [m]; None: it follows what the
-            controller wants.
+        `now_s, dt`: time, and time since the last call [s]; `goal`: where a planner drives to,
+        ahead + 1j left of the robot [m]; None: it follows what the controller wants.
         """
         speed, turn = wanted
         known = own if self._odometry else self._sent
@@ -247,21 +195,12 @@ class _Control:
 
 @dataclass
 class Recorder:
-    """Records the moments of some episodes.
+    """Records the moments of some episodes."""
 
-    Attributes
-    ----------
-    follow
-        Numbers of the episodes.
-    write
-        Called with (episode number, image, moment); None renders no images for it.
-    moments
-        By number of the episode.
-    """
-
-    follow: frozenset[int] = frozenset()
+    follow: frozenset[int] = frozenset()  # numbers of the episodes
+    # Called with (episode number, image, moment); None renders no images for it
     write: Callable[[int, np.ndarray, Moment], None] | None = None
-    moments: dict[int, list[Moment]] = field(default_factory=dict)
+    moments: dict[int, list[Moment]] = field(default_factory=dict)  # by number of the episode
 
     def add(self, number: int, image: np.ndarray | None, moment: Moment) -> None:
         """Add a moment of an episode that is followed."""

@@ -57,54 +57,28 @@ class _Lines:
 
 @dataclass(frozen=True)
 class RosRun:
-    """Settings of a drive over DDS.
+    """Settings of a drive over DDS."""
 
-    Attributes
-    ----------
-    seed, set
-        Of the episodes, and which, one of `SETS`.
-    rate, width
-        Images per second [Hz] and their width [px].
-    real_time
-        Whether to use the clock of the computer. Otherwise time is simulated, and passes more
-        slowly where rendering and assessing take longer.
-    odometry
-        Whether guard and planner receive the speed of the robot, where nav_msgs is installed.
-    node, guard, planner
-        Parameters of the nodes.
-    film
-        Folder for the images of the episodes, by mode; None writes none.
-    """
-
+    # seed, set: of the episodes, and which, one of `SETS`
     seed: int
     set: str = 'stop'
+    # rate, width: images per second [Hz] and their width [px]
     rate: float = 10.0
     width: int = 384
+    # Whether to use the clock of the computer. Otherwise time is simulated, and passes more
+    # slowly where rendering and assessing take longer.
     real_time: bool = False
+    # Whether guard and planner receive the speed of the robot, where nav_msgs is installed
     odometry: bool = True
+    # node, guard, planner: parameters of the nodes
     node: dict[str, object] = field(default_factory=dict)
     guard: dict[str, object] = field(default_factory=dict)
     planner: dict[str, object] = field(default_factory=dict)
-    film: Path | None = None
+    film: Path | None = None  # folder for the images of the episodes, by mode; None writes none
 
     def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
               done: Callable[[int], object]) -> dict[str, list[Outcome]]:
-        """Drive episodes one after the other.
-
-        Parameters
-        ----------
-        numbers, modes
-            Numbers of the episodes, and modes of `MODES`.
-        logs
-            Folder for the logs of the processes after a failure.
-        done
-            Called with the number of episodes that have ended.
-
-        Raises
-        ------
-        ProcessFailed
-            When a process or an episode does not end as it should.
-        """
+        """Drive episodes one after the other."""
         work = Path(tempfile.mkdtemp(prefix='vjepa_ros_drive_'))
         found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
         try:

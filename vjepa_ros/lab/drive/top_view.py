@@ -42,18 +42,7 @@ class TopView:
         self._trail: list[np.ndarray] = []
 
     def draw(self, candidates: np.ndarray | None = None) -> np.ndarray:
-        """Return a picture of the present moment; the way driven is that between calls.
-
-        Parameters
-        ----------
-        candidates
-            `CANDIDATE` rows; the arc of each is drawn, from green (no risk) to red.
-
-        Returns
-        -------
-        np.ndarray
-            (H, W, 3) uint8 RGB of `SIZE`; the robot starts below and looks up.
-        """
+        """Return a picture of the present moment; the way driven is that between calls."""
         world, number = self._world, self._number
         place, yaw = world.robots.place[number], float(world.robots.yaw[number])
         self._trail.append(place.copy())

@@ -47,21 +47,8 @@ def false_alarms(stamps_s: np.ndarray, level: np.ndarray, collision: np.ndarray,
                  scored: np.ndarray) -> tuple[int, float]:
     """Count alarms where nothing was imminent, and the time without danger.
 
-    Parameters
-    ----------
-    stamps_s, level
-        Time [s] and level of each frame.
-    collision
-        1 imminent, 0 not, NaN unknown.
-    scored
-        Whether the frame was assessed.
-
-    Returns
-    -------
-    tuple of int and float
-        Number of false alarms, and minutes of scored frames labelled 0. An alarm is a stretch of
-        frames at WARNING or above. It is false when it has a frame labelled 0 and none labelled
-        1, so that early and lingering alarms do not count.
+    `stamps_s, level`: time [s] and level of each frame; `collision`: 1 imminent, 0 not, NaN
+    unknown.
     """
     collision, scored = np.asarray(collision, float), np.asarray(scored, bool)
     count = sum(bool((collision[a:b] == 0).any() and not (collision[a:b] == 1).any())
@@ -72,23 +59,15 @@ def false_alarms(stamps_s: np.ndarray, level: np.ndarray, collision: np.ndarray,
 
 @dataclass(frozen=True)
 class Contact:
-    """One labelled danger.
+    """One labelled danger."""
 
-    Attributes
-    ----------
-    start_s, end_s
-        Stamps of its first and last frame labelled as collision [s].
-    contact_s
-        Time of contact: from the true time to contact of its last frame if known, else the stamp
-        of that frame [s].
-    warned_s
-        Stamp of the first alarm within it, NaN without one [s].
-    """
-
+    # start_s, end_s: stamps of its first and last frame labelled as collision [s]
     start_s: float
     end_s: float
+    # Time of contact: from the true time to contact of its last frame if known, else the stamp
+    # of that frame [s]
     contact_s: float
-    warned_s: float
+    warned_s: float  # stamp of the first alarm within it, NaN without one [s]
 
     @property
     def lead_s(self) -> float:
@@ -116,33 +95,19 @@ def contacts(stamps_s: np.ndarray, collision: np.ndarray, time_to_contact: np.nd
 
 @dataclass(frozen=True)
 class Approach:
-    """One approach of the object, from its turning point to the nearest moment.
+    """One approach of the object, from its turning point to the nearest moment."""
 
-    Attributes
-    ----------
-    start_s, nearest_s
-        When it began to come nearer, and when it was nearest [s].
-    fastest_per_s
-        Largest looming rate within [1/s].
-    warned_s
-        First alarm within, NaN without one [s].
-    """
-
+    # start_s, nearest_s: when it began to come nearer, and when it was nearest [s]
     start_s: float
     nearest_s: float
-    fastest_per_s: float
-    warned_s: float
+    fastest_per_s: float  # largest looming rate within [1/s]
+    warned_s: float  # first alarm within, NaN without one [s]
 
 
 def nearness(stamps_s: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return nearness (smoothed square root of the area) and looming rate [1/s].
 
-    Parameters
-    ----------
-    stamps_s
-        Rising times [s], at least two.
-    share
-        Share of the image that the object covers, above 0.
+    `stamps_s`: rising times [s], at least two.
     """
     stamps_s = np.asarray(stamps_s, float)
     step = float(np.median(np.diff(stamps_s)))
@@ -152,14 +117,7 @@ def nearness(stamps_s: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def approaches(stamps_s: np.ndarray, share: np.ndarray,
                alarm: np.ndarray) -> tuple[list[Approach], list[tuple[float, float]]]:
-    """Return every approach with its first alarm, and the alarms without approach.
-
-    Returns
-    -------
-    tuple of list
-        Approaches in order; (first, last) stamp [s] of each unbroken alarm that has no frame
-        within an approach or shortly after its nearest moment.
-    """
+    """Return every approach with its first alarm, and the alarms without approach."""
     stamps_s, alarm = np.asarray(stamps_s, float), np.asarray(alarm, bool)
     near, rate = nearness(stamps_s, share)
     found, excused = [], np.zeros(stamps_s.size, bool)

@@ -19,46 +19,24 @@ STILL_PER_S = 0.002       # a surface with less looming [1/s] counts as not clos
 
 @dataclass(frozen=True)
 class ClipTruth:
-    """Truth at the newest frame of each of N clips; NaN patches are not judged.
+    """Truth at the newest frame of each of N clips; NaN patches are not judged."""
 
-    Attributes
-    ----------
-    contact_time
-        (N,) time until something enters the robot's volume [s], inf never.
-    interval_s
-        (N,) time between the frames of the clip [s].
-    looming
-        (N, Hp, Wp) closing speed over distance [1/s].
-    moving
-        (N, Hp, Wp) 1 where the surface moves by itself, 0 where not.
-    """
-
-    contact_time: np.ndarray
-    interval_s: np.ndarray
-    looming: np.ndarray
-    moving: np.ndarray
+    contact_time: np.ndarray  # (N,) time until something enters the robot's volume [s], inf never
+    interval_s: np.ndarray  # (N,) time between the frames of the clip [s]
+    looming: np.ndarray  # (N, Hp, Wp) closing speed over distance [1/s]
+    moving: np.ndarray  # (N, Hp, Wp) 1 where the surface moves by itself, 0 where not
 
 
 @dataclass(frozen=True)
 class ClipOutcome:
-    """Output of a method for each of N clips; NaN is unknown, None is missing.
+    """Output of a method for each of N clips; NaN is unknown, None is missing."""
 
-    Attributes
-    ----------
-    hazard
-        (N, 5) probability of contact within each of `HORIZONS_S`.
-    is_probability
-        Whether the hazard is a probability; else any score that grows with the danger.
-    time_to_contact
-        (N,) [s], inf for none.
-    looming, moving
-        (N, Hp, Wp) in the units of the truth; `moving` may be any score.
-    """
-
-    hazard: np.ndarray
-    time_to_contact: np.ndarray | None = None
+    hazard: np.ndarray  # (N, 5) probability of contact within each of `HORIZONS_S`
+    time_to_contact: np.ndarray | None = None  # (N,) [s], inf for none
+    # looming, moving: (N, Hp, Wp) in the units of the truth; `moving` may be any score
     looming: np.ndarray | None = None
     moving: np.ndarray | None = None
+    # Whether the hazard is a probability; else any score that grows with the danger
     is_probability: bool = True
 
 
@@ -71,18 +49,7 @@ def joined(parts: list[Any]) -> Any:
 
 
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
-    """Compute all figures; None where the method lacks output or the truth has one class.
-
-    Returns
-    -------
-    dict
-        Ranking and calibration by horizon (key: seconds as text, such as ``'1'``), the
-        calibration error of all horizons together, R2 and error of looming per patch in 1/s and
-        in relative change per frame interval (there a patch whose looming is unknown counts as
-        0; ``looming_known`` is the share of known ones), the area under the curve of moving
-        patches, the error of the time to contact, and the mean time to collision at a fixed rate
-        of false alarms.
-    """
+    """Compute all figures; None where the method lacks output or the truth has one class."""
     hazard = np.asarray(outcome.hazard, float)
     if hazard.shape != (truth.contact_time.size, len(HORIZONS_S)):
         raise ValueError(f'hazard is {hazard.shape}, expected '

@@ -186,22 +186,15 @@ def reasons(report: Mapping[str, Any]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Section:
-    """Plots of the evaluation with text and pictures.
+    """Plots of the evaluation with text and pictures."""
 
-    Attributes
-    ----------
-    name, title, text
-        Name of its files, title, and text.
-    plots
-        By name of the file: what it shows, and a function that draws it as 'svg' or 'png'.
-    pictures
-        Pictures, of which a document shows the failures in so many columns.
-    """
-
+    # name, title, text: name of its files, title, and text
     name: str
     title: str
     text: str
+    # By name of the file: what it shows, and a function that draws it as 'svg' or 'png'
     plots: Mapping[str, tuple[str, Callable[[str], bytes]]]
+    # Pictures, of which a document shows the failures in so many columns
     pictures: Sequence[Picture] = ()
     columns: int = 2
 
@@ -209,19 +202,7 @@ class Section:
 def sections(report: Mapping[str, Any], played: Sequence[Played],
              pictures: Mapping[str, Sequence[Picture]],
              worlds: Mapping[str, WorldRun]) -> list[Section]:
-    """Return the sections after the tables: curves, rendered clips, and each recording.
-
-    Parameters
-    ----------
-    report
-        From `vjepa_ros.lab.evaluation.figures.assemble`.
-    played
-        The recordings.
-    pictures
-        By name of the sequence, and of `WORLD_TITLES` for the rendered clips.
-    worlds
-        The rendered clips, by name of `WORLD_TITLES`.
-    """
+    """Return the sections after the tables: curves, rendered clips, and each recording."""
     found = []
     members = report['groups'].get('collision', {}).get('sequences', [])
     curves = {name: pair for name in BASELINES
@@ -321,23 +302,7 @@ def _html_failure(failure: str) -> str:
 # -- Markdown -------------------------------------------------------------------------------------
 
 def write(document: Path, report: Mapping[str, Any], parts: Sequence[Section]) -> None:
-    """Replace the block between the marks of a document, and the pictures that it shows.
-
-    Parameters
-    ----------
-    document
-        Markdown file with ``<!-- accuracy:begin -->`` and ``<!-- accuracy:end -->``. Pictures go
-        to the folder beside it that has its name without the extension.
-    report, parts
-        Figures, and `sections`.
-
-    Raises
-    ------
-    ValueError
-        When a mark is missing.
-    OSError
-        When the document cannot be read or written.
-    """
+    """Replace the block between the marks of a document, and the pictures that it shows."""
     text = document.read_text(encoding='utf-8')
     fill(text, BLOCK, '')       # raises before anything is written
     folder = document.with_suffix('')

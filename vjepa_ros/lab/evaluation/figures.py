@@ -24,30 +24,7 @@ Pairs = list[tuple[Truth, Outcome]]
 def assemble(played: Sequence[Played], reported: str, missing: Mapping[str, str],
              worlds: Mapping[str, dict[str, Any]],
              configuration: dict[str, Any]) -> dict[str, Any]:
-    """Assemble all figures, ready for JSON.
-
-    Parameters
-    ----------
-    played
-        The recordings.
-    reported
-        Method of the figures in ``sequences`` and ``pooled``.
-    missing
-        Why a method or baseline was not run, by name.
-    worlds
-        Figures of the rendered clips by method, for ``world`` and ``rough`` if they were asked
-        for.
-    configuration
-        Settings of the run.
-
-    Returns
-    -------
-    dict
-        ``sequences``, ``pooled``, ``groups``, ``baselines``, ``world``, ``rough``,
-        ``configuration``.
-        Unknown is None. The baselines have the same figures as ``pooled`` and those below
-        ``sequences`` and ``groups``.
-    """
+    """Assemble all figures, ready for JSON."""
     groups = find_groups(played)
     whole = {name: _of_method(played, groups, name) for name in BASELINES}
     if 'collision' in groups:

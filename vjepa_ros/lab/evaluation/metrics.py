@@ -19,13 +19,7 @@ MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth co
 
 
 def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores with NaN as -inf, and labels as bool, both flat.
-
-    Raises
-    ------
-    ValueError
-        For different lengths.
-    """
+    """Return scores with NaN as -inf, and labels as bool, both flat."""
     score = np.asarray(scores, float).ravel()
     label = np.asarray(positive).ravel().astype(bool)
     if score.size != label.size:
@@ -49,14 +43,7 @@ def roc_auc(scores: ArrayLike, positive: ArrayLike) -> float:
 
 def operating_points(scores: ArrayLike, positive: ArrayLike
                      ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count alarms on both classes for every threshold.
-
-    Returns
-    -------
-    tuple of ndarray
-        Thresholds (falling, the first above all scores), alarms on negatives and alarms on
-        positives (counts, rising from 0).
-    """
+    """Count alarms on both classes for every threshold."""
     score, label = ranked(scores, positive)
     values, inverse = np.unique(score, return_inverse=True)
     hits = np.bincount(inverse, label, values.size)[::-1]
@@ -96,19 +83,13 @@ def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float
 
 @dataclass(frozen=True)
 class Reliability:
-    """Predicted and observed frequency per bin of probability.
+    """Predicted and observed frequency per bin of probability."""
 
-    Attributes
-    ----------
-    predicted, observed
-        Mean probability and part of positives in each bin, NaN in an empty one.
-    count
-        Predictions in each bin.
-    """
-
+    # predicted, observed: mean probability and part of positives in each bin, NaN in an empty
+    # one
     predicted: np.ndarray
     observed: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # predictions in each bin
 
     @property
     def error(self) -> float:

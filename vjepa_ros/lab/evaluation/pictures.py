@@ -26,27 +26,13 @@ WIDTH, QUALITY = 560, 80
 
 @dataclass(frozen=True)
 class Picture:
-    """A frame with its overlay.
+    """A frame with its overlay."""
 
-    Attributes
-    ----------
-    name
-        Of the sequence.
-    index
-        Of the frame in it.
-    failure
-        What is wrong, '' for an example.
-    caption
-        Time, estimate and truth.
-    jpeg
-        The overlay.
-    """
-
-    name: str
-    index: int
-    failure: str
-    caption: str
-    jpeg: bytes
+    name: str  # of the sequence
+    index: int  # of the frame in it
+    failure: str  # what is wrong, '' for an example
+    caption: str  # time, estimate and truth
+    jpeg: bytes  # the overlay
 
 
 def pictures_of(played: Played, setup: Setup, reported: str,

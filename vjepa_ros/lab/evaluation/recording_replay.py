@@ -44,21 +44,11 @@ DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '
 
 @dataclass(frozen=True)
 class Item:
-    """One recording to evaluate.
+    """One recording to evaluate."""
 
-    Attributes
-    ----------
-    path
-        As for `vjepa_ros.sources.open_source`.
-    mark
-        A key of `MARKS`.
-    name
-        Unique name of the sequence in tables and files.
-    """
-
-    path: str
-    mark: str
-    name: str
+    path: str  # as for `vjepa_ros.sources.open_source`
+    mark: str  # a key of `MARKS`
+    name: str  # unique name of the sequence in tables and files
 
     def truth(self, frame: SourceFrame) -> tuple[float, float]:
         """Return collision (0, 1 or NaN) and time to contact [s] (or NaN) of a frame."""
@@ -83,13 +73,7 @@ class Item:
 
 
 def read_items(words: Sequence[str]) -> list[Item]:
-    """Read paths with optional marks, such as ``motorway.mp4::negative``.
-
-    Raises
-    ------
-    SourceError
-        For an unknown mark.
-    """
+    """Read paths with optional marks, such as ``motorway.mp4::negative``."""
     items: list[Item] = []
     for word in words:
         path, _, mark = word.partition('::')
@@ -107,39 +91,21 @@ def read_items(words: Sequence[str]) -> list[Item]:
 
 @dataclass(frozen=True)
 class Setup:
-    """One configuration for all recordings.
+    """One configuration for all recordings."""
 
-    Attributes
-    ----------
-    methods : tuple of str
-        Methods of `METHODS` to run; the last one is reported as the result of the package.
-    settings
-        Live settings.
-    track
-        Settings of the frame memory.
-    engine
-        The loaded model; None when no method needs it.
-    topic
-        Image topic of bags, None for the first.
-    tick
-        Called after each frame of a recording.
-    imu
-        Offset added to the stamps of angular rates of recordings, and standard error of those
-        of frames [s].
-    use_imu
-        Whether the methods are given the rates; the baseline `FlowExpansion` always is.
-    rate
-        At which pictures without stamps were taken [Hz]; others are thinned to it.
-    """
-
+    # Methods of `METHODS` to run; the last one is reported as the result of the package
     methods: tuple[str, ...]
-    settings: Settings
-    track: TrackConfig
-    engine: Engine | None = None
-    topic: str | None = None
-    tick: Callable[[], None] | None = None
+    settings: Settings  # live settings
+    track: TrackConfig  # settings of the frame memory
+    engine: Engine | None = None  # the loaded model; None when no method needs it
+    topic: str | None = None  # image topic of bags, None for the first
+    tick: Callable[[], None] | None = None  # called after each frame of a recording
+    # Offset added to the stamps of angular rates of recordings, and standard error of those of
+    # frames [s]
     imu: tuple[float, float] = (0.0, JITTER_S)
+    # Whether the methods are given the rates; the baseline `FlowExpansion` always is
     use_imu: bool = False
+    # At which pictures without stamps were taken [Hz]; others are thinned to it
     rate: float | None = None
 
 
@@ -155,29 +121,15 @@ def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
 
 @dataclass
 class Played:
-    """One recording of N frames with the output of every method.
+    """One recording of N frames with the output of every method."""
 
-    Attributes
-    ----------
-    item
-        The recording.
-    truth
-        Truth at each frame.
-    outcomes
-        By method or baseline.
-    results
-        Results of the reported method without images, by index of the frame.
-    focal_px
-        Known or assumed focal length of the source [px].
-    signals
-        Further values per frame, such as ``dark`` (share of the image).
-    """
-
-    item: Item
-    truth: Truth
-    outcomes: dict[str, Outcome]
+    item: Item  # the recording
+    truth: Truth  # truth at each frame
+    outcomes: dict[str, Outcome]  # by method or baseline
+    # Results of the reported method without images, by index of the frame
     results: dict[int, Result] = field(default_factory=dict)
-    focal_px: float | None = None
+    focal_px: float | None = None  # known or assumed focal length of the source [px]
+    # Further values per frame, such as ``dark`` (share of the image)
     signals: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stamps(self) -> np.ndarray:
@@ -249,13 +201,7 @@ def frames_of(item: Item, setup: Setup) -> Iterator[SourceFrame]:
 
 
 def open_item(item: Item, setup: Setup) -> Source:
-    """Open a recording; live cameras and endless sources are refused.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be evaluated.
-    """
+    """Open a recording; live cameras and endless sources are refused."""
     source = open_source(item.path, PlayOptions(topic=setup.topic, rate=setup.rate))
     if source.live or isinstance(source, StillSource):
         source.close()
@@ -265,20 +211,7 @@ def open_item(item: Item, setup: Setup) -> Source:
 
 
 def play(setup: Setup, item: Item) -> Played:
-    """Play a recording from its first to its last frame.
-
-    Parameters
-    ----------
-    setup
-        What to run.
-    item
-        What to play.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be read or has no frames.
-    """
+    """Play a recording from its first to its last frame."""
     stamps: list[float] = []
     truths: list[tuple[float, float]] = []
     said: list[dict[str, Result]] = []

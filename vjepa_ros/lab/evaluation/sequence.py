@@ -19,49 +19,26 @@ Figures = dict[str, float | int | None]
 
 @dataclass(frozen=True)
 class Truth:
-    """Truth at each of N frames; NaN is unknown.
+    """Truth at each of N frames; NaN is unknown."""
 
-    Attributes
-    ----------
-    stamps_s
-        Time of the frame [s], rising.
-    collision
-        1 when a collision is imminent, 0 when not.
-    time_to_contact
-        Seconds, inf when nothing comes nearer.
-    """
-
-    stamps_s: np.ndarray
-    collision: np.ndarray
-    time_to_contact: np.ndarray
+    stamps_s: np.ndarray  # time of the frame [s], rising
+    collision: np.ndarray  # 1 when a collision is imminent, 0 when not
+    time_to_contact: np.ndarray  # seconds, inf when nothing comes nearer
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Output of a method at each of N frames; NaN is unknown.
+    """Output of a method at each of N frames; NaN is unknown."""
 
-    Attributes
-    ----------
-    scored
-        Whether the method assessed this frame; other values are ignored.
-    score
-        Higher is more dangerous.
-    is_probability
-        Whether the score is a probability.
-    time_to_contact, looming_rate
-        In s and 1/s, None for a method without them.
-    level
-        0..3 and 255 (unknown), None for a method without levels.
-    collision_probability, collision_if_ahead
-        What the score is the greater of, None for a method without them.
-    """
-
-    scored: np.ndarray
-    score: np.ndarray
-    is_probability: bool = False
+    scored: np.ndarray  # whether the method assessed this frame; other values are ignored
+    score: np.ndarray  # higher is more dangerous
+    is_probability: bool = False  # whether the score is a probability
+    # time_to_contact, looming_rate: in s and 1/s, None for a method without them
     time_to_contact: np.ndarray | None = None
     looming_rate: np.ndarray | None = None
-    level: np.ndarray | None = None
+    level: np.ndarray | None = None  # 0..3 and 255 (unknown), None for a method without levels
+    # collision_probability, collision_if_ahead: what the score is the greater of, None for a
+    # method without them
     collision_probability: np.ndarray | None = None
     collision_if_ahead: np.ndarray | None = None
 
@@ -86,16 +63,7 @@ def alarm_threshold(pairs: Sequence[tuple[Truth, Outcome]],
 
 
 def figures(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures:
-    """Compute the figures over sequences taken together; None where truth is missing.
-
-    Parameters
-    ----------
-    pairs
-        Truth and outcome of each sequence.
-    threshold
-        Lowest score that alarms, for the time to collision: `alarm_threshold` over all
-        sequences.
-    """
+    """Compute the figures over sequences taken together; None where truth is missing."""
     score, label = _labelled(pairs)
     frames = sum(t.stamps_s.size for t, _ in pairs)
     scored = sum(int(o.scored.sum()) for _, o in pairs)

@@ -60,30 +60,16 @@ HISTORY = 2
 
 @dataclass(frozen=True)
 class Film:
-    """One clip as a camera would have sent it.
+    """One clip as a camera would have sent it."""
 
-    Attributes
-    ----------
-    frames
-        (T, S, S, 3) uint8 RGB, the encoder's input, repeated frames included.
-    interval_s
-        Time between those frames [s].
-    hold
-        How often each frame is repeated in the clip.
-    intrinsics
-        fx, fy, cx, cy [px] of those frames.
-    stamps_s
-        Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
-        camera, as a driver may stamp them.
-    rotation
-        (T, 3, 3) world to camera at each frame; None where nobody needs it.
-    """
-
-    frames: np.ndarray
-    interval_s: float
-    hold: int
-    intrinsics: tuple[float, float, float, float]
+    frames: np.ndarray  # (T, S, S, 3) uint8 RGB, the encoder's input, repeated frames included
+    interval_s: float  # time between those frames [s]
+    hold: int  # how often each frame is repeated in the clip
+    intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy [px] of those frames
+    # Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
+    # camera, as a driver may stamp them
     stamps_s: tuple[float, ...] | None = None
+    # (T, 3, 3) world to camera at each frame; None where nobody needs it
     rotation: np.ndarray | None = None
 
     def gyroscope(self, jitter_s: float) -> Gyroscope:
@@ -150,18 +136,7 @@ class Film:
                        resize_mode='squash', max_frame_gap=max(base.max_frame_gap, gap))
 
     def tubelets(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the frames of the last tubelets of a stream, and their stamps in intervals.
-
-        Parameters
-        ----------
-        count
-            Number of tubelets W; where the clip has fewer, its oldest stands for those before it.
-
-        Returns
-        -------
-        ndarray, ndarray
-            (2 W, S, S, 3) uint8 and (2 W,) float64.
-        """
+        """Return the frames of the last tubelets of a stream, and their stamps in intervals."""
         own = np.array(self.times_s) / self.interval_s
         picks = stream_frames(torch.from_numpy(own)[None], count)[0].numpy()
         return self.frames[self.hold - 1::self.hold][picks], own[picks]
@@ -214,46 +189,27 @@ def jpeg(film: Film) -> bytes:
 
 @dataclass(frozen=True)
 class WorldPart:
-    """Output of every method for the clips of one seed.
+    """Output of every method for the clips of one seed."""
 
-    Attributes
-    ----------
-    world
-        Name of their world.
-    truth, outcomes
-        Of its clips, and by method.
-    newest
-        The newest frame of each clip as JPEG.
-    held
-        Number of clips with valid heads for the reported method.
-    """
-
-    world: str
+    world: str  # name of their world
+    # truth, outcomes: of its clips, and by method
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]
-    newest: list[bytes]
-    held: int
+    newest: list[bytes]  # the newest frame of each clip as JPEG
+    held: int  # number of clips with valid heads for the reported method
 
 
 @dataclass(frozen=True)
 class WorldRun:
-    """Output of every method for the rendered clips.
+    """Output of every method for the rendered clips."""
 
-    Attributes
-    ----------
-    figures
-        ``clips``, ``first_seed``, ``clips_per_seed``, ``contact_within_3_s`` and ``heads_held``
-        (parts of the clips) and ``methods`` (figures of `vjepa_ros.lab.evaluation.clips` by name).
-    truth, outcomes
-        Of all clips, and by method.
-    newest
-        The newest frame of each clip as JPEG.
-    """
-
+    # ``clips``, ``first_seed``, ``clips_per_seed``, ``contact_within_3_s`` and ``heads_held``
+    # (parts of the clips) and ``methods`` (figures of `vjepa_ros.lab.evaluation.clips` by name)
     figures: dict[str, Any]
+    # truth, outcomes: of all clips, and by method
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]
-    newest: list[bytes]
+    newest: list[bytes]  # the newest frame of each clip as JPEG
 
 
 def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
@@ -263,22 +219,7 @@ def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
 
 
 def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) -> WorldPart:
-    """Assess the held-out clips of one seed with every method.
-
-    Parameters
-    ----------
-    setup
-        Methods, settings and engine. Smoothing is off, because a clip is one moment.
-    name
-        Of the world, one of `WORLDS`. Frames of the standard world are stamped evenly, as they
-        have always been, those of the rough one exactly.
-    batch
-        Number of the seed; training uses none of these.
-    count
-        Number of clips.
-    device
-        Device of the renderer.
-    """
+    """Assess the held-out clips of one seed with every method."""
     # Tubelets of frames that are shown twice reach one pair further back.
     more = TUBELET * (1 + HISTORY) if streams(setup) else 0
     world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device)

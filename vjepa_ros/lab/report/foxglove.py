@@ -30,34 +30,18 @@ SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'collision
 
 @dataclass(frozen=True)
 class Shown:
-    """What a file shows; stamps in ns, each sequence oldest first.
+    """What a file shows; stamps in ns, each sequence oldest first."""
 
-    Attributes
-    ----------
-    records
-        One per assessment: stamp_ns, level (0..3 or 255), those of `SCALARS` that are known
-        about the run, and perhaps ``guard``, the state of the guard.
-    pictures
-        Stamp and picture file.
-    maps
-        Stamp and file (.npy) of the looming map, (Hp, Wp) in 1/s.
-    """
-
+    # One per assessment: stamp_ns, level (0..3 or 255), those of `SCALARS` that are known about
+    # the run, and perhaps ``guard``, the state of the guard
     records: Sequence[Mapping[str, Any]]
-    pictures: Sequence[tuple[int, Path]] = ()
+    pictures: Sequence[tuple[int, Path]] = ()  # stamp and picture file
+    # Stamp and file (.npy) of the looming map, (Hp, Wp) in 1/s
     maps: Sequence[tuple[int, Path]] = ()
 
 
 def write_mcap(path: Path, shown: Shown) -> Path:
-    """Write a file that is either whole or not there, and return its path.
-
-    Raises
-    ------
-    ValueError
-        With the remedy, where the library that writes it is missing.
-    OSError
-        When it cannot be written.
-    """
+    """Write a file that is either whole or not there, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f'.{path.name}.tmp')
     shutil.rmtree(draft, ignore_errors=True)

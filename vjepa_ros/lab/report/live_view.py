@@ -46,45 +46,26 @@ class Point:
 
 @dataclass
 class Status:
-    """State for the view, which the tool updates.
+    """State for the view, which the tool updates."""
 
-    Attributes
-    ----------
-    title, source
-        Title of the panel, and name of the source.
-    span_s
-        Expected length of the source [s], None when it has no end.
-    phase
-        What the tool waits for; '' while results arrive.
-    parts
-        State by name of each process: 'starting', 'ready', 'ended'.
-    model, trained
-        Model and device in words; whether the weights are trained (None: unknown).
-    points
-        Results so far, oldest first.
-    frames_in
-        Number of frames that arrived.
-    rate_in_hz
-        Rate of the frames; NaN is unknown.
-    sides
-        Least time to contact of the regions at the left, centre and right [s].
-    note
-        The last problem.
-    """
-
+    # title, source: title of the panel, and name of the source
     title: str
     source: str
-    span_s: float | None = None
-    phase: str = 'starting'
+    span_s: float | None = None  # expected length of the source [s], None when it has no end
+    phase: str = 'starting'  # what the tool waits for; '' while results arrive
+    # State by name of each process: 'starting', 'ready', 'ended'
     parts: dict[str, str] = field(default_factory=dict)
+    # model, trained: model and device in words; whether the weights are trained (None: unknown)
     model: str = ''
     trained: bool | None = None
+    # Results so far, oldest first
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     results: int = 0
-    frames_in: int = 0
-    rate_in_hz: float = math.nan
+    frames_in: int = 0  # number of frames that arrived
+    rate_in_hz: float = math.nan  # rate of the frames; NaN is unknown
+    # Least time to contact of the regions at the left, centre and right [s]
     sides: dict[str, float] = field(default_factory=dict)
-    note: str = ''
+    note: str = ''  # the last problem
 
     def add(self, point: Point) -> None:
         """Add one result."""

@@ -25,13 +25,7 @@ PATHS = ('--json', '--page', '--out', '--plot', '--weights')
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text.
-
-    Raises
-    ------
-    ValueError
-        When a mark is missing, or the end comes first.
-    """
+    """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text."""
     begin, end = f'<!-- {name}:begin -->\n', f'<!-- {name}:end -->'
     before, found, rest = text.partition(begin)
     _, ends, after = rest.partition(end)

@@ -119,17 +119,7 @@ def jpeg_bytes(bgr: np.ndarray, quality: int = 85) -> bytes:
 
 def render_page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
                 meta: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return the whole page of a run.
-
-    Parameters
-    ----------
-    records, meta
-        As in `vjepa_ros.lab.report.report.write_report`.
-    frames
-        Overlay images to show, with the indices of their records.
-    summary
-        The numbers of the run.
-    """
+    """Return the whole page of a run."""
     series = Series(records)
     title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
     body = [_header(title, meta), _tiles(series, summary), _notes(records, meta, summary)]

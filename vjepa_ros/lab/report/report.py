@@ -33,24 +33,8 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
                   maps: Sequence[tuple[int, Path]] = ()) -> tuple[dict[str, Any], list[Path]]:
     """Write page, summary, video and an MCAP file for Foxglove into a folder.
 
-    Parameters
-    ----------
-    out_dir
-        The folder, made if needed.
-    records
-        As in `write_report`, oldest first.
-    pictures
-        Stamp [ns] and JPEG file of each overlay, oldest first; some have no record.
-    meta
-        As in `write_report`.
-    maps
-        Stamp [ns] and file (.npy) of each looming map, oldest first.
-
-    Returns
-    -------
-    tuple
-        The summary, and the files beside page and summary: the video, where there are pictures,
-        and the MCAP file, where its library is installed.
+    `pictures`: stamp [ns] and JPEG file of each overlay, oldest first; some have no record;
+    `maps`: stamp [ns] and file (.npy) of each looming map, oldest first.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     for name in FILE_NAMES:  # of an earlier run
@@ -103,33 +87,10 @@ def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
                  frames: Sequence[tuple[int, np.ndarray]], meta: dict[str, Any]) -> dict[str, Any]:
     """Write ``report.html`` and ``summary.json`` into a folder, which is made if needed.
 
-    Parameters
-    ----------
-    out_dir
-        The folder.
-    records
-        One per assessment, oldest first: stamp_ns, level (0..3 or 255), flags, motion_score,
-        obstacle_score, collision_probability, collision_if_ahead, time_to_contact [s],
-        looming_rate [1/s], bearing [rad], true_ttc [s], true_looming [1/s], latency_ms and timings
-        (milliseconds by stage).
-        Unknown is NaN, None or missing; an infinite time means that nothing comes nearer.
-    frames
-        (index of the record, overlay as BGR uint8 image); about nine of them are shown.
-    meta
-        Required: frames_in, device, model, trained (bool). Optional: title, source, date, command,
-        video (name of a file beside the page), notes (sentences), configuration (mapping, also
-        written to the summary).
-
-    Returns
-    -------
-    dict
-        Content of ``summary.json``. Unknown numbers are null there, and infinite ones the strings
-        ``"inf"`` and ``"-inf"``, because JSON has neither.
-
-    Raises
-    ------
-    ValueError
-        When ``meta`` lacks a needed entry or a frame names no record.
+    `records`: one per assessment, oldest first: stamp_ns, level (0..3 or 255), flags,
+    motion_score, obstacle_score, collision_probability, collision_if_ahead, time_to_contact [s],
+    looming_rate [1/s], bearing [rad], true_ttc [s], true_looming [1/s], latency_ms and timings
+    (milliseconds by stage).
     """
     missing = [name for name in NEEDED if name not in meta]
     if missing:
@@ -180,16 +141,7 @@ def summarise(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> dict[s
 def ttc_error(estimate: np.ndarray, truth: np.ndarray) -> tuple[float | None, float | None, int]:
     """Compare times to contact.
 
-    Parameters
-    ----------
-    estimate, truth
-        Seconds, NaN unknown, inf nothing comes nearer; equally long.
-
-    Returns
-    -------
-    tuple
-        Median relative error (None without a pair to compare), share of the judged records with
-        an estimate (None without truth), and number of judged records.
+    `estimate, truth`: seconds, NaN unknown, inf nothing comes nearer; equally long.
     """
     judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
     known = judged & ~np.isnan(estimate)

@@ -33,12 +33,7 @@ def frame_rate(stamps: Sequence[int]) -> float:
 def evenly(pictures: Iterable[tuple[int, T]], fps: float) -> Iterator[T]:
     """Yield pictures, repeated or left out, so that a video plays in the time of the stamps.
 
-    Parameters
-    ----------
-    pictures
-        Stamp [ns] and picture, oldest first.
-    fps
-        Frame rate of the video.
+    `pictures`: stamp [ns] and picture, oldest first.
     """
     time_s, shown = 0.0, 0   # time and frames of the video so far
     held: tuple[int, T] | None = None
@@ -55,27 +50,7 @@ def evenly(pictures: Iterable[tuple[int, T]], fps: float) -> Iterator[T]:
 
 
 def write_video(path_base: Path, frames: Iterable[np.ndarray], fps: float) -> Path:
-    """Write a video as ``.mp4`` where OpenCV can, else as ``.gif``.
-
-    Parameters
-    ----------
-    path_base
-        Path without extension.
-    frames
-        BGR uint8 images; all are resized to the first one.
-    fps
-        Frame rate.
-
-    Returns
-    -------
-    pathlib.Path
-        The file written.
-
-    Raises
-    ------
-    ValueError
-        When there is no frame or the rate is not positive.
-    """
+    """Write a video as ``.mp4`` where OpenCV can, else as ``.gif``."""
     if not (fps > 0 and math.isfinite(fps)):
         raise ValueError(f'fps is {fps}, must be positive')
     stream = iter(frames)

@@ -16,28 +16,14 @@ FLOOR = 0.01          # of the learning rate at the end
 
 @dataclass(frozen=True)
 class Phases:
-    """A value that changes at given parts of the run.
+    """A value that changes at given parts of the run."""
 
-    Attributes
-    ----------
-    values : tuple of float
-        One after the other.
-    ends : tuple of float
-        Part of the run, 0..1, at which each of them ends; the last is 1.
-    """
-
-    values: tuple[float, ...]
-    ends: tuple[float, ...]
+    values: tuple[float, ...]  # one after the other
+    ends: tuple[float, ...]  # part of the run, 0..1, at which each of them ends; the last is 1
 
     @classmethod
     def parse(cls, text: str, name: str) -> Phases:
-        """Read ``VALUE`` or ``VALUE:SHARE,VALUE:SHARE,...`` with shares that add up to 1.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, its text and what is wrong with it.
-        """
+        """Read ``VALUE`` or ``VALUE:SHARE,VALUE:SHARE,...`` with shares that add up to 1."""
         parts = [part.split(':') for part in text.split(',')]
         if len(parts) > 1 and any(len(part) != 2 for part in parts):
             raise ValueError(f"{name} '{text}' needs VALUE:SHARE for each of its parts")
@@ -73,23 +59,12 @@ def momentum(step: int, limit: float) -> float:
 
 @dataclass
 class Budget:
-    """How much of the run is done, counted in clips or in seconds of training.
+    """How much of the run is done, counted in clips or in seconds of training."""
 
-    Attributes
-    ----------
-    clips : int
-        Planned clips, 0 when time decides.
-    seconds : float
-        Planned seconds, 0 when clips decide.
-    clips_done : int
-        Over all calls of the run.
-    seconds_done : float
-        Over all calls of the run, without start-up, validation and writing.
-    """
-
-    clips: int
-    seconds: float
-    clips_done: int = 0
+    clips: int  # planned clips, 0 when time decides
+    seconds: float  # planned seconds, 0 when clips decide
+    clips_done: int = 0  # over all calls of the run
+    # Over all calls of the run, without start-up, validation and writing
     seconds_done: float = 0.0
 
     @property
@@ -115,121 +90,68 @@ FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'st
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Options of one run; see `vjepa-ros train --help` for what they mean.
+    """Options of one run; see `vjepa-ros train --help` for what they mean."""
 
-    Attributes
-    ----------
-    out : str
-        Folder for everything the run writes.
-    model_size : str
-        Row of `VARIANTS`.
-    objective : str
-        supervised, jepa or both.
-    seed : int
-        Decides weights and data.
-    clips, seconds : int, float
-        Planned length of the run; exactly one of them is above 0.
-    stop_after : float
-        Stop this call after so many seconds, 0 for never; the run can be continued.
-    batch : int
-        Clips per step and process.
-    world : str
-        standard or rough, see `WorldConfig`; both for half of each.
-    num_frames : int
-        Frames per clip, even, at least 4.
-    window : int
-        Tubelets that a tubelet attends to in a block-causal encoder; 0 for one in which all attend
-        to all. Clips are longer than that, see `num_frames`.
-    image_sizes, tokens_kept : str
-        A value, or values with shares of the run, see `Phases.parse`.
-    lr, weight_decay, warmup, clip_norm, average : float
-        Of the optimiser, the schedule and the moving average of the weights.
-    device, precision : str
-        auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while training).
-    compile, compile_world : bool
-        Use `torch.compile` on the blocks of the encoder, and on the renderer.
-    workers : int
-        Threads that draw scenes ahead.
-    optimizer : str
-        adamw, or muon for the matrices of the blocks.
-    auxiliary : bool
-        Ask the dense heads more than what they are kept for.
-    reuse : int
-        Steps that use a rendered clip.
-    textures : int
-        Painted textures of the world, and as many crops of photographs if there are any.
-    photos : tuple of str
-        Image files or folders to cut textures from.
-    weights : str
-        Safetensors file the encoder starts from, '' for random.
-    heads_only : bool
-        Keep the encoder as it is and train heads.
-    lora_rank : int
-        Rank of adapters in the frozen encoder, 0 for none.
-    cached_clips : int
-        With a frozen encoder, encode so many clips once and train on them over and over.
-    recordings : tuple of str
-        Recording folders and bags to learn from besides the world.
-    recording_share : float
-        Part of every batch that comes from them, 0..1.
-    image_topic, label_topic, label_field, label_threshold : str
-        See `vjepa_ros.lab.training.labels`.
-    label_horizon : float
-        Time that a plain collision flag of a frame speaks about [s].
-    resize_mode : str
-        How recordings are fitted into the square input.
-    calibration_clips, held_out_clips, validation_clips : int
-        Rendered clips of the three splits.
-    validations : int
-        How often the validation clips are judged during the run.
-    checkpoint_s, progress_s : float
-        Seconds between checkpoints, and between reports of progress.
-    """
-
-    out: str
-    model_size: str = 'tiny'
-    objective: str = 'supervised'
-    seed: int = 0
+    out: str  # folder for everything the run writes
+    model_size: str = 'tiny'  # row of `VARIANTS`
+    objective: str = 'supervised'  # supervised, jepa or both
+    seed: int = 0  # decides weights and data
+    # clips, seconds: planned length of the run; exactly one of them is above 0
     clips: int = 0
     seconds: float = 0.0
+    # Stop this call after so many seconds, 0 for never; the run can be continued
     stop_after: float = 0.0
-    batch: int = 64
-    world: str = 'standard'
-    num_frames: int = NUM_FRAMES
+    batch: int = 64  # clips per step and process
+    world: str = 'standard'  # standard or rough, see `WorldConfig`; both for half of each
+    num_frames: int = NUM_FRAMES  # frames per clip, even, at least 4
+    # Tubelets that a tubelet attends to in a block-causal encoder; 0 for one in which all attend
+    # to all. Clips are longer than that, see `num_frames`.
     window: int = 0
+    # image_sizes, tokens_kept: a value, or values with shares of the run, see `Phases.parse`
     image_sizes: str = str(IMAGE_SIZE)
     tokens_kept: str = '1.0'
+    # lr, weight_decay, warmup, clip_norm, average: of the optimiser, the schedule and the moving
+    # average of the weights
     lr: float = 1e-3
     weight_decay: float = 0.05
     warmup: float = 0.04
     clip_norm: float = 1.0
     average: float = 0.999
+    # device, precision: auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while
+    # training)
     device: str = 'auto'
     precision: str = 'auto'
+    # compile, compile_world: use `torch.compile` on the blocks of the encoder, and on the
+    # renderer
     compile: bool = False
     compile_world: bool = False
-    workers: int = 1
-    optimizer: str = 'adamw'
-    auxiliary: bool = False
-    reuse: int = 1
+    workers: int = 1  # threads that draw scenes ahead
+    optimizer: str = 'adamw'  # adamw, or muon for the matrices of the blocks
+    auxiliary: bool = False  # ask the dense heads more than what they are kept for
+    reuse: int = 1  # steps that use a rendered clip
+    # Painted textures of the world, and as many crops of photographs if there are any
     textures: int = 200
-    photos: tuple[str, ...] = ()
-    weights: str = ''
-    heads_only: bool = False
-    lora_rank: int = 0
+    photos: tuple[str, ...] = ()  # image files or folders to cut textures from
+    weights: str = ''  # safetensors file the encoder starts from, '' for random
+    heads_only: bool = False  # keep the encoder as it is and train heads
+    lora_rank: int = 0  # rank of adapters in the frozen encoder, 0 for none
+    # With a frozen encoder, encode so many clips once and train on them over and over
     cached_clips: int = 0
-    recordings: tuple[str, ...] = ()
-    recording_share: float = 0.25
+    recordings: tuple[str, ...] = ()  # recording folders and bags to learn from besides the world
+    recording_share: float = 0.25  # part of every batch that comes from them, 0..1
+    # image_topic, label_topic, label_field, label_threshold: see `vjepa_ros.lab.training.labels`
     image_topic: str = ''
     label_topic: str = ''
     label_field: str = ''
     label_threshold: str = ''
-    label_horizon: float = 1.0
-    resize_mode: str = 'squash'
+    label_horizon: float = 1.0  # time that a plain collision flag of a frame speaks about [s]
+    resize_mode: str = 'squash'  # how recordings are fitted into the square input
+    # calibration_clips, held_out_clips, validation_clips: rendered clips of the three splits
     calibration_clips: int = 1000
     held_out_clips: int = 2000
     validation_clips: int = 200
-    validations: int = 8
+    validations: int = 8  # how often the validation clips are judged during the run
+    # checkpoint_s, progress_s: seconds between checkpoints, and between reports of progress
     checkpoint_s: float = 120.0
     progress_s: float = 2.0
 

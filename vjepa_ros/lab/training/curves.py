@@ -19,15 +19,6 @@ def draw_curves(path: Path, history: Sequence[dict[str, Any]], title: str) -> No
     """Write a picture with the losses, the figures of the validations, and speed and rate.
 
     Without matplotlib, as on a machine that only trains, nothing is drawn.
-
-    Parameters
-    ----------
-    path : Path
-        PNG file.
-    history : sequence of dict
-        Of `RunState`.
-    title : str
-        Above the picture.
     """
     try:
         kind = importlib.import_module('matplotlib.figure').Figure

@@ -35,61 +35,28 @@ Made = TypeVar('Made')
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a complete run left behind.
+    """What a complete run left behind."""
 
-    Attributes
-    ----------
-    weights, card, metrics : Path
-        The files.
-    figures : dict
-        By world, on held-out clips; {} when there were none.
-    """
-
+    # weights, card, metrics: the files
     weights: Path
     card: Path
     metrics: Path
-    figures: dict[str, Any]
+    figures: dict[str, Any]  # by world, on held-out clips; {} when there were none
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A trained network and how it was made.
+    """A trained network and how it was made."""
 
-    Attributes
-    ----------
-    config : TrainConfig
-        Options of the run.
-    network : Network
-        With the averaged weights in place.
-    report : WeightsReport
-        Where the encoder came from.
-    state : RunState
-        History and length of the run.
-    command : str
-        As typed, for the card.
-    """
-
-    config: TrainConfig
-    network: Network
-    report: WeightsReport
-    state: RunState
-    command: str
+    config: TrainConfig  # options of the run
+    network: Network  # with the averaged weights in place
+    report: WeightsReport  # where the encoder came from
+    state: RunState  # history and length of the run
+    command: str  # as typed, for the card
 
 
 def finish(folder: Path, run: TrainedRun, worlds: Sequence[ClipWorld], note: Note) -> Outcome:
-    """Calibrate, judge and write.
-
-    Parameters
-    ----------
-    folder : Path
-        For the files.
-    run : TrainedRun
-        Its weights are rounded to float16.
-    worlds : sequence of ClipWorld
-        Render the calibration and the held-out clips, so many in each.
-    note : callable
-        Called with what is being done, how many batches are done, and of how many.
-    """
+    """Calibrate, judge and write."""
     config, network = run.config, run.network
     round_to_half(network)
     calibration = Calibration()

@@ -77,44 +77,24 @@ REUSE_GAP = 8       # steps between two uses of a clip, so that no batch resembl
 
 @dataclass(frozen=True)
 class Order:
-    """What one step wants.
+    """What one step wants."""
 
-    Attributes
-    ----------
-    step : int
-        Number of the step.
-    size : int
-        Pixels per side.
-    kept : float
-        Share of places the encoder sees.
-    """
-
-    step: int
-    size: int
-    kept: float
+    step: int  # number of the step
+    size: int  # pixels per side
+    kept: float  # share of places the encoder sees
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How one process of a run draws its batches.
+    """How one process of a run draws its batches."""
 
-    Attributes
-    ----------
-    seed, rank : int
-        Of the run and of this process.
-    device : torch.device
-        Where batches end up.
-    blocks : bool
-        Hide large blocks and report what is hidden (for JEPA), or drop places evenly.
-    lengths : (int, int)
-        Fewest and most tubelets that a block-causal encoder sees.
-    """
-
+    # seed, rank: of the run and of this process
     seed: int
     rank: int
-    device: torch.device
+    device: torch.device  # where batches end up
+    # Hide large blocks and report what is hidden (for JEPA), or drop places evenly
     blocks: bool = False
-    lengths: tuple[int, int] = (0, 0)
+    lengths: tuple[int, int] = (0, 0)  # fewest and most tubelets that a block-causal encoder sees
 
     def tubelets(self, random: torch.Generator) -> int:
         """Draw how many tubelets are seen: sometimes the fewest, as after a stream begins."""
@@ -268,19 +248,7 @@ def upload(values: Any, device: torch.device) -> Any:
 
 def split_batches(world: ClipWorld, first_seed: int, count: int,
                   batch: int = SPLIT_BATCH) -> list[Callable[[], WorldClips]]:
-    """Return functions that render the clips of a fixed split, in pieces of a fixed size.
-
-    Parameters
-    ----------
-    world : ClipWorld
-        Renders them.
-    first_seed : int
-        Such as HELD_OUT_SEED; each piece has the next seed.
-    count : int
-        Clips in all.
-    batch : int
-        Clips per seed; another number gives other clips.
-    """
+    """Return functions that render the clips of a fixed split, in pieces of a fixed size."""
     def piece(number: int) -> Callable[[], WorldClips]:
         return lambda: world.clips(first_seed + number, min(batch, count - number * batch))
 

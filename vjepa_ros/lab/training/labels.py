@@ -30,29 +30,13 @@ THRESHOLD = re.compile(r'\s*([<>]?)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*')
 
 @dataclass(frozen=True)
 class Flags:
-    """When a robot was in contact.
+    """When a robot was in contact."""
 
-    Attributes
-    ----------
-    stamps_ns : ndarray
-        (N,) int64, rising.
-    touching : ndarray
-        (N,) bool.
-    """
-
-    stamps_ns: np.ndarray
-    touching: np.ndarray
+    stamps_ns: np.ndarray  # (N,) int64, rising
+    touching: np.ndarray  # (N,) bool
 
     def contact_s(self, stamp_ns: int) -> tuple[float, float]:
-        """Time to the next contact, and how far ahead is known.
-
-        Returns
-        -------
-        tuple of float
-            Seconds to the contact, inf when none comes, 0 while touching; and seconds up to
-            which that is certain, inf when the contact itself is seen. Both NaN outside the
-            labels.
-        """
+        """Time to the next contact, and how far ahead is known."""
         at = int(np.searchsorted(self.stamps_ns, stamp_ns, side='right')) - 1
         if at < 0 or stamp_ns > self.stamps_ns[-1]:
             return math.nan, math.nan
@@ -66,18 +50,10 @@ class Flags:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a number of a message indicates contact.
+    """How a number of a message indicates contact."""
 
-    Attributes
-    ----------
-    below : bool
-        Whether contact is at or below the threshold, or above it.
-    threshold : float
-        In the unit of the field.
-    """
-
-    below: bool
-    threshold: float
+    below: bool  # whether contact is at or below the threshold, or above it
+    threshold: float  # in the unit of the field
 
     @classmethod
     def parse(cls, text: str, below: bool) -> Rule:
@@ -94,26 +70,7 @@ class Rule:
 
 
 def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> Flags:
-    """Contacts from a topic of a rosbag2.
-
-    Parameters
-    ----------
-    bag : Path
-        Folder or file.
-    topic : str
-        Of the labels.
-    field : str
-        Of the message, with dots for fields of fields; '' for ``data`` of the plain number
-        messages and ``range`` of a Range.
-    threshold : str
-        See `Rule.parse`; a Range counts below it, other numbers above it. Not needed for a
-        bool.
-
-    Raises
-    ------
-    SourceError
-        Naming the bag, the topic and its type, and what would work.
-    """
+    """Contacts from a topic of a rosbag2."""
     with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), closing(
             Bag(Path(bag))) as reader:
         found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]

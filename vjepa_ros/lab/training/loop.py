@@ -113,36 +113,18 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Report:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Attributes
-    ----------
-    step, clips : int
-        Done so far.
-    progress : float
-        Part of the run, 0..1.
-    seconds : float
-        Spent on training so far.
-    losses : dict of str to float
-        Means since the report before.
-    rate : float
-        Clips per second since the report before.
-    data_share : float
-        Part of that time that went into making batches, 0..1.
-    lr : float
-        Learning rate.
-    size, kept : int, float
-        Image size and share of places kept at this moment.
-    """
-
+    # step, clips: done so far
     step: int
     clips: int
-    progress: float
-    seconds: float
-    losses: dict[str, float]
-    rate: float
-    data_share: float
-    lr: float
+    progress: float  # part of the run, 0..1
+    seconds: float  # spent on training so far
+    losses: dict[str, float]  # means since the report before
+    rate: float  # clips per second since the report before
+    data_share: float  # part of that time that went into making batches, 0..1
+    lr: float  # learning rate
+    # size, kept: image size and share of places kept at this moment
     size: int
     kept: float
 
@@ -194,30 +176,7 @@ class Trainer:
 
     def run(self, feed: Feed, report: Callable[[Report], None], pause: Callable[[], None],
             late: Callable[[], bool]) -> bool:
-        """Train until the run is complete or this call has to end.
-
-        Parameters
-        ----------
-        feed : Feed
-            Of batches.
-        report : callable
-            Gets a `Report` every `progress_s` seconds, on the process that leads.
-        pause : callable
-            Called after every report on all processes, for validation and checkpoints; its
-            time does not count as training.
-        late : callable
-            Whether this call has to end; asked on the process that leads.
-
-        Returns
-        -------
-        bool
-            Whether the run is complete.
-
-        Raises
-        ------
-        TrainingError
-            When a loss is not a number.
-        """
+        """Train until the run is complete or this call has to end."""
         self.network.train()
         meter = Meter(self.team.device)
         begun, before = time.monotonic(), self.budget.seconds_done

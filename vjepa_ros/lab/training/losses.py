@@ -36,15 +36,7 @@ APPROACH_M_S = 1.0        # assumed speed where people label a path as blocked
 
 
 def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
-    """Mean losses of one batch by name, each a scalar in nats.
-
-    Parameters
-    ----------
-    outputs : HeadOutputs
-        Of B clips.
-    targets : Targets
-        Of the same clips; the dense fields have the shape of the dense outputs.
-    """
+    """Mean losses of one batch by name, each a scalar in nats."""
     losses: dict[str, Tensor] = {}
     for spec in specs_of(vars(outputs)):
         losses[spec.name] = loss_of(spec, outputs, targets)
@@ -65,22 +57,7 @@ def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
 
 def laplace(mean: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor,
             evenness: float = 0.0, unit: float = EXPANSION_UNIT) -> Tensor:
-    """Negative log likelihood of `truth` under a Laplace distribution, over known values.
-
-    Parameters
-    ----------
-    mean, log_scale : Tensor
-        Of the distribution.
-    truth : Tensor
-        In the same shape.
-    known : Tensor
-        bool, where it counts.
-    evenness : float
-        0..1, of the gradient. At 0 it is that of the likelihood, the larger the better a value
-        is known already; at 1 all values pull equally (arXiv 2203.09168).
-    unit : float
-        Scale at which the gradient stays that of the likelihood.
-    """
+    """Negative log likelihood of `truth` under a Laplace distribution, over known values."""
     log_scale = log_scale.float().clamp(*LOG_SCALE)
     error = (mean.float() - truth).abs()
     cost = error * torch.exp(-log_scale) + log_scale + math.log(2.0)
@@ -108,16 +85,8 @@ def binned(logits: Tensor, truth: Tensor, known: Tensor, kind: Binned,
            interval_s: Tensor) -> Tensor:
     """Cross entropy of the bin that holds a value, over known values.
 
-    Parameters
-    ----------
-    logits : Tensor
-        (B, ..., K+1).
-    truth, known : Tensor
-        (B, ...), inf for none.
-    kind : Binned
-        The bins.
-    interval_s : Tensor
-        (B,) time between frames [s].
+    `logits`: (B, ..., K+1); `truth, known`: (B, ...), inf for none; `interval_s`: (B,) time
+    between frames [s].
     """
     if kind.per_interval:
         truth = truth / interval_s.view(-1, *[1] * (truth.ndim - 1))
@@ -159,11 +128,7 @@ def _certain(p: Tensor, truth: Tensor) -> Tensor:
 def prediction(predicted: Tensor, features: Tensor) -> Tensor:
     """Smooth L1 between predicted features and normalised features of the target encoder.
 
-    Parameters
-    ----------
-    predicted, features : Tensor
-        (B, m, D). The features are normalised per token without an affine part, so that the
-        scale of the target encoder cannot shrink the loss.
+    `predicted, features`: (B, m, D).
     """
     target = F.layer_norm(features.float(), features.shape[-1:])
     return F.smooth_l1_loss(predicted.float(), target)

@@ -24,14 +24,7 @@ LIMITS = (
 def model_card(meta: BundleMeta, file_name: str, megabytes: float) -> str:
     """Return the card as Markdown.
 
-    Parameters
-    ----------
-    meta : BundleMeta
-        With `training` and `metrics` as `vjepa_ros.lab.training.export_run` fills them.
-    file_name : str
-        Of the weights.
-    megabytes : float
-        Size of that file [10^6 bytes].
+    `megabytes`: size of that file [10^6 bytes].
     """
     t, m = meta.training, meta.metrics
     parts = 'encoder and heads' if meta.has_encoder else 'heads for a frozen encoder'

@@ -47,12 +47,8 @@ class Auxiliary(nn.Module):
     def forward(self, known: Tensor, targets: Targets) -> dict[str, Tensor]:
         """Compute the losses by name, each a scalar.
 
-        Parameters
-        ----------
-        known : Tensor
-            (B, Hp, Wp, hidden) float32.
-        targets : Targets
-            Their dense fields in the same (B, Hp, Wp).
+        `known`: (B, Hp, Wp, hidden) float32; `targets`: targets Their dense fields in the same
+        (B, Hp, Wp).
         """
         with full_precision(known.device):
             said = self.read(known.float())
@@ -70,33 +66,18 @@ class Auxiliary(nn.Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """Clips with what is known about them.
+    """Clips with what is known about them."""
 
-    Attributes
-    ----------
-    frames : Tensor
-        (B, T, H, W, 3) uint8 RGB, oldest frame first.
-    targets : Targets
-        Of the newest frame.
-    kept : Tensor or None
-        (B, n) int64 ascending places the encoder sees; None for all.
-    hidden : Tensor or None
-        (B, m) int64 ascending places whose features are predicted; None without JEPA.
-    stamps : Tensor or None
-        (B, T) float64, time of each frame in frame intervals; even where None.
-    tubelets : int
-        How many a block-causal encoder sees.
-    features : Tensor or None
-        (B, T', Hp, Wp, D) where a frozen encoder has seen the clips already; `frames` is then
-        not looked at.
-    """
-
-    frames: Tensor
-    targets: Targets
-    kept: Tensor | None = None
+    frames: Tensor  # (B, T, H, W, 3) uint8 RGB, oldest frame first
+    targets: Targets  # of the newest frame
+    kept: Tensor | None = None  # (B, n) int64 ascending places the encoder sees; None for all
+    # (B, m) int64 ascending places whose features are predicted; None without JEPA
     hidden: Tensor | None = None
+    # (B, T) float64, time of each frame in frame intervals; even where None
     stamps: Tensor | None = None
-    tubelets: int = 0
+    tubelets: int = 0  # how many a block-causal encoder sees
+    # (B, T', Hp, Wp, D) where a frozen encoder has seen the clips already; `frames` is then not
+    # looked at
     features: Tensor | None = None
 
     def __len__(self) -> int:
@@ -150,12 +131,7 @@ class Network(nn.Module):
     def forward(self, batch: Batch, target: Tensor | None = None) -> dict[str, Tensor]:
         """Compute the losses by name, each a scalar.
 
-        Parameters
-        ----------
-        batch : Batch
-            With `hidden` for the JEPA objectives.
-        target : Tensor or None
-            (B, T', Hp, Wp, D) features of the target encoder for the JEPA objectives.
+        `target`: (B, T', Hp, Wp, D) features of the target encoder for the JEPA objectives.
         """
         if self.predictor is not None and target is None:
             raise ValueError(f"objective '{self.objective}' needs features of a target encoder")
@@ -243,11 +219,6 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
 
     The same configuration gives the same numbers. Heads that the weights file holds are the
     start of training; otherwise they are random.
-
-    Raises
-    ------
-    WeightsError
-        When the weights file is missing or does not fit.
     """
     variant = find_variant(config.model_size)
     if config.weights:

@@ -182,15 +182,7 @@ class Average:
             self.values[name].copy_(before)
 
     def share(self, module: nn.Module, prefix: str) -> None:
-        """Make parameters of another module be this average, from now on and without a copy.
-
-        Parameters
-        ----------
-        module : nn.Module
-            Such as the target encoder.
-        prefix : str
-            In front of its names among those of the average, such as 'encoder.'.
-        """
+        """Make parameters of another module be this average, from now on and without a copy."""
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(False)
             if prefix + name in self.values:

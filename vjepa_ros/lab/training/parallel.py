@@ -20,21 +20,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Team:
-    """The processes of a run, seen from one of them.
+    """The processes of a run, seen from one of them."""
 
-    Attributes
-    ----------
-    rank, size : int
-        Number of this process from 0, and number of processes.
-    device : torch.device
-        Where this one trains.
-    control : ProcessGroup or None
-        For agreements on the CPU, which do not make an accelerator wait.
-    """
-
+    # rank, size: number of this process from 0, and number of processes
     rank: int
     size: int
-    device: torch.device
+    device: torch.device  # where this one trains
+    # For agreements on the CPU, which do not make an accelerator wait
     control: dist.ProcessGroup | None = None
 
     @property
@@ -58,19 +50,7 @@ class Team:
 
 @contextmanager
 def team(device: str) -> Iterator[Team]:
-    """Join the processes of `torchrun`, or be alone.
-
-    Parameters
-    ----------
-    device : str
-        auto, cpu, cuda or cuda:N. With several processes each takes the accelerator of its
-        local rank.
-
-    Raises
-    ------
-    DeviceError
-        When the device is not there.
-    """
+    """Join the processes of `torchrun`, or be alone."""
     size = int(os.environ.get('WORLD_SIZE', '1'))
     if size == 1:
         yield Team(0, 1, _pick(device))

@@ -33,40 +33,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording in memory.
+    """A recording in memory."""
 
-    Attributes
-    ----------
-    name : str
-        For people.
-    frames : ndarray
-        (N, S, S, 3) uint8.
-    stamps_ns : ndarray
-        (N,) int64, rising.
-    contact_s : ndarray
-        (N,) time to the next contact [s], inf for none, NaN unknown.
-    certain_s : ndarray
-        (N,) how far ahead that is certain [s].
-    danger : ndarray
-        (N,) 1, 0 or NaN: a plain flag "about to collide", as set by people.
-    """
-
-    name: str
-    frames: np.ndarray
-    stamps_ns: np.ndarray
-    contact_s: np.ndarray
-    certain_s: np.ndarray
-    danger: np.ndarray
+    name: str  # for people
+    frames: np.ndarray  # (N, S, S, 3) uint8
+    stamps_ns: np.ndarray  # (N,) int64, rising
+    contact_s: np.ndarray  # (N,) time to the next contact [s], inf for none, NaN unknown
+    certain_s: np.ndarray  # (N,) how far ahead that is certain [s]
+    danger: np.ndarray  # (N,) 1, 0 or NaN: a plain flag "about to collide", as set by people
 
 
 def load_recording(path: str, config: TrainConfig) -> Recording:
-    """Read a recording folder or a bag.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be read, is too large, or has no labels.
-    """
+    """Read a recording folder or a bag."""
     flags = None
     if config.label_topic:
         if (Path(path).expanduser() / 'labels.csv').is_file():

@@ -68,46 +68,18 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a call ended.
+    """How a call ended."""
 
-    Attributes
-    ----------
-    complete : bool
-        Whether the run is done; otherwise it can be continued.
-    step, clips : int
-        Done so far.
-    outcome : Outcome or None
-        Files of a complete run, on the process that leads.
-    """
-
-    complete: bool
+    complete: bool  # whether the run is done; otherwise it can be continued
+    # step, clips: done so far
     step: int
     clips: int
-    outcome: Outcome | None = None
+    outcome: Outcome | None = None  # files of a complete run, on the process that leads
 
 
 def train(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
           stopped: Callable[[], bool] = lambda: False) -> RunResult:
-    """Train, or continue training.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Of the run.
-    listener : Listener
-        Receives progress, on the process that leads.
-    resume : bool
-        Continue the run in the folder, if there is one.
-    command : str
-        As typed, for the card.
-    stopped : callable
-        Asked between steps whether to write a checkpoint and end.
-
-    Raises
-    ------
-    StateError, WeightsError, DeviceError, SourceError, TrainingError, ValueError
-        With a text for the user.
-    """
+    """Train, or continue training."""
     began = time.monotonic()
     folder = Path(config.out)
     with team(config.device) as here, ExitStack() as stack:
@@ -299,20 +271,7 @@ TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2'}
 
 def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
            stopped: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
-    """Run all objectives one after the other.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Its objective and tokens kept are replaced; each objective gets a folder in its folder.
-    listener, resume, command, stopped
-        As for `train`.
-
-    Returns
-    -------
-    dict or None
-        Figures by objective, None when the call ended before all were done.
-    """
+    """Run all objectives one after the other."""
     results: dict[str, dict[str, Any]] = {}
     for objective in OBJECTIVES:
         own = replace(config, out=str(Path(config.out) / objective), objective=objective,

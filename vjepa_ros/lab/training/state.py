@@ -26,33 +26,20 @@ class StateError(ValueError):
 
 @dataclass
 class RunState:
-    """Everything that continuing a run needs.
+    """Everything that continuing a run needs."""
 
-    Attributes
-    ----------
-    config : dict
-        Options of the run.
-    network, average, optimizer : dict
-        Trained parameters, their moving average, and the state of the
-        optimiser.
-    step, clips : int
-        Done so far; `clips` over all processes.
-    seconds : float
-        Spent on training so far.
-    history : list of dict
-        What was reported so far.
-    calls : list of dict
-        When, where and how long each call of the run worked.
-    """
-
-    config: dict[str, Any]
+    config: dict[str, Any]  # options of the run
+    # network, average, optimizer: trained parameters, their moving average, and the state of the
+    # optimiser
     network: dict[str, Any]
     average: dict[str, Any]
     optimizer: dict[str, Any]
+    # step, clips: done so far; `clips` over all processes
     step: int = 0
     clips: int = 0
-    seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0  # spent on training so far
+    history: list[dict[str, Any]] = field(default_factory=list)  # what was reported so far
+    # When, where and how long each call of the run worked
     calls: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -73,13 +60,7 @@ def has_state(folder: Path) -> bool:
 
 
 def read_state(folder: Path) -> RunState:
-    """Read the state of the run in a folder, on the CPU.
-
-    Raises
-    ------
-    StateError
-        When there is none, it is damaged or of another format.
-    """
+    """Read the state of the run in a folder, on the CPU."""
     path = folder / FILE
     if not path.is_file():
         raise StateError(f"there is no run to continue in '{folder}' (no {FILE})")

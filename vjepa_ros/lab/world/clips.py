@@ -24,43 +24,25 @@ SEEN = 0.001   # share of the picture that must show the touched surface
 
 @dataclass(frozen=True)
 class WorldClips:
-    """B clips.
+    """B clips."""
 
-    Attributes
-    ----------
-    frames : Tensor
-        (B, T, H, W, 3) uint8 RGB, the newest last.
-    interval_s : Tensor
-        (B,) time between frames [s], but for jitter and pictures that were lost.
-    hold : Tensor
-        (B,) 1 where all frames differ, 2 where each picture is shown twice.
-    truth : Truth
-        At the newest frame.
-    scenes : Scenes
-        What was drawn.
-    contact_time : Tensor
-        (B,) until something enters the robot's volume at constant velocities [s], inf for
-        never; at least 0.1 % of the picture must show what does.
-    clearance : Tensor
-        (B,) distance along the heading to the nearest visible surface in the robot's way [m],
-        inf where it is free; at least 0.1 % of the picture.
-    place, outcome : Tensor
-        (B,) numbers of `scene_spec.PLACES` and `scene_spec.OUTCOMES`.
-    stamps_s : Tensor
-        (B, T) stamp of each frame relative to the newest [s], ascending, the last 0; exact but
-        for `WorldConfig.training`. Equal where a picture is shown twice. `interval_s` is the time
-        between frames as wanted.
-    """
-
-    frames: Tensor
-    interval_s: Tensor
-    hold: Tensor
-    truth: Truth
-    scenes: Scenes
+    frames: Tensor  # (B, T, H, W, 3) uint8 RGB, the newest last
+    interval_s: Tensor  # (B,) time between frames [s], but for jitter and pictures that were lost
+    hold: Tensor  # (B,) 1 where all frames differ, 2 where each picture is shown twice
+    truth: Truth  # at the newest frame
+    scenes: Scenes  # what was drawn
+    # (B,) until something enters the robot's volume at constant velocities [s], inf for never;
+    # at least 0.1 % of the picture must show what does
     contact_time: Tensor
+    # (B,) distance along the heading to the nearest visible surface in the robot's way [m], inf
+    # where it is free; at least 0.1 % of the picture
     clearance: Tensor
+    # place, outcome: (B,) numbers of `scene_spec.PLACES` and `scene_spec.OUTCOMES`
     place: Tensor
     outcome: Tensor
+    # (B, T) stamp of each frame relative to the newest [s], ascending, the last 0; exact but for
+    # `WorldConfig.training`. Equal where a picture is shown twice. `interval_s` is the time
+    # between frames as wanted.
     stamps_s: Tensor
 
     @property

@@ -30,17 +30,9 @@ def meets(ahead: Number, side: Number, half_length: Number, half_width: Number, 
           robot: Robot) -> Number:
     """Return whether a mover is about to meet a robot, bool of the shape of its inputs.
 
-    Parameters
-    ----------
-    ahead, side
-        Of the middle of the robot: how far along the way of the mover [m], and how far beside it
-        [m], not negative.
-    half_length, half_width
-        Of the mover, along its way and across [m].
-    pace
-        Its speed [m/s].
-    robot
-        Its size.
+    `ahead, side`: of the middle of the robot: how far along the way of the mover [m], and how far
+    beside it [m], not negative; `half_length, half_width`: of the mover, along its way and across
+    [m]; `pace`: its speed [m/s].
     """
     reach = reach_of(robot)
     near = half_length + reach + WAIT_M + WAIT_S * pace

@@ -33,69 +33,38 @@ FLOW_UNIT = 0.25                         # of a patch per interval, where asinh 
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What is known about a batch of clips; unknown values are masked, never guessed.
+    """What is known about a batch of clips; unknown values are masked, never guessed."""
 
-    Attributes
-    ----------
-    interval_s : Tensor
-        (B,) time between frames [s].
-    expansion : Tensor
-        (B, Hp, Wp) looming rate times interval, patch mean, within +-EXPANSION_LIMIT.
-    moving, course : Tensor
-        (B, Hp, Wp) 0 or 1.
-    expansion_known, moving_known, course_known : Tensor
-        (B, Hp, Wp) bool.
-    contact_s : Tensor
-        (B,) time until something enters the robot's volume [s], inf for never.
-    contact_known : Tensor
-        (B,) bool.
-    hazard : Tensor
-        (B, J) 1 where the contact comes within the horizon, else 0.
-    hazard_known : Tensor
-        (B, J) bool.
-    clearance_m : Tensor
-        (B,) free way straight ahead of the robot [m], inf for free.
-    clearance_known : Tensor
-        (B,) bool.
-    danger : Tensor
-        (B,) 1 where people say that something is about to be hit or blocks the way nearby, 0
-        where not. Only recordings have it.
-    danger_s : Tensor
-        (B,) time ahead that they speak about [s].
-    danger_known : Tensor
-        (B,) bool.
-    enter_s : Tensor
-        (B, Hp, Wp) time until `ENTER_SHARE` of the patch has entered the robot's volume [s], inf
-        for never.
-    log_depth : Tensor
-        (B, Hp, Wp) ln of the depth [m], patch mean, depth within `DEPTH_M`.
-    flow_x, flow_y : Tensor
-        (B, Hp, Wp) asinh of the flow in units of `FLOW_UNIT` patches per interval, patch mean.
-    scene_known : Tensor
-        (B, Hp, Wp) bool, for the four before.
-    """
-
-    interval_s: Tensor
+    interval_s: Tensor  # (B,) time between frames [s]
+    # (B, Hp, Wp) looming rate times interval, patch mean, within +-EXPANSION_LIMIT
     expansion: Tensor
+    # moving, course: (B, Hp, Wp) 0 or 1
     moving: Tensor
     course: Tensor
+    # expansion_known, moving_known, course_known: (B, Hp, Wp) bool
     expansion_known: Tensor
     moving_known: Tensor
     course_known: Tensor
-    contact_s: Tensor
-    contact_known: Tensor
-    hazard: Tensor
-    hazard_known: Tensor
-    clearance_m: Tensor
-    clearance_known: Tensor
+    contact_s: Tensor  # (B,) time until something enters the robot's volume [s], inf for never
+    contact_known: Tensor  # (B,) bool
+    hazard: Tensor  # (B, J) 1 where the contact comes within the horizon, else 0
+    hazard_known: Tensor  # (B, J) bool
+    clearance_m: Tensor  # (B,) free way straight ahead of the robot [m], inf for free
+    clearance_known: Tensor  # (B,) bool
+    # (B,) 1 where people say that something is about to be hit or blocks the way nearby, 0 where
+    # not. Only recordings have it.
     danger: Tensor
-    danger_s: Tensor
-    danger_known: Tensor
+    danger_s: Tensor  # (B,) time ahead that they speak about [s]
+    danger_known: Tensor  # (B,) bool
+    # (B, Hp, Wp) time until `ENTER_SHARE` of the patch has entered the robot's volume [s], inf
+    # for never
     enter_s: Tensor
-    log_depth: Tensor
+    log_depth: Tensor  # (B, Hp, Wp) ln of the depth [m], patch mean, depth within `DEPTH_M`
+    # flow_x, flow_y: (B, Hp, Wp) asinh of the flow in units of `FLOW_UNIT` patches per interval,
+    # patch mean
     flow_x: Tensor
     flow_y: Tensor
-    scene_known: Tensor
+    scene_known: Tensor  # (B, Hp, Wp) bool, for the four before
 
     def to(self, device: torch.device | str) -> Targets:
         """Return the same targets on a device."""
@@ -108,15 +77,7 @@ class Targets:
     def at(self, places: Tensor) -> Targets:
         """Dense targets at chosen patches.
 
-        Parameters
-        ----------
-        places : Tensor
-            (B, n) int64 row-major numbers of patches.
-
-        Returns
-        -------
-        Targets
-            Dense fields are (B, n, 1), as the heads answer for a grid of n x 1 patches.
+        `places`: (B, n) int64 row-major numbers of patches.
         """
         return replace(self, **{name: values.flatten(1).gather(1, places)[..., None]
                                 for name, values in self._dense()})
@@ -155,18 +116,8 @@ def world_targets(truth: Truth, interval_s: Tensor, contact_s: Tensor, clearance
                   horizons_s: Sequence[float] = HORIZONS_S) -> Targets:
     """Targets of rendered clips, for which everything is known but the opinion of people.
 
-    Parameters
-    ----------
-    truth : Truth
-        Per pixel of the newest frame.
-    interval_s : Tensor
-        (B,) [s].
-    contact_s : Tensor
-        (B,) [s], inf for no contact.
-    clearance_m : Tensor
-        (B,) [m], inf for a free way.
-    horizons_s : sequence of float
-        Horizons of the hazard [s].
+    `interval_s`: (B,) [s]; `contact_s`: (B,) [s], inf for no contact; `clearance_m`: (B,) [m],
+    inf for a free way; `horizons_s`: sequence of float Horizons of the hazard [s].
     """
     interval_s = interval_s.float()
     rate = torch.nan_to_num(truth.looming.float(), 0.0, 0.0, 0.0)

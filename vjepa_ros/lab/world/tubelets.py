@@ -17,18 +17,7 @@ from vjepa_ros.model.variants import TUBELET
 def stream_frames(stamps: Tensor, count: int) -> Tensor:
     """Choose the frames of the last tubelets of a stream.
 
-    Parameters
-    ----------
-    stamps : Tensor
-        (B, T) in frame intervals, ascending; equal where a frame is shown again.
-    count : int
-        Tubelets. Where a clip has fewer, its oldest stands for those before it.
-
-    Returns
-    -------
-    Tensor
-        (B, 2 count) int64 numbers of frames, oldest first.
-
+    `stamps`: (B, T) in frame intervals, ascending; equal where a frame is shown again.
     """
     newest = torch.full_like(stamps[:, 0], stamps.shape[1] - 1, dtype=torch.int64)
     pair = torch.stack((newest, newest), 1)

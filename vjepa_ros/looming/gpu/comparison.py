@@ -48,11 +48,6 @@ def choose_kernels(device: torch.device) -> tuple[LoomingKernels | None, str]:
     """Compile and check the kernels for a device, once.
 
     That takes a second or two; see `prepare_kernels`.
-
-    Returns
-    -------
-    LoomingKernels or None, str
-        None without kernels, and then the reason; '' where there are kernels and off CUDA.
     """
     pending = prepare_kernels(device)
     if pending is None:

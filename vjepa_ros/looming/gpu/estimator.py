@@ -131,22 +131,8 @@ class DeviceLooming:
               focal_error: float | None = None) -> bool:
         """Queue the work on the newest frame of a history.
 
-        Parameters
-        ----------
-        frames
-            (M, h, w) uint8 on the device; another tensor than the last time costs a new start of
-            about a second, as does a gyroscope that comes or goes.
-        recent
-            (stamp in ns, row of `frames`), oldest first, stamps ascending.
-        focal_px, center, gyroscope, focal_error
-            See `LoomingEstimator.estimate`. The gyroscope tells the rotation; unlike there it
-            does not help to choose the older frame.
-
-        Returns
-        -------
-        bool
-            False where there is nothing to compare with; then neither `proceed` nor `finish`
-            may be called, otherwise both must.
+        `frames`: (M, h, w) uint8 on the device; another tensor than the last time costs a new
+        start of about a second, as does a gyroscope that comes or goes.
         """
         s = self._settings
         chosen = self._candidates(recent)

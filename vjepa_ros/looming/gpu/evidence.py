@@ -23,22 +23,13 @@ _ENOUGH = (30, 50)     # samples needed to measure exposure, noise
 
 @dataclass(frozen=True)
 class Samples:
-    """Evidence per sample of pairs, see `vjepa_ros.looming.flow.Samples`.
+    """Evidence per sample of pairs, see `vjepa_ros.looming.flow.Samples`."""
 
-    Attributes
-    ----------
-    means
-        (N, 7, Hs, Ws) gxx, gxy, gyy, hx, hy, energy, and the mean squared grey difference at the
-        displacement itself.
-    inside
-        (N, Hs, Ws) 1 where the match lies inside the older frame, else 0.
-    exposure
-        (N, 2) gain and offset applied to the older frame.
-    """
-
+    # (N, 7, Hs, Ws) gxx, gxy, gyy, hx, hy, energy, and the mean squared grey difference at the
+    # displacement itself
     means: Tensor
-    inside: Tensor
-    exposure: Tensor
+    inside: Tensor  # (N, Hs, Ws) 1 where the match lies inside the older frame, else 0
+    exposure: Tensor  # (N, 2) gain and offset applied to the older frame
 
     @property
     def gradients(self) -> Tensor:
@@ -105,17 +96,7 @@ class Aligner:
     def moved(self, older: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
         """Look up older frames from `prepared` where a displacement takes each pixel.
 
-        Parameters
-        ----------
-        older
-            (N, h, w).
-        flow
-            (N, 2, Hs, Ws) in px of the full resolution.
-
-        Returns
-        -------
-        Tensor, Tensor
-            (N, h, w); and (N, Hs, Ws) 1 where samples move within the frame, else 0.
+        `older`: (N, h, w); `flow`: (N, 2, Hs, Ws) in px of the full resolution.
         """
         if self._kernels is not None:
             return self._kernels.align(older, flow)
@@ -128,16 +109,9 @@ class Aligner:
                 exposure: Tensor | None = None) -> Samples:
         """Compute evidence linearised at a displacement.
 
-        Parameters
-        ----------
-        newer
-            (N, h, w) from `prepared`.
-        moved, inside
-            Of the older frames, from `moved`.
-        flow
-            (N, 2, Hs, Ws) px, that part of their displacement that the evidence is about.
-        exposure
-            (N, 2) gain and offset of the older frame; measured when omitted.
+        `newer`: (N, h, w) from `prepared`; `flow`: (N, 2, Hs, Ws) px, that part of their
+        displacement that the evidence is about; `exposure`: (N, 2) gain and offset of the older
+        frame; measured when omitted.
         """
         kernels = self._kernels
         if exposure is None:
@@ -177,12 +151,8 @@ def _smoothing(length: int) -> np.ndarray:
 def measured_exposure(means: Tensor, inside: Tensor) -> Tensor:
     """Measure the gain and offset (N, 2) that give older frames the brightness of newer ones.
 
-    Parameters
-    ----------
-    means
-        (N, 2, Hs, Ws) mean grey levels of samples, newer and older.
-    inside
-        (N, Hs, Ws) 1 where both frames show the sample.
+    `means`: (N, 2, Hs, Ws) mean grey levels of samples, newer and older; `inside`: (N, Hs, Ws) 1
+    where both frames show the sample.
     """
     y, x = means[:, :, ::2, ::2].flatten(2).unbind(1)
     seen = inside[:, ::2, ::2].flatten(1) > 0.9

@@ -90,11 +90,6 @@ class DeviceFitter:
         """Fit as `WindowFitter.fit`, with trust (N, Hs, Ws), noise (N,) and start (N, C, 6).
 
         `out` (N, C, ...) gets the fits, thorough ones where it has room for a whole covariance.
-
-        Returns
-        -------
-        Tensor
-            (N, C, 26) moments of each cell alone, see `WindowFitter.own`.
         """
         if self._kernels is not None:
             table = self._kernels.table(s.means, trust, s.inside, self._blocks[2])
@@ -183,22 +178,8 @@ class DeviceFitter:
                 base: Tensor) -> tuple[Fits, Tensor]:
         """Replace fits by those of ever wider windows where these are wanted and more exact.
 
-        Parameters
-        ----------
-        fits
-            (windows, N, C, ...) from `measure`, the narrow ones first.
-        own, noise
-            Of the narrow ones.
-        dt_s
-            (N,) time between the frames.
-        base
-            (N, C, 6) what is added to all displacements in the end.
-
-        Returns
-        -------
-        Fits, Tensor
-            (N, C, ...); and (N, C), 0 to 1, how far the texture of a cell shows its displacement
-            and it is the one of its window.
+        `dt_s`: (N,) time between the frames; `base`: (N, C, 6) what is added to all displacements
+        in the end.
         """
         if self._kernels is not None:
             return self._kernels.widen(fits, own, noise, dt_s, base, self._constants)

@@ -203,13 +203,7 @@ class DenseFlow:
                         for k in range(max(deepest, self.finest), self.finest - 1, -1)}
 
     def __call__(self, newer: Tensor, older: Tensor) -> Tensor:
-        """Measure the displacement newer to older of frames (N, h, w) float32.
-
-        Returns
-        -------
-        Tensor
-            (N, 2, h', w') in px of the frames, per pixel of the finest level.
-        """
+        """Measure the displacement newer to older of frames (N, h, w) float32."""
         flow: Tensor | None = None
         both = torch.cat([newer, older])
         planes = {self.finest: shrunk(both, 1 << self.finest, self._kernels)}
@@ -236,17 +230,8 @@ class Choice:
     def __call__(self, given: Tensor, newer: Tensor, near: Tensor) -> tuple[Tensor, ...]:
         """Choose the best frame to compare with.
 
-        Parameters
-        ----------
-        given
-            (HEAD + 2 MOST_FRAMES,) see there; inf is the age of a row without a frame.
-        newer, near
-            (1, h, w) the newest frame and the near one.
-
-        Returns
-        -------
-        tuple of Tensor
-            Its number, row and age [s], and 1 where to expect a large displacement; (1,) each.
+        `given`: (HEAD + 2 MOST_FRAMES,) see there; inf is the age of a row without a frame;
+        `newer, near`: (1, h, w) the newest frame and the near one.
         """
         flow = self._flow(newer, near)
         if self._kernels is not None and self._kernels.has_room_to_choose(flow):
@@ -383,17 +368,8 @@ class Trust:
     def __call__(self, found: Tensor, back: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
         """Combine the displacement with that of the whole image, and check it by the way back.
 
-        Parameters
-        ----------
-        found, back
-            (N, 2, Hs, Ws) px newer to older and back, of the older frame moved by `guess`.
-        guess
-            (N, 3) scale and shift of the whole image.
-
-        Returns
-        -------
-        Tensor, Tensor
-            (N, 2, Hs, Ws) displacement in px; (N, Hs, Ws) trust, 0 to 1.
+        `found, back`: (N, 2, Hs, Ws) px newer to older and back, of the older frame moved by
+        `guess`; `guess`: (N, 3) scale and shift of the whole image.
         """
         if self._kernels is not None:
             return self._kernels.trusted(found, back, guess)

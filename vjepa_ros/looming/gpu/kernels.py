@@ -124,19 +124,7 @@ class LoomingKernels:
     def match(self, newer: Tensor, grown: Tensor, reach: tuple[int, int]) -> Tensor:
         """Correlate the middle of newer images with places in older ones of several scales.
 
-        Parameters
-        ----------
-        newer
-            (N, h, w).
-        grown
-            (N, scales, h, w).
-        reach
-            Pixels to the sides and up and down that are tried.
-
-        Returns
-        -------
-        Tensor
-            (N, scales, places) in -1 to 1, places row by row.
+        `newer`: (N, h, w); `grown`: (N, scales, h, w).
         """
         pairs, scales, h, w = grown.shape
         across, down = reach
@@ -150,14 +138,7 @@ class LoomingKernels:
               reach: tuple[int, int]) -> Tensor:
         """Find scale and shift (N, 3) of `flow.GlobalMotion` from the result of `match`.
 
-        Parameters
-        ----------
-        scores, reach
-            Of `match`.
-        wanted
-            (N,) 1 where more than the identity is wanted.
-        shrink
-            (scales, 3) scale and shift of the images that were tried.
+        `wanted`: (N,) 1 where more than the identity is wanted.
         """
         out = scores.new_empty((len(scores), 3))
         self.made['guess']((len(scores), 1, 1), (32, 1, 1),
@@ -189,12 +170,8 @@ class LoomingKernels:
     def exposure(self, means: Tensor, inside: Tensor) -> Tensor:
         """Measure gain and offset (N, 2) of older frames, as `evidence.measured_exposure`.
 
-        Parameters
-        ----------
-        means
-            (N, 2, Hs, Ws) mean grey levels of samples, newer and older.
-        inside
-            (N, Hs, Ws) 1 where both frames show the sample.
+        `means`: (N, 2, Hs, Ws) mean grey levels of samples, newer and older; `inside`: (N, Hs,
+        Ws) 1 where both frames show the sample.
         """
         pairs, _, rows, cols = means.shape
         out = means.new_empty((pairs, 2))
@@ -218,14 +195,9 @@ class LoomingKernels:
     def evidence(self, newer: Tensor, moved: Tensor, flow: Tensor, exposure: Tensor) -> Tensor:
         """Compute the means (N, 7, Hs, Ws) of `evidence.Samples`.
 
-        Parameters
-        ----------
-        newer, moved
-            (N, h, w) newer frames, and older ones looked up at their matches.
-        flow
-            (N, 2, Hs, Ws) px of the full resolution, the displacement the evidence is about.
-        exposure
-            (N, 2) gain and offset, not yet applied to `moved`.
+        `newer, moved`: (N, h, w) newer frames, and older ones looked up at their matches; `flow`:
+        (N, 2, Hs, Ws) px of the full resolution, the displacement the evidence is about;
+        `exposure`: (N, 2) gain and offset, not yet applied to `moved`.
         """
         pairs, _, rows, cols = flow.shape
         means = flow.new_empty((pairs, 7, rows, cols))
@@ -264,13 +236,7 @@ class LoomingKernels:
 
     def window_fit(self, table: Tensor, noise: Tensor, start: Tensor | None, window: Window,
                    constants: Tensor, out: Fits) -> Tensor:
-        """Compute `DeviceFitter.measure` of a table of blocks into `out`.
-
-        Returns
-        -------
-        Tensor
-            (N, C, 26) moments of each cell alone.
-        """
+        """Compute `DeviceFitter.measure` of a table of blocks into `out`."""
         own = table.new_empty((*out.inliers.shape, 26))
         self.made['fit']((out.inliers.numel(), 1, 1), (32, 1, 1),
                          [table, noise, table if start is None else start.contiguous(), constants,
@@ -301,22 +267,7 @@ class LoomingKernels:
     def motion(self, fits: Fits, at: Tensor, lens: Tensor, start: Tensor | None = None) -> Tensor:
         """Estimate the motion of the camera, as `Rays.camera_motion`, of the first pair.
 
-        Parameters
-        ----------
-        fits
-            Fits; of their covariance that of the shift is enough.
-        at
-            (2, C) px, centres of the cells.
-        lens
-            Focal length [px], centre x, y [px], ...
-        start
-            Result of an earlier call, for a rough start.
-
-        Returns
-        -------
-        Tensor
-            (54,) float64: rotation (3), direction (3), whether it is known, agreement, kind
-            (0 unknown, 1 still, 2 turn, 3 move), covariance (6, 6), matrix of the rotation (3, 3).
+        `at`: (2, C) px, centres of the cells; `lens`: focal length [px], centre x, y [px], .
         """
         theta, covariance, inliers, misfit = (part[0].contiguous() for part in fits)
         out = theta.new_empty(MOTION_NUMBERS, dtype=torch.float64)
@@ -330,20 +281,8 @@ class LoomingKernels:
                  start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Take the rotation of a motion off the displacement of the first pair.
 
-        Parameters
-        ----------
-        motion, lens, at
-            As for `motion`, and its result.
-        spots, spread
-            (2, Hs, Ws) px, centres of the samples; (1, 2, Hs, Ws) px, their displacement.
-        start
-            (1, C, 6) displacement of the cells.
-
-        Returns
-        -------
-        Tensor, Tensor, Tensor
-            What is left of the displacement of samples; that of cells that the rotation causes
-            (1, C, 6); and what is left of theirs.
+        `spots, spread`: (2, Hs, Ws) px, centres of the samples; (1, 2, Hs, Ws) px, their
+        displacement; `start`: (1, C, 6) displacement of the cells.
         """
         beyond, base, left = (at.new_empty(each.shape) for each in (spread, start, start))
         samples, cells = spots[0].numel(), at.shape[1]
@@ -356,23 +295,8 @@ class LoomingKernels:
               motion: Tensor) -> Tensor:
         """Compute `pair_looming` of the first pair and its motion.
 
-        Parameters
-        ----------
-        fits, at
-            As for `motion`, with the whole covariance.
-        vouched
-            (N, C) 0 to 1.
-        lens
-            As for `motion`, and the expected slant [1/px].
-        dt_s
-            (1,) time between the frames [s].
-        motion
-            Result of `motion`.
-
-        Returns
-        -------
-        Tensor
-            (5 C,) rate, sigma, confidence, flow (C, 2).
+        `vouched`: (N, C) 0 to 1; `lens`: as for `motion`, and the expected slant [1/px]; `dt_s`:
+        (1,) time between the frames [s].
         """
         theta, covariance, inliers, _ = (part[0].contiguous() for part in fits)
         out = theta.new_empty(5 * len(theta))
@@ -388,13 +312,7 @@ def _warps(count: int) -> tuple[Grid, Grid]:
 
 
 def read_pair(numbers: np.ndarray, dt_s: float) -> PairLooming:
-    """Read what the kernels computed: a motion, then rates.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When the cells lead to singular systems, as on the host.
-    """
+    """Read what the kernels computed: a motion, then rates."""
     motion, rates = numbers[:MOTION_NUMBERS].astype(np.float64), numbers[MOTION_NUMBERS:].copy()
     if not np.isfinite(motion).all():
         raise np.linalg.LinAlgError(SINGULAR)

@@ -45,33 +45,6 @@ def convert(source: str | Path, target: str | Path, layout: str = SAFETENSORS,
     """Write encoder and predictor of a checkpoint again, without the state of training.
 
     Probes and collision heads are left out.
-
-    Parameters
-    ----------
-    source : str or Path
-        Checkpoint of any layout.
-    target : str or Path
-        What to write; it must not be there yet. It appears complete or not at all.
-    layout : str
-        'safetensors' (names of this package, one file), 'meta' (a .pt file) or 'huggingface' (a
-        folder).
-    dtype : str
-        'keep', or what to cast to: 'float32', 'float16' or 'bfloat16'.
-    weights_part : str
-        Which encoder, see `load_encoder`; the others are left out.
-    encoder_only : bool
-        Leave out predictors, too.
-
-    Returns
-    -------
-    Contents
-        Of what was written.
-
-    Raises
-    ------
-    WeightsError
-        When the source cannot be used, or does not exist in that layout.
-
     """
     target = Path(target).expanduser()
     if target.exists():

@@ -42,29 +42,7 @@ Progress = Callable[[int, int], None]
 
 
 def download(url: str, folder: str | Path, progress: Progress) -> Path:
-    """Fetch a file completely.
-
-    Parameters
-    ----------
-    url : str
-        Where it is.
-    folder : str or Path
-        Where to put it. What has arrived of an interrupted download waits there under a name
-        that ends with '.part'.
-    progress : callable
-        Called with the bytes that are there and those there will be.
-
-    Returns
-    -------
-    Path
-        The file. One that is there already is not fetched again when its size is right.
-
-    Raises
-    ------
-    WeightsError
-        When it cannot be fetched completely.
-
-    """
+    """Fetch a file completely."""
     folder = Path(folder).expanduser()
     target = folder / url.rsplit('/', 1)[-1]
     with _server_errors(url, KEPT):
@@ -149,21 +127,6 @@ def located(weights: str | Path, parameter: str, fetched: Collection[str] | None
 
     A name such as 'facebook/vjepa2-vitl-fpc64-256' that is no path here is looked up in the
     cache of `huggingface_hub`, and fetched if it is not there, unless HF_HUB_OFFLINE is set.
-
-    Parameters
-    ----------
-    weights : str or Path
-        Path or name.
-    parameter : str
-        Name of the parameter that asks for it, for the error.
-    fetched : collection of str, optional
-        Names that may be fetched; all when omitted.
-
-    Raises
-    ------
-    WeightsError
-        If a name of the hub is unavailable. A path that does not exist is returned as it is.
-
     """
     name = str(weights)
     try:

@@ -44,16 +44,7 @@ class WeightsError(ValueError):
 
 @contextmanager
 def foreign(name: str, parameter: str) -> Iterator[None]:
-    """Convert any error that the content of a file raises to WeightsError.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file in errors.
-    parameter : str
-        The parameter that names it.
-
-    """
+    """Convert any error that the content of a file raises to WeightsError."""
     try:
         yield
     except WeightsError:

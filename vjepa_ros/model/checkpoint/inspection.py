@@ -44,39 +44,28 @@ REPORTED_ONLY = (HEADS, ADAPTERS, PROBE, COLLISION, ACTIONS)
 
 @dataclass(frozen=True)
 class PartReport:
-    """One network in a checkpoint.
+    """One network in a checkpoint."""
 
-    Attributes
-    ----------
-    name, kind, layout, dtype
-        See `Part`.
-    variant, version : str
-        Size and generation of an encoder; '' for others, and for a size that is none of ours.
-    keys, parameters : int
-        Tensors that are used, and numbers in them.
-    missing, unexpected, mismatched, ignored : tuple of str
-        Parameters that prevent its use, and those that are not needed.
-    problem : str
-        Why there is no such network; '' if there is.
-    wrapper : str
-        See `Part`.
-
-    """
-
+    # name, kind, layout, dtype: see `Part`
     name: str
     kind: str
     layout: str
     dtype: str
+    # variant, version: size and generation of an encoder; '' for others, and for a size that is
+    # none of ours
     variant: str
     version: str
+    # keys, parameters: tensors that are used, and numbers in them
     keys: int
     parameters: int
+    # missing, unexpected, mismatched, ignored: parameters that prevent its use, and those that
+    # are not needed
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    problem: str = ''
-    wrapper: str = ''
+    problem: str = ''  # why there is no such network; '' if there is
+    wrapper: str = ''  # see `Part`
 
     @property
     def complete(self) -> bool:
@@ -86,37 +75,16 @@ class PartReport:
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a checkpoint.
+    """The content of a checkpoint."""
 
-    Attributes
-    ----------
-    path : str
-        File or folder.
-    size : int
-        Bytes of its files with tensors.
-    sha256 : str
-        Hash of its file, or of the names and hashes of several.
-    parts : tuple of PartReport
-        Its networks.
-    encoder : str
-        Name of the encoder that is taken by default; '' without one.
-    others : tuple of str
-        What else is in it.
-    profile : Profile
-        The clips that the weights were trained on, as far as it is known.
-    window : int
-        Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
-
-    """
-
-    path: str
-    size: int
-    sha256: str
-    parts: tuple[PartReport, ...]
-    encoder: str
-    others: tuple[str, ...]
-    profile: Profile
-    window: int = 0
+    path: str  # file or folder
+    size: int  # bytes of its files with tensors
+    sha256: str  # hash of its file, or of the names and hashes of several
+    parts: tuple[PartReport, ...]  # its networks
+    encoder: str  # name of the encoder that is taken by default; '' without one
+    others: tuple[str, ...]  # what else is in it
+    profile: Profile  # the clips that the weights were trained on, as far as it is known
+    window: int = 0  # tubelets that a tubelet attends to in a block-causal encoder; 0 in others
 
 
 def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
@@ -126,14 +94,7 @@ def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
 
 
 def examine(path: str | Path) -> Contents:
-    """Report the content of a checkpoint.
-
-    Raises
-    ------
-    WeightsError
-        If it cannot be opened. Incomplete networks are reported instead.
-
-    """
+    """Report the content of a checkpoint."""
     opened, parts = open_parts(path)
     encoder = None
     if any(part.kind == ENCODER for part in parts):
@@ -168,19 +129,6 @@ def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, 
     """Load the predictor of a checkpoint, on the CPU in float32.
 
     Encoders come from `load_encoder`. Both return and log a report.
-
-    Parameters
-    ----------
-    path : str or Path
-        File or folder.
-    kind : str
-        'predictor', whatever its kind; nothing else can be loaded here.
-
-    Raises
-    ------
-    WeightsError
-        If there is no such network, or it is incomplete.
-
     """
     opened, parts = open_parts(path)
     name = f"{PARAMETER} file '{opened.path}'"

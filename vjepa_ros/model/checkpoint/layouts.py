@@ -104,34 +104,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class Part:
-    """One network in a checkpoint.
+    """One network in a checkpoint."""
 
-    Attributes
-    ----------
-    name : str
-        Of its group in the file, such as 'target_encoder'; '' when it is all of a file.
-    kind : str
-        What it is, such as `ENCODER`; '' when it is nothing known.
-    layout : str
-        Whose names it has, `META` or `HUGGING_FACE`.
-    stored : dict of str to Stored
-        Its parameters under the names of this package.
-    ignored : tuple of str
-        Parameters of the file that are not needed.
-    incomplete : tuple of str
-        Pieces that a parameter of several lacks, as the file would call them.
-    wrapper : str
-        What the names of its parameters begin with in the file, and is left out.
-
-    """
-
-    name: str
-    kind: str
-    layout: str
-    stored: dict[str, Stored]
-    ignored: tuple[str, ...] = ()
+    name: str  # of its group in the file, such as 'target_encoder'; '' when it is all of a file
+    kind: str  # what it is, such as `ENCODER`; '' when it is nothing known
+    layout: str  # whose names it has, `META` or `HUGGING_FACE`
+    stored: dict[str, Stored]  # its parameters under the names of this package
+    ignored: tuple[str, ...] = ()  # parameters of the file that are not needed
+    # Pieces that a parameter of several lacks, as the file would call them
     incomplete: tuple[str, ...] = ()
-    wrapper: str = ''
+    wrapper: str = ''  # what the names of its parameters begin with in the file, and is left out
 
     @property
     def dtype(self) -> str:
@@ -141,15 +123,7 @@ class Part:
 
 
 def parts_of(opened: Opened, parameter: str) -> list[Part]:
-    """Find the networks in a checkpoint, in the order of the file.
-
-    Raises
-    ------
-    WeightsError
-        If two parameters have the same name, the names of groups contradict their content, or it
-        is a checkpoint of another kind.
-
-    """
+    """Find the networks in a checkpoint, in the order of the file."""
     with foreign(f"{parameter} file '{opened.path}'", parameter):
         return _parts_of(opened, parameter)
 
@@ -257,14 +231,7 @@ def _counts(positions: Tensor, parts: Iterable[Part]) -> bool:
 
 
 def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
-    """Choose the encoder called `which`, or with 'auto' the first of `ENCODERS`.
-
-    Raises
-    ------
-    WeightsError
-        If there is none, or it is unclear which; `name` is the name of the file in errors.
-
-    """
+    """Choose the encoder called `which`, or with 'auto' the first of `ENCODERS`."""
     found = {part.name: part for part in parts if part.kind == ENCODER}
     if not found:
         raise WeightsError(f'{name} has no encoder'

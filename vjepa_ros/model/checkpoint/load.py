@@ -58,52 +58,24 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Where the weights of a network come from.
+    """Where the weights of a network come from."""
 
-    Attributes
-    ----------
-    path : str
-        File, or '' for random weights.
-    sha256 : str
-        Hash of the file, or '' for random weights.
-    trained : bool
-        False for random weights.
-    keys_loaded : int
-        Tensors read from the file.
-    dtype : str
-        Type of the numbers in the file, such as 'float16'; several are joined by '+'.
-    variant, version : str
-        Encoder the weights were loaded into; '' for other networks.
-    tensors_sha256 : str
-        Hash of the tensors of a file that this package wrote, '' for others.
-    heads : HeadsReport, optional
-        Where the heads come from; None without heads.
-    part : str
-        Which network of the file was taken, such as 'target_encoder'.
-    layout : str
-        Whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'.
-    ignored : tuple of str
-        Parameters of the encoder in the file that it does not need.
-    others : tuple of str
-        What else is in the file and was not read.
-    profile : Profile, optional
-        The clips that the weights were trained on, as far as it is known; None for random ones.
-
-    """
-
-    path: str
-    sha256: str
-    trained: bool
-    keys_loaded: int
-    dtype: str
+    path: str  # file, or '' for random weights
+    sha256: str  # hash of the file, or '' for random weights
+    trained: bool  # false for random weights
+    keys_loaded: int  # tensors read from the file
+    dtype: str  # type of the numbers in the file, such as 'float16'; several are joined by '+'
+    # variant, version: encoder the weights were loaded into; '' for other networks
     variant: str
     version: str
+    # Hash of the tensors of a file that this package wrote, '' for others
     tensors_sha256: str = ''
-    heads: HeadsReport | None = None
-    part: str = ''
-    layout: str = ''
-    ignored: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    heads: HeadsReport | None = None  # where the heads come from; None without heads
+    part: str = ''  # which network of the file was taken, such as 'target_encoder'
+    layout: str = ''  # whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'
+    ignored: tuple[str, ...] = ()  # parameters of the encoder in the file that it does not need
+    others: tuple[str, ...] = ()  # what else is in the file and was not read
+    # The clips that the weights were trained on, as far as it is known; None for random ones
     profile: Profile | None = None
 
 
@@ -121,31 +93,8 @@ def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Pat
                  weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
     """Build an encoder on the CPU in float32.
 
-    Parameters
-    ----------
-    variant : str or Variant
-        Size, by name or as a row of `VARIANTS`.
-    version : str
-        Model generation; 'auto': that of the file, '2.0' of random weights.
-    weights : str, Path or None
-        Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging
-        Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'. Empty: the file
-        that the package brings for this size, if there is one. 'random': random weights, even
-        so.
-    allow_random_weights : bool
-        Whether an encoder may be built without a file. It is then untrained.
-    seed : int
-        Determines random weights completely.
-    weights_part : str
-        Which encoder of a file with several: 'target_encoder', 'ema_encoder' or 'encoder'.
-        'auto' takes the first of these that there is: the published evaluations use the target
-        encoder, a running mean of the encoder, which is 'ema_encoder' in some files of 2.1.
-
-    Raises
-    ------
-    WeightsError
-        If there is no file and random weights are not allowed, or the file does not fit.
-
+    `weights`: path or None Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a
+    folder of Hugging Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'.
     """
     if isinstance(variant, str):
         variant = find_variant(variant)
@@ -202,24 +151,7 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
 def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
               encoder: Encoder | None = None, own_hash: str = '', sha256: str = ''
               ) -> WeightsReport:
-    """Make and log the report of a part that was loaded.
-
-    Parameters
-    ----------
-    opened, parts : Opened, list of Part
-        The checkpoint, and the networks in it.
-    part : Part
-        The one that was loaded.
-    profile : Profile
-        The clips that belong to it.
-    encoder : Encoder, optional
-        Where it was loaded, when it is an encoder.
-    own_hash : str
-        See `WeightsReport.tensors_sha256`.
-    sha256 : str
-        Hash of the files where it is known; else it is computed.
-
-    """
+    """Make and log the report of a part that was loaded."""
     others = (*(one.name or one.kind for one in parts if one is not part), *opened.others)
     known = ('', '') if encoder is None else (encoder.variant.name, encoder.version)
     report = WeightsReport(str(opened.path), sha256 or files_sha256(opened.files), True,
@@ -277,30 +209,7 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
                 heads: State | None = None, adapters: State | None = None) -> BundleMeta:
-    """Write a weights file in float16; an existing file is replaced atomically.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    meta : BundleMeta
-        Its description. For heads without an encoder `backbone_sha256` must be the hash of the
-        file of their encoder (`WeightsReport.sha256`).
-    encoder, heads, adapters : mapping of str to Tensor, optional
-        State of an `Encoder`, of `Heads` and of `adapter_state`.
-
-    Returns
-    -------
-    BundleMeta
-        As written, with the fields that follow from the tensors.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to save, a number does not fit into float16, or the encoder of the
-        heads is not given.
-
-    """
+    """Write a weights file in float16; an existing file is replaced atomically."""
     from safetensors.torch import save_file
 
     parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters}
@@ -327,37 +236,14 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
 
 
 def read_meta(path: str | Path) -> BundleMeta | None:
-    """Read the description of a weights file; None if another program wrote the file.
-
-    Raises
-    ------
-    WeightsError
-        If the file is missing or unreadable, or its description is.
-
-    """
+    """Read the description of a weights file; None if another program wrote the file."""
     path = Path(path)
     return _meta(path, open_weights(path, 'weights').metadata, 'weights')
 
 
 def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
                ) -> tuple[Heads, HeadsReport]:
-    """Load heads for an encoder, on the CPU in float32.
-
-    Parameters
-    ----------
-    path : str or Path
-        File with heads. Adapters in it are merged into `encoder`.
-    encoder : Encoder
-        In float32.
-    report : WeightsReport
-        Where its weights come from.
-
-    Raises
-    ------
-    WeightsError
-        If the file has no heads, or they were trained on another encoder.
-
-    """
+    """Load heads for an encoder, on the CPU in float32."""
     path = Path(path).expanduser()
     opened = open_weights(path, 'heads', f'set `heads` to {INSTEAD}')
     tensors = opened.groups.get(FLAT, {})
@@ -383,18 +269,7 @@ def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path 
                ) -> tuple[Encoder, Heads | None, WeightsReport]:
     """Build an encoder as `load_encoder` does, and the heads that belong to it.
 
-    Parameters
-    ----------
-    heads : str, Path or None
-        File with heads. Empty: those in the file of the encoder, if it has any.
-    weights_part : str
-        See `load_encoder`.
-
-    Raises
-    ------
-    WeightsError
-        As `load_encoder` and `load_heads`.
-
+    `heads`: path or None File with heads.
     """
     encoder, report = load_encoder(variant, version, weights, allow_random_weights, seed,
                                    weights_part)

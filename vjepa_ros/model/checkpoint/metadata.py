@@ -24,56 +24,34 @@ COLLISION_RATE = 8.0  # of the published collision head [Hz]
 
 @dataclass(frozen=True)
 class BundleMeta:
-    """Description of an encoder with heads, or of heads alone.
+    """Description of an encoder with heads, or of heads alone."""
 
-    Attributes
-    ----------
-    variant, version : str
-        Encoder that the file holds or was trained on.
-    num_frames, image_size : int
-        Clips of training: frames, and pixels per side.
-    resize_mode : str
-        How images were brought to that size.
-    interval_s : tuple of float
-        Shortest and longest time between two frames in training [s].
-    robot : dict of str to float
-        `half_width` and `height` [m] of the volume that `course`, `contact` and `clearance` are
-        about.
-    holds : tuple of int
-        How many times a frame stood in a clip: (1, 2) is each once, or each twice as with a
-        camera at half the rate of the clip.
-    calibration : Calibration
-        Belongs to the heads.
-    backbone_sha256 : str
-        For heads alone the hash of the FILE of their encoder. For a file with an encoder the
-        hash of its tensors, which `save_bundle` fills in.
-    has_encoder : bool
-        Whether the encoder is in the file; `save_bundle` fills it in.
-    training, metrics : dict
-        Objective, seed, command, hardware; figures on held-out data.
-    licence : str
-        Of the numbers in the file.
-    window : int
-        Tubelets that a tubelet attends to in a block-causal encoder; 0 in others.
-    other_modes : tuple of str
-        Further ways to bring images to that size that training showed.
-    """
-
+    # variant, version: encoder that the file holds or was trained on
     variant: str
     version: str
+    # num_frames, image_size: clips of training: frames, and pixels per side
     num_frames: int
     image_size: int
-    resize_mode: str
+    resize_mode: str  # how images were brought to that size
+    # Shortest and longest time between two frames in training [s]
     interval_s: tuple[float, float]
+    # `half_width` and `height` [m] of the volume that `course`, `contact` and `clearance` are
+    # about
     robot: dict[str, float]
+    # How many times a frame stood in a clip: (1, 2) is each once, or each twice as with a camera
+    # at half the rate of the clip
     holds: tuple[int, ...] = (1, 2)
-    calibration: Calibration = field(default_factory=Calibration)
+    calibration: Calibration = field(default_factory=Calibration)  # belongs to the heads
+    # For heads alone the hash of the FILE of their encoder. For a file with an encoder the hash
+    # of its tensors, which `save_bundle` fills in.
     backbone_sha256: str = ''
-    has_encoder: bool = False
+    has_encoder: bool = False  # whether the encoder is in the file; `save_bundle` fills it in
+    # training, metrics: objective, seed, command, hardware; figures on held-out data
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
-    licence: str = 'Apache-2.0'
-    window: int = 0
+    licence: str = 'Apache-2.0'  # of the numbers in the file
+    window: int = 0  # tubelets that a tubelet attends to in a block-causal encoder; 0 in others
+    # Further ways to bring images to that size that training showed
     other_modes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -122,23 +100,13 @@ def _edges(heads: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
 
 @dataclass(frozen=True)
 class HeadsReport:
-    """Where the heads come from.
+    """Where the heads come from."""
 
-    Attributes
-    ----------
-    path, sha256 : str
-        File and its hash.
-    meta : BundleMeta
-        Description of its training; check it before you trust the heads.
-    adapted : bool
-        Whether the file also changed the encoder, by low-rank adapters.
-
-    """
-
+    # path, sha256: file and its hash
     path: str
     sha256: str
-    meta: BundleMeta
-    adapted: bool = False
+    meta: BundleMeta  # description of its training; check it before you trust the heads
+    adapted: bool = False  # whether the file also changed the encoder, by low-rank adapters
 
 
 @dataclass(frozen=True)
@@ -147,27 +115,13 @@ class Profile:
 
     Published files do not say; it follows from their layout, and from their published names where
     the same network exists for several sizes.
-
-    Attributes
-    ----------
-    resize_mode : str
-        'meta', 'hf' or 'squash'; '' unknown.
-    image_size : int, optional
-        Pixels per side; None unknown.
-    num_frames : int, optional
-        Frames of a clip; None unknown.
-    clip_fps : float, optional
-        Rate [Hz]; None unknown.
-    window : int
-        See `BundleMeta`.
-
     """
 
-    resize_mode: str = ''
-    image_size: int | None = None
-    num_frames: int | None = None
-    clip_fps: float | None = None
-    window: int = 0
+    resize_mode: str = ''  # 'meta', 'hf' or 'squash'; '' unknown
+    image_size: int | None = None  # pixels per side; None unknown
+    num_frames: int | None = None  # frames of a clip; None unknown
+    clip_fps: float | None = None  # rate [Hz]; None unknown
+    window: int = 0  # see `BundleMeta`
 
     def to_json(self) -> dict[str, str | float | None]:
         """Convert to what a converted file stores."""
@@ -182,18 +136,7 @@ class Profile:
 
 
 def profile_of(opened: Opened, parts: list[Part], encoder: Part | None) -> Profile:
-    """Return the profile of a checkpoint, as far as it can be known.
-
-    Parameters
-    ----------
-    opened : Opened
-        The checkpoint.
-    parts : list of Part
-        All in it.
-    encoder : Part, optional
-        The one that counts.
-
-    """
+    """Return the profile of a checkpoint, as far as it can be known."""
     if KEY in opened.metadata:  # rates are a range there
         try:
             meta = BundleMeta.from_json(opened.metadata[KEY])

@@ -59,12 +59,6 @@ def build(part: Part) -> nn.Module:
     """Build the network of a part by its shapes, without memory for its parameters.
 
     Predictors get the attention heads of the published ones, which shapes do not tell.
-
-    Raises
-    ------
-    ValueError
-        If there is no such network; the text says why.
-
     """
     try:
         with torch.device('meta'):
@@ -108,26 +102,7 @@ def _predictor(part: Part) -> nn.Module:
 
 
 def fill(network: nn.Module, part: Part, misfit: str, name: str) -> None:
-    """Copy the parameters of a part into a network that has no memory yet, in float32.
-
-    Parameters
-    ----------
-    network : nn.Module
-        On the device 'meta'.
-    part : Part
-        What to fill it with.
-    misfit : str
-        Beginning of the error when the names or shapes are not those of `network`.
-    name : str
-        What other errors call the file.
-
-    Raises
-    ------
-    WeightsError
-        When something is missing, unexpected, of another shape, or no finite number. The network
-        is then not to be used.
-
-    """
+    """Copy the parameters of a part into a network that has no memory yet, in float32."""
     want = network.state_dict()
     problem = differences(want, part.stored)
     if problem:

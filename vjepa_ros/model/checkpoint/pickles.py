@@ -39,16 +39,7 @@ class ForeignCall(ValueError):
 
 
 def check_pickle(data: bytes) -> None:
-    """Refuse a pickle that is costly or calls anything but what tensors are made with.
-
-    Raises
-    ------
-    CostlyPickle, ForeignCall
-        See there.
-    ValueError, IndexError, KeyError
-        When it is damaged, or has instructions that `torch.load` does not know.
-
-    """
+    """Refuse a pickle that is costly or calls anything but what tensors are made with."""
     if len(data) > MOST_BYTES:
         raise CostlyPickle(f'{len(data) / MIB:.1f} MiB of description, at most '
                            f'{MOST_BYTES // MIB} are read')

@@ -48,51 +48,20 @@ MADV_DONTNEED = 4  # of Linux
 
 @dataclass(frozen=True)
 class Opened:
-    """Content of a file or folder.
+    """Content of a file or folder."""
 
-    Attributes
-    ----------
-    path : Path
-        What was opened.
-    files : tuple of Path
-        Files that hold its tensors.
-    groups : dict
-        Tensors by name, by the name of their group; `FLAT` where the file has none.
-    others : tuple of str
-        What else is at the top of the file, such as the state of an optimiser.
-    metadata : dict of str to str
-        Text of a safetensors file.
-    config : dict
-        config.json beside the tensors.
-
-    """
-
-    path: Path
-    files: tuple[Path, ...]
+    path: Path  # what was opened
+    files: tuple[Path, ...]  # files that hold its tensors
+    # Tensors by name, by the name of their group; `FLAT` where the file has none
     groups: dict[str, dict[str, Tensor]]
+    # What else is at the top of the file, such as the state of an optimiser
     others: tuple[str, ...] = ()
-    metadata: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)  # text of a safetensors file
+    config: dict[str, Any] = field(default_factory=dict)  # config.json beside the tensors
 
 
 def open_weights(path: Path, parameter: str, remedy: str = OTHER) -> Opened:
-    """Open a file or folder by its content, whatever its name.
-
-    Parameters
-    ----------
-    path : Path
-        safetensors or PyTorch file, or a folder with config.json and safetensors.
-    parameter : str
-        Name of the parameter that asks for it, for the error.
-    remedy : str
-        What to do when there is no such file.
-
-    Raises
-    ------
-    WeightsError
-        When it does not exist, is damaged, is no checkpoint, or would run code.
-
-    """
+    """Open a file or folder by its content, whatever its name."""
     name = f"{parameter} file '{path}'"
     with foreign(name, parameter):
         opened = _open(path, name, parameter, remedy)

@@ -15,18 +15,7 @@ MIN_HORIZONTAL = 0.2     # horizontal part of an optical axis that has a directi
 
 
 def axis_yaw(x: float, y: float, z: float, w: float) -> float:
-    """Return the direction of the axis z of an optical frame (REP 103) [rad].
-
-    Parameters
-    ----------
-    x, y, z, w
-        Rotation from the optical frame to the frame of the robot, a unit quaternion.
-
-    Raises
-    ------
-    ValueError
-        When the axis points up or down.
-    """
+    """Return the direction of the axis z of an optical frame (REP 103) [rad]."""
     ahead, left = 2 * (x * z + w * y), 2 * (y * z - w * x)
     if math.hypot(ahead, left) < MIN_HORIZONTAL:
         raise ValueError('its optical axis points up or down; set direction and yaw')
@@ -64,21 +53,7 @@ class Frames:
         tf may arrive a little after an assessment, on the executor that runs this: so this does
         not wait, and the last answer stays valid for a while.
 
-        Parameters
-        ----------
-        source
-            Name of the camera.
-        header
-            Header of its assessment.
-        now_s
-            Time [s].
-        patience_s
-            How long the last answer is valid [s].
-
-        Raises
-        ------
-        ValueError
-            When tf has no transform at that time, or the axis is vertical.
+        `now_s`: time [s]; `patience_s`: how long the last answer is valid [s].
         """
         try:
             yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])

@@ -15,19 +15,7 @@ MIN_KNOWN = 0.5              # length of the corridor that rays must cover for a
 
 
 def range_distance(msg: Any) -> float:
-    """Return the free path of a sensor_msgs/Range [m].
-
-    Returns
-    -------
-    float
-        0 for -inf and below `min_range` (too near to measure), inf for +inf and from `max_range`
-        on (no object), NaN for NaN.
-
-    Raises
-    ------
-    ValueError
-        When the limits are not in order, or both are 0, as where a driver does not set them.
-    """
+    """Return the free path of a sensor_msgs/Range [m]."""
     low, high, value = msg.min_range, msg.max_range, msg.range
     if not (0 <= low <= high and high > 0):
         raise ValueError(f'min_range {low:g} and max_range {high:g} are not a valid range')
@@ -47,30 +35,12 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     ``MIN_WIDTH / g`` on. Single missing rays shorten the path little; many side by side straight
     ahead leave none.
 
-    Parameters
-    ----------
-    msg
-        The scan, by REP 117: +inf and values above `range_max` mean no object within reach, -inf
-        an object too near to measure, NaN and values below `range_min` no reading.
-    yaw
-        Direction of the corridor in the frame of the robot [rad].
-    mounting
-        Yaw of the scanner's frame in the frame of the robot [rad].
-    half_width
-        Half the width of the corridor [m].
-    blank_free
-        Whether rays without a reading are free, for drivers that send 0 or NaN without an object.
-
-    Returns
-    -------
-    float
-        inf without an object.
-
-    Raises
-    ------
-    ValueError
-        When its limits are no range, no ray looks along the corridor, or too few have a reading to
-        cover its first `MIN_KNOWN` metres; with the remedy.
+    `msg`: the scan, by REP 117: +inf and values above `range_max` mean no object within reach,
+    -inf an object too near to measure, NaN and values below `range_min` no reading; `yaw`:
+    direction of the corridor in the frame of the robot [rad]; `mounting`: yaw of the scanner's
+    frame in the frame of the robot [rad]; `half_width`: half the width of the corridor [m];
+    `blank_free`: whether rays without a reading are free, for drivers that send 0 or NaN without
+    an object.
     """
     if not 0 <= msg.range_min < msg.range_max:
         raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
@@ -105,16 +75,9 @@ def _covered_length(angles: np.ndarray, blank: np.ndarray, step: float,
                     half_width: float) -> float:
     """Return the length of a corridor that rays cover, by gaps between readings [m].
 
-    Parameters
-    ----------
-    angles
-        Angles of the rays from the direction of the corridor (N,), rising [rad].
-    blank
-        Which rays have no reading (N,) bool.
-    step
-        Angle between rays [rad].
-    half_width
-        Half the width of the corridor [m].
+    `angles`: angles of the rays from the direction of the corridor (N,), rising [rad]; `blank`:
+    which rays have no reading (N,) bool; `step`: angle between rays [rad]; `half_width`: half the
+    width of the corridor [m].
     """
     edges = np.flatnonzero(np.diff(np.concatenate(([0], blank.astype(np.int8), [0]))))
     known = math.inf

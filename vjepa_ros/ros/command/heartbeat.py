@@ -133,13 +133,7 @@ class Heartbeat:
 
 
 def bond_message() -> type:
-    """Return the type bond/msg/Status.
-
-    Raises
-    ------
-    ValueError
-        With the remedy where the package is not installed.
-    """
+    """Return the type bond/msg/Status."""
     try:
         return import_module('bond.msg').Status
     except ModuleNotFoundError as error:

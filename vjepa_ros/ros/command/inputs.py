@@ -21,20 +21,7 @@ LOG_EVERY_S = 5.0
 
 
 def odometry_message(parameter: str, remedy: str) -> type:
-    """Return the type of odometry messages.
-
-    Parameters
-    ----------
-    parameter
-        The parameter that asks for odometry, with its value, for the error.
-    remedy
-        The setting without odometry, for the error.
-
-    Raises
-    ------
-    RuntimeError
-        When nav_msgs is not installed, with the remedy.
-    """
+    """Return the type of odometry messages."""
     try:
         from nav_msgs.msg import Odometry
     except ImportError as error:
@@ -90,13 +77,7 @@ class CommandInputs(ABC):
             raw=True))
 
     def age_s(self, msg: Any) -> float:
-        """Return the age of the stamp of a message [s].
-
-        Raises
-        ------
-        ValueError
-            When nobody set it: then nobody knows how old it is.
-        """
+        """Return the age of the stamp of a message [s]."""
         if not read.stamp_ns(msg):
             raise ValueError('its stamp is 0, so its age is unknown; set header.stamp')
         return (self._node.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS

@@ -23,30 +23,7 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     directions of several cameras only a file can give, and a source without a camera would stop
     the robot forever.
 
-    Parameters
-    ----------
-    cameras
-        Names of the cameras of the perception node; empty: unknown.
-    node
-        Executable of the node with the sources.
-    argument
-        Launch argument of its parameter file, for the error.
-    file
-        That file.
-    of_package
-        Whether it is the file of the package rather than the user's.
-    namespace
-        Of the node; None: the one that the file names.
-
-    Returns
-    -------
-    list of str
-        Empty where the values of the file apply.
-
-    Raises
-    ------
-    RuntimeError
-        With the remedy, when the file names cameras that do not exist.
+    `namespace`: of the node; None: the one that the file names.
     """
     if not cameras:
         return []
@@ -73,19 +50,7 @@ def cameras_in(file: Path, namespace: str | None = None) -> list[str]:
 def parameters_in(file: Path, node: str, namespace: str | None = None) -> dict[str, Any]:
     """Return the parameters of a node in a file by their full names.
 
-    Parameters
-    ----------
-    file
-        The parameter file.
-    node
-        Name of the node.
-    namespace
-        Its namespace; None: the one that the file names.
-
-    Raises
-    ------
-    RuntimeError
-        When the file cannot be read, with the remedy.
+    `namespace`: its namespace; None: the one that the file names.
     """
     try:
         return values_of(read_file(file, _row), node, namespace) or {}

@@ -82,18 +82,7 @@ class StatePublisher(ABC, Generic[DecidedT]):
                  now_s: float) -> list[DiagnosticStatus]:
         """Return the full report.
 
-        Parameters
-        ----------
-        name
-            Name of the node.
-        label
-            Label of its lifecycle state.
-        decided
-            The last decision; None without one.
-        problems
-            Errors of the topics, and the last failure.
-        now_s
-            Time [s].
+        `decided`: the last decision; None without one; `now_s`: time [s].
         """
 
     def publish(self, decided: DecidedT, now_s: float) -> None:

@@ -68,21 +68,7 @@ def twist_type(stamped: bool) -> str:
 
 def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
                    unnamed: set[bytes]) -> list[str]:
-    """Return the problems of the topics of a node between controller and base, one sentence each.
-
-    Parameters
-    ----------
-    node
-        The node.
-    output
-        Its output topic. Another publisher there, such as a second node of this kind or a
-        controller, bypasses it.
-    wanted
-        Topics that it reads and publishes, with the types it expects.
-    unnamed
-        Publishers whose node was unknown at the last call; replaced by those of this one. One
-        that stays unknown is no node of ROS, or is gone; one that is new may be the watchdog.
-    """
+    """Return the problems of the topics between controller and base, a sentence each."""
     problems = []
     output = node.resolve_topic_name(output)
     found = node.get_publishers_info_by_topic(output)

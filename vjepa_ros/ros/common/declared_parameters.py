@@ -84,13 +84,7 @@ class Declared:
         return value
 
     def read(self) -> Any:
-        """Return all parameters as one object, the configuration of the node.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter, its value and what is allowed.
-        """
+        """Return all parameters as one object, the configuration of the node."""
         if self._bad:
             raise ValueError('; '.join(self._bad.values()))
         self.declare_more()
@@ -161,13 +155,7 @@ class Declared:
 
 
 def read_once(node: Node, schema: Schema) -> dict[str, Any]:
-    """Declare parameters that nobody can change while the node runs, and read them.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, its value and what is allowed.
-    """
+    """Declare parameters that nobody can change while the node runs, and read them."""
     values = {}
     for row in schema.rows:
         descriptor = descriptor_of(row)

@@ -23,13 +23,7 @@ NETWORK_ONLY = 'UDPv4?max_msg_size=64KB&sockets_size=4MB'
 
 
 def leave_shared_memory(environ: MutableMapping[str, str]) -> None:
-    """Choose transports of Fast DDS without shared memory, unless others were chosen on purpose.
-
-    Parameters
-    ----------
-    environ
-        Of a process that has not started rclpy yet.
-    """
+    """Choose transports of Fast DDS without shared memory, unless the user chose others."""
     name = 'FASTDDS_BUILTIN_TRANSPORTS'
     if (environ.get(name) or 'DEFAULT').startswith('DEFAULT'):
         environ[name] = NETWORK_ONLY

@@ -90,15 +90,6 @@ def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> 
     """Arguments that set the least severity that a node logs, and its enclave if wanted.
 
     The severity holds for that node alone: at debug the libraries of ROS would fill the log.
-
-    Parameters
-    ----------
-    context
-        Of the launch: what includes this file may push a namespace.
-    name
-        Of the node.
-    value
-        Values of all arguments by name: `namespace`, `log_level` and `enclaves` are read.
     """
     parts = [*filter(None, whole_namespace(context, value).split('/')), name]
     enclave = ['--enclave', f'/{"/".join(parts)}'] if is_on(value['enclaves']) else []
@@ -121,23 +112,10 @@ def config_folder() -> Path:
 
 
 def parameter_path(argument: str, name: str) -> Path:
-    """
-    Find a parameter file by its path or by its name in the package.
+    """Find a parameter file by its path or by its name in the package.
 
     A bare name never means a file of the current folder: `default.yaml` must be the same
     everywhere.
-
-    Parameters
-    ----------
-    argument
-        Launch argument that names the file, for words to people.
-    name
-        The name of a file in the config folder, or a path, which has a slash.
-
-    Raises
-    ------
-    RuntimeError
-        There is no such file; the text lists those of the package.
     """
     config = config_folder()
     bare = os.path.basename(name) == name
@@ -152,21 +130,7 @@ def parameter_path(argument: str, name: str) -> Path:
 
 
 def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, Any]:
-    """
-    Turn arguments into parameters of a node with a model.
-
-    Parameters
-    ----------
-    value
-        Values of all arguments by name.
-    texts
-        Arguments whose text, unless empty, is the value of the parameter of that name.
-
-    Returns
-    -------
-    dict
-        Parameters that stand above those of the parameter file.
-    """
+    """Turn arguments into parameters of a node with a model."""
     parameters: dict[str, Any] = {name: is_on(value[name])
                                   for name in ('use_sim_time', 'autostart')}
     if value['allow_random_weights']:
@@ -180,22 +144,7 @@ def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, A
 
 def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
                 parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> list[Node]:
-    """Start a node with a model, called like its executable, and one that stands by if wanted.
-
-    Parameters
-    ----------
-    context
-        Of the launch.
-    executable
-        Of this package.
-    value
-        Values of all arguments by name: `namespace`, `params_file`, `log_level` and `respawn`
-        are read.
-    parameters : dict of str to object
-        Parameters that stand above those of the parameter file.
-    remappings
-        Pairs of a topic of the node and the one that it is led to.
-    """
+    """Start a node with a model, called like its executable, and one that stands by if wanted."""
     doubled = value['respawn'] == STANDBY
     # What the user has set stays.
     own = {k: v for k, v in ENVIRONMENT.items() if k not in os.environ}
@@ -217,14 +166,7 @@ def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
 
 
 def viewer(value: dict[str, str]) -> list:
-    """
-    Start `vjepa-ros view` where the argument `view` is on; the log has its address.
-
-    Parameters
-    ----------
-    value
-        Values of all arguments by name.
-    """
+    """Start `vjepa-ros view` where the argument `view` is on; the log has its address."""
     if not is_on(value['view']):
         return []
     # The server of the viewer takes seconds to end after Ctrl-C.
@@ -236,21 +178,7 @@ RVIZ_TOPICS = ('overlay', 'looming_map', 'moving_map', 'obstacle_points', 'scan'
 
 
 def rviz(value: dict[str, str], cameras: Iterable[str]) -> list:
-    """
-    Start RViz with ``config/vjepa.rviz`` where the argument `rviz` is on.
-
-    Parameters
-    ----------
-    value
-        Values of all arguments by name.
-    cameras
-        Names of the cameras; the first one is shown.
-
-    Raises
-    ------
-    RuntimeError
-        RViz is not installed.
-    """
+    """Start RViz with ``config/vjepa.rviz`` where the argument `rviz` is on."""
     if not is_on(value['rviz']):
         return []
     try:

@@ -82,15 +82,6 @@ def tell_error(logger: Logger, text: str, error: BaseException) -> None:
     """Log an error: an expected one in its words alone, any other with its traceback.
 
     That of an expected one is logged at level DEBUG.
-
-    Parameters
-    ----------
-    logger
-        The node's logger.
-    text
-        The whole message, with the words of the error.
-    error
-        What was raised.
     """
     trace = f"{text}\n{''.join(traceback.format_exception(error))}".rstrip()
     if is_expected(error):

@@ -47,20 +47,6 @@ def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encoding
 
     It is uint8, or uint16 for encodings of 16 bits. For rgb8 without padding this is a view of
     the message's own memory.
-
-    Parameters
-    ----------
-    msg
-        The message.
-    max_pixels, max_aspect
-        Values of the parameters ``max_image_pixels``, above which an image is refused before it
-        is decoded, and ``max_image_aspect``.
-
-    Raises
-    ------
-    ImageError
-        When the message is malformed, its encoding is unknown, with what was expected, or the
-        image is too large, or too long and thin.
     """
     try:
         pixels = _read(msg, max_pixels)

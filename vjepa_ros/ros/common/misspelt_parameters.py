@@ -34,25 +34,10 @@ def schema_of(executable: str) -> Schema:
 
 def unread(given: Iterable[str], declared: Collection[str], lists: Mapping[str, Rows]
            ) -> dict[str, str]:
-    """
-    Say of each name that nothing reads what is probably meant.
+    """Say of each name that nothing reads what is probably meant.
 
     A file for ``/**`` may serve several nodes: names of the other nodes of this package are left
     out.
-
-    Parameters
-    ----------
-    given
-        Names in files and on the command line.
-    declared
-        Names that the node has.
-    lists
-        Parameters that list names, such as `cameras`, with the rows that each name brings.
-
-    Returns
-    -------
-    dict
-        A remark, which can be '', by each name.
     """
     found = {}
     for name in sorted(set(given) - set(declared)):
@@ -76,16 +61,7 @@ def nearest(name: str, declared: Iterable[str]) -> str:
 
 
 def warn_of_unread(node: Any, lists: Mapping[str, Rows]) -> None:
-    """
-    Warn of each parameter that was given to a node and that it does not have.
-
-    Parameters
-    ----------
-    node
-        A node of rclpy that has declared its parameters.
-    lists
-        Parameters that list names, such as `cameras`, with the rows that each name brings.
-    """
+    """Warn of each parameter that was given to a node and that it does not have."""
     for name, remark in unread(node._parameter_overrides, node._parameters, lists).items():
         node.get_logger().warning(
             f"parameter '{name}' is ignored: this node has none of that name"

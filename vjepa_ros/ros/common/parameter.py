@@ -30,19 +30,7 @@ KINDS = {bool: 'bool', int: 'int', float: 'double', str: 'string',
 
 @dataclass(frozen=True)
 class Param:
-    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect.
-
-    Attributes
-    ----------
-    choices
-        Allowed values; a mapping says what each of them is called in Python.
-    pattern, allowed
-        What every string must match, and the same in words.
-    numbers
-        Whether a number counts as the string it is written as, such as the index of a camera.
-    config, sets
-        The dataclass or class, and the argument of it, that the value is for; see `make`.
-    """
+    """One row: name, type, default, allowed values, unit, meaning, and when it takes effect."""
 
     name: str
     kind: type
@@ -51,12 +39,17 @@ class Param:
     effect: str = LIVE
     low: float | None = None
     high: float | None = None
+    # Allowed values; a mapping says what each of them is called in Python
     choices: tuple[str, ...] | Mapping[str, Any] = ()
     unit: str = ''
+    # pattern, allowed: what every string must match, and the same in words
     pattern: re.Pattern[str] | None = None
     allowed: str = ''
     multiple: int = 1
+    # Whether a number counts as the string it is written as, such as the index of a camera
     numbers: bool = False
+    # config, sets: the dataclass or class, and the argument of it, that the value is for; see
+    # `make`
     config: type | None = None
     sets: str = ''
 
@@ -161,19 +154,7 @@ class Param:
 
 def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = '',
             **more: Any) -> Param:
-    """Make a row with the type and the default of an argument of a class.
-
-    Parameters
-    ----------
-    config
-        A dataclass, or another class whose arguments have defaults.
-    name, text, effect
-        Of the row.
-    sets
-        The argument; '': it has the name of the parameter with ``_`` for ``.``, or its last part.
-    **more
-        Further fields of the row.
-    """
+    """Make a row with the type and the default of an argument of a class."""
     arguments = inspect.signature(config).parameters
     whole = name.replace('.', '_')
     sets = sets or (whole if whole in arguments else name.rpartition('.')[2])
@@ -188,24 +169,7 @@ def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = 
 
 def make(config: Callable[..., Config], rows: Iterable[Param], values: Mapping[str, Any],
          **more: Any) -> Config:
-    """Make an object of a class from the values of the rows that are for it.
-
-    Parameters
-    ----------
-    config
-        The class.
-    rows
-        Of a node, those for other classes among them.
-    values
-        Legal values by name.
-    **more
-        Further arguments.
-
-    Raises
-    ------
-    ValueError
-        By the class, when the values do not fit together.
-    """
+    """Make an object of a class from the values of the rows that are for it."""
     return config(**{row.sets: row.as_setting(values[row.name]) for row in rows
                      if row.config is config}, **more)
 
@@ -215,28 +179,18 @@ Rows = Callable[[str], tuple[Param, ...]]
 
 @dataclass(frozen=True)
 class Schema:
-    """All parameters of one node.
+    """All parameters of one node."""
 
-    Attributes
-    ----------
-    sections
-        Rows by the title of their section in the YAML file.
-    read
-        Makes the configuration of the node from values. With `hub` it also takes ``fetched``: the
-        names that may be fetched from the Hugging Face hub, None for any.
-    check
-        Raises ValueError when the values of `sections` do not fit together.
-    lists
-        Parameters that list names, such as that of cameras, with the rows that each name brings.
-    hub
-        Parameters that can name something on the hub.
-    """
-
+    # Rows by the title of their section in the YAML file
     sections: Mapping[str, tuple[Param, ...]]
+    # Makes the configuration of the node from values. With `hub` it also takes ``fetched``: the
+    # names that may be fetched from the Hugging Face hub, None for any.
     read: Callable[..., Any]
+    # Raises ValueError when the values of `sections` do not fit together
     check: Callable[[Mapping[str, Any]], object]
+    # Parameters that list names, such as that of cameras, with the rows that each name brings
     lists: Mapping[str, Rows] = field(default_factory=dict)
-    hub: tuple[str, ...] = ()
+    hub: tuple[str, ...] = ()  # parameters that can name something on the hub
 
     @property
     def rows(self) -> tuple[Param, ...]:
@@ -298,15 +252,7 @@ MAX_IMAGE_PIXELS = Param('max_image_pixels', int, 4096 * 4096, 'Largest accepted
 
 
 def model_rows(config: type, effect: str) -> dict[str, Param]:
-    """Return the rows that all nodes with a model have, by name.
-
-    Parameters
-    ----------
-    config
-        The dataclass with their defaults.
-    effect
-        When changes take effect.
-    """
+    """Return the rows that all nodes with a model have, by name."""
     row = partial(setting, config, effect=effect)
     rows = (
         row('device', 'Device of the model; auto: CUDA, else MPS, else the CPU', pattern=DEVICE,

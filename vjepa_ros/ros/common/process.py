@@ -75,13 +75,7 @@ class Signals:
 
 @contextmanager
 def starting(name: str) -> Iterator[None]:
-    """Import and make a node in this: Ctrl-C exits 0, a missing package is named with the remedy.
-
-    Parameters
-    ----------
-    name
-        Of the executable, for words to people.
-    """
+    """Make a node in this: Ctrl-C exits 0, a missing package is named with its remedy."""
     try:
         yield
     except KeyboardInterrupt:
@@ -110,23 +104,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         commands: bool = False) -> int:
     """Run a node, which a failing callback does not end, until it is done or a signal comes.
 
-    Parameters
-    ----------
-    name
-        Of the executable, for words to people.
-    make
-        Makes the node; ``module:Class`` where importing that takes rclpy, which must wait for the
-        signal handlers, and can take seconds, in which Ctrl-C must work too.
-    args
-        Of the command line; None: those of the process.
-    commands
-        Whether it is the last to command a base: then no other process may hold it up.
-
-    Returns
-    -------
-    int
-        The exit code: 0 after a signal, that of a node that is done, or 1 for parameters that
-        the node refuses.
+    `args`: of the command line; None: those of the process.
     """
     signals = Signals()
     unblock_log()

@@ -75,17 +75,7 @@ def takes_large_images(environ: Mapping[str, str]) -> bool:
 
 def ros_environment(domain: int, log_folder: Path, environ: Mapping[str, str]
                     ) -> dict[str, str]:
-    """Environment of a program that talks only to others of the domain on this machine.
-
-    Parameters
-    ----------
-    domain
-        DDS domain.
-    log_folder
-        Takes the log files of ROS.
-    environ
-        The environment it is made from.
-    """
+    """Environment of a program that talks only to others of the domain on this machine."""
     env = {k: v for k, v in environ.items() if k not in FOREIGN}
     # The package may be run from a checkout that is not installed.
     paths = (str(Path(vjepa_ros.__file__).parents[1]), environ.get('PYTHONPATH', ''))

@@ -19,17 +19,7 @@ LARGEST_TYPE = ParameterType.PARAMETER_STRING_ARRAY
 
 def answered(callback: Callable[..., Any], tell: Callable[[str], object],
              failed: Callable[[Exception], str]) -> Callable[..., Any]:
-    """Return a callback of a service that answers whatever `callback` does.
-
-    Parameters
-    ----------
-    callback
-        Of the service; a coroutine function is returned as it is.
-    tell
-        Logs why a request was refused whose response has no room for a reason.
-    failed
-        Notes an error that nobody foresaw, and returns the reason.
-    """
+    """Return a callback of a service that answers whatever `callback` does."""
     if inspect.iscoroutinefunction(callback):
         return callback
 

@@ -29,19 +29,6 @@ def avoiding_abandoned_queues(environ: Mapping[str, str], processes: Path = Path
     (https://github.com/eProsima/Fast-DDS/issues/5469), that the new reader has another queue of
     the same name; until then it gets nothing. Inside the block the locks of such queues are held,
     so that Fast DDS takes other numbers.
-
-    Parameters
-    ----------
-    environ
-        Of this process, which has not started rclpy yet.
-    processes
-        Folder with the memory maps of all processes. Those of other users cannot be read; what
-        they write to is not known then.
-
-    Yields
-    ------
-    list[str]
-        Names of the queues.
     """
     domain, written = environ.get('ROS_DOMAIN_ID') or '0', set[str]()
     if domain.isdecimal() and not environ.get('FASTDDS_BUILTIN_TRANSPORTS', '').startswith('UDP'):

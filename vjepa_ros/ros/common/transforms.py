@@ -53,20 +53,8 @@ class Transforms:
              ) -> tuple[Vector, Quaternion]:
         """Position [m] and rotation (x, y, z, w) of a frame in the base frame.
 
-        Parameters
-        ----------
-        frame_id
-            The frame.
-        stamp
-            builtin_interfaces/Time at which; None: the newest that is known.
-        wait_s
-            How long to wait for that to become known [s]. Only beside the executor, which could
-            not take it meanwhile.
-
-        Raises
-        ------
-        ValueError
-            When tf does not know it, or not at that time, saying which.
+        `stamp`: builtin_interfaces/Time at which; None: the newest that is known; `wait_s`: how
+        long to wait for that to become known [s].
         """
         if not frame_id:
             raise ValueError('there is no frame_id to ask tf for')

@@ -21,13 +21,7 @@ TYPES = ('ffmpeg_image_transport_msgs/msg/FFMPEGPacket', 'foxglove_msgs/msg/Comp
 
 
 def video_type(name: str) -> type:
-    """Return the class of a type in `TYPES`.
-
-    Raises
-    ------
-    ImageError
-        When it is no type of video, or its package is not installed.
-    """
+    """Return the class of a type in `TYPES`."""
     package = name.partition('/')[0]
     if name not in TYPES:
         raise ImageError('video type', f'{name} is no video; can be read: {", ".join(TYPES)}')
@@ -40,18 +34,10 @@ def video_type(name: str) -> type:
 
 @dataclass
 class VideoPicture:
-    """A decoded picture; it is a message as far as its header goes.
+    """A decoded picture; it is a message as far as its header goes."""
 
-    Attributes
-    ----------
-    header
-        Of the message that brought its packet.
-    frame
-        av.VideoFrame, in the colours of the video.
-    """
-
-    header: Header
-    frame: Any
+    header: Header  # of the message that brought its packet
+    frame: Any  # av.VideoFrame, in the colours of the video
 
     @property
     def nbytes(self) -> int:
@@ -72,14 +58,7 @@ class VideoInput:
         self._format = ''
 
     def picture(self, msg: Any) -> VideoPicture:
-        """Decode the next packet; with B frames it brings the picture of an earlier one.
-
-        Raises
-        ------
-        ImageError
-            When it has no picture, as before the first key frame and from a lost packet on until
-            the next one; when it is too large or its format is not supported.
-        """
+        """Decode the next packet; with B frames it brings the picture of an earlier one."""
         name = getattr(msg, 'format', '') or getattr(msg, 'encoding', '')
         try:
             if self._decoder is None or name != self._format:

@@ -14,78 +14,42 @@ OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact, or a problem with its remedy.
+    """A fact, or a problem with its remedy."""
 
-    Attributes
-    ----------
-    level
-        One of `LEVELS`; 'ok' is a fact.
-    about
-        Device, topic, node or file.
-    text, remedy
-        What was found, and what to do; a fact needs no remedy.
-    """
-
-    level: str
-    about: str
+    level: str  # one of `LEVELS`; 'ok' is a fact
+    about: str  # device, topic, node or file
+    # text, remedy: what was found, and what to do; a fact needs no remedy
     text: str
     remedy: str = ''
 
 
 @dataclass
 class Topic:
-    """One topic, and what came on it while it was looked at.
+    """One topic, and what came on it while it was looked at."""
 
-    Attributes
-    ----------
-    types
-        Names such as 'sensor_msgs/msg/Image'.
-    publishers, subscribers
-        Full names of nodes, one for each endpoint.
-    mismatches
-        Publisher, subscriber, and the policies on which they do not agree.
-    sampled
-        Whether this process subscribed to it.
-    count, rate_hz, size
-        Messages that came, their rate [Hz], and the bytes of the newest.
-    age_s
-        Arrival minus stamp of the newest [s]; NaN without stamp.
-    unstamped
-        Whether the stamp was 0.
-    """
-
-    types: tuple[str, ...]
+    types: tuple[str, ...]  # names such as 'sensor_msgs/msg/Image'
+    # publishers, subscribers: full names of nodes, one for each endpoint
     publishers: tuple[str, ...]
     subscribers: tuple[str, ...]
+    # Publisher, subscriber, and the policies on which they do not agree
     mismatches: tuple[tuple[str, str, str], ...] = ()
-    sampled: bool = False
+    sampled: bool = False  # whether this process subscribed to it
+    # count, rate_hz, size: messages that came, their rate [Hz], and the bytes of the newest
     count: int = 0
     rate_hz: float = math.nan
     size: int = 0
-    age_s: float = math.nan
-    unstamped: bool = False
+    age_s: float = math.nan  # arrival minus stamp of the newest [s]; NaN without stamp
+    unstamped: bool = False  # whether the stamp was 0
 
 
 @dataclass
 class NodeSeen:
-    """A node of this package.
+    """A node of this package."""
 
-    Attributes
-    ----------
-    schema
-        Which of its nodes it is, such as 'perception_node'.
-    parameters : dict of str to object
-        Values by name.
-    reads
-        Topics that it subscribes to.
-    state
-        Of its lifecycle; '' when it did not answer.
-    """
-
-    schema: str
-    parameters: dict[str, Any]
-    reads: tuple[str, ...]
-    state: str = ''
+    schema: str  # which of its nodes it is, such as 'perception_node'
+    parameters: dict[str, Any]  # values by name
+    reads: tuple[str, ...]  # topics that it subscribes to
+    state: str = ''  # of its lifecycle; '' when it did not answer
 
 
 @dataclass(frozen=True)
@@ -99,26 +63,14 @@ class Status:
 
 @dataclass
 class Graph:
-    """What was seen of a ROS graph.
+    """What was seen of a ROS graph."""
 
-    Attributes
-    ----------
-    seconds
-        How long topics were sampled [s].
-    nodes_total
-        Nodes in the graph, those of others included.
-    topics, nodes, diagnostics
-        By their full names.
-    mute
-        Nodes with diagnostics that did not answer what their parameters are.
-    middleware
-        Implementation that this process uses, such as rmw_fastrtps_cpp.
-    """
-
-    seconds: float
-    nodes_total: int = 0
+    seconds: float  # how long topics were sampled [s]
+    nodes_total: int = 0  # nodes in the graph, those of others included
+    # topics, nodes, diagnostics: by their full names
     topics: dict[str, Topic] = field(default_factory=dict)
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
     diagnostics: dict[str, Status] = field(default_factory=dict)
+    # Nodes with diagnostics that did not answer what their parameters are
     mute: tuple[str, ...] = ()
-    middleware: str = ''
+    middleware: str = ''  # implementation that this process uses, such as rmw_fastrtps_cpp

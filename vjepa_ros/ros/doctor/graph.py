@@ -43,12 +43,7 @@ def observe(seconds: float, context: Any = None) -> Graph:
 
     Topics that these nodes publish are not subscribed to: they work for subscribers.
 
-    Parameters
-    ----------
-    seconds
-        How long to sample [s].
-    context
-        Of rclpy; None makes one.
+    `seconds`: how long to sample [s]; `context`: of rclpy; None makes one.
     """
     own = context is None
     context = context or rclpy.Context()

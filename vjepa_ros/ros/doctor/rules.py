@@ -65,15 +65,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
-    """Return what there is and what is wrong.
-
-    Parameters
-    ----------
-    graph
-        As seen.
-    schemas
-        Of the nodes of this package, by node.
-    """
+    """Return what there is and what is wrong."""
     found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
                      f'looked for {graph.seconds:.1f} s')]
     found += [Finding(

@@ -37,29 +37,16 @@ MAX_WAITING = 8          # messages of a camera that wait for the other of the s
 
 @dataclass(frozen=True)
 class Choice:
-    """What is sent for a command.
+    """What is sent for a command."""
 
-    Attributes
-    ----------
-    twist
-        The twist to send; None: nothing.
-    asked
-        The command; None without one.
-    state
-        'idle' (nothing to do), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
-        (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'; with a goal
-        or path 'driving', 'waiting', 'arrived' or 'refused'.
-    reason
-        The reason as text, '' when free or idle.
-    plan
-        The candidates; None where nothing was judged.
-    """
-
-    twist: Twist | None
-    asked: Twist | None
+    twist: Twist | None  # the twist to send; None: nothing
+    asked: Twist | None  # the command; None without one
+    # 'idle' (nothing to do), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
+    # (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'; with a goal
+    # or path 'driving', 'waiting', 'arrived' or 'refused'
     state: str
-    reason: str = ''
-    plan: LocalPlan | None = None
+    reason: str = ''  # the reason as text, '' when free or idle
+    plan: LocalPlan | None = None  # the candidates; None where nothing was judged
 
 
 class _Source:
@@ -154,13 +141,7 @@ class LocalDecider:
             self._now_s = now_s
 
     def moves(self, motion: Twist, now_s: float) -> None:
-        """Take the motion of the robot from now on.
-
-        Raises
-        ------
-        ValueError
-            When no robot moves so.
-        """
+        """Take the motion of the robot from now on."""
         if not Motion(*motion).finite:
             raise ValueError(f'the speed is {tuple(motion)}, each must be a number below '
                              f'{MAX_VELOCITY:g} (m/s, rad/s)')
@@ -185,13 +166,7 @@ class LocalDecider:
         self.drop_course('')
 
     def located(self, pose: Pose, now_s: float) -> None:
-        """Take the pose of the robot by odometry.
-
-        Raises
-        ------
-        ValueError
-            When it cannot be.
-        """
+        """Take the pose of the robot by odometry."""
         if not (on_earth(pose.place) and math.isfinite(pose.yaw)):
             raise ValueError(f'the pose is {pose.place} m and {pose.yaw} rad, must be finite and '
                              'on Earth')
@@ -205,19 +180,7 @@ class LocalDecider:
     def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
         """Take a goal, or a path, in place of the one before.
 
-        Parameters
-        ----------
-        points
-            One, or those of the path, in the frame of the odometry [m].
-        what
-            'goal' or 'path'.
-        now_s
-            Time [s].
-
-        Raises
-        ------
-        ValueError
-            With the remedy, when the robot cannot follow it; then it follows nothing.
+        `points`: one, or those of the path, in the frame of the odometry [m]; `now_s`: time [s].
         """
         twist = self.config.twist
         problem = self.pose_problem(now_s)

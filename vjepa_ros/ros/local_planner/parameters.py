@@ -140,39 +140,17 @@ class PlannerSource:
 
 @dataclass(frozen=True)
 class LocalNodeConfig:
-    """Configuration of the node.
+    """Configuration of the node."""
 
-    Attributes
-    ----------
-    twist
-        The robot, and how it chooses.
-    watch
-        Faults of sources.
-    speed_timeout
-        Largest silence of the speed [s].
-    on_fault
-        What is sent at a fault: 'stop', 'pass' or 'silent'.
-    sources
-        The cameras.
-    stamped
-        Whether commands are TwistStamped.
-    speed_from
-        Source of the speed: 'sent', 'odometry' or 'own'.
-    base_frame
-        Frame of the candidates.
-    rate
-        Rate of decisions without new inputs [Hz].
-    """
-
-    twist: LocalConfig
-    watch: GuardSettings
-    speed_timeout: float
-    on_fault: str
-    sources: tuple[PlannerSource, ...]
-    stamped: bool
-    speed_from: str
-    base_frame: str
-    rate: float
+    twist: LocalConfig  # the robot, and how it chooses
+    watch: GuardSettings  # faults of sources
+    speed_timeout: float  # largest silence of the speed [s]
+    on_fault: str  # what is sent at a fault: 'stop', 'pass' or 'silent'
+    sources: tuple[PlannerSource, ...]  # the cameras
+    stamped: bool  # whether commands are TwistStamped
+    speed_from: str  # source of the speed: 'sent', 'odometry' or 'own'
+    base_frame: str  # frame of the candidates
+    rate: float  # rate of decisions without new inputs [Hz]
 
     @property
     def mounts(self) -> dict[str, Mount]:

@@ -33,25 +33,14 @@ THRESHOLDS = (('thresholds.motion', 'motion_score', 0.01, 0.99),
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold computed from samples.
+    """A threshold computed from samples."""
 
-    Attributes
-    ----------
-    parameter
-        Its name.
-    mean, sigma
-        Of the samples.
-    value
-        The threshold; NaN when nothing was known.
-    problem
-        Why the samples cannot come from a quiet scene, '' when they can.
-    """
-
-    parameter: str
+    parameter: str  # its name
+    # mean, sigma: of the samples
     mean: float
     sigma: float
-    value: float
-    problem: str = ''
+    value: float  # the threshold; NaN when nothing was known
+    problem: str = ''  # why the samples cannot come from a quiet scene, '' when they can
 
     def __str__(self) -> str:
         if self.problem:

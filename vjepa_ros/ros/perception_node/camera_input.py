@@ -58,84 +58,43 @@ LARGE_IMAGE_REMEDY = (
 
 @dataclass
 class _Trial:
-    """A transport that is read beside the one in use; its images are only counted.
+    """A transport that is read beside the one in use; its images are only counted."""
 
-    Attributes
-    ----------
-    begun_s
-        Of its subscription, and from the first image on when that came [steady s].
-    used
-        Images of the transport in use so far, then.
-    count
-        Images that came.
-    in_a_row
-        Of these, since the last image of the transport in use.
-    """
-
-    begun_s: float
-    used: int = 0
-    count: int = 0
-    in_a_row: int = 0
+    begun_s: float  # of its subscription, and from the first image on when that came [steady s]
+    used: int = 0  # images of the transport in use so far, then
+    count: int = 0  # images that came
+    in_a_row: int = 0  # of these, since the last image of the transport in use
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A decoded image that waits for the worker.
+    """A decoded image that waits for the worker."""
 
-    Attributes
-    ----------
-    rgb
-        (H, W, 3) uint8.
-    prepared, track
-        Result of `Track.prepare`, and of which track.
-    stamp_ns, arrival_ns, frame_id
-        Of the message, and when it came [ns].
-    spent_ms
-        Milliseconds by stage.
-    left_out
-        Images just before it that nobody took.
-    gain
-        Number of the gain that made 8 bits of 16, see `GainControl.reduce`.
-    """
-
-    rgb: np.ndarray
+    rgb: np.ndarray  # (H, W, 3) uint8
+    # prepared, track: result of `Track.prepare`, and of which track
     prepared: Prepared
     track: Track
+    # stamp_ns, arrival_ns, frame_id: of the message, and when it came [ns]
     stamp_ns: int
     arrival_ns: int
     frame_id: str
-    spent_ms: Mapping[str, float]
-    left_out: int = 0
-    gain: int = 0
+    spent_ms: Mapping[str, float]  # milliseconds by stage
+    left_out: int = 0  # images just before it that nobody took
+    gain: int = 0  # number of the gain that made 8 bits of 16, see `GainControl.reduce`
 
 
 @dataclass(eq=False)
 class Waiting:
-    """An image in a `FrameQueue`.
+    """An image in a `FrameQueue`."""
 
-    Attributes
-    ----------
-    message
-        The image message.
-    stamp_ns, arrival_ns
-        Its stamp, and when it came [ns].
-    size
-        Of message or frame [bytes].
-    claimed
-        Whether it was given out for decoding.
-    frame
-        The decoded image.
-    left_out
-        Images just before it that were dropped or skipped.
-    """
-
-    message: Any
+    message: Any  # the image message
+    # stamp_ns, arrival_ns: its stamp, and when it came [ns]
     stamp_ns: int
     arrival_ns: int
-    size: int
-    claimed: bool = False
-    frame: Frame | None = None
-    left_out: int = 0
+    size: int  # of message or frame [bytes]
+    claimed: bool = False  # whether it was given out for decoding
+    frame: Frame | None = None  # the decoded image
+    left_out: int = 0  # images just before it that were dropped or skipped
 
 
 class FrameQueue:
@@ -436,12 +395,7 @@ class CameraInput:
         Transport is a cause only where somebody has been publishing for the timeout, too: a camera
         that has just started may need time.
 
-        Parameters
-        ----------
-        timeout_s
-            Silence after which to warn [s].
-        mixed
-            Clips so far that ended because the next image seemed to be of another camera.
+        `timeout_s`: silence after which to warn [s].
         """
         silent_s = self.silent_s
         if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:

@@ -41,19 +41,7 @@ def used_memory() -> int:
 
 def report(node: str, state: str, failure: str, parts: Configured | None,
            memory: MemoryTrend) -> list[DiagnosticStatus]:
-    """Return one status for the node and one for each camera.
-
-    Parameters
-    ----------
-    node, state
-        Its name and its lifecycle state.
-    failure
-        What is wrong with the node itself; '' for nothing.
-    parts
-        What was configured.
-    memory
-        Of the process so far.
-    """
+    """Return one status for the node and one for each camera."""
     growth = memory.bytes_per_hour / 2**20
     values: dict[str, object] = {
         'state': state, 'memory_rss_mb': f'{used_memory() / 2**20:.0f}',

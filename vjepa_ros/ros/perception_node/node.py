@@ -42,24 +42,14 @@ STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end 
 
 @dataclass
 class Configured:
-    """What exists between configure and cleanup.
+    """What exists between configure and cleanup."""
 
-    Attributes
-    ----------
-    config
-        Parameters now.
-    worker, swapper
-        The threads that serve a model and load the next one.
-    shortage
-        Chooses what to load where memory is short.
-    cameras, outputs
-        Input and output side of each camera.
-    """
-
-    config: NodeConfig
+    config: NodeConfig  # parameters now
+    # worker, swapper: the threads that serve a model and load the next one
     worker: Worker
     swapper: Swapper
-    shortage: Shortage
+    shortage: Shortage  # chooses what to load where memory is short
+    # cameras, outputs: input and output side of each camera
     cameras: dict[str, CameraInput]
     outputs: dict[str, Outputs]
 

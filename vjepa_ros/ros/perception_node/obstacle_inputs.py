@@ -93,12 +93,8 @@ class Odometry:
         Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. What
         came before the oldest message is unknown and counts as no way.
 
-        Parameters
-        ----------
-        since_ns, at_ns
-            Stamps [ns].
-        timeout_s
-            From which age on odometry counts as none [s].
+        `since_ns, at_ns`: stamps [ns]; `timeout_s`: from which age on odometry counts as none
+        [s].
         """
         seen = list(self._seen)
         if time.monotonic() - self._arrival > timeout_s or not seen:
@@ -166,14 +162,8 @@ class Poses:
               ) -> tuple[Mount | None, str]:
         """Return the pose of an optical frame, or None and why there is none.
 
-        Parameters
-        ----------
-        frame_id
-            The frame.
-        stamp
-            builtin_interfaces/Time at which; None: the newest that is known.
-        until_s
-            Steady time until which this waits for tf [s]; only beside the executor.
+        `stamp`: builtin_interfaces/Time at which; None: the newest that is known; `until_s`:
+        steady time until which this waits for tf [s]; only beside the executor.
         """
         transforms = self._transforms        # the executor may close it meanwhile
         if transforms is None:

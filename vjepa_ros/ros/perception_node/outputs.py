@@ -46,24 +46,13 @@ NEED_LOOMING = ('obstacle_score', 'collision_probability', 'collision_if_ahead',
 
 @dataclass(frozen=True)
 class Publishing:
-    """What a publication needs besides the result.
+    """What a publication needs besides the result."""
 
-    Attributes
-    ----------
-    features_reduce
-        Which tubelets are published, see `reduce_features`.
-    latency_ms
-        Age of the newest frame [ms].
-    optics
-        Intrinsics of the source image.
-    encoder
-        Hash of the tensors of the encoder; '' where it has none (random weights, or files that
-        are not of this package).
-    """
-
-    features_reduce: str
-    latency_ms: float
-    optics: Optics
+    features_reduce: str  # which tubelets are published, see `reduce_features`
+    latency_ms: float  # age of the newest frame [ms]
+    optics: Optics  # intrinsics of the source image
+    # Hash of the tensors of the encoder; '' where it has none (random weights, or files that are
+    # not of this package)
     encoder: str = ''
 
 
@@ -165,16 +154,7 @@ class Outputs:
                      overlay: Callable[[], np.ndarray], until_s: float) -> None:
         """Publish what takes time: obstacles in metres, which may wait for tf, and the overlay.
 
-        Parameters
-        ----------
-        result, wanted
-            As for `publish`.
-        optics
-            Of the source image.
-        overlay
-            Draws it (BGR), called only when wanted.
-        until_s
-            Steady time until which to wait for tf [s].
+        `until_s`: steady time until which to wait for tf [s].
         """
         header = make_header(result.assessment.stamp_ns, result.assessment.frame_id)
         if self.obstacles is not None and not wanted.isdisjoint(METRES):

@@ -85,27 +85,16 @@ OBSTACLE_ROWS: tuple[Param, ...] = (
 
 @dataclass(frozen=True)
 class ObstacleConfig:
-    """Configuration of obstacles in metres.
+    """Configuration of obstacles in metres."""
 
-    Attributes
-    ----------
-    settings
-        How they are placed.
-    base_frame, points_frame, scan, odometry
-        As the parameters.
-    odometry_timeout
-        Oldest odometry [s].
-    mounts
-        Pose of each camera by name; None where it comes from tf.
-    """
-
-    settings: ObstacleSettings
+    settings: ObstacleSettings  # how they are placed
+    # base_frame, points_frame, scan, odometry: as the parameters
     base_frame: str
     points_frame: str
     scan: bool
     odometry: str
-    odometry_timeout: float
-    mounts: Mapping[str, Mount | None]
+    odometry_timeout: float  # oldest odometry [s]
+    mounts: Mapping[str, Mount | None]  # pose of each camera by name; None where it comes from tf
 
     @property
     def in_base(self) -> bool:
@@ -310,20 +299,12 @@ def imu_rows(camera: str) -> tuple[Param, ...]:
 
 @dataclass(frozen=True)
 class ImuConfig:
-    """The gyroscope of one camera.
+    """The gyroscope of one camera."""
 
-    Attributes
-    ----------
-    topic
-        Of its messages.
-    rotation
-        Quaternion x, y, z, w of its frame in the optical frame; None: by tf.
-    offset_s, jitter_s
-        Added to its stamps, and standard error of those of images [s].
-    """
-
-    topic: str
+    topic: str  # of its messages
+    # Quaternion x, y, z, w of its frame in the optical frame; None: by tf
     rotation: tuple[float, ...] | None
+    # offset_s, jitter_s: added to its stamps, and standard error of those of images [s]
     offset_s: float
     jitter_s: float
 

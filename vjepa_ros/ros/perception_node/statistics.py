@@ -184,17 +184,7 @@ class CameraStats:
             self.mixed += resets.get(reason, 0)
 
     def log(self, log: Logger, assessment: Assessment, latency_ms: float) -> None:
-        """Warn once of each clock problem; at level DEBUG, log the times of the stages.
-
-        Parameters
-        ----------
-        log
-            The node's logger.
-        assessment
-            What was published.
-        latency_ms
-            Its age when publishing began.
-        """
+        """Warn once of each clock problem; at level DEBUG, log the times of the stages."""
         age_s = latency_ms / 1e3
         if not 0.0 <= age_s <= OLD_S and (problem := age_problem(age_s, OLD_S)):
             kind, text = _clock_problem(age_s, problem)

@@ -29,13 +29,7 @@ class KernelsMissing(RuntimeError):
 
 
 def compiler() -> Compile:
-    """Return what PyTorch compiles kernels with.
-
-    Raises
-    ------
-    KernelsMissing
-        Where PyTorch offers no compiler, or is not built for CUDA.
-    """
+    """Return what PyTorch compiles kernels with."""
     found = getattr(torch.cuda, '_compile_kernel', None)
     if found is None:
         raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels at run time; '
@@ -53,13 +47,7 @@ def source_of(package: str, *names: str, **defined: float | str) -> str:
 
 
 def compile_kernel(source: str, name: str) -> Kernel:
-    """Compile the kernel `name` of a source for the current device.
-
-    Raises
-    ------
-    KernelsMissing
-        When PyTorch offers no compiler, or it fails.
-    """
+    """Compile the kernel `name` of a source for the current device."""
     try:
         return compiler()(source, name)
     except KernelsMissing:

@@ -69,19 +69,7 @@ class SlotMap:
         self._gone.clear()
 
     def find(self, keys: Sequence[Hashable]) -> tuple[list[int], dict[int, int]]:
-        """Assign slots to frames, and say which must be filled.
-
-        Parameters
-        ----------
-        keys : sequence of hashable
-            Frames of one pass, not more distinct ones than there are slots.
-
-        Returns
-        -------
-        list of int, dict of int to int
-            The slot of each frame; and for each slot to fill the number of its frame in `keys`.
-
-        """
+        """Assign slots to frames, and say which must be filled."""
         for key in keys:
             if key in self._slots:
                 self._slots.move_to_end(key)
@@ -160,18 +148,7 @@ class FrameStore:
     def send(self, clips: Sequence[HostClip], keys: Sequence[Keys] | None) -> list[int]:
         """Upload the frames of clips that are not here yet.
 
-        Parameters
-        ----------
-        clips : sequence of ndarray
-            (T, S, S, 3) uint8 each; may be changed when this returns.
-        keys : sequence of sequence of hashable, optional
-            Identity of each frame of each clip, see `Keys`.
-
-        Returns
-        -------
-        list of int
-            The slot of each frame, clip by clip.
-
+        `clips`: sequence of ndarray (T, S, S, 3) uint8 each; may be changed when this returns.
         """
         frames = [frame for clip in clips for frame in clip]
         flat = ([None] * len(frames) if keys is None
@@ -322,18 +299,7 @@ class Rows:
 
 
 def numbers_of(clips: Sequence[Clip], slots: Sequence[int], frames: int) -> list[int]:
-    """Return the number of each frame of some clips in the store that holds it, clip by clip.
-
-    Parameters
-    ----------
-    clips : sequence of clips
-        Of a pass.
-    slots : sequence of int
-        What `FrameStore.send` gave for those of the host.
-    frames : int
-        T.
-
-    """
+    """Return the number of each frame of some clips in the store that holds it, clip by clip."""
     left = iter(slots)
     return [number for clip in clips for number in (
         clip.rows if isinstance(clip, DeviceClip) else islice(left, frames))]
@@ -364,15 +330,7 @@ class Collector:
     def collect(self, clips: Sequence[Clip], rows: Tensor, store: FrameStore) -> None:
         """Fill the pixels.
 
-        Parameters
-        ----------
-        clips : sequence of clips
-            As many as `pixels` has room for.
-        rows : Tensor
-            (B T,) int64 on the device, `numbers_of` the clips.
-        store : FrameStore
-            Of the frames of host clips.
-
+        `rows`: (B T,) int64 on the device, `numbers_of` the clips.
         """
         only = clips[0] if len(clips) == 1 else None
         if isinstance(only, DeviceClip):

@@ -24,14 +24,6 @@ def waking(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
     """Within the block, a thread starts what takes seconds to start on CUDA.
 
     These are its context, the libraries for products and attention, and the kernel compiler.
-
-    Parameters
-    ----------
-    device : torch.device
-        Nothing happens on devices that are not CUDA.
-    dtype : torch.dtype
-        Type of the products.
-
     """
     if device.type != 'cuda':
         yield

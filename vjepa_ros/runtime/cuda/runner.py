@@ -41,21 +41,11 @@ DEPTH = 2  # passes under way: one that computes and one that is uploaded
 
 @dataclass(frozen=True)
 class Said:
-    """What `Stage.read` gives of a pass.
+    """What `Stage.read` gives of a pass."""
 
-    Attributes
-    ----------
-    values : ndarray
-        (B, n) float32 in pinned memory, which is being written.
-    wants_change : bool
-        Whether the change of the features is wanted.
-    change_shape : tuple of int, optional
-        Of the change of a clip, which comes last; None: there is none.
-
-    """
-
-    values: np.ndarray
-    wants_change: bool
+    values: np.ndarray  # (B, n) float32 in pinned memory, which is being written
+    wants_change: bool  # whether the change of the features is wanted
+    # Of the change of a clip, which comes last; None: there is none
     change_shape: tuple[int, ...] | None
 
     def split(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -199,20 +189,9 @@ class CudaRunner:
               stamps: Sequence[np.ndarray] | None = None) -> Flight:
         """Upload clips and queue a pass over them.
 
-        Parameters
-        ----------
-        clips : sequence of ndarray
-            (T, S, S, 3) uint8 each; may be changed when this returns. `DeviceClip`s are not
-            uploaded.
-        keys : sequence of sequence of hashable, optional
-            Identity of each frame, see `FrameStore`.
-        features, heads : bool
-            What to bring; the heads run only when wanted.
-        valid : sequence of ndarray, optional
-            For each clip (Hp, Wp) bool, patches that show the image: brings the change as well.
-        stamps : sequence of ndarray, optional
-            When the frames were taken, see `EncoderSession.run`.
-
+        `clips`: sequence of ndarray (T, S, S, 3) uint8 each; may be changed when this returns;
+        `valid`: sequence of ndarray, optional For each clip (Hp, Wp) bool, patches that show the
+        image: brings the change as well.
         """
         with self._here(), torch.cuda.stream(self._compute):
             while len(self._flying) >= DEPTH:

@@ -112,20 +112,6 @@ def kernels_for(what: str, plain: Made, make: Callable[[], Made],
     """Make what runs kernels if a trial of it is close to that of the plain path.
 
     Else None, and the log says why not.
-
-    Parameters
-    ----------
-    what : str
-        What the kernels are for, for the log.
-    plain
-        The plain path.
-    make : callable
-        Makes the other one.
-    trial : callable
-        Computes something random with either.
-    choice : DeviceChoice
-        Device and precision.
-
     """
     try:
         wanted = trial(plain)

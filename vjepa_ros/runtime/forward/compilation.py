@@ -26,18 +26,10 @@ MOST_SHAPES = 64
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Which tools of torch.compile are installed.
+    """Which tools of torch.compile are installed."""
 
-    Attributes
-    ----------
-    triton : bool
-        Whether Triton is installed: it makes kernels for GPUs.
-    compiler : bool
-        Whether there is a C++ compiler: it makes those for the CPU, and what launches the others.
-
-    """
-
-    triton: bool
+    triton: bool  # whether Triton is installed: it makes kernels for GPUs
+    # Whether there is a C++ compiler: it makes those for the CPU, and what launches the others
     compiler: bool
 
     @classmethod
@@ -67,25 +59,6 @@ def choose_compile(wanted: str, device: str, instead: str, tools: Toolchain) -> 
     'off' never compiles. 'on' always does, and fails where that is impossible. 'auto' compiles
     on CUDA only, if all tools are there and this package has no kernels of its own for the model
     and the GPU. On the CPU it saves less than the start-up time that it costs.
-
-    Parameters
-    ----------
-    wanted : str
-        Out of `MODES`.
-    device : str
-        Type of the device: cpu, cuda or mps.
-    instead : str
-        What of this package runs instead; '' nothing.
-    tools : Toolchain
-        What this machine has.
-
-    Raises
-    ------
-    SessionError
-        When 'on' is impossible, with the remedy.
-    ValueError
-        For another value of `wanted`.
-
     """
     if wanted not in MODES:
         raise ValueError(f"compile is '{wanted}', but must be one of {', '.join(MODES)}")
@@ -120,31 +93,7 @@ def allow_shapes() -> None:
 
 def compile_blocks(blocks: Iterable[nn.Module], choice: CompileChoice, must: bool,
                    trial: Callable[[], object]) -> str:
-    """Compile the blocks of an encoder if that was decided; the reason is logged.
-
-    Parameters
-    ----------
-    blocks : iterable of nn.Module
-        Of one class.
-    choice : CompileChoice
-        From `choose_compile`.
-    must : bool
-        Whether to fail when compilation does; otherwise that is logged and the blocks stay as
-        they were.
-    trial : callable
-        Runs the encoder once.
-
-    Returns
-    -------
-    str
-        Why the blocks are not compiled; '' when they are.
-
-    Raises
-    ------
-    SessionError
-        When `must` is set and compilation fails.
-
-    """
+    """Compile the blocks of an encoder if that was decided; the reason is logged."""
     log.info('encoder %s: %s', 'compiled' if choice.compile else 'not compiled', choice.reason)
     if not choice.compile:
         return choice.reason

@@ -62,14 +62,7 @@ class PixelForward:
 def speed_up(encoder: Encoder) -> None:
     """Convert an encoder on the CPU, in place; it takes uint8 clips, too, from then on.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        In the precision in which it will run, for inference only. Its blocks keep their
-        parameters, but queries and keys are stored in another order, so that its state is no
-        checkpoint any more. Clips may be (B, 3, T, height, width) uint8 RGB from now on: with
-        those it need not pass over float32 pixels.
-
+    `encoder`: encoder In the precision in which it will run, for inference only.
     """
     if isinstance(encoder.patch_embed, PixelEmbed):     # by a session before
         bind(encoder)

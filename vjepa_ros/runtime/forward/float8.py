@@ -190,15 +190,7 @@ def norm_gain(dim: int) -> float:
 def narrow_qkv(layer: Layer, gain: float, norm: Tensor) -> NarrowQkv:
     """Convert the matrix of queries, keys and values.
 
-    Parameters
-    ----------
-    layer : Layer
-        Of the encoder.
-    gain : float
-        Factor of the input, which is a norm without its weights.
-    norm : Tensor
-        (D,) mean of that norm.
-
+    `norm`: (D,) mean of that norm.
     """
     matrix, bias = _joined(layer.norm1, layer.qkv)
     return NarrowQkv(_matrix(matrix, bias + matrix @ norm, 1 / gain), -gain * norm)
@@ -240,17 +232,6 @@ def prepare_float8(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
 
     Kernels of this package serve if they compute what PyTorch does; otherwise PyTorch's own
     operations do, with a warning.
-
-    Parameters
-    ----------
-    encoder, choice, normalise, clip_shape
-        See `vjepa_ros.runtime.forward.select.prepare`; the branches are in bfloat16.
-
-    Raises
-    ------
-    SessionError
-        If fp8 does not run here, or nothing can be in float8; with the remedy.
-
     """
     device = choice.device
     try:

@@ -88,18 +88,6 @@ def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
 
     Kernels serve on CUDA in half precision only, and only if the features of random tubelets are
     close to those of the plain path; otherwise the log says why not.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Block-causal, on its device, in its precision, in evaluation mode.
-    choice : DeviceChoice
-        Device and precision.
-    normalise : callable
-        Converts uint8 clips to the input of the encoder.
-    side : int
-        S.
-
     """
     def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
         return encoder.step(normalise(pixels), times, memory)

@@ -243,19 +243,7 @@ class Int8Forward(PixelForward):
 
 def prepare_int8(encoder: Encoder, choice: DeviceChoice, clip_shape: tuple[int, ...]
                  ) -> Int8Forward:
-    """Make the forward pass in int8, with as many matrices in int8 as keep the features exact.
-
-    Parameters
-    ----------
-    encoder, choice, clip_shape
-        See `vjepa_ros.runtime.forward.select.prepare`; the branches are in float32.
-
-    Raises
-    ------
-    SessionError
-        If int8 does not run here, or nothing can be in int8; with the remedy.
-
-    """
+    """Make the forward pass in int8, with as many matrices in int8 as keep the features exact."""
     if wrong := check_products():
         raise SessionError(f"precision 'int8' does not run on {choice.device}: {wrong}; {REMEDY}")
     frames, side, _, colours = clip_shape

@@ -154,18 +154,10 @@ class Kernels:
                  room: Tensor) -> None:
         """Rotate a tubelet of each clip, and put its keys and values beside earlier ones.
 
-        Parameters
-        ----------
-        qkv
-            (B N, 3 D); the queries are rotated in place.
-        cosine, sine
-            (B, N, d) float32.
-        kept
-            (2, D / d, S, N, d) keys and values of tubelets; those of these join them.
-        slots
-            (B, W) int64, where the tubelets of each clip belong in `kept`, these last.
-        room
-            (2, D / d, B W, N, d) becomes the keys and values of all tubelets of the clips.
+        `qkv`: (B N, 3 D); the queries are rotated in place; `cosine, sine`: (B, N, d) float32;
+        `kept`: (2, D / d, S, N, d) keys and values of tubelets; those of these join them;
+        `slots`: (B, W) int64, where the tubelets of each clip belong in `kept`, these last;
+        `room`: (2, D / d, B W, N, d) becomes the keys and values of all tubelets of the clips.
         """
         window = slots.shape[1]
         count = (qkv.shape[0] * self.dim + room.numel()) // WIDE
@@ -196,26 +188,7 @@ class Kernels:
 
 def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtype,
           eps: float, gain: float = 0.0) -> Kernels:
-    """Compile the kernels for the current device.
-
-    Parameters
-    ----------
-    dim, head_dim : int
-        D, a multiple of 64, and d, a multiple of 8.
-    grid : (int, int, int)
-        Tubelets, patch rows and columns of one clip.
-    dtype : torch.dtype
-        float16 or bfloat16.
-    eps : float
-        Of the layer norms.
-    gain : float
-        When not 0: make the kernels for float8, too, with GAIN of `Kernels.norm8`.
-
-    Raises
-    ------
-    KernelsMissing
-        When PyTorch offers no compiler, or it fails.
-    """
+    """Compile the kernels for the current device."""
     if dtype not in (torch.bfloat16, torch.float16):
         raise KernelsMissing(f'they are for half precision, not for {dtype}')
     if dim % 64 or head_dim % 8:

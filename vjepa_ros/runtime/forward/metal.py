@@ -122,13 +122,7 @@ def rotation_error(dim: int, head_dim: int, cos: Tensor, sin: Tensor) -> float:
     Features alone would not show it: with untrained weights attention is nearly uniform whatever
     the positions.
 
-    Parameters
-    ----------
-    dim, head_dim : int
-        D and C.
-    cos, sin : Tensor
-        (N, C) tables on the device.
-
+    `cos, sin`: (N, C) tables on the device.
     """
     n = len(cos)
     qkv = torch.randn(1, n, 3 * dim, generator=torch.Generator().manual_seed(0)).to(cos)

@@ -42,22 +42,7 @@ def choose(parts: Mapping[Key, int], features: Callable[[frozenset[Key]], Tensor
     All parts if possible. Otherwise each is tried alone, they are sorted by squared error per
     weight, and the longest prefix is taken with which the features are exact enough.
 
-    Parameters
-    ----------
-    parts : mapping of hashable to int
-        What may be narrow, and how many weights it has.
-    features : callable
-        Features (B, ...) of some clips with a set of parts in the narrow format.
-    most : float
-        Largest error of a clip, see `max_error`.
-    probe : callable, optional
-        Like `features`, of smaller clips, to sort the parts.
-
-    Returns
-    -------
-    frozenset, float
-        The parts, and the error with them.
-
+    `features`: callable Features (B, ...) of some clips with a set of parts in the narrow format.
     """
     exact = features(frozenset())
     error = max_error(features(frozenset(parts)), exact)

@@ -33,24 +33,7 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     On CUDA and MPS kernels serve only if their features of a random clip are close to those of
     the plain path; otherwise the log says why not.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        On its device, in its precision, in evaluation mode.
-    choice : DeviceChoice
-        Device and precision.
-    normalise : Normalise
-        On that device.
-    clip_shape : tuple of int
-        (T, S, S, 3).
-    fuse : bool
-        Whether kernels of this package may be used where they exist.
-
-    Raises
-    ------
-    SessionError
-        If fp8 or int8 was chosen and does not run here; all else has a plain path.
-
+    `clip_shape`: tuple of int (T, S, S, 3).
     """
     if encoder.window and choice.precision == 'fp8':
         raise SessionError("precision 'fp8' does not run block-causal encoders; set `precision` "

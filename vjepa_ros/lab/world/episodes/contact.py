@@ -26,20 +26,8 @@ def touching(corners: np.ndarray, band: np.ndarray, kinds: tuple[int, ...], aliv
              position: np.ndarray, yaw: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Which robots touch which shapes.
 
-    Parameters
-    ----------
-    corners
-        (..., 4, 2) x and z of a robot's corners, in order around [m].
-    band
-        (..., 2) height above ground of its lower and upper side [m].
-    kinds
-        K kinds of shapes, as in `Scenes`.
-    alive, position, yaw, half
-        (..., K), (..., K, 3), (..., K), (..., K, 3) as in `Scenes`.
-
-    Returns
-    -------
-    np.ndarray bool (..., K)
+    `corners`: (..., 4, 2) x and z of a robot's corners, in order around [m]; `band`: (..., 2)
+    height above ground of its lower and upper side [m].
     """
     high = -position[..., 1]                                      # of the centre
     low, top = band[..., :1], band[..., 1:]
@@ -90,12 +78,7 @@ def _disc_meets(x: np.ndarray, z: np.ndarray) -> np.ndarray:
 def opaque_part(opacity: np.ndarray, low: float, top: float) -> tuple[float, float]:
     """Return from where to where, -1..1, a card is opaque within a band; NaN where nowhere.
 
-    Parameters
-    ----------
-    opacity
-        (S, S) uint8 of its texture, from above.
-    low, top
-        The band, as parts of the height of the card.
+    `opacity`: (S, S) uint8 of its texture, from above.
     """
     size = len(opacity)
     rows = opacity[math.floor((1 - top) * size):math.ceil((1 - low) * size)]

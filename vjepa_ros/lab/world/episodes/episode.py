@@ -48,35 +48,20 @@ AFTER_S = 2.0      # bodies keep moving for this long after the robot has arrive
 
 @dataclass(frozen=True)
 class EpisodeConfig:
-    """The robot, its camera and how it drives.
+    """The robot, its camera and how it drives."""
 
-    Attributes
-    ----------
-    robot
-        Its volume.
-    drive
-        What its base can do.
-    speed
-        Least and greatest wanted speed [m/s].
-    travel_s
-        Least and greatest length of the route over the wanted speed [s].
-    camera_height, fov, aspect
-        Ranges of the height above ground [m] and of the horizontal field of view [rad]; width by
-        height of the pictures.
-    rate
-        Pictures per second [Hz].
-    settle_s
-        Time for which the robot stands before it starts [s]: its perception needs a full clip.
-    """
-
-    robot: Robot = field(default_factory=Robot)
-    drive: Drive = field(default_factory=Drive)
-    speed: tuple[float, float] = (0.5, 2.0)
+    robot: Robot = field(default_factory=Robot)  # its volume
+    drive: Drive = field(default_factory=Drive)  # what its base can do
+    speed: tuple[float, float] = (0.5, 2.0)  # least and greatest wanted speed [m/s]
+    # Least and greatest length of the route over the wanted speed [s]
     travel_s: tuple[float, float] = (5.0, 8.0)
+    # camera_height, fov, aspect: ranges of the height above ground [m] and of the horizontal
+    # field of view [rad]; width by height of the pictures
     camera_height: tuple[float, float] = (0.3, 0.5)
     fov: tuple[float, float] = (math.radians(60), math.radians(90))
     aspect: float = 4 / 3
-    rate: float = 12.0
+    rate: float = 12.0  # pictures per second [Hz]
+    # Time for which the robot stands before it starts [s]: its perception needs a full clip
     settle_s: float = 3.3
 
     def __post_init__(self) -> None:
@@ -93,47 +78,28 @@ class EpisodeConfig:
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode; times count from the start of the drive.
+    """One episode; times count from the start of the drive."""
 
-    Attributes
-    ----------
-    number, scenario, place
-        Which one, what gets into the way, what kind of place.
-    route, run
-        Where the robot wants to go and how it gets there when it meets nothing.
-    camera_height, fov, pitch
-        Of the camera [m], [rad], [rad].
-    times
-        (T,) times at which bodies are known [s], evenly spaced.
-    bodies
-        Those of importance first.
-    heedless
-        How many of these, from the first, do not see a robot that drives.
-    shapes
-        One scene, over the times where they move; its fixed ones first.
-    owner
-        (K,) number of the body that a shape belongs to, -1 for what is fixed.
-    fields
-        Fields of `Scenes` for ground, light and sensor; exposure at each picture.
-    shortest
-        Least length of a way to the goal [m] in an episode that is about getting there; NaN in
-        one that is about stopping in time.
-    """
-
+    # number, scenario, place: which one, what gets into the way, what kind of place
     number: int
     scenario: str
     place: str
+    # route, run: where the robot wants to go and how it gets there when it meets nothing
     route: Route
     run: Run
+    # camera_height, fov, pitch: of the camera [m], [rad], [rad]
     camera_height: float
     fov: float
     pitch: float
-    times: np.ndarray
-    bodies: tuple[Body, ...]
-    heedless: int
-    shapes: Shapes
-    owner: np.ndarray
+    times: np.ndarray  # (T,) times at which bodies are known [s], evenly spaced
+    bodies: tuple[Body, ...]  # those of importance first
+    heedless: int  # how many of these, from the first, do not see a robot that drives
+    shapes: Shapes  # one scene, over the times where they move; its fixed ones first
+    owner: np.ndarray  # (K,) number of the body that a shape belongs to, -1 for what is fixed
+    # Fields of `Scenes` for ground, light and sensor; exposure at each picture
     fields: dict[str, Tensor]
+    # Least length of a way to the goal [m] in an episode that is about getting there; NaN in one
+    # that is about stopping in time
     shortest: float = math.nan
 
     @property
@@ -179,19 +145,7 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
 
 def furnish(rng: np.random.Generator, bare: Episode, setting: Setting, materials: Materials,
             config: EpisodeConfig) -> Episode:
-    """Add things beside the way to an episode, and the shapes of all its bodies.
-
-    Parameters
-    ----------
-    rng
-        Decides everything.
-    bare
-        With the bodies of the first kit, and only with fixed shapes.
-    setting
-        Where bodies are put.
-    materials, config
-        What surfaces are made of, and the robot.
-    """
+    """Add things beside the way to an episode, and the shapes of all its bodies."""
     heroes, wanted, times, run = bare.bodies, bare.heedless, bare.times, bare.run
     side = [beside(rng, False, setting)
             for _ in range(KITS[1][1])]

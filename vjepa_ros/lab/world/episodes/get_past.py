@@ -61,13 +61,7 @@ _Box = tuple[float, float, float, float, float]
 
 
 def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
-    """Draw the episode of a seed and a number; it belongs to these alone.
-
-    Raises
-    ------
-    RuntimeError
-        When no drawing has a way, as with a robot that is wider than doors.
-    """
+    """Draw the episode of a seed and a number; it belongs to these alone."""
     for attempt in range(_TRIES):
         episode = _attempt(np.random.default_rng((seed, number, 2, attempt)), number, materials,
                            config)

@@ -19,23 +19,16 @@ from vjepa_ros.lab.world.rendering.truth import Robot
 
 @dataclass(frozen=True)
 class Drive:
-    """What the base can do.
+    """What the base can do."""
 
-    Attributes
-    ----------
-    speed, turn
-        Greatest forward speed [m/s] and turn rate [rad/s]; backward as fast as forward.
-    acceleration, braking
-        Greatest change of speed away from and towards zero [m/s^2].
-    turn_acceleration
-        Greatest change of the turn rate [rad/s^2].
-    """
-
+    # speed, turn: greatest forward speed [m/s] and turn rate [rad/s]; backward as fast as
+    # forward
     speed: float = 2.0
     turn: float = 1.2
+    # acceleration, braking: greatest change of speed away from and towards zero [m/s^2]
     acceleration: float = 1.0
     braking: float = 2.5
-    turn_acceleration: float = 4.0
+    turn_acceleration: float = 4.0  # greatest change of the turn rate [rad/s^2]
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -73,17 +66,8 @@ class Unicycles:
     def step(self, speed: np.ndarray, turn: np.ndarray, dt: float) -> None:
         """Move for a time towards commanded speeds.
 
-        Parameters
-        ----------
-        speed, turn
-            (N,) commands [m/s], [rad/s]; clipped to what the base can do.
-        dt
-            Time [s].
-
-        Raises
-        ------
-        ValueError
-            When a command is not a finite number.
+        `speed, turn`: (N,) commands [m/s], [rad/s]; clipped to what the base can do; `dt`: time
+        [s].
         """
         if not (np.isfinite(speed).all() and np.isfinite(turn).all()):
             raise ValueError(f'commands must be finite numbers, got speed {speed}, turn {turn}')
@@ -115,19 +99,8 @@ def footprint(place: np.ndarray, yaw: np.ndarray, robot: Robot, margin: float = 
               ahead: float = 0.0) -> np.ndarray:
     """Corners of robots on the ground, in order around.
 
-    Parameters
-    ----------
-    place, yaw
-        (..., 2) middle [m] and (...) [rad].
-    robot
-        Its size.
-    margin, ahead
-        How much wider on each side, and longer in front [m].
-
-    Returns
-    -------
-    np.ndarray (..., 4, 2)
-        x and z [m].
+    `place, yaw`: (..., 2) middle [m] and (...) [rad]; `margin, ahead`: how much wider on each
+    side, and longer in front [m].
     """
     side = robot.half_width + margin
     half = 0.5 * robot.length
@@ -148,18 +121,11 @@ STOP_GAIN = 1.0         # speed per distance to the goal [1/s]
 
 @dataclass(frozen=True)
 class Route:
-    """A way along straight lines from the origin.
+    """A way along straight lines from the origin."""
 
-    Attributes
-    ----------
-    points
-        (P, 2) x and z of the way points, the first one the start, the last one the goal [m].
-    cruise
-        Wanted speed [m/s].
-    """
-
+    # (P, 2) x and z of the way points, the first one the start, the last one the goal [m]
     points: np.ndarray
-    cruise: float
+    cruise: float  # wanted speed [m/s]
 
     @property
     def length(self) -> float:

@@ -29,24 +29,14 @@ _SPAN_M = 25.0     # of side walls before the start
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Walls, ground and light around a route.
+    """Walls, ground and light around a route."""
 
-    Attributes
-    ----------
-    name
-        Kind of the place.
-    boxes
-        Fixed shapes, one scene.
-    sides
-        x of the inner faces of the walls left and right [m]; far off where there are none.
-    fields
-        Fields of `Scenes` for ground, sky, light and sensor, one scene; exposure has one value
-        per frame.
-    """
-
-    name: str
-    boxes: Shapes
+    name: str  # kind of the place
+    boxes: Shapes  # fixed shapes, one scene
+    # x of the inner faces of the walls left and right [m]; far off where there are none
     sides: tuple[float, float]
+    # Fields of `Scenes` for ground, sky, light and sensor, one scene; exposure has one value per
+    # frame
     fields: dict[str, Tensor]
 
 
@@ -67,18 +57,7 @@ def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materi
           interval_s: float) -> Surroundings:
     """Build a place around a route.
 
-    Parameters
-    ----------
-    rng
-        Decides everything.
-    name
-        One of `PLACES`.
-    extent
-        How far it reaches.
-    materials
-        What surfaces are made of.
-    frames, interval_s
-        Number and distance [s] of the pictures.
+    `frames, interval_s`: number and distance [s] of the pictures.
     """
     span_x, goal_z, end_z = extent
     layout = LAYOUTS[name]
@@ -157,20 +136,11 @@ _THIN = ('pole', 'bin', 'column', 'bottle', 'sign', 'tree', 'bush', 'figure')
 
 @dataclass(frozen=True)
 class Body:
-    """One body over the times of an episode.
+    """One body over the times of an episode."""
 
-    Attributes
-    ----------
-    kind
-        Name of a type of its kit.
-    size
-        Half width, height, half length [m].
-    place, yaw
-        (T, 2) x and z [m] and (T,) [rad]; heading along its own z axis.
-    """
-
-    kind: str
-    size: tuple[float, float, float]
+    kind: str  # name of a type of its kit
+    size: tuple[float, float, float]  # half width, height, half length [m]
+    # place, yaw: (T, 2) x and z [m] and (T,) [rad]; heading along its own z axis
     place: np.ndarray
     yaw: np.ndarray
 
@@ -187,28 +157,15 @@ class Body:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and when bodies are put around a robot's route.
+    """Where and when bodies are put around a robot's route."""
 
-    Attributes
-    ----------
-    place
-        One of `PLACES`.
-    route, run
-        The robot's route, and its run when it meets nothing.
-    sides
-        x between which bodies can move [m].
-    times
-        (T,) times at which bodies are known [s].
-    half_width
-        Of the robot [m].
-    """
-
-    place: str
+    place: str  # one of `PLACES`
+    # route, run: the robot's route, and its run when it meets nothing
     route: Route
     run: Run
-    sides: tuple[float, float]
-    times: np.ndarray
-    half_width: float
+    sides: tuple[float, float]  # x between which bodies can move [m]
+    times: np.ndarray  # (T,) times at which bodies are known [s]
+    half_width: float  # of the robot [m]
 
 
 def size_of(rng: np.random.Generator, kind: str) -> tuple[float, float, float]:
@@ -228,14 +185,7 @@ def standing(rng: np.random.Generator, kind: str, spot: Sequence[float] | np.nda
 def in_the_way(rng: np.random.Generator, scenario: str, setting: Setting, fov: float) -> Body:
     """Draw the body that a robot would run into.
 
-    Parameters
-    ----------
-    scenario
-        'static', 'cross', 'approach' or 'leader'.
-    fov
-        Of the robot's camera, which looks ahead [rad]. Whoever crosses stays within it: on a
-        course to a contact the bearing does not change, and no guard can see what comes from
-        outside.
+    `fov`: of the robot's camera, which looks ahead [rad].
     """
     place, route, run = setting.place, setting.route, setting.run
     sides, times, half_width = setting.sides, setting.times, setting.half_width

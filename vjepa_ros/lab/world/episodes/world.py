@@ -124,15 +124,9 @@ class EpisodeWorld:
              length_s: float | None = None) -> None:
         """Go on to the next picture.
 
-        Parameters
-        ----------
-        speed, turn
-            (N,) commands [m/s], [rad/s] (positive to the left).
-        active
-            (N,) bool, robots that still matter; the others stay where they are and nothing is
-            tested for them.
-        length_s
-            Time until that picture [s]; None takes that of the configuration.
+        `speed, turn`: (N,) commands [m/s], [rad/s] (positive to the left); `active`: (N,) bool,
+        robots that still matter; the others stay where they are and nothing is tested for them;
+        `length_s`: time until that picture [s]; None takes that of the configuration.
         """
         length_s = self._step if length_s is None else length_s
         count = max(1, round(length_s / SUBSTEP_S))

@@ -70,18 +70,8 @@ def pixel_rays(intrinsics: Tensor, distortion: Tensor, columns: Tensor, rows: Te
                bend: Tensor | None = None) -> Rays:
     """Rays of pixels.
 
-    Parameters
-    ----------
-    intrinsics, distortion : Tensor
-        (B, 4), (B, 2).
-    columns, rows : Tensor
-        Pixel coordinates that broadcast against each other, (H, W) or the like.
-    bend : Tensor, optional
-        (B,) see `bent`.
-
-    Returns
-    -------
-    Rays of shape (B, 1, ...)
+    `intrinsics, distortion`: (B, 4), (B, 2); `columns, rows`: pixel coordinates that broadcast
+    against each other, (H, W) or the like; `bend`: (B,) see `bent`.
     """
     fx, fy, cx, cy, k1, k2 = (v[:, None, None, None] for v in
                               torch.cat((intrinsics, distortion), 1).unbind(1))
@@ -112,12 +102,7 @@ def rotation_of(vector: Tensor) -> Tensor:
 def row_turns(turn: Tensor, rows: Tensor, height: int) -> Tensor:
     """Turn of the axes of rows into those at the stamp, (B, T, ..., 3, 3).
 
-    Parameters
-    ----------
-    turn : Tensor
-        (B, T, 3) of the camera from the first row to the last [rad].
-    rows : Tensor
-        (...) rows, 0 .. height - 1.
+    `turn`: (B, T, 3) of the camera from the first row to the last [rad].
     """
     share = rows / (height - 1) - 0.5
     return rotation_of(turn.view(*turn.shape[:2], *[1] * rows.ndim, 3) * share[..., None])
@@ -159,18 +144,7 @@ def all_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
              turn: Tensor | None = None) -> Rays:
     """Rays of all pixels, a pure function of tensors.
 
-    Parameters
-    ----------
-    intrinsics, distortion, bend, turn : Tensor
-        (B, 4), (B, 2), and from `bend_turn` (B,), (B, T, 3).
-    size : (int, int)
-        Width and height in pixels.
-    shift : (float, float)
-        Pixels beside the centres.
-
-    Returns
-    -------
-    Rays (B, 1, H, W), with `turn` (B, T, H, W)
+    `intrinsics, distortion, bend, turn`: (B, 4), (B, 2), and from `bend_turn` (B,), (B, T, 3).
     """
     device = intrinsics.device
     columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]

@@ -58,30 +58,7 @@ def drawing_device(device: torch.device) -> torch.device:
 
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
            frames: slice | None = None, samples: int = 2, compile: bool = False) -> Tensor:
-    """Render pictures of scenes.
-
-    Parameters
-    ----------
-    scenes : Scenes
-        B scenes; their ``intrinsics`` are in pixels of ``size``.
-    bank : TextureBank
-        On the device of the scenes.
-    size : (int, int)
-        Width and height in pixels.
-    frames : slice, optional
-        Which of the T frames; all by default.
-    samples : int
-        Rays per pixel: 1, 2 or 4, spread over the pixel and the open shutter. On the CPU,
-        frames without motion blur are drawn with one ray, and three where an edge is.
-    compile : bool
-        Compile the functions that send a ray through each pixel, follow it, and make a picture
-        of the light. All calls with one size and number of scenes share them; the first takes
-        minutes.
-
-    Returns
-    -------
-    Tensor uint8 (B, T, H, W, 3), RGB
-    """
+    """Render pictures of scenes."""
     if samples not in PATTERNS:
         raise ValueError(f'samples must be one of {sorted(PATTERNS)}, got {samples}')
     if bank.atlas.texels.device != scenes.interval_s.device:

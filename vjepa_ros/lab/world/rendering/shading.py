@@ -134,20 +134,8 @@ def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
            curved: tuple[slice, slice] | None, cards: bool) -> Surface:
     """Return the surface that each ray hits.
 
-    Parameters
-    ----------
-    hits : Hits
-        With a finite depth everywhere.
-    focal : Tensor
-        (B, 1, 1, 1, 2) in pixels.
-    rotation : Tensor
-        (B, T, 3, 3) world to camera.
-    size : int
-        Of the textures in texels.
-    curved : (slice, slice) or None
-        Rows and columns in which cylinders and ellipsoids can be.
-    cards : bool
-        Whether there may be cards.
+    `focal`: (B, 1, 1, 1, 2) in pixels; `rotation`: (B, T, 3, 3) world to camera; `curved`:
+    (slice, slice) or None Rows and columns in which cylinders and ellipsoids can be.
     """
     rays, d, t, index = hits
     pick = table.picker(index)

@@ -53,40 +53,20 @@ class Robot:
 
 @dataclass(frozen=True)
 class Truth:
-    """Truth at the newest frame of B scenes, (B, H, W) each.
+    """Truth at the newest frame of B scenes, (B, H, W) each."""
 
-    Attributes
-    ----------
-    depth : Tensor
-        Along the optical axis [m], inf for the sky.
-    looming : Tensor
-        -dZ/dt / Z [1/s] without the camera's rotation.
-    moving : Tensor
-        bool, the surface moves in the world.
-    flow : Tensor
-        (B, H, W, 2) of the shown surface [px/s], columns and rows.
-    time_to_contact : Tensor
-        1 / looming [s] until its plane passes the camera, inf where it does not come nearer.
-    enters : Tensor
-        bool, at constant speeds the surface enters the robot's volume.
-    enter_time : Tensor
-        When [s], inf for never, 0 inside the volume.
-    clearance : Tensor
-        Distance [m] along the robot's heading to surfaces ahead that lie within its width and
-        height, inf for all others: how far it could drive if nothing moved.
-    shape : Tensor
-        int16, number of the shape, -1 ground, -2 sky.
-    """
-
-    depth: Tensor
-    looming: Tensor
-    moving: Tensor
-    flow: Tensor
+    depth: Tensor  # along the optical axis [m], inf for the sky
+    looming: Tensor  # -dZ/dt / Z [1/s] without the camera's rotation
+    moving: Tensor  # bool, the surface moves in the world
+    flow: Tensor  # (B, H, W, 2) of the shown surface [px/s], columns and rows
+    # 1 / looming [s] until its plane passes the camera, inf where it does not come nearer
     time_to_contact: Tensor
-    enters: Tensor
-    enter_time: Tensor
+    enters: Tensor  # bool, at constant speeds the surface enters the robot's volume
+    enter_time: Tensor  # when [s], inf for never, 0 inside the volume
+    # Distance [m] along the robot's heading to surfaces ahead that lie within its width and
+    # height, inf for all others: how far it could drive if nothing moved
     clearance: Tensor
-    shape: Tensor
+    shape: Tensor  # int16, number of the shape, -1 ground, -2 sky
 
     def to(self, device: torch.device | str) -> Truth:
         """Return the same truth on a device."""
@@ -156,21 +136,7 @@ def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tenso
 
 def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
           robot: Robot | None = None, compile: bool = False) -> Truth:
-    """Compute the truth at the newest frame.
-
-    Parameters
-    ----------
-    scenes : Scenes
-        B scenes; their ``intrinsics`` are in pixels of ``size``.
-    bank : TextureBank
-        Decides where cards have holes.
-    size : (int, int)
-        Width and height in pixels.
-    robot : Robot, optional
-        Whose volume counts for ``enters``, ``enter_time`` and ``clearance``.
-    compile : bool
-        Compile the search for the nearest shape and what follows from it, as in `render`.
-    """
+    """Compute the truth at the newest frame."""
     robot = robot or Robot()
     newest = slice(scenes.camera_position.shape[1] - 1, None)
     with torch.no_grad():

@@ -20,17 +20,8 @@ CORNER = 0.35   # strongest pull of a wide lens at the corner of the picture, as
 def lens(draws: SceneRng, hfov: Tensor, aspect: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Intrinsics and distortion for pictures of an aspect squashed into a square.
 
-    Parameters
-    ----------
-    hfov, aspect : Tensor
-        (B,) horizontal field of view [rad] and width by height of the source.
-    size : int
-        Side of the square [px].
-
-    Returns
-    -------
-    (Tensor, Tensor)
-        (B, 4) fx, fy, cx, cy [px] and (B, 2) k1, k2.
+    `hfov, aspect`: (B,) horizontal field of view [rad] and width by height of the source; `size`:
+    side of the square [px].
     """
     edge = (hfov / 2).tan()
     corner = edge.square() * (1 + aspect.square().reciprocal())         # r^2

@@ -256,25 +256,16 @@ STEP_M = 0.7     # a leg swings to and fro in two of them
 
 @dataclass(frozen=True)
 class Bodies:
-    """M bodies of one kit in each of B scenes.
+    """M bodies of one kit in each of B scenes."""
 
-    Attributes
-    ----------
-    kind, present : Tensor
-        (B, M) type and whether it is there.
-    size : Tensor
-        (B, M, 3) half width, height, half length [m].
-    place, yaw : Tensor
-        (B, T, M, 3), (B, T, M) bottom of the middle [m] in world axes, and yaw [rad].
-    velocity, yaw_rate : Tensor
-        (B, M, 3), (B, M) at the newest frame.
-    """
-
+    # kind, present: (B, M) type and whether it is there
     kind: Tensor
     present: Tensor
-    size: Tensor
+    size: Tensor  # (B, M, 3) half width, height, half length [m]
+    # place, yaw: (B, T, M, 3), (B, T, M) bottom of the middle [m] in world axes, and yaw [rad]
     place: Tensor
     yaw: Tensor
+    # velocity, yaw_rate: (B, M, 3), (B, M) at the newest frame
     velocity: Tensor
     yaw_rate: Tensor
 
@@ -283,14 +274,7 @@ def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
              draws: SceneRng, painted_share: float = 0.0) -> Shapes:
     """Shapes of bodies: the row of the kit for the first body, then for the second, and so on.
 
-    Parameters
-    ----------
-    bodies : Bodies
-        Where they are relative to a camera at the world's origin at the newest frame.
-    times : Tensor
-        (B, T) [s], at most 0.
-    painted_share : float
-        Of the bodies that have a surface, how many have a plain one with nothing on it.
+    `times`: (B, T) [s], at most 0.
     """
     b, m = bodies.kind.shape
     n = len(kit.kinds)

@@ -33,10 +33,8 @@ def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: in
     A camera takes pictures with jitter, and loses some. For each wanted time the clip takes the
     picture nearest to it that it has not taken yet, as the ring of frames does (`clip.ring`).
 
-    Parameters
-    ----------
-    interval_s, period_s : Tensor
-        (B,) time between frames as wanted, and between pictures [s]; at most the interval.
+    `interval_s, period_s`: (B,) time between frames as wanted, and between pictures [s]; at most
+    the interval.
     """
     count = frames + round(frames * 1.5 * float((interval_s / period_s).max())) + 8
     tick = -torch.arange(count) * period_s[:, None]                       # B count
@@ -60,10 +58,7 @@ def arrival_times(draws: SceneRng, times: Tensor, ride: Ride) -> Tensor:
     Those that cannot know it take the time of arrival. Delays are half a normal distribution, and
     no picture overtakes another.
 
-    Parameters
-    ----------
-    times : Tensor
-        (B, T) when they were taken [s].
+    `times`: (B, T) when they were taken [s].
     """
     scatter = torch.minimum(draws.log(*DELAY_S), MOST_DELAY * ride.period_s)[:, None]
     delay = draws.normal(1, times.shape[1]).abs().clamp(max=2.5) * scatter
@@ -136,10 +131,7 @@ def capture(draws: SceneRng, spec: SceneSpec, ride: Ride, speeds: Tensor,
             spins: Tensor) -> Capture:
     """How the cameras take their frames; on carriers of the standard world they have no faults.
 
-    Parameters
-    ----------
-    speeds, spins : Tensor
-        (B, T, 3), see `Capture`.
+    `speeds, spins`: (B, T, 3), see `Capture`.
     """
     own = ride.own
     indoors = spec.at(*INDOORS)

@@ -34,34 +34,20 @@ _FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING = 0.5, (0.4, 10.0)
 
 @dataclass(frozen=True)
 class Encounter:
-    """How camera and body of importance stand and move at the newest frame.
+    """How camera and body of importance stand and move at the newest frame."""
 
-    Attributes
-    ----------
-    spec : SceneSpec
-        With speeds and heights as solved.
-    at, velocity : Tensor
-        (B, 2) of the body, [m] and [m/s], world-fixed but along the heading.
-    base, rise : Tensor
-        (B,) height of its underside [m] and its upward speed [m/s].
-    yaw : Tensor
-        (B,) of the body in the place's axes [rad].
-    reach : Tensor
-        (B, 2) half extent to the right and ahead of the heading [m].
-    contact_s : Tensor
-        (B,) planned time until the robot and the body, or the wall, touch [s]; inf for never.
-    robot_braking, body_braking, body_range : Tensor
-        (B,) how the speeds were before, see `travelled`.
-    """
-
-    spec: SceneSpec
+    spec: SceneSpec  # with speeds and heights as solved
+    # at, velocity: (B, 2) of the body, [m] and [m/s], world-fixed but along the heading
     at: Tensor
     velocity: Tensor
+    # base, rise: (B,) height of its underside [m] and its upward speed [m/s]
     base: Tensor
     rise: Tensor
-    yaw: Tensor
-    reach: Tensor
+    yaw: Tensor  # (B,) of the body in the place's axes [rad]
+    reach: Tensor  # (B, 2) half extent to the right and ahead of the heading [m]
+    # (B,) planned time until the robot and the body, or the wall, touch [s]; inf for never
     contact_s: Tensor
+    # robot_braking, body_braking, body_range: (B,) how the speeds were before, see `travelled`
     robot_braking: Tensor
     body_braking: Tensor
     body_range: Tensor

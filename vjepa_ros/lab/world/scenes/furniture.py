@@ -146,10 +146,7 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
                 times: Tensor, config: WorldConfig) -> Bodies:
     """Vehicles, furniture and piles beside the way; gates to drive through; what hides people.
 
-    Parameters
-    ----------
-    path, body : Tensor
-        (B, T, 2) of the camera and of the body of importance [m].
+    `path, body`: (B, T, 2) of the camera and of the body of importance [m].
     """
     spec = encounter.spec
     kind = draws.pick(_SIDE_SHARES[spec.place].unsqueeze(1).expand(-1, SIDES, -1), SIDES)

@@ -22,18 +22,8 @@ FAR_M = 1e4   # a reach that bends no path
 def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:
     """Return the times of the frames of a clip [s].
 
-    Parameters
-    ----------
-    interval_s, hold : Tensor
-        (B,) time between frames of the clip, and how often each picture is shown: with 2 the
-        camera runs at half the rate of the clip and pairs of frames have one time.
-    frames : int
-        T.
-
-    Returns
-    -------
-    Tensor (B, T)
-        At most 0, ascending, the last one 0.
+    `interval_s, hold`: (B,) time between frames of the clip, and how often each picture is shown:
+    with 2 the camera runs at half the rate of the clip and pairs of frames have one time.
     """
     back = torch.arange(frames - 1, -1, -1, device=hold.device)                             # T
     return -(back // hold[:, None]) * hold[:, None] * interval_s[:, None]
@@ -47,18 +37,11 @@ def picture_of(hold: Tensor, frames: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Steady:
-    """How fast B robots or bodies were before they began to brake or to speed up; all (B,).
+    """How fast B robots or bodies were before they began to brake or to speed up; all (B,)."""
 
-    Attributes
-    ----------
-    most : Tensor
-        Greatest speed of what brakes [m/s]; inf: it braked all the time.
-    faster, slower : Tensor
-        Speed of what brakes, and of what speeds up, as a factor on the speed of now: from 1 to
-        inf, where `most` alone counts, and from 0, where it stood, to 1.
-    """
-
-    most: Tensor
+    most: Tensor  # greatest speed of what brakes [m/s]; inf: it braked all the time
+    # faster, slower: speed of what brakes, and of what speeds up, as a factor on the speed of
+    # now: from 1 to inf, where `most` alone counts, and from 0, where it stood, to 1
     faster: Tensor
     slower: Tensor
 
@@ -73,19 +56,10 @@ def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
               steady: Steady | None = None) -> Tensor:
     """Distance still to go at each of the times before the newest frame [m], (B, T).
 
-    Parameters
-    ----------
-    speed : Tensor
-        (B,) at the newest frame [m/s].
-    braking : Tensor
-        (B,) how much faster it was per second before [m/s^2]; negative has speeded up, and
-        then stood before the time at which its speed was zero.
-    reach : Tensor
-        (B,) greatest distance of the whole movement [m]: an arm is only so long.
-    times : Tensor
-        (B, T) at most 0 [s].
-    steady : Steady, optional
-        What it was before; it braked all the time, or stood, if omitted.
+    `speed`: (B,) at the newest frame [m/s]; `braking`: (B,) how much faster it was per second
+    before [m/s^2]; negative has speeded up, and then stood before the time at which its speed was
+    zero; `reach`: (B,) greatest distance of the whole movement [m]: an arm is only so long;
+    `times`: (B, T) at most 0 [s].
     """
     size = speed.abs()[:, None]
     since = -times
@@ -114,14 +88,9 @@ class Path:
 def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) -> Path:
     """Path of cameras that end at the origin.
 
-    Parameters
-    ----------
-    heading, drift : Tensor
-        (B,) yaw at the newest frame, and direction of travel relative to it [rad].
-    turned : Tensor
-        (B, T) yaw relative to that at the newest frame [rad].
-    gone : Tensor
-        (B, T) distance still to go, see `travelled`.
+    `heading, drift`: (B,) yaw at the newest frame, and direction of travel relative to it [rad];
+    `turned`: (B, T) yaw relative to that at the newest frame [rad]; `gone`: (B, T) distance still
+    to go, see `travelled`.
     """
     yaw = heading[:, None] + turned                                     # B T
     along = yaw + drift[:, None]
@@ -137,25 +106,14 @@ def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) ->
 
 @dataclass(frozen=True)
 class Shake:
-    """What hands, steps, motors and rotors do to a camera.
+    """What hands, steps, motors and rotors do to a camera."""
 
-    Attributes
-    ----------
-    angles : Tensor
-        (B, T, 3) added to yaw, pitch and roll [rad].
-    rates : Tensor
-        (B, T, 3) their derivatives [rad/s]; (B, 1, 3) at the newest frame alone.
-    offset : Tensor
-        (B, T, 3) of the position in world axes [m]. To the sides it rests at the newest frame: a
-        step that goes on for seconds must not decide whether something will be hit.
-    speed : Tensor
-        (B, T, 3) its derivative [m/s]; (B, 1, 3) at the newest frame alone.
-    """
-
-    angles: Tensor
-    rates: Tensor
+    angles: Tensor  # (B, T, 3) added to yaw, pitch and roll [rad]
+    rates: Tensor  # (B, T, 3) their derivatives [rad/s]; (B, 1, 3) at the newest frame alone
+    # (B, T, 3) of the position in world axes [m]. To the sides it rests at the newest frame: a
+    # step that goes on for seconds must not decide whether something will be hit.
     offset: Tensor
-    speed: Tensor
+    speed: Tensor  # (B, T, 3) its derivative [m/s]; (B, 1, 3) at the newest frame alone
 
     def where(self, chosen: Tensor, other: Shake) -> Shake:
         """Return this shake for chosen cameras (B,), and another for the rest."""
@@ -167,12 +125,7 @@ class Shake:
 def shake(draws: SceneRng, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
     """Shake of hands (slow), of steps (1.5 to 2.3 per second) and of motors (fast).
 
-    Parameters
-    ----------
-    times : Tensor
-        (B, T) [s].
-    hand, steps, motor : Tensor
-        (B,) strengths, 0 none, 1 usual.
+    `times`: (B, T) [s]; `hand, steps, motor`: (B,) strengths, 0 none, 1 usual.
     """
     size = torch.stack((hand, hand, steps, motor), -1) \
         * torch.tensor([0.012, 0.006, 0.012, 0.004])                    # B W, [rad]
@@ -206,12 +159,7 @@ def rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
 def spin(pitch: Tensor, roll: Tensor, rates: Tensor) -> Tensor:
     """Angular velocity about the camera's axes [rad/s], (..., 3).
 
-    Parameters
-    ----------
-    pitch, roll : Tensor
-        (...) [rad].
-    rates : Tensor
-        (..., 3) of yaw, pitch and roll [rad/s].
+    `pitch, roll`: (...) [rad]; `rates`: (..., 3) of yaw, pitch and roll [rad/s].
     """
     yaw_rate, pitch_rate, roll_rate = rates.unbind(-1)
     sp, cp, sr, cr = pitch.sin(), pitch.cos(), roll.sin(), roll.cos()
@@ -230,16 +178,7 @@ def to_world(vector: Tensor, heading: Tensor) -> Tensor:
 def body_path(place: Tensor, velocity: Tensor, gone: Tensor) -> Tensor:
     """Straight path of bodies that are at ``place`` now.
 
-    Parameters
-    ----------
-    place, velocity : Tensor
-        (..., N) now, velocity [m/s] there.
-    gone : Tensor
-        (..., T) distance still to go along the velocity, see `travelled`.
-
-    Returns
-    -------
-    Tensor (..., T, N)
+    `place, velocity`: (..., N) now, velocity [m/s] there.
     """
     along = velocity / velocity.norm(dim=-1, keepdim=True).clamp(min=1e-6)
     return place.unsqueeze(-2) - along.unsqueeze(-2) * gone.unsqueeze(-1)

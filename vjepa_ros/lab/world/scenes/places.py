@@ -88,52 +88,26 @@ _END_SHARES = torch.tensor([.5, .25, .08, .05, .12])
 
 @dataclass(frozen=True)
 class Place:
-    """Fixed parts of B places.
+    """Fixed parts of B places."""
 
-    Attributes
-    ----------
-    boxes : Shapes
-        Eight of them, still without motion; see `STRUCTURE_KINDS`.
-    inner : Tensor
-        (B, 2) x of the inner faces of the walls left and right, or of where they would be [m].
-    walled : Tensor
-        (B, 2) bool, whether there are walls.
-    lane : Tensor
-        (B, 2) least and greatest x of what the robot passes over [m].
-    end : Tensor
-        (B,) z of the end wall [m], far away where there is none.
-    split : Tensor
-        (B, 2) z where the near walls end [m].
-    tall : Tensor
-        (B,) height of walls and ceiling [m].
-    roofed : Tensor
-        (B,) bool.
-    table : Tensor
-        (B,) height of the table in front of the camera [m], 0 for none.
-    horizon : Tensor
-        (B,) time for which nothing but what is planned may be hit [s].
-    """
-
-    boxes: Shapes
+    boxes: Shapes  # eight of them, still without motion; see `STRUCTURE_KINDS`
+    # (B, 2) x of the inner faces of the walls left and right, or of where they would be [m]
     inner: Tensor
-    walled: Tensor
-    lane: Tensor
-    end: Tensor
-    split: Tensor
-    tall: Tensor
-    roofed: Tensor
-    table: Tensor
-    horizon: Tensor
+    walled: Tensor  # (B, 2) bool, whether there are walls
+    lane: Tensor  # (B, 2) least and greatest x of what the robot passes over [m]
+    end: Tensor  # (B,) z of the end wall [m], far away where there is none
+    split: Tensor  # (B, 2) z where the near walls end [m]
+    tall: Tensor  # (B,) height of walls and ceiling [m]
+    roofed: Tensor  # (B,) bool
+    table: Tensor  # (B,) height of the table in front of the camera [m], 0 for none
+    horizon: Tensor  # (B,) time for which nothing but what is planned may be hit [s]
 
 
 def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials,
             config: WorldConfig) -> Place:
     """Fit places around the paths of cameras.
 
-    Parameters
-    ----------
-    path : Tensor
-        (B, T, 2) x and z of the cameras [m].
+    `path`: (B, T, 2) x and z of the cameras [m].
     """
     spec = encounter.spec
     place = spec.place

@@ -118,36 +118,17 @@ _HEAVE = torch.stack([_column('sway_m'), _column('step_m'), torch.zeros(len(_ROW
 
 @dataclass(frozen=True)
 class Ride:
-    """How B cameras ride; all tensors (B,).
+    """How B cameras ride; all tensors (B,)."""
 
-    Attributes
-    ----------
-    platform : Tensor
-        Number of `NAMES`; 0 as in the standard world.
-    period_s : Tensor
-        Time between two pictures of the camera [s], at most the interval of the clip.
-    bend : Tensor
-        Of the lens, see `Capture`.
-    boxed : Tensor
-        bool, bars are added to a picture that is not square, instead of squashing it.
-    settled_s : Tensor
-        Time for which it has turned or climbed as now [s].
-    climb : Tensor
-        Upwards at the newest frame [m/s].
-    stands_s : Tensor
-        For how long what has stopped stands [s], 0 for all else.
-    steady : Steady
-        How fast it was before.
-    """
-
-    platform: Tensor
+    platform: Tensor  # number of `NAMES`; 0 as in the standard world
+    # Time between two pictures of the camera [s], at most the interval of the clip
     period_s: Tensor
-    bend: Tensor
-    boxed: Tensor
-    settled_s: Tensor
-    climb: Tensor
-    stands_s: Tensor
-    steady: Steady
+    bend: Tensor  # of the lens, see `Capture`
+    boxed: Tensor  # bool, bars are added to a picture that is not square, instead of squashing it
+    settled_s: Tensor  # time for which it has turned or climbed as now [s]
+    climb: Tensor  # upwards at the newest frame [m/s]
+    stands_s: Tensor  # for how long what has stopped stands [s], 0 for all else
+    steady: Steady  # how fast it was before
 
     def stopping(self, times: Tensor) -> Tensor:
         """Return times (B, T) until it stands, for what has stopped a while ago."""

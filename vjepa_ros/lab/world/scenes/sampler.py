@@ -47,34 +47,22 @@ PAINTED_SHARE = 0.35      # of bodies that training sees have plain surfaces, as
 
 @dataclass(frozen=True)
 class Sample:
-    """Scenes and what was planned for them, on the CPU.
+    """Scenes and what was planned for them, on the CPU."""
 
-    Attributes
-    ----------
-    scenes : Scenes
-        B scenes.
-    stamps_s : Tensor
-        (B, T) stamp of the picture that each frame shows [s], 0 for the newest: when it was taken,
-        but for `capture.arrival_times`.
-    hold : Tensor
-        (B,) how often each picture of a clip is shown.
-    place, outcome, platform : Tensor
-        (B,) numbers of `scene_spec.PLACES`, `scene_spec.OUTCOMES` and `platforms.NAMES`.
-    planned_s : Tensor
-        (B,) planned time to contact [s], inf for none. What really follows, with all that
-        stands in the scene, is in the truth.
-    hero : Tensor
-        (B,) bool, whether the first shapes are a body that matters for the outcome.
-    """
-
-    scenes: Scenes
+    scenes: Scenes  # b scenes
+    # (B, T) stamp of the picture that each frame shows [s], 0 for the newest: when it was taken,
+    # but for `capture.arrival_times`
     stamps_s: Tensor
-    hold: Tensor
+    hold: Tensor  # (B,) how often each picture of a clip is shown
+    # place, outcome, platform: (B,) numbers of `scene_spec.PLACES`, `scene_spec.OUTCOMES` and
+    # `platforms.NAMES`
     place: Tensor
     outcome: Tensor
     platform: Tensor
+    # (B,) planned time to contact [s], inf for none. What really follows, with all that stands
+    # in the scene, is in the truth.
     planned_s: Tensor
-    hero: Tensor
+    hero: Tensor  # (B,) bool, whether the first shapes are a body that matters for the outcome
 
 
 class SceneSampler:
@@ -238,10 +226,7 @@ def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
 def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:
     """Take away shapes that a camera would pass through or scrape along during the clip.
 
-    Parameters
-    ----------
-    camera : Tensor
-        (B, T, 3) positions [m].
+    `camera`: (B, T, 3) positions [m].
     """
     offset = camera.unsqueeze(2) - shapes.position                      # B T K 3
     sine, cosine = shapes.yaw.sin(), shapes.yaw.cos()

@@ -21,46 +21,28 @@ GROUND, SKY = -1, -2                          # what a pixel shows when it is no
 
 @dataclass(frozen=True)
 class Shapes:
-    """K shapes in each of B scenes.
+    """K shapes in each of B scenes."""
 
-    Attributes
-    ----------
-    kinds : tuple of int
-        Kind of each of the K shapes, the same in all scenes: what is computed is then known
-        before anything runs. A box has half sizes along its own x, y, z; a cylinder stands
-        upright with radius ``half[0]`` and half height ``half[1]``; an ellipsoid has half axes;
-        a card is an upright rectangle in its own x-y plane with a texture that may have holes; a
-        covering is the top of a box that is sunk into the ground, y = 0. Coverings come last.
-    alive : Tensor
-        (B, K) bool, whether the shape exists.
-    position : Tensor
-        (B, T, K, 3) centre [m].
-    yaw : Tensor
-        (B, T, K) rotation about the vertical [rad]: the own x axis is (cos, 0, -sin) and the
-        own z axis (sin, 0, cos) in the world.
-    half : Tensor
-        (B, K, 3) half sizes [m].
-    velocity, yaw_rate : Tensor
-        (B, K, 3), (B, K) at the newest frame, world axes [m/s], [rad/s].
-    texture : Tensor
-        (B, K) or, where it changes from frame to frame, (B, T, K) int64 index into the texture
-        bank.
-    tile_m : Tensor
-        (B, K) side of one repeat of the texture [m]; 0 stretches it over the face.
-    tint : Tensor
-        (B, K, 3) factor on the texture, 0..2.
-    """
-
+    # Kind of each of the K shapes, the same in all scenes: what is computed is then known before
+    # anything runs. A box has half sizes along its own x, y, z; a cylinder stands upright with
+    # radius ``half[0]`` and half height ``half[1]``; an ellipsoid has half axes; a card is an
+    # upright rectangle in its own x-y plane with a texture that may have holes; a covering is
+    # the top of a box that is sunk into the ground, y = 0. Coverings come last.
     kinds: tuple[int, ...]
-    alive: Tensor
-    position: Tensor
+    alive: Tensor  # (B, K) bool, whether the shape exists
+    position: Tensor  # (B, T, K, 3) centre [m]
+    # (B, T, K) rotation about the vertical [rad]: the own x axis is (cos, 0, -sin) and the own z
+    # axis (sin, 0, cos) in the world
     yaw: Tensor
-    half: Tensor
+    half: Tensor  # (B, K, 3) half sizes [m]
+    # velocity, yaw_rate: (B, K, 3), (B, K) at the newest frame, world axes [m/s], [rad/s]
     velocity: Tensor
     yaw_rate: Tensor
+    # (B, K) or, where it changes from frame to frame, (B, T, K) int64 index into the texture
+    # bank
     texture: Tensor
-    tile_m: Tensor
-    tint: Tensor
+    tile_m: Tensor  # (B, K) side of one repeat of the texture [m]; 0 stretches it over the face
+    tint: Tensor  # (B, K, 3) factor on the texture, 0..2
 
 
 def join(parts: Sequence[Shapes], frames: int) -> Shapes:
@@ -79,38 +61,24 @@ def join(parts: Sequence[Shapes], frames: int) -> Shapes:
 
 @dataclass(frozen=True)
 class Capture:
-    """How B moving cameras take T frames, row by row; the cameras of the rough world have it.
+    """How B moving cameras take T frames, row by row; the cameras of the rough world have it."""
 
-    Attributes
-    ----------
-    velocity, spin : Tensor
-        (B, T, 3) of the camera at each frame: world axes [m/s], and right-handed about the
-        camera's axes [rad/s].
-    exposure_s : Tensor
-        (B,) time for which a row gathers light [s]: blur by motion.
-    readout_s : Tensor
-        (B,) time from the first row to the last [s], 0 for all rows at once. The stamp of a frame
-        is the time of its middle row. A row shows what the camera sees that stands where it is at
-        the stamp and is turned as at the time of the row; bodies are where they are at the stamp.
-    bend : Tensor
-        (B,) bend of a wide lens, 0.05..1, see `lens.bent`; 1 for a straight one.
-    shown : Tensor
-        (B,) share of the rows that show the view, in the middle; bars fill the others, as the
-        resize mode `letterbox` adds them. 1 for all rows.
-    glare : Tensor
-        (B,) part of the light above white that spreads around it, 0..0.5.
-    pattern, stripes, banding : Tensor
-        (B,) standard deviation [grey levels] of noise of single pixels and of columns, both the
-        same in all frames, and of rows, new in each frame.
-    """
-
+    # velocity, spin: (B, T, 3) of the camera at each frame: world axes [m/s], and right-handed
+    # about the camera's axes [rad/s]
     velocity: Tensor
     spin: Tensor
-    exposure_s: Tensor
+    exposure_s: Tensor  # (B,) time for which a row gathers light [s]: blur by motion
+    # (B,) time from the first row to the last [s], 0 for all rows at once. The stamp of a frame
+    # is the time of its middle row. A row shows what the camera sees that stands where it is at
+    # the stamp and is turned as at the time of the row; bodies are where they are at the stamp.
     readout_s: Tensor
-    bend: Tensor
+    bend: Tensor  # (B,) bend of a wide lens, 0.05..1, see `lens.bent`; 1 for a straight one
+    # (B,) share of the rows that show the view, in the middle; bars fill the others, as the
+    # resize mode `letterbox` adds them. 1 for all rows.
     shown: Tensor
-    glare: Tensor
+    glare: Tensor  # (B,) part of the light above white that spreads around it, 0..0.5
+    # pattern, stripes, banding: (B,) standard deviation [grey levels] of noise of single pixels
+    # and of columns, both the same in all frames, and of rows, new in each frame
     pattern: Tensor
     stripes: Tensor
     banding: Tensor
@@ -123,94 +91,51 @@ class Capture:
 
 @dataclass(frozen=True)
 class Scenes(Shapes):
-    """B scenes: shapes with their cameras, light and sensors.
+    """B scenes: shapes with their cameras, light and sensors."""
 
-    Attributes
-    ----------
-    interval_s : Tensor
-        (B,) time between frames [s].
-    intrinsics : Tensor
-        (B, 4) fx, fy, cx, cy in pixels of the size that is rendered.
-    distortion : Tensor
-        (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole.
-    camera_position : Tensor
-        (B, T, 3) [m].
-    camera_rotation : Tensor
-        (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead.
-    camera_velocity : Tensor
-        (B, 3) at the newest frame, world axes [m/s].
-    camera_spin : Tensor
-        (B, 3) at the newest frame, right-handed about the camera's axes [rad/s].
-    ground_texture, ground_tile_m, ground_tint : Tensor
-        (B,), (B,), (B, 3).
-    sky_top, sky_horizon : Tensor
-        (B, 3) colours 0..1.
-    sky_texture : Tensor
-        (B,) int64, clouds mixed into the sky; -1 for none.
-    sun_direction : Tensor
-        (B, 3) unit vector towards the light, y negative.
-    sun, ambient : Tensor
-        (B,) strengths; a lit face gets ambient + sun * cos(angle).
-    shadow : Tensor
-        (B,) 0..1 how dark cast shadows on the ground are.
-    fog_per_m, fog_color : Tensor
-        (B,), (B, 3).
-    exposure : Tensor
-        (B, T) factor on all light, frame by frame.
-    white_balance : Tensor
-        (B, 3).
-    gamma : Tensor
-        (B,) exponent on the light in 0..1; light is the square of what a texture shows, so 0.5
-        shows a texture lit with 1 as it is.
-    vignette : Tensor
-        (B,) loss of light in the corners, 0..0.8.
-    blur_px : Tensor
-        (B,) standard deviation of the lens blur [px].
-    shutter : Tensor
-        (B,) part of the interval the shutter is open, 0..0.8: blur by motion.
-    read_noise, shot_noise : Tensor
-        (B,) standard deviation [grey levels] in the dark and at full light in addition.
-    grey : Tensor
-        (B,) bool, camera without colour.
-    jpeg : Tensor
-        (B,) strength of block compression, 0 none .. 1 strong.
-    seed : Tensor
-        (B,) int64, decides the noise.
-    capture : Capture or None
-        How the frames are taken. None: all rows at once, through a straight lens, with blur as
-        `shutter` says.
-    """
-
-    interval_s: Tensor
-    intrinsics: Tensor
+    interval_s: Tensor  # (B,) time between frames [s]
+    intrinsics: Tensor  # (B, 4) fx, fy, cx, cy in pixels of the size that is rendered
+    # (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole
     distortion: Tensor
-    camera_position: Tensor
+    camera_position: Tensor  # (B, T, 3) [m]
+    # (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead
     camera_rotation: Tensor
-    camera_velocity: Tensor
+    camera_velocity: Tensor  # (B, 3) at the newest frame, world axes [m/s]
+    # (B, 3) at the newest frame, right-handed about the camera's axes [rad/s]
     camera_spin: Tensor
+    # ground_texture, ground_tile_m, ground_tint: (B,), (B,), (B, 3)
     ground_texture: Tensor
     ground_tile_m: Tensor
     ground_tint: Tensor
+    # sky_top, sky_horizon: (B, 3) colours 0..1
     sky_top: Tensor
     sky_horizon: Tensor
-    sky_texture: Tensor
-    sun_direction: Tensor
+    sky_texture: Tensor  # (B,) int64, clouds mixed into the sky; -1 for none
+    sun_direction: Tensor  # (B, 3) unit vector towards the light, y negative
+    # sun, ambient: (B,) strengths; a lit face gets ambient + sun * cos(angle)
     sun: Tensor
     ambient: Tensor
-    shadow: Tensor
+    shadow: Tensor  # (B,) 0..1 how dark cast shadows on the ground are
+    # fog_per_m, fog_color: (B,), (B, 3)
     fog_per_m: Tensor
     fog_color: Tensor
-    exposure: Tensor
-    white_balance: Tensor
+    exposure: Tensor  # (B, T) factor on all light, frame by frame
+    white_balance: Tensor  # (B, 3)
+    # (B,) exponent on the light in 0..1; light is the square of what a texture shows, so 0.5
+    # shows a texture lit with 1 as it is
     gamma: Tensor
-    vignette: Tensor
-    blur_px: Tensor
-    shutter: Tensor
+    vignette: Tensor  # (B,) loss of light in the corners, 0..0.8
+    blur_px: Tensor  # (B,) standard deviation of the lens blur [px]
+    shutter: Tensor  # (B,) part of the interval the shutter is open, 0..0.8: blur by motion
+    # read_noise, shot_noise: (B,) standard deviation [grey levels] in the dark and at full light
+    # in addition
     read_noise: Tensor
     shot_noise: Tensor
-    grey: Tensor
-    jpeg: Tensor
-    seed: Tensor
+    grey: Tensor  # (B,) bool, camera without colour
+    jpeg: Tensor  # (B,) strength of block compression, 0 none .. 1 strong.
+    seed: Tensor  # (B,) int64, decides the noise
+    # How the frames are taken. None: all rows at once, through a straight lens, with blur as
+    # `shutter` says.
     capture: Capture | None = None
 
     def to(self, device: torch.device | str) -> Scenes:

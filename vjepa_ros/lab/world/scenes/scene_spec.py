@@ -28,35 +28,23 @@ FACING = ('figure', 'walker', 'cup', 'carton')               # bodies that turn 
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """The robot, and the range of its cameras.
+    """The robot, and the range of its cameras."""
 
-    Attributes
-    ----------
-    name : str
-        One of `WORLDS`: standard for smooth drives with even frames, rough for platforms that
-        lean, shake and turn, with the cameras that they have (`platforms`, `capture`).
-    robot : Robot
-        Whose volume counts for contacts.
-    interval_s : (float, float)
-        Least and greatest time between frames of a clip [s].
-    hold_share : float
-        Share of clips that show every picture twice.
-    jitter : float
-        Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world
-        this and the share before are for carriers of the standard world.
-    training : bool
-        In the rough world, what training has beside the clips that figures are made with, which
-        stay as they were: more stops, harder ones, and what has stopped may stand for a while;
-        fewer turns; changes of speed that set in, with a lean that comes and goes; bodies with
-        plain surfaces; more contacts that are seconds away; stamps that tell when a picture
-        arrived.
-    """
-
+    # One of `WORLDS`: standard for smooth drives with even frames, rough for platforms that
+    # lean, shake and turn, with the cameras that they have (`platforms`, `capture`)
     name: str = 'standard'
-    robot: Robot = field(default_factory=Robot)
+    robot: Robot = field(default_factory=Robot)  # whose volume counts for contacts
+    # Least and greatest time between frames of a clip [s]
     interval_s: tuple[float, float] = (1 / 30, 1 / 2)
-    hold_share: float = 0.2
+    hold_share: float = 0.2  # share of clips that show every picture twice
+    # Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world this
+    # and the share before are for carriers of the standard world.
     jitter: float = 0.3
+    # In the rough world, what training has beside the clips that figures are made with, which
+    # stay as they were: more stops, harder ones, and what has stopped may stand for a while;
+    # fewer turns; changes of speed that set in, with a lean that comes and goes; bodies with
+    # plain surfaces; more contacts that are seconds away; stamps that tell when a picture
+    # arrived
     training: bool = False
 
     @property
@@ -138,52 +126,38 @@ _BODY_SPEED = torch.tensor([_BODY_SPEEDS.get(name, (.2, 1.5)) for name in HERO.n
 
 @dataclass(frozen=True)
 class SceneSpec:
-    """What is to happen in each of B scenes; all tensors (B,) unless said.
+    """What is to happen in each of B scenes; all tensors (B,) unless said."""
 
-    Attributes
-    ----------
-    place, outcome : Tensor
-        Numbers of `PLACES` and `OUTCOMES`.
-    interval_s, hold : Tensor
-        See `frame_times`.
-    hfov, aspect : Tensor
-        Horizontal field of view [rad], and width by height of the source picture.
-    carrier : Tensor
-        0 low robot, 1 tall robot, 2 person, 3 car.
-    height, pitch, roll : Tensor
-        Of the camera [m], [rad].
-    heading, speed, drift, turn : Tensor
-        Yaw in the axes of the place [rad]; the robot's speed [m/s], its direction relative to
-        the heading [rad], and rate of turn [rad/s].
-    hand, steps, motor : Tensor
-        Strengths of what shakes the camera.
-    present, kind, size : Tensor
-        Whether there is a body of importance, its type in the kit `HERO`, its half width,
-        height, half length (B, 3) [m].
-    moves, body_speed : Tensor
-        Whether it moves, and how fast it would like to [m/s].
-    """
-
+    # place, outcome: numbers of `PLACES` and `OUTCOMES`
     place: Tensor
     outcome: Tensor
+    # interval_s, hold: see `frame_times`
     interval_s: Tensor
     hold: Tensor
+    # hfov, aspect: horizontal field of view [rad], and width by height of the source picture
     hfov: Tensor
     aspect: Tensor
-    carrier: Tensor
+    carrier: Tensor  # 0 low robot, 1 tall robot, 2 person, 3 car
+    # height, pitch, roll: of the camera [m], [rad]
     height: Tensor
     pitch: Tensor
     roll: Tensor
+    # heading, speed, drift, turn: yaw in the axes of the place [rad]; the robot's speed [m/s],
+    # its direction relative to the heading [rad], and rate of turn [rad/s]
     heading: Tensor
     speed: Tensor
     drift: Tensor
     turn: Tensor
+    # hand, steps, motor: strengths of what shakes the camera
     hand: Tensor
     steps: Tensor
     motor: Tensor
+    # present, kind, size: whether there is a body of importance, its type in the kit `HERO`, its
+    # half width, height, half length (B, 3) [m]
     present: Tensor
     kind: Tensor
     size: Tensor
+    # moves, body_speed: whether it moves, and how fast it would like to [m/s]
     moves: Tensor
     body_speed: Tensor
 

@@ -152,21 +152,7 @@ def fetch(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor, lev
           level_v: Tensor, fast: bool = False) -> Tensor:
     """Colours of textures.
 
-    Parameters
-    ----------
-    origin : (Tensor, Tensor)
-        Cells of the textures, see ``Atlas.origin``.
-    u, v : Tensor
-        Place, one repeat of the texture per 1; v down.
-    level_u, level_v : Tensor
-        Logarithm (base 2) of the texels that one pixel covers, along u and v; any value.
-    fast : bool
-        Use OpenCV (CPU only).
-
-    Returns
-    -------
-    Tensor (..., 4)
-        Red, green, blue, opacity, each squared, in 0..1: colours as light.
+    `origin`: (Tensor, Tensor) Cells of the textures, see ``Atlas.origin``.
     """
     last = float(int(math.log2(atlas.size)))
     level_u, level_v = level_u.clamp(0, last), level_v.clamp(0, last)

@@ -92,18 +92,7 @@ class Materials:
              looks: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Texture, tile_m and tint of surfaces.
 
-        Parameters
-        ----------
-        group : Tensor
-            (B, ..., N) numbers as in `GROUPS`.
-        look : Tensor, optional
-            The same shape: surfaces of one body (the last axis) with one look, 0 .. looks - 1,
-            get the same draw.
-
-        Returns
-        -------
-        (Tensor, Tensor, Tensor)
-            int64 of group's shape, float32 of that shape [m], float32 (..., 3).
+        `group`: (B, ..., N) numbers as in `GROUPS`.
         """
         shape = group.shape[1:-1]
         drawn = draws.unit(*shape, looks or group.shape[-1], 6)
@@ -119,16 +108,8 @@ class Materials:
     def walking(self, draws: SceneRng, texture: Tensor, walker: Tensor, steps: Tensor) -> Tensor:
         """Textures over time, for walkers one picture of their cycle after the other.
 
-        Parameters
-        ----------
-        texture, walker : Tensor
-            (B, K) as drawn, and bool whether that surface shows a walker.
-        steps : Tensor
-            (B, T, K) cycles walked, in fractions.
-
-        Returns
-        -------
-        Tensor int64 (B, T, K)
+        `texture, walker`: (B, K) as drawn, and bool whether that surface shows a walker; `steps`:
+        (B, T, K) cycles walked, in fractions.
         """
         still = texture.unsqueeze(1).expand_as(steps)
         if self.walks is None:
@@ -186,39 +167,14 @@ class TextureBank:
     @classmethod
     def procedural(cls, seed: int, count: int = 100, size: int = 256,
                    device: torch.device | str = 'cpu') -> TextureBank:
-        """Painted textures only.
-
-        Parameters
-        ----------
-        seed : int
-            Decides all of them.
-        count : int
-            About how many; every group gets at least one.
-        size : int
-            Side in texels, a power of two.
-        """
+        """Painted textures only."""
         return _pack(*_painted(seed, count, size), device)
 
     @classmethod
     def from_folder(cls, paths: Iterable[str | Path], seed: int = 0, crops: int = 200,
                     count: int = 100, size: int = 256,
                     device: torch.device | str = 'cpu') -> TextureBank:
-        """Painted textures and crops of photographs, mirrored so that they repeat.
-
-        Parameters
-        ----------
-        paths : iterable of str or Path
-            Image files, or folders that are searched for them.
-        crops : int
-            Textures to cut from the photographs, evenly from all files.
-        count : int
-            Painted textures beside them, as in `procedural`.
-
-        Raises
-        ------
-        ValueError
-            If there is no readable image.
-        """
+        """Painted textures and crops of photographs, mirrored so that they repeat."""
         images, groups, walks = _painted(seed, count, size)
         rng = np.random.default_rng((seed, 1))
         files = _image_files(paths)
