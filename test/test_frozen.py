@@ -13,7 +13,7 @@ from recordings import video_packets
 from scenes import Approach, texture
 
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
-from vjepa_ros.perception.camera_track import FrozenWatch, Track
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.sources.video_packets import PacketDecoder
 
@@ -21,8 +21,8 @@ NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
 STILL = NOISE[0]
 
 
-def watch(pictures, stamps_s=None) -> FrozenWatch:
-    seen = FrozenWatch()
+def watch(pictures, stamps_s=None) -> StillView:
+    seen = StillView()
     for i, picture in enumerate(pictures):
         seen.show(picture, round((i / 10 if stamps_s is None else stamps_s[i]) * 1e9))
     return seen
@@ -34,23 +34,24 @@ def watch(pictures, stamps_s=None) -> FrozenWatch:
     (list(STILL + NOISE % 2), False, 0.0),                       # the noise of a sensor
     ([picture for picture in NOISE[:8] for _ in range(3)], False, 0.2)])     # a slow driver
 def test_the_same_picture_for_half_a_second_is_frozen(pictures, frozen, unchanged_s):
-    assert watch(pictures).state() == (frozen, pytest.approx(unchanged_s))
+    seen = watch(pictures)
+    assert (seen.frozen, seen.unchanged_s) == (frozen, pytest.approx(unchanged_s))
 
 
 def test_a_buffer_that_is_used_again_does_not_look_frozen():
-    buffer, seen = STILL.copy(), FrozenWatch()
+    buffer, seen = STILL.copy(), StillView()
     for i in range(20):
         buffer[:] = i
         seen.show(buffer, i * 100_000_000)
         seen.look()
-    assert not seen.state()[0]
+    assert not seen.frozen
 
 
 def test_a_reset_begins_anew_and_a_clock_that_is_set_back_hides_nothing():
     seen = watch([STILL] * 10, [1000.0, 1000.1, *(500 + n / 10 for n in range(8))])
-    assert seen.state()[0]
+    assert seen.frozen
     seen.reset()
-    assert seen.state() == (False, 0.0)
+    assert not seen.frozen and seen.unchanged_s == 0.0
 
 
 @pytest.mark.parametrize('stamped', [True, False])
@@ -59,8 +60,7 @@ def test_a_camera_that_stamps_nothing_freezes_too(stamped):
     for number in range(1, 11):
         now_ns = 10 ** 12 + number * 100_000_000
         track.push(STILL, now_ns if stamped else 0, 'camera', now_ns)
-        track.frozen.look()
-    assert track.frozen.state() == (True, pytest.approx(0.9))
+    assert track.still.frozen and track.still.unchanged_s == pytest.approx(0.9)
 
 
 # -- a view that stands, whatever is added to it -------------------------------------------------
@@ -114,6 +114,7 @@ def still_s(pictures, rate: float = RATE, roi=WHOLE_VIEW) -> list[float]:
     seen.roi = roi
     for number, picture in enumerate(pictures):
         seen.show(picture, round((1 + number / rate) * 1e9))
+        seen.look()
         found.append(seen.still_s)
     return found
 

@@ -32,7 +32,7 @@ from vjepa_ros.guard.settings import GuardSettings
 
 MIN_SAMPLES = 3          # of clearance, range or free views before they count
 # Least duration of free views that lift a threat: longer than it takes to flag a camera that hangs
-# (`FrozenWatch`).
+# (`StillView`).
 LIFT_S = 0.6
 APPROACHED = 0.5         # fraction of the expected distance below which a threat moved by itself
 MIN_SHORTFALL = 0.1      # and the least difference to the expected distance [m]

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell for how long a view has stood still, and whether its middle shows anything.
+"""Tell how long a view has stood still, and whether its middle shows any detail.
 
-Noise, a burnt-in clock and compression change a picture that stands. So a cell of it stands if the
-slopes of the newer picture are those of the older one, in each direction, and the difference of
-both says that it has moved by less than a part of a pixel (Lucas and Kanade). The products of
-slopes of two pictures contain no noise, unlike those of one. What
-shows a single edge does not count, for that may move along itself: near the lines that run
-towards the place a robot drives to, nothing else is seen. What changes in few cells, such as a
-burnt-in clock, does not count either; what stands in many does, even if something moves behind
-it, as behind a grille.
+The noise of a real sensor changes some pixel of every frame, so a picture that is equal to the
+last bit was sent twice. But a driver that hangs may add noise, a clock or compression to one
+picture. So a cell of a view also counts as standing if the slopes of the newer picture are those
+of the older one, in each direction, and the difference of both says that it has moved by less
+than a part of a pixel (Lucas and Kanade). The products of slopes of two pictures contain no
+noise, unlike those of one. What shows a single edge does not count, for that may move along
+itself: near the lines that run towards the place a robot drives to, nothing else is seen. What
+changes in few cells, such as a burnt-in clock, does not count either; what stands in many does,
+even if something moves behind it, as behind a grille.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
+# Of equal pictures: distance between the rows that are compared [px]; least number of frames, and
+# their least time [s], of a frozen camera.
+FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 16, 4, 0.5
 AREA_PX = 240 * 180      # of the pictures that are compared
 CELL_PX = 12
-LOOK_S = 0.19            # least time between pictures that are compared, which costs 1 to 3 ms
+LOOK_NS = 190_000_000    # least time between looks at a view
 LEAST_SLOPE = 0.15       # mean squared slope in each direction that shows structure
 OVER_NOISE = 0.5         # and what it needs more, in mean squared differences of noise
 LEAST_FIT = 0.2          # share of the structure of a cell that stands
@@ -32,6 +36,7 @@ SIGHT_PX = (120, 90)     # of the picture in which detail is looked for
 LEAST_DETAIL = 1.0       # standard deviation within a few pixels that is detail [grey levels]
 INNER = 4.0              # factor on the share of the middle fifth that shows detail
 STANDS = 0.35            # share of these that stand, from which the view does
+NS = 1e9
 _AREA = cv2.INTER_AREA
 Roi = tuple[float, float, float, float]
 WHOLE_VIEW: Roi = (0.0, 0.0, 1.0, 1.0)
@@ -57,6 +62,9 @@ class StillView:
 
     def reset(self) -> None:
         """Forget the pictures."""
+        self._rows: np.ndarray | None = None        # that are compared to the last bit
+        self._unchanged_ns = self._frames = 0
+        self._next: tuple[np.ndarray, int] | None = None     # to be looked at
         self._seen: np.ndarray | None = None
         self._known, self.sight = False, math.nan
         self._since_ns = self._looked_ns = self._newest_ns = 0
@@ -64,18 +72,54 @@ class StillView:
     @property
     def still_s(self) -> float:
         """How long the view has stood still [s]; NaN: unknown."""
-        return (self._newest_ns - self._since_ns) / 1e9 if self._known else math.nan
+        return (self._newest_ns - self._since_ns) / NS if self._known else math.nan
+
+    @property
+    def unchanged_s(self) -> float:
+        """How long the picture has been the same to the last bit [s]."""
+        return (self._newest_ns - self._unchanged_ns) / NS
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the camera sends the same picture over and over, with new stamps.
+
+        A rendered camera without noise does that while nothing moves: the caller must know
+        whether the camera should have seen a change.
+        """
+        return self._frames >= FROZEN_FRAMES and self.unchanged_s >= FROZEN_S
 
     def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
-        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns]."""
-        backward, self._newest_ns = stamp_ns < self._newest_ns, stamp_ns
-        if not backward and self._seen is not None and stamp_ns - self._looked_ns < LOOK_S * 1e9:
+        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
+
+        Until `look` or the next `show` it must not change.
+        """
+        self.look()
+        gap_ns, self._newest_ns = stamp_ns - self._newest_ns, stamp_ns
+        if gap_ns < 0:      # earlier times can not be compared
+            self._rows = self._seen = None
+            self._known = False
+        # Whole rows: memory gives them ten times as fast as the same number of pixels from
+        # everywhere. The first row of most pictures has changed.
+        rows, before = rgb[::FROZEN_STEP], self._rows
+        if (before is None or not np.array_equal(rows[0], before[0])
+                or not np.array_equal(rows, before)):
+            # A copy, for the buffer may be used again for the next picture.
+            self._rows, self._unchanged_ns, self._frames = rows.copy(), stamp_ns, 0
+        self._frames += 1
+        if self._seen is None or stamp_ns - self._looked_ns >= LOOK_NS:
+            self._next = rgb, stamp_ns
+        if gap_ns >= LOOK_NS:
+            self.look()     # the next result is far away, and there is time
+
+    def look(self) -> None:
+        """Look at the last picture where that is due, best after its result has been sent."""
+        if self._next is None:
             return
+        (rgb, stamp_ns), self._next = self._next, None
         grey = _grey(rgb)
         self.sight = _sight(grey, self.roi)
         self._looked_ns, picture, share = stamp_ns, _detail(grey), math.nan
-        if picture is not None and self._seen is not None and (
-                picture.shape == self._seen.shape and not backward):
+        if picture is not None and self._seen is not None and picture.shape == self._seen.shape:
             share = standing_share(self._seen, picture, self.roi)
         self._known = not math.isnan(share)
         if not share >= STANDS:     # it has moved, or shows nothing

@@ -55,73 +55,7 @@ from vjepa_ros.runtime.outputs import Output
 T = TypeVar('T')
 log = logging.getLogger(__name__)
 
-# Of a frozen camera: distance between the rows that are compared [px]; least number of frames that
-# are equal to the last bit, and their least time [s].
-FROZEN_STEP, FROZEN_FRAMES, FROZEN_S = 16, 4, 0.5
-NS = 1e9
 LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones follow
-
-
-class FrozenWatch:
-    """Detect a camera that sends the same picture over and over, with new stamps.
-
-    The noise of a real sensor changes some pixel of every frame, even of a still scene and behind
-    a jpeg. A rendered camera without noise does not while nothing moves: the caller must know
-    whether the camera should have seen a change.
-
-    Attributes
-    ----------
-    view
-        For how long what the camera shows has not moved, whatever noise adds to it.
-    """
-
-    def __init__(self) -> None:
-        self.view = StillView()
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the pictures."""
-        self._next: tuple[np.ndarray, int] | None = None
-        self._seen: np.ndarray | None = None
-        self._since_ns = self._newest_ns = 0
-        self._frames = 0
-        self.view.reset()
-
-    def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
-        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
-
-        It is compared later, while a model runs: by `look`, `state` or the next `show`. Until
-        then it must not change.
-        """
-        if self._next is not None:
-            self.look()
-        self._next = rgb, stamp_ns
-
-    def look(self) -> None:
-        """Compare the picture of the last `show`, and release it."""
-        if self._next is None:
-            return
-        (rgb, stamp_ns), self._next = self._next, None
-        self.view.show(rgb, stamp_ns)
-        # Whole rows: memory gives them ten times as fast as the same number of pixels from
-        # everywhere.
-        part, seen = rgb[::FROZEN_STEP], self._seen
-        # After a clock was set back, earlier times can not be compared. The first row of most
-        # pictures has changed.
-        if (seen is None or stamp_ns < self._newest_ns
-                or not np.array_equal(part[0], seen[0]) or not np.array_equal(part, seen)):
-            # A copy, for the buffer may be used again for the next picture.
-            self._seen = part.copy()
-            self._since_ns, self._frames = stamp_ns, 0
-        self._newest_ns = stamp_ns
-        self._frames += 1
-
-    def state(self) -> tuple[bool, float]:
-        """Return whether the camera is frozen, and for how long the picture is the same [s]."""
-        if self._next is not None:
-            self.look()
-        unchanged_s = max(0, self._newest_ns - self._since_ns) / NS
-        return self._frames >= FROZEN_FRAMES and unchanged_s >= FROZEN_S, unchanged_s
 
 
 @dataclass(frozen=True)
@@ -260,7 +194,7 @@ class Track:
         self.config = config
         self.heads = HeadsUse(name, None if model is None else model.heads, config)
         self.assessor = Assessor()
-        self.frozen = FrozenWatch()
+        self.still = StillView()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
         self.image: np.ndarray | None = None
@@ -328,7 +262,7 @@ class Track:
         if push in (Push.ACCEPTED, Push.RESET):
             self._expire()
             before, self.image = 0 if self.image is None else self.image.nbytes, rgb
-            self.frozen.show(rgb, self.ring.newest_ns or stamp_ns)
+            self.still.show(rgb, self.ring.newest_ns or stamp_ns)
             if before > max(LARGE_BYTES, rgb.nbytes):
                 release_memory(torch.device('cpu'))     # what copies of large images took
         return push
@@ -396,7 +330,7 @@ class Track:
         self._expire()
         self.image = None
         self.assessor.reset()
-        self.frozen.reset()
+        self.still.reset()
 
     def release(self) -> None:
         """Release frames and the memory on the device; the track can not be used any more.
@@ -404,7 +338,7 @@ class Track:
         Levels, smoothing and counts stay: another track may continue them.
         """
         if self.on_device:
-            self.frozen.look()
+            self.still.look()
             self._expire()
             self._geometry = self.image = None
             self._released = True
@@ -461,13 +395,8 @@ class Track:
         return self.looming_job().finish() if len(self.ring) else None
 
     def work_ahead(self, settings: Settings | None) -> None:
-        """Compute what `result` will need of the picture, and of looming by these settings.
-
-        None leaves looming to the device that works on it.
-        """
-        job, clock = self.looming_job(), time.perf_counter()
-        self.frozen.look()
-        job.ahead_s += time.perf_counter() - clock
+        """Compute what `result` will need of looming; None leaves it to a device."""
+        job = self.looming_job()
         if settings is not None:
             job.on_course(job.optics, settings)
 
@@ -556,14 +485,13 @@ class Track:
             if learned is not None and field is not None and settings.looming_method == 'fused':
                 by_heads = self.judge_heads(learned, settings)
             seen = seen if field is None else job.on_course(optics, settings)
-        frozen, unchanged_s = self.frozen.state()
-        self.frozen.view.roi = settings.roi
+        still = self.still
+        still.roi = settings.roi
         found, raw = assess(Measured(
             self.name, sample, place.view, place.grey_size, optics, field,
             Before(seen.alone, by_heads),
-            learned if wants.looming else None, score, age_s, flags, frozen,
-            wants.looming and job.failed, problem, self.frozen.view.still_s,
-            self.frozen.view.sight), settings)
+            learned if wants.looming else None, score, age_s, flags, still.frozen,
+            wants.looming and job.failed, problem, still.still_s, still.sight), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:
@@ -576,7 +504,7 @@ class Track:
         return Result(assessment, motion, grid, found.field,
                       None if featured is None else featured.features, place.view,
                       self.image if wants.image else None, learned, found.method, problem,
-                      unchanged_s, None if field is None else field.gyroscope)
+                      still.unchanged_s, None if field is None else field.gyroscope)
 
     def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
         known = self._moved

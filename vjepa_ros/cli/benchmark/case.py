@@ -238,6 +238,8 @@ class EndToEnd:
         total = 1e3 * (time.perf_counter() - start)
         if timings is None:
             raise RuntimeError('a full clip gave no assessment')
+        for track in self._perception.tracks.values():
+            track.still.look()      # as in a node, which has sent the result by now
         timings = {'preprocess': preprocess, **timings}
         found = {'end_to_end': total}
         if 'encode' in timings:

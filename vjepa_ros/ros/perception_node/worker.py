@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -374,7 +374,11 @@ class Worker:
             except Exception as error:
                 # The other cameras keep their results.
                 self._count_for(name, 'assessing and publishing', error)
-        # After the assessments of all cameras, which no wait for tf must delay.
+        self._finish(results, wanted, activation)
+
+    def _finish(self, results: Sequence[Result], wanted: Mapping[str, frozenset[str]],
+                activation: int) -> None:
+        """Do what must not delay the assessment of any camera, such as a wait for tf."""
         until_s = time.monotonic() + WAIT_S
         for result in results:
             name = result.assessment.camera
@@ -384,6 +388,8 @@ class Worker:
                 self._publish_late(result, wanted[name], activation, until_s)
             except Exception as error:
                 self._count_for(name, 'publishing obstacles and overlay', error)
+        for result in results:
+            self.perception.tracks[result.assessment.camera].still.look()
 
     def _await_imus(self, samples: Mapping[str, Sample]) -> None:
         """Wait shortly for gyroscopes to cover the newest frames, where looming uses them."""
