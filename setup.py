@@ -70,7 +70,6 @@ setup(
         'fleet': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10', 'ray[data]>=2.10,<2.64'],
         'video': ['av>=12'],         # camera topics with H.264 or H.265
         'score': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
-        'lance': ['lancedb>=0.40', 'pyarrow>=14'],  # find among millions of moments, 230 MB
         'view': ['rerun-sdk>=0.41'],  # for the computer of who looks, 390 MB
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],

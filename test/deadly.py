@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from vjepa_ros.fleet import workers
+from vjepa_ros.fleet import recordings
 
 
 def killer(threads: int) -> Callable:
     """Work that kills its process: at 'always' ever, at a file the first time."""
     def work(task: str) -> str:
         if task == 'hangs':
-            workers.READ_S = 1
-            with workers.reading():
+            recordings.READ_S = 1
+            with recordings.reading():
                 time.sleep(60.0)
         if task == 'bad':
             raise ValueError('bad task')

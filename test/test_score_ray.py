@@ -19,14 +19,12 @@ from scenes import synthetic
 from test_score import WORDS, here, rows_of, same
 
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.cluster import cluster
 from vjepa_ros.fleet.config import read_config
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize('apart', [False, True], ids=['decodes itself', 'tasks decode'])
-def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path, capfd, recwarn):
+def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(tmp_path, capfd, recwarn):
     frames = list(synthetic(size=(160, 120), start_s=4.2, count=70))
     bag, holes = write_drive(tmp_path / 'bag', frames), tmp_path / 'holes'
     with BagMaker(holes) as broken:
@@ -58,7 +56,7 @@ def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(apart, tmp_path, cap
             killed.append(both[0].pid)
 
     fleet.score(alone, here(config, alone.folder), lambda text: None)
-    fleet.score(together, cluster(config, together.folder, 'local', 2, apart), kill)
+    fleet.score(together, fleet.cluster(config, together.folder, 'local', 2), kill)
     said = capfd.readouterr().err
     assert not [word for word in ('Execution plan', 'Progress bars', 'core_worker.cc')
                 if word in said]

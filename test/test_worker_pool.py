@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vjepa_ros.fleet.cluster import share_of_gpu
+from vjepa_ros.fleet.run import share_of_gpu
 from vjepa_ros.lab.worker_pool import VISIBLE, WorkerPool, visible_gpus
 
 

@@ -17,12 +17,9 @@ from rich.table import Table
 
 from vjepa_ros.cli.console import print_error, real, whole
 from vjepa_ros.fleet.config import config_of
-from vjepa_ros.fleet.lance_table import search_lance
-from vjepa_ros.fleet.page import clock
-from vjepa_ros.fleet.similarity import NOWHERE, Span, search
+from vjepa_ros.fleet.find import NOWHERE, Span, search
+from vjepa_ros.fleet.summary import clock
 from vjepa_ros.fleet.tables import read_rows
-
-EXACT_ROWS = 1_000_000       # above this LanceDB searches
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -50,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         example, besides = (
             _of_event(int(args.example), args.results, files, facts) if args.example.isdigit()
             else (_of_picture(Path(args.example), facts), NOWHERE))
-        moments = (search_lance(args.results, files, example, args.top, args.apart, besides)
-                   if facts.get('rows', 0) > EXACT_ROWS else
-                   search(files, example, args.top, args.apart, besides))
+        moments = search(files, example, args.top, args.apart, besides)
     except (ValueError, OSError) as error:
         return print_error(f'vjepa-ros find: {error}')
     if args.json:
@@ -103,7 +98,7 @@ def _of_event(number: int, results: Path, files: Sequence[Path], facts: Mapping[
 def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
     """Embed a picture with the model of the results."""
     from vjepa_ros.clip.resize import View
-    from vjepa_ros.fleet.embedding import embed
+    from vjepa_ros.fleet.scoring import embed
     from vjepa_ros.runtime.engine import Engine
     from vjepa_ros.sources.folder import load
     from vjepa_ros.sources.gain import GainControl

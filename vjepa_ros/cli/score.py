@@ -5,30 +5,23 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from vjepa_ros.cli.console import behind_p, folder, plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.clips import cut_clips
-from vjepa_ros.fleet.cluster import cluster
 from vjepa_ros.fleet.config import read_config
-from vjepa_ros.fleet.events import EventRule
-from vjepa_ros.fleet.lance_table import lancedb, write_lance
-from vjepa_ros.fleet.page import events_page
 from vjepa_ros.fleet.recordings import find_recordings
-from vjepa_ros.fleet.tables import arrow
+from vjepa_ros.fleet.summary import write_summary
+from vjepa_ros.fleet.tables import EventRule, ROWS, arrow
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.perception.types import Level
 
 LEVELS = ('caution', 'warning', 'danger')
 CHUNK_S = 300.0
-CLIPS = 'clips'          # folder of the results
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,13 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
         help='time added before an event (default: %(default)g s)')
     add('--after', type=real(0, 3600), default=EventRule.after_s, metavar='S',
         help='time added after an event (default: %(default)g s)')
-    add('--embeddings', nargs='?', const='parquet', choices=('parquet', 'lance'),
-        help='also write what `vjepa-ros find` searches, features of each picture: as a '
-        'column of the rows (parquet, the default), and with lance also as an indexed table for '
-        'millions of rows')
-    add('--clips', action='store_true', help='also cut each event out of its recording, as MCAP')
-    add('--rerun', action='store_true', help='also write what vjepa-ros view shows, as files for '
-        '`rerun FILE.rrd`; chunks that were scored without are scored again')
+    add('--embeddings', action='store_true', help='also write what `vjepa-ros find` searches, '
+        'features of each picture, as a column of the rows')
     return parser
 
 
@@ -86,27 +74,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def score(args: argparse.Namespace, command: str, console: Console) -> int:
     """Score, write the tables and the page, and tell what could not be scored."""
     arrow()
-    if args.rerun and importlib.util.find_spec('rerun') is None:
-        raise ValueError("--rerun needs Rerun: pip install rerun-sdk (the extra 'view')")
-    if args.embeddings == 'lance':
-        lancedb()
-    config = replace(read_config(args.params_file, args.words, bool(args.embeddings)),
-                     rerun=args.rerun)
-    tell = plain_lines(Console(force_terminal=False))
+    config = read_config(args.params_file, args.words, args.embeddings)
     run = fleet.Run(config, args.out)
     found, run.problems = find_recordings(args.recordings)
     if not found:
         raise ValueError('; '.join(run.problems))
-    (args.out / 'rows').mkdir(parents=True, exist_ok=True)
+    (args.out / ROWS).mkdir(parents=True, exist_ok=True)
     fleet.plan(run, found, args.topic, args.chunk, args.rate, args.jobs or usual_jobs(len(found)))
     jobs = args.jobs or usual_jobs(len(run.chunks))
-    fleet.score(run, cluster(config, args.out, args.ray, jobs) if args.ray else
-                fleet.processes(config, args.out, jobs), tell)
+    fleet.score(run, fleet.cluster(config, args.out, args.ray, jobs) if args.ray else
+                fleet.processes(config, args.out, jobs),
+                plain_lines(Console(force_terminal=False)))
     speed = f' ({run.new_s / run.wall_s:.1f} times real time)' if run.new_s else ''
     said = [f'{len(run.chunks)} chunks, {run.skipped} done before; {run.new_s:.0f} s of '
             f'recordings in {run.wall_s:.0f} s{speed}']
     try:
-        said.append(write_summary(args, run, command))
+        said.append(write_summary(run, EventRule(Level[args.event_level.upper()], args.before,
+                                                 args.after), command))
     except OSError as error:
         run.problems.append(f"'{args.out}': tables and page cannot be written ({error.strerror}); "
                             'rows are kept: make room, and start again')
@@ -118,17 +102,3 @@ def score(args: argparse.Namespace, command: str, console: Console) -> int:
         print_error(problem)
     return print_error(f'{len(run.problems)} problem{"s" * (len(run.problems) > 1)}, listed above'
                        f'{" and on the page" * (len(said) > 1)}; all else is scored')
-
-
-def write_summary(args: argparse.Namespace, run: fleet.Run, command: str) -> str:
-    """Write events, clips, manifest and page; what there is, in words."""
-    rule = EventRule(Level[args.event_level.upper()], args.before, args.after)
-    events = fleet.gather_events(run, rule)
-    clips, problems = cut_clips(events, args.out / CLIPS, args.rate) if args.clips else ([], [])
-    run.problems += problems
-    facts = fleet.write_manifest(run, len(events), rule, command)
-    if args.embeddings == 'lance' and facts['rows']:
-        write_lance(args.out, [args.out / file for file in facts['files']])
-    page = events_page(events, facts, [name and f'{CLIPS}/{name}' for name in clips])
-    (args.out / 'index.html').write_text(page, encoding='utf-8', errors='surrogateescape')
-    return f'{facts["rows"]} rows and {len(events)} events: {args.out / "index.html"}'

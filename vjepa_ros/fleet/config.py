@@ -21,23 +21,20 @@ from vjepa_ros.runtime.engine import EngineConfig
 NODE = 'vjepa_node'  # whose parameters a file is read for
 # Of the engine: what changes how fast a row is made, and where, but not what it says.
 BESIDE = ('require_device', 'cpu_threads', 'fetched', 'allow_random_weights')
+LIMITS = ('max_image_aspect', 'max_image_pixels')      # of the node, not of `sources`
 SETTLED = 17         # time constants after which a float32 has forgotten the past: ln 2**24
-EMBEDDING = 'middle layer, 2 x 2 cells'      # what `embedding.embed` computes
+EMBEDDING = 'middle layer, 2 x 2 cells'      # what `scoring.embed` computes
 
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """Configuration of a run."""
+    """Configuration of a run; engine, track and settings are as in the node."""
 
-    # engine, track, settings: as in the node
     engine: EngineConfig
     track: TrackConfig
     settings: Settings
-    max_rate: float  # largest rate of results of a camera [Hz]
-    # Whether each row gets the embedding of its picture (`embedding.embed`)
-    embeddings: bool = False
-    # Whether each chunk is also written for the Rerun viewer, which changes no row
-    rerun: bool = False
+    max_rate: float             # largest rate of results of a camera [Hz]
+    embeddings: bool = False    # whether each row gets the embedding of its picture
 
     @property
     def warm_up_s(self) -> float:
@@ -65,14 +62,14 @@ class ScoreConfig:
 
 def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool = False
                 ) -> ScoreConfig:
-    """Make a configuration as a node would with the same parameters.
-
-    `file`: parameter file of the node; None: defaults.
-    """
+    """Make a configuration as a node would with the same parameters; no file gives defaults."""
     values = {row.name: row.default for row in SCHEMA.rows}
     given = _of_file(file) if file is not None else {}
     for word in words:
         whose, name, value = read_word(word, SCHEMA.row)
+        if name in LIMITS:
+            raise ValueError(f"parameter '{name}' has no effect on recordings, whose limits are "
+                             'fixed; leave it out')
         if whose in ('', NODE):
             given[name] = value
     rows = {row.name: row for row in SCHEMA.rows}

@@ -10,8 +10,11 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import parent_process
 from pathlib import Path
 
 from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
@@ -21,7 +24,7 @@ from vjepa_ros.sources.stamps import images_in
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'
-RERUN = 'rerun'          # folder of the results
+READ_S = 300             # for opening a recording, or reading its next picture
 # Images that nodes publish.
 DRAWN = ('overlay', 'motion_map', 'moving_map', 'looming_map')
 log = logging.getLogger(__name__)
@@ -35,8 +38,7 @@ class Recording:
     topic: str  # image topic of a bag, else ''
     camera: str  # its name, as a node would be told
     duration_s: float = math.nan  # length [s]; NaN when unknown
-    # At which pictures without stamps were taken [Hz]; None where that is not known
-    rate: float | None = None
+    rate: float | None = None  # at which pictures without stamps were taken [Hz]
 
     def open(self) -> Source:
         """Open its frames; `SourceError` when that fails."""
@@ -50,22 +52,28 @@ class Recording:
 class Chunk:
     """A part of a recording."""
 
-    recording: Recording  # what it is a part of
-    # begin_s, end_s: since the start of the recording [s]; the end does not belong to it, inf:
-    # all the rest
-    begin_s: float
-    end_s: float
-    # Name of the file for its rows. It depends on all that decides them and on nothing else.
-    file: str
+    recording: Recording
+    begin_s: float  # since the start of the recording [s]
+    end_s: float  # does not belong to it; inf: all the rest
+    file: str  # for its rows; the name depends on all that decides them and on nothing else
 
     def holds(self, at_s: float) -> bool:
         """Return whether a time since the start of the recording [s] belongs to it."""
         return self.begin_s <= at_s < self.end_s
 
-    @property
-    def rerun_file(self) -> str:
-        """Path of the file for the Rerun viewer, in the folder of the results."""
-        return f'{RERUN}/{self.file.removesuffix(".parquet")}.rrd'
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """End this process, unless it is the main one, when what is done within takes too long.
+
+    A library that hangs hears nothing else.
+    """
+    limit_s = 0 if parent_process() is None else READ_S
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]:
@@ -151,12 +159,13 @@ def looked_at(path: Path, topics: Sequence[str] = (), rate: float | None = None
     """Return the cameras of a recording with their lengths, and what cannot be read of it."""
     found: list[Recording] = []
     try:
-        cameras, problems = cameras_of(path, topics)
+        with reading():
+            cameras, problems = cameras_of(path, topics)
     except (SourceError, OSError) as error:
         return [], [str(error)]
     for camera in cameras:
         try:
-            with replace(camera, rate=rate).open() as source:
+            with reading(), replace(camera, rate=rate).open() as source:
                 found.append(replace(camera, rate=rate, duration_s=source.duration_s))
                 problems += [f'{path}: {source.lost}'] if source.lost else []
         except (SourceError, OSError) as error:
@@ -169,10 +178,7 @@ def _camera(topic: str) -> str:
 
 
 def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
-    """Return the chunks of a recording.
-
-    `chunk_s`: length of a chunk [s].
-    """
+    """Return the chunks of a recording, each of a length [s]."""
     # The last chunk goes on to the end: lengths of videos are estimates.
     count = max(1, math.floor(recording.duration_s / chunk_s)) \
         if math.isfinite(recording.duration_s) else 1

@@ -1,47 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Score recordings with several processes, and gather what they found."""
+"""Score the chunks of recordings: in processes of one machine, or on a Ray cluster of many."""
 
 from __future__ import annotations
 
-import json
+import importlib
+import os
+import pickle
 import resource
+import signal
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
-from vjepa_ros.fleet.decoding import Opener, decoded_here
-from vjepa_ros.fleet.events import COLUMNS, EventRule, find_events
-from vjepa_ros.fleet.recordings import Chunk, RERUN, Recording, cut, looked_at
+from vjepa_ros.fleet.recordings import Chunk, READ_S, Recording, cut, looked_at
 from vjepa_ros.fleet.scoring import Scored, Scorer
-from vjepa_ros.fleet.tables import ROWS, event_schema, read_facts, read_rows, write_table
-from vjepa_ros.fleet.workers import Workers, reading
+from vjepa_ros.fleet.tables import ROWS, read_facts
+from vjepa_ros.lab.worker_pool import usable_cores
 
 READER_BYTES = 8 << 30       # of a process that opens recordings
-Backend = Callable[[Sequence[Chunk], Callable[[Chunk, Any, str], object]], None]
+ATTEMPTS = 2                 # of a task, where its process dies
+# Ray's remarks on its own plans; what fails comes as an exception. It reads these when it starts.
+QUIET = {'RAY_DATA_LOG_LEVEL': 'ERROR', 'RAY_BACKEND_LOG_LEVEL': 'fatal'}
+# Not forked, because neither CUDA nor the threads of PyTorch survive that.
+CONTEXT = get_context('spawn')
+Done = Callable[[Any, Any, str], object]      # gets a task, its result, and what went wrong
+Backend = Callable[[Sequence[Chunk], Done], None]
 
 
 @dataclass
 class Run:
     """What a run is about, and what became of it."""
 
-    # config, folder: configuration, and folder of the results
     config: ScoreConfig
-    folder: Path
-    # All chunks, in order of recordings and time
-    chunks: list[Chunk] = field(default_factory=list)
-    # What became of those that are done, by the names of their files
-    scored: dict[str, Scored] = field(default_factory=dict)
+    folder: Path  # of the results
+    chunks: list[Chunk] = field(default_factory=list)  # in order of recordings and time
+    scored: dict[str, Scored] = field(default_factory=dict)  # by the names of their files
     skipped: int = 0  # how many were done before
-    # What could not be scored, or not wholly, each with its recording
-    problems: list[str] = field(default_factory=list)
-    # new_s, wall_s: how much of the recordings was scored now, and how long that took [s]
-    new_s: float = 0.0
-    wall_s: float = 0.0
+    problems: list[str] = field(default_factory=list)  # what could not be scored, or not wholly
+    new_s: float = 0.0  # how much of the recordings was scored now [s]
+    wall_s: float = 0.0  # how long that took [s]
 
     def file(self, chunk: Chunk) -> Path:
         """Return the file of the rows of a chunk."""
@@ -50,10 +60,7 @@ class Run:
 
 def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
          rate: float | None = None, jobs: int = 0) -> None:
-    """List the chunks of recordings; what cannot be opened becomes a problem.
-
-    `chunk_s`: length of a chunk [s].
-    """
+    """List the chunks (of a length [s]) of recordings; what cannot be opened is a problem."""
     identity = run.config.text() + weights_sha256(run.config.engine)
     found: dict[Path, tuple[list[Recording], list[str]]] = {}
 
@@ -61,7 +68,7 @@ def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
         found[path] = ([], [f"'{path}': {problem}"]) if problem else cameras
 
     if jobs:
-        Workers(min(jobs, len(paths)), partial(_reader, topics, rate), done).run(paths)
+        run_tasks(paths, jobs, partial(_reader, topics, rate), done)
     else:
         for path in paths:
             done(path, looked_at(path, topics, rate), '')
@@ -81,12 +88,7 @@ def _reader(topics: Sequence[str], rate: float | None, threads: int
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([READER_BYTES, *limits]), hard))
-
-    def look(path: Path) -> tuple[list[Recording], list[str]]:
-        with reading():
-            return looked_at(path, topics, rate)
-
-    return look
+    return partial(looked_at, topics=topics, rate=rate)
 
 
 def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
@@ -94,8 +96,7 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
     waiting = []
     for chunk in run.chunks:
         facts = read_facts(run.file(chunk))
-        shown = run.folder / chunk.rerun_file
-        if facts is None or (run.config.rerun and not shown.is_file()):
+        if facts is None:
             waiting.append(chunk)
         else:
             run.scored[chunk.file] = Scored(**facts)
@@ -116,39 +117,23 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
     if waiting:
         backend(waiting, done)
     run.wall_s = time.perf_counter() - begin
-    for chunk in run.chunks:
-        run.problems += [f'{chunk.recording} from {chunk.begin_s:g} s: {problem}' for problem in
-                         run.scored.get(chunk.file, Scored()).problems]
-    for folder in (ROWS, RERUN):
-        for draft in (run.folder / folder).glob('.*.tmp'):     # of processes that were killed
-            draft.unlink(missing_ok=True)
-    run.problems += _without_rows(run)
-
-
-def _without_rows(run: Run) -> list[str]:
-    """Say which recordings were read and gave nothing."""
     rows: dict[Recording, int] = {}
     for chunk in run.chunks:
-        if chunk.file in run.scored:
-            rows[chunk.recording] = (rows.get(chunk.recording, 0)
-                                     + run.scored[chunk.file].rows)
+        if (scored := run.scored.get(chunk.file)) is not None:
+            rows[chunk.recording] = rows.get(chunk.recording, 0) + scored.rows
+            run.problems += [f'{chunk.recording} from {chunk.begin_s:g} s: {problem}'
+                             for problem in scored.problems]
+    for draft in (run.folder / ROWS).glob('.*.tmp'):     # of processes that were killed
+        draft.unlink(missing_ok=True)
     track = run.config.track
-    return [f'{recording}: no rows, no clip was ever full: it must cover '
-            f'{(track.num_frames - 1) / track.clip_fps:g} s without a gap of more than '
-            f'{track.max_frame_gap:g} s (parameters num_frames, clip_fps, max_frame_gap)'
-            for recording, count in rows.items() if not count]
+    run.problems += [
+        f'{recording}: no rows, no clip was ever full: it must cover '
+        f'{(track.num_frames - 1) / track.clip_fps:g} s without a gap of more than '
+        f'{track.max_frame_gap:g} s (parameters num_frames, clip_fps, max_frame_gap)'
+        for recording, count in rows.items() if not count]
 
 
-def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
-    """Return what scores chunks in processes, each with a model."""
-    def run(chunks: Sequence[Chunk], done: Callable[[Chunk, Any, str], object]) -> None:
-        make = partial(scorer_of, config, folder / ROWS)
-        Workers(min(jobs, len(chunks)), make, done).run(chunks)
-    return run
-
-
-def scorer_of(config: ScoreConfig, folder: Path, threads: int, opener: Opener = decoded_here
-              ) -> Callable[[Chunk], Scored]:
+def scorer_of(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chunk], Scored]:
     """Return what scores chunks in this process, with a number of threads."""
     import cv2
     import torch
@@ -156,48 +141,186 @@ def scorer_of(config: ScoreConfig, folder: Path, threads: int, opener: Opener = 
     cv2.setNumThreads(threads)
     if not config.engine.cpu_threads:
         torch.set_num_threads(threads)
-    return Scorer(config, folder, opener).score
+    return Scorer(config, folder).score
 
 
-def gather_events(run: Run, rule: EventRule) -> list[dict[str, Any]]:
-    """Find the events of all recordings, write their table and return its rows."""
-    events: list[dict[str, Any]] = []
-    by_recording: dict[Recording, list[Path]] = {}
-    for chunk in run.chunks:
-        if chunk.file in run.scored:
-            by_recording.setdefault(chunk.recording, []).append(run.file(chunk))
-    for recording, files in by_recording.items():
-        table = read_rows(files, [*COLUMNS, 'thumbnail'])
-        rows = {name: table[name].to_numpy() for name in COLUMNS}
-        for event in find_events(rows, rule):
-            event.update(event=len(events), bag=recording.path, topic=recording.topic,
-                         camera=recording.camera,
-                         thumbnail=table['thumbnail'][event.pop('peak')].as_py())
-            events.append(event)
-    write_table(run.folder / 'events.parquet', events, event_schema())
-    return events
+# -- one machine ----------------------------------------------------------------------------------
+
+def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
+    """Return what scores chunks in processes, each with a model."""
+    return lambda chunks, done: run_tasks(chunks, jobs, partial(scorer_of, config, folder / ROWS),
+                                          done)
 
 
-def write_manifest(run: Run, events: int, rule: EventRule, command: str) -> dict[str, Any]:
-    """Write run.json, which says what belongs together, and return it."""
-    seconds: dict[Recording, float] = {}
-    for chunk in run.chunks:
-        if chunk.file in run.scored:
-            seconds[chunk.recording] = (seconds.get(chunk.recording, 0.0)
-                                        + run.scored[chunk.file].seconds)
-    facts = {
-        'command': command, 'configuration': json.loads(run.config.text()),
-        'weights_sha256': weights_sha256(run.config.engine),
-        'files': [f'{ROWS}/{chunk.file}' for chunk in run.chunks if chunk.file in run.scored],
-        'cameras': [{'bag': camera.path, 'topic': camera.topic, 'camera': camera.camera,
-                     'seconds': length} for camera, length in seconds.items()],
-        'chunks': len(run.chunks), 'skipped': run.skipped,
-        'rows': sum(scored.rows for scored in run.scored.values()), 'events': events,
-        'event_rule': {**vars(rule), 'level': rule.level.name},
-        'frames': sum(scored.frames for scored in run.scored.values()),
-        'seconds': sum(scored.seconds for scored in run.scored.values()),
-        'new_seconds': run.new_s, 'wall_s': run.wall_s, 'problems': run.problems}
-    draft = run.folder / '.run.json.tmp'
-    draft.write_text(json.dumps(facts, indent=1), encoding='utf-8')
-    draft.replace(run.folder / 'run.json')
-    return facts
+def run_tasks(tasks: Sequence[Any], jobs: int, make: Callable[[int], Callable[[Any], Any]],
+              done: Done) -> None:
+    """Run tasks in processes that may die: what a dead one was at is tried once more.
+
+    The pools of the standard library give up everything when one of their processes dies.
+    `make` gets a number of threads, and makes what works on tasks, once in each process.
+    """
+    jobs = min(jobs, len(tasks))
+    threads = max(1, usable_cores() // jobs)
+    workers: dict[int, _Worker] = {}     # by the thread that waits for it
+    stopped = threading.Event()
+
+    def work(task: Any) -> tuple[Any, str]:
+        me, worker = threading.get_ident(), None
+        for _ in range(ATTEMPTS):
+            worker = workers[me] = workers.get(me) or _Worker(make, threads, folder)
+            try:
+                return worker.answer(task)
+            except (EOFError, OSError):
+                del workers[me]
+                worker.process.join()
+                if stopped.is_set() or worker.process.exitcode == -signal.SIGALRM:
+                    return None, f'a step of reading it took more than {READ_S} s; it is left out'
+        assert worker is not None
+        what = f'ended {ATTEMPTS} times (exit code {worker.process.exitcode}), perhaps for lack ' \
+            'of memory; try fewer with --jobs'
+        if not worker.loaded:
+            raise LoadError(f'processes that load the model {what}')
+        return None, f'its process {what}'
+
+    # Also those that are killed leave nothing in the folder.
+    with tempfile.TemporaryDirectory(prefix='vjepa_ros_') as folder, \
+            ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(work, task): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                done(futures[future], *future.result())
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in (ending := list(workers.values())):
+                worker.process.terminate()
+            for worker in ending:
+                worker.process.join()
+
+
+class LoadError(ValueError):
+    """What works on tasks cannot be made."""
+
+
+class _Worker:
+    """A process that works on tasks, for one thread of this process."""
+
+    def __init__(self, make: Callable[[int], Callable[[Any], Any]], threads: int, folder: str
+                 ) -> None:
+        self._pipe, there = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_serve, daemon=True,
+                                       args=(there, make, threads, folder))
+        self.process.start()
+        there.close()
+        self.loaded = False
+
+    def answer(self, task: Any) -> tuple[Any, str]:
+        """Return the result of a task, and what went wrong; EOFError when the process dies."""
+        if not self.loaded:
+            _, problem = self._pipe.recv()
+            if problem:
+                raise LoadError(problem)
+            self.loaded = True
+        self._pipe.send(task)
+        return self._pipe.recv()
+
+
+def _serve(pipe: Connection, make: Callable[[int], Callable[[Any], Any]], threads: int,
+           folder: str) -> None:
+    """Work on what comes through a pipe until it is closed."""
+    tempfile.tempdir = folder
+    work: Callable[[Any], Any] = make
+    task: Any = threads
+    with suppress(EOFError):
+        while True:
+            result: Any = None
+            problem = ''
+            try:
+                result = work(task)
+            except (ValueError, OSError) as error:      # of recordings, files, weights and disks
+                problem = str(error) or type(error).__name__
+            except Exception:
+                problem = traceback.format_exc()
+            if work is make and not problem:
+                work, result = result, None
+            pipe.send((result, problem))
+            task = pipe.recv()
+
+
+# -- many machines --------------------------------------------------------------------------------
+
+class _Actor:
+    """Scores chunks in a process of the cluster."""
+
+    def __init__(self, config: ScoreConfig, folder: Path) -> None:
+        self._score = scorer_of(config, folder, 1)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        answers = []
+        for packed in batch['chunk']:
+            try:
+                answers.append((self._score(pickle.loads(packed)), ''))
+            except (ValueError, OSError) as error:      # of recordings, files and disks
+                answers.append((None, str(error)))
+        return {'number': batch['number'], 'answer': [pickle.dumps(a) for a in answers]}
+
+
+def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Backend:
+    """Return what scores chunks on a Ray cluster.
+
+    Recordings and results must have the same paths on all its machines. Where the model runs on
+    CUDA each actor has a GPU of its own, or its share of one where there are more actors than GPUs
+    when the run begins; else it has a core.
+    """
+    for name, level in QUIET.items():
+        os.environ.setdefault(name, level)
+    try:
+        ray = importlib.import_module('ray')
+        data = importlib.import_module('ray.data')
+    except ImportError as error:
+        raise ValueError(f"--ray needs Ray ({error}): pip install 'ray[data]<2.64'") from error
+
+    def run(chunks: Sequence[Chunk], done: Done) -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level='error')
+        except (ConnectionError, ValueError) as error:
+            raise ValueError(f"--ray '{address}': {error}") from error
+        try:
+            play(chunks, done)
+        finally:
+            ray.shutdown()
+
+    def play(chunks: Sequence[Chunk], done: Done) -> None:
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        # A block is a chunk: one that kills its actor each time loses no other.
+        context.max_errored_blocks = -1
+        gpus = int(ray.cluster_resources().get('GPU', 0))
+        on_gpu = config.engine.device.startswith('cuda') or (
+            config.engine.device == 'auto' and gpus > 0)
+        most = min(actors, len(chunks))
+        items = data.from_items([{'number': n, 'chunk': pickle.dumps(chunk)}
+                                 for n, chunk in enumerate(chunks)],
+                                override_num_blocks=len(chunks))
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)     # of the last three keywords
+            answers = items.map_batches(
+                _Actor, fn_constructor_args=(config, folder.resolve() / ROWS), batch_size=1,
+                # A pool of variable size does not grow while each actor has one task at most.
+                compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
+                num_cpus=0 if on_gpu else 1, num_gpus=share_of_gpu(gpus, most) if on_gpu else 0,
+                max_restarts=-1, max_task_retries=ATTEMPTS - 1)      # that Ray 2.64 will refuse
+        left = set(range(len(chunks)))
+        for row in answers.iter_rows():
+            left.remove(row['number'])
+            done(chunks[row['number']], *pickle.loads(row['answer']))
+        for number in sorted(left):
+            done(chunks[number], None, f'its process ended {ATTEMPTS} times, perhaps for lack of '
+                 'memory')
+
+    return run
+
+
+def share_of_gpu(gpus: int, actors: int) -> float:
+    """Return the part of a GPU for each of some actors, none of which is split over two."""
+    return 1 / -(-actors // gpus) if 0 < gpus < actors else 1

@@ -5,64 +5,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import cv2
+import numpy as np
 
-from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.ring import Push
 from vjepa_ros.fleet.config import ScoreConfig
-from vjepa_ros.fleet.decoding import Opener, Part, decoded_here
-from vjepa_ros.fleet.embedding import embed
-from vjepa_ros.fleet.recordings import Chunk
-from vjepa_ros.fleet.tables import row_of, row_schema, write_table
+from vjepa_ros.fleet.recordings import Chunk, reading
+from vjepa_ros.fleet.tables import row_of, row_schema, urgency_of, write_table
+from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Level, Result
 from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.sources import SourceError, SourceFrame
+from vjepa_ros.sources.base import Load
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
-
-if TYPE_CHECKING:
-    from vjepa_ros.viewer.rerun_log import RerunLog
 
 THUMBNAIL_PX = 480       # width
 RAISED = (Level.CAUTION, Level.WARNING, Level.DANGER)
+CELLS = 2                # per side, over which the patches of an embedding are averaged
 
 
 @dataclass
 class Scored:
     """What became of a chunk."""
 
-    # frames, seconds: frames played, and time of the recording that the chunk covers [s]
     frames: int = 0
-    seconds: float = 0.0
-    rows: int = 0  # of its table
+    seconds: float = 0.0  # of the recording that its frames cover
+    rows: int = 0
     problems: list[str] = field(default_factory=list)  # what could not be read, in words
 
 
 class Scorer:
-    """A loaded model that scores one chunk after the other.
+    """A loaded model that scores one chunk after the other, into files of a folder."""
 
-    Parameters
-    ----------
-    config
-        Of the run.
-    folder
-        Where the files of the chunks go.
-    opener
-        Decodes recordings.
-    """
-
-    def __init__(self, config: ScoreConfig, folder: Path, opener: Opener = decoded_here) -> None:
-        self._config, self._folder, self._open = config, folder, opener
+    def __init__(self, config: ScoreConfig, folder: Path) -> None:
+        self._config, self._folder = config, folder
         self._engine = Engine.load(config.engine)
         self._text = config.text()
-        self._wants = Wants(change=config.rerun, moving=config.rerun)
 
     def score(self, chunk: Chunk) -> Scored:
         """Score a chunk and write its file.
@@ -75,19 +60,19 @@ class Scorer:
         begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s - remembered_s)
         # A frame just before the end may give way to one after it.
         end_s = chunk.end_s + 1.0 / self._config.max_rate
-        with self._open(chunk.recording, begin_s, end_s) as part, self._log(chunk) as log:
+        with reading():
+            source = chunk.recording.open()
+        with source:
             perception = Perception(self._engine, self._config.track, [chunk.recording.camera])
             self._engine.forget()
             track, = perception.tracks.values()
-            track.intrinsics, track.distortion = part.intrinsics, part.distortion
+            track.intrinsics, track.distortion = source.intrinsics, source.distortion
             try:
-                frames = _frames(part, chunk, scored)
+                frames = _frames(source.excerpt(begin_s, end_s), chunk, scored)
                 for at_s, result in self._results(perception, frames):
                     if chunk.holds(at_s):
                         rows.append(self._row(chunk, at_s, result))
                         peaks.take(rows[-1], result)
-                        if log is not None:
-                            _show(log, result, track.optics())
             finally:
                 track.release()
         peaks.end()
@@ -112,7 +97,7 @@ class Scorer:
             if waiting is not None and samples:
                 due = max(due + 1, math.ceil(waiting[1] / period_s))
                 for result in perception.run(samples, self._config.settings,
-                                             {track.name: self._wants}, lambda stamp_ns: 0.0):
+                                             {track.name: Wants()}, lambda stamp_ns: 0.0):
                     yield waiting[0], result
             waiting = None
 
@@ -126,13 +111,6 @@ class Scorer:
                     yield from run()
         yield from run()
 
-    def _log(self, chunk: Chunk) -> AbstractContextManager[RerunLog | None]:
-        if not self._config.rerun:
-            return nullcontext()
-        from vjepa_ros.fleet.rerun_file import rerun_file
-
-        return rerun_file(self._folder.parent, chunk)
-
     def _row(self, chunk: Chunk, at_s: float, result: Result) -> dict[str, Any]:
         embedding = None
         if self._config.embeddings:
@@ -143,11 +121,17 @@ class Scorer:
                 'configuration': self._text, 'thumbnail': None, 'embedding': embedding}
 
 
-def _frames(part: Part, chunk: Chunk, scored: Scored) -> Iterator[tuple[float, SourceFrame]]:
+def _frames(loads: Iterator[tuple[float, Load]], chunk: Chunk, scored: Scored
+            ) -> Iterator[tuple[float, SourceFrame]]:
     """Yield time and frame, also those around the chunk; note what of it cannot be read."""
     lost, first = 0, ''
     try:
-        for at_s, load in part.frames:
+        while True:
+            with reading():
+                found = next(loads, None)
+            if found is None:
+                break
+            at_s, load = found
             try:
                 frame = load()
             except SourceError as error:
@@ -162,15 +146,6 @@ def _frames(part: Part, chunk: Chunk, scored: Scored) -> Iterator[tuple[float, S
         scored.problems.append(str(error))
     if lost:
         scored.problems.append(f'{lost} image{"s" * (lost > 1)} skipped, the first: {first}')
-
-
-def _show(log: RerunLog, result: Result, optics: Optics) -> None:
-    a = result.assessment
-    log.at(a.stamp_ns)
-    if result.image is not None:
-        log.picture(a.camera, result.image)
-        log.picture(a.camera, thumbnail(result), 'overlay')
-    log.result(a.camera, result, optics)
 
 
 class _Peaks:
@@ -206,15 +181,25 @@ class _Peaks:
             _, row, row['thumbnail'] = self._best.pop(least)
 
 
-def urgency_of(row: Any) -> tuple[float, float]:
-    """Return what rows are compared by: the level, then the time to contact."""
-    ttc = row['time_to_contact']
-    return row['level'], -math.inf if ttc is None or math.isnan(ttc) else -ttc
-
-
 def thumbnail(result: Result) -> bytes:
     """Draw a small overlay as JPEG."""
     a = result.assessment
     overlay = draw_overlay(result.image, a, Layers(result.moves, result.looming, result.view),
                            OverlayStatus(camera=a.camera), THUMBNAIL_PX)
     return cv2.imencode('.jpg', overlay, [cv2.IMWRITE_JPEG_QUALITY, 80])[1].tobytes()
+
+
+def embed(engine: Engine, pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the embeddings (N, CELLS^2 D) of pictures, uint8 (S, S, 3) as the encoder gets them.
+
+    They are features from the middle of the encoder, averaged over `CELLS` x `CELLS` cells, of a
+    tubelet that shows a picture twice. The last layer, and a past in which the camera moved, tell
+    how things move, which hides the place (docs/score.md).
+    """
+    middle = find_variant(engine.config.model_size).depth // 2 - 1
+    found = engine.features([[picture] * engine.config.num_frames for picture in pictures],
+                            layers=(middle,), newest=1)
+    return np.array([np.concatenate([cell.mean(axis=(0, 1))
+                                     for half in np.array_split(layers[0, 0], CELLS)
+                                     for cell in np.array_split(half, CELLS, axis=1)])
+                     for layers in found], np.float32)

@@ -24,7 +24,7 @@ SOCKETS = Path('/proc/sys/net/core/rmem_max')
 OPTIONAL = {             # modules, and what pip installs where that has another name
     'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': 'PyYAML', 'rosbags': '', 'av': '',
     'huggingface_hub': '', 'onnxruntime': 'onnx onnxscript onnxruntime', 'rerun': 'rerun-sdk',
-    'pyarrow': '', 'ray': "'ray[data]<2.64'", 'lancedb': ''}
+    'pyarrow': '', 'ray': "'ray[data]<2.64'"}
 
 
 def devices(wanted: str, precision: str) -> Iterator[Finding]:
