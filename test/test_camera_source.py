@@ -185,14 +185,12 @@ def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):
     assert infos[0].k[0] == 33.0
 
 
-def test_recorded_stamps_can_be_kept_and_jump_back_in_a_loop(ros, ten):
+def test_recorded_stamps_can_be_kept(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
-    params = playing(ten, rate=40, loop=True, loop_mode='jump_back', stamp='source')
-    with ros.compose(MODULE, params) as process:
-        assert ros.spin_until(lambda: len(images) > 24), process.output
+    with ros.compose(MODULE, playing(ten, rate=40, stamp='source')) as process:
+        assert ros.spin_until(lambda: len(images) > 8), process.output
     numbers = [round(pixels(m).mean() / 10) for m in images]
     assert [stamp_ns(m) for m in images] == [S + 25_000_000 * n for n in numbers]
-    assert np.sum(np.diff(numbers) < 0) >= 2
 
 
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
@@ -274,8 +272,7 @@ def test_it_waits_for_a_subscriber_only_as_long_as_told_and_can_stay_after_the_e
     ({'transport': 'carrier_pigeon'}, 'must be one of raw, compressed, both'),
     ({'rate': -1.0}, "parameter 'rate' is -1.0"),
     ({'width': 320}, 'set both or none'),
-    ({'camera': 'not a name'}, "parameter 'camera'"),
-    ({'loop_mode': 'jump_back'}, "needs 'stamp' to be 'source'")])
+    ({'camera': 'not a name'}, "parameter 'camera'")])
 def test_a_wrong_parameter_is_refused_with_the_reason(ros, params, message):
     with pytest.raises(ValueError, match=message), ros.compose(MODULE, params):
         pass

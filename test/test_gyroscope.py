@@ -22,7 +22,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.cuda.graph_replay import Queue
 from vjepa_ros.sources import SourceError
-from vjepa_ros.sources.angular_rates import (
+from vjepa_ros.sources.folder import (
     BODY_IN_OPTICAL,
     rates_of_poses,
     read_angular_rates,

@@ -37,7 +37,7 @@ from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node import imu_input
 from vjepa_ros.ros.perception_node.parameters import ImuConfig
-from vjepa_ros.sources.angular_rates import BODY_IN_OPTICAL
+from vjepa_ros.sources.folder import BODY_IN_OPTICAL
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 BIAS = 0.05             # rad/s about the vertical axis of the IMU

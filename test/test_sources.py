@@ -217,7 +217,7 @@ def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
 
 
 @pytest.mark.parametrize(('name', 'value'), [
-    ('rate', 0.0), ('rate', 1e6), ('loop_mode', 'again'), ('size', (0, 10)), ('max_frames', 0),
+    ('rate', 0.0), ('rate', 1e6), ('size', (0, 10)), ('max_frames', 0),
     ('start_s', math.nan)])
 def test_a_wrong_option_is_refused_by_name(name, value):
     with pytest.raises(SourceError, match=name):

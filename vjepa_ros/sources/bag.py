@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import heapq
 import importlib
-import io
 import logging
 import math
 import re
@@ -30,7 +29,6 @@ from vjepa_ros.sources.bag_storage import (
     ROS1_START,
     SQLITE_START,
     SqliteStorage,
-    Storage,
     Topic,
     ZSTD_START,
     most_expanded,
@@ -101,22 +99,11 @@ def _storage_files(folder: Path) -> list[Path]:
 
 
 class Bag:
-    """An open rosbag2.
+    """An open rosbag2: a file or folder, with or without metadata.
 
     Only messages that are asked for are parsed. Images, camera_info, imu and video have built-in
-    definitions, other types those that the bag brings.
-
-    Parameters
-    ----------
-    path
-        Of a file or folder, with or without metadata.
-
-    Attributes
-    ----------
-    connections
-        Its topics, once for each file.
-    lost
-        What could not be read so far, in words.
+    definitions, other types those that the bag brings. `connections` are its topics, once for each
+    file.
 
     Raises
     ------
@@ -129,6 +116,7 @@ class Bag:
         self._said: dict[str, None] = {}
         self._stack = ExitStack()
         self._stores: dict[str, Any] = {}
+        self._told = ''
         try:
             self._types: Any = importlib.import_module('rosbags.typesys')
         except ImportError as error:
@@ -145,7 +133,17 @@ class Bag:
             raise
         self.connections: list[Topic] = [topic for file in self._files
                                          for topic in file.topics.values()]
-        self._told = ''
+        spans = [(file.first_ns, file.last_ns) for file in self._files
+                 if any(topic.msgcount for topic in file.topics.values())]
+        # Time of recording of the first message, and just after the last [ns].
+        self.start_time = int(min((first for first, _ in spans), default=0))
+        self.end_time = int(max((last + 1 for _, last in spans), default=0))
+
+    def __enter__(self) -> Bag:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close its files."""
@@ -164,76 +162,60 @@ class Bag:
             _log.warning("bag '%s': %s", self._path, self.lost)
             self._told = self.lost
 
-    @property
-    def start_time(self) -> int:
-        """Time of recording of the first message [ns]."""
-        return int(min((f.first_ns for f in self._files if f.counted), default=0))
-
-    @property
-    def end_time(self) -> int:
-        """Time just after the last message [ns]."""
-        return int(max((f.last_ns + 1 for f in self._files if f.counted), default=0))
-
-    @property
-    def duration(self) -> int:
-        """Time from the first to after the last message [ns]."""
-        return self.end_time - self.start_time
-
-    def messages(self, connections: Collection[Topic] | None = None, start: float | None = None,
-                 stop: float | None = None) -> Iterator[Message]:
+    def messages(self, connections: Collection[Topic] | None = None, start: float = -math.inf,
+                 stop: float = math.inf) -> Iterator[Message]:
         """Yield the messages of connections (None: of all) from `start` to before `stop` [ns]."""
         wanted = self.connections if connections is None else connections
         with parsing(f"bag '{self._path}' cannot be read"):
-            yield from map(self._plain, heapq.merge(
-                *(file.messages(wanted, -math.inf if start is None else start,
-                                math.inf if stop is None else stop) for file in self._files),
-                key=lambda message: message[1]))
+            for topic, at_ns, raw in heapq.merge(
+                    *(file.messages(wanted, start, stop) for file in self._files),
+                    key=lambda message: message[1]):
+                if raw.startswith(ZSTD_START):       # as CDR never does: compressed by itself
+                    try:
+                        raw = unpacked(raw, 'zstd', MOST_BYTES)
+                    except ValueError as error:
+                        self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
+                yield topic, at_ns, raw
 
-    def _plain(self, message: Message) -> Message:
-        """Decompress a message that is compressed by itself."""
-        topic, at_ns, raw = message
-        if raw.startswith(ZSTD_START):       # as CDR never does
-            try:
-                raw = unpacked(io.BytesIO(raw), 'zstd', MOST_BYTES)
-            except ValueError as error:
-                self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
-        return topic, at_ns, raw
+    def read(self, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Yield topic and message of topics, in the order of recording; say what is lost."""
+        for topic, _, raw in self.messages([c for c in self.connections if c.topic in topics]):
+            with parsing(f"bag '{self._path}' cannot be read"):
+                message = self.deserialize(raw, topic.msgtype)
+            yield topic.topic, message
+        self.tell()
 
     def deserialize(self, raw: bytes, msgtype: str) -> Any:
-        """Return a message."""
-        return self.store(msgtype).deserialize_cdr(raw, msgtype)
+        """Return a message; `SourceError` where its type is not known."""
+        if msgtype not in self._stores:
+            with parsing(f"bag '{self._path}' type {msgtype}"):
+                self._stores[msgtype] = self._store(msgtype)
+        return self._stores[msgtype].deserialize_cdr(raw, msgtype)
 
-    def store(self, msgtype: str) -> Any:
-        """Return the type store of rosbags with a type; `SourceError` where that is not known."""
-        if msgtype in self._stores:
-            return self._stores[msgtype]
-        with parsing(f"bag '{self._path}' type {msgtype}"):
-            text, language = next((c.definition for c in self.connections
-                                   if c.msgtype == msgtype and c.definition[0]), ('', ''))
-            store = self._built_in
-            if msgtype not in BUILT_IN and language in ('ros2msg', 'ros2idl', 'omgidl'):
-                try:
-                    types = (self._types.get_types_from_msg(text, msgtype)
-                             if language == 'ros2msg' else self._of_idl(text))
-                    store = self._types.get_typestore(self._types.Stores.EMPTY)
-                    store.register(types)
-                except Exception:      # rosbags has its own
-                    if msgtype not in self._built_in.fielddefs:
-                        raise
-            if msgtype not in store.fielddefs:
-                raise SourceError(f"bag '{self._path}' does not define the type {msgtype}; record "
-                                  'it where its package is installed')
-            self._stores[msgtype] = store
-        return self._stores[msgtype]
+    def _store(self, msgtype: str) -> Any:
+        """Return a type store of rosbags with a type."""
+        text, language = next((c.definition for c in self.connections
+                               if c.msgtype == msgtype and c.definition[0]), ('', ''))
+        store = self._built_in
+        if msgtype not in BUILT_IN and language in ('ros2msg', 'ros2idl', 'omgidl'):
+            try:
+                types = (self._types.get_types_from_msg(text, msgtype)
+                         if language == 'ros2msg' else self._of_idl(text))
+                store = self._types.get_typestore(self._types.Stores.EMPTY)
+                store.register(types)
+            except Exception:      # rosbags has its own
+                if msgtype not in self._built_in.fielddefs:
+                    raise
+        if msgtype not in store.fielddefs:
+            raise SourceError(f"bag '{self._path}' does not define the type {msgtype}; record "
+                              'it where its package is installed')
+        return store
 
     def _of_idl(self, text: str) -> dict[str, Any]:
         """Parse a definition in IDL, which rosbag2 writes in parts with headings."""
-        line = '=' * 80 + '\n'
-        parts = [part.partition('\n')[2] for part in text.split(line)[1:]] or [text]
-        found: dict[str, Any] = {}
-        for part in parts:
-            found.update(self._types.get_types_from_idl(part))
-        return found
+        parts = [part.partition('\n')[2] for part in text.split('=' * 80 + '\n')[1:]] or [text]
+        return {name: fields for part in parts
+                for name, fields in self._types.get_types_from_idl(part).items()}
 
     # -- files ----------------------------------------------------------------------------------
 
@@ -269,7 +251,7 @@ class Bag:
                               'copy these, too')
         return list(found) or files
 
-    def _opened(self, path: Path) -> Storage:
+    def _opened(self, path: Path) -> McapStorage | SqliteStorage:
         """Open a file by its content, whatever its name says."""
         check_file(path)
         with path.open('rb') as file:
@@ -280,8 +262,7 @@ class Bag:
             with path.open('rb') as file:
                 start = file.read(16)
         if start.startswith(MCAP_START):
-            storage: Storage = McapStorage(
-                path, self._lose, self._stack.enter_context(path.open('rb')))
+            storage: McapStorage | SqliteStorage = McapStorage(path, self._lose)
         elif start == SQLITE_START:
             copy = path if own else self._with_log(path)
             storage = SqliteStorage(copy, self._lose, own or copy != path)
@@ -347,46 +328,40 @@ def _what_it_is(path: Path, start: bytes) -> str:
 
 def image_topics(path: Path) -> dict[str, bool]:
     """Return whether each image topic of a bag delivers; `SourceError` when it cannot be read."""
-    bag = Bag(path)
-    try:
+    with Bag(path) as bag:
         chosen = delivering(path, bag.connections)
         return {topic: topic in chosen for topic in _images(bag.connections)}
-    finally:
-        bag.close()
 
 
-def delivering(path: Path, connections: Iterable[Topic]) -> dict[str, str]:
-    """Return the types of image topics by name; of those of a camera only some if others are poor.
+def delivering(path: Path, connections: Iterable[Topic]) -> list[str]:
+    """Return the image topics; of those of a camera only some if others are poor.
 
     Of a camera that was recorded in several ways, those are left out that have less than half as
     many messages as another, and empty topics where others have messages; the log says so.
     """
-    images, counts = _images(connections), _counts(connections)
-    most = {camera: max(counts[topic] for topic in images if _raw(topic) == camera)
+    images = _images(connections)
+    most = {camera: max(images[topic] for topic in images if _raw(topic) == camera)
             for camera in map(_raw, images)}
-    poor = [topic for topic in images if 2 * counts[topic] < most[_raw(topic)]
-            or (not counts[topic] and any(most.values()))]
+    poor = [topic for topic, count in images.items() if 2 * count < most[_raw(topic)]
+            or (not count and any(images.values()))]
     if poor:
-        said = ', '.join(f"'{topic}' has {counts[topic]} messages" for topic in poor)
-        taken = ', '.join(f"'{topic}' with {counts[topic]}" for topic in images
+        said = ', '.join(f"'{topic}' has {images[topic]} messages" for topic in poor)
+        taken = ', '.join(f"'{topic}' with {count}" for topic, count in images.items()
                           if topic not in poor)
         _log.warning("bag '%s': %s; taken is %s", path, said, taken)
-    return {topic: kind for topic, kind in images.items() if topic not in poor}
-def _counts(connections: Iterable[Topic]) -> Counter[str]:
-    """Return the numbers of messages by topic."""
-    counts = Counter[str]()
+    return [topic for topic in images if topic not in poor]
+
+
+def _images(connections: Iterable[Topic]) -> Counter[str]:
+    """Return the numbers of messages of the image topics, of a camera the raw one first."""
+    found = Counter[str]()
     for c in connections:
-        counts[c.topic] += c.msgcount
-    return counts
-
-
-def _images(connections: Iterable[Topic]) -> dict[str, str]:
-    """Return the types of the image topics by their names, of a camera the raw one first."""
-    found = {c.topic: c.msgtype for c in connections if c.msgtype in IMAGES
-             and c.serialization == 'cdr' and not c.topic.endswith('/compressedDepth')}
+        if c.msgtype in IMAGES and c.serialization == 'cdr' and not c.topic.endswith(
+                '/compressedDepth'):
+            found[c.topic] += c.msgcount
     cameras = {_raw(topic): number for number, topic in reversed(list(enumerate(found)))}
-    return {topic: found[topic] for topic in sorted(
-        found, key=lambda topic: (cameras[_raw(topic)], topic != _raw(topic)))}
+    return Counter({topic: found[topic] for topic in sorted(
+        found, key=lambda topic: (cameras[_raw(topic)], topic != _raw(topic)))})
 
 
 def _raw(topic: str) -> str:
@@ -408,9 +383,8 @@ class BagSource(Source):
         self._lost = 0                                   # packets without a picture, as told
         self._reader = Bag(path)
         try:
-            topic = self._choose(options.topic)
+            self.topic = topic = self._choose(options.topic)
             self._connections = [c for c in self._reader.connections if c.topic == topic]
-            self.topic = topic
             count, rate = self._measure()
             height, width = self._first_frame().rgb.shape[:2]
             super().__init__(f"bag '{path}' topic '{topic}'", options, (width, height), rate,
@@ -419,70 +393,60 @@ class BagSource(Source):
             self._reader.close()
             raise
 
-    def _first_frame(self) -> SourceFrame:
-        """Return the first frame that can be decoded, if one of the first few can."""
-        others = [c.topic for c in self._reader.connections if c.msgtype in IMAGES and c.msgcount]
-        problem = SourceError(f"bag '{self._path}' has no messages on '{self.topic}'; "
-                              f'image topics with messages: {", ".join(others) or "none"}')
-        for number, (_, load) in enumerate(islice(self.excerpt(0.0, math.inf), TRIED_FIRST)):
-            try:
-                return load()
-            except SourceError as error:
-                problem = error if number == 0 else problem
-        raise problem
-
     def close(self) -> None:
         """Close the files of the bag."""
         self._reader.close()
 
     def _choose(self, wanted: str | None) -> str:
-        images = _images(self._reader.connections)
-        counts = _counts(self._reader.connections)
-        listing = ', '.join(f'{name} ({kind.rsplit("/", 1)[-1]}) with {counts[name]} messages'
-                            for name, kind in images.items())
+        connections = self._reader.connections
+        images, kinds = _images(connections), {c.topic: c.msgtype for c in connections}
+        listing = ', '.join(f'{name} ({kinds[name].rsplit("/", 1)[-1]}) with {count} messages'
+                            for name, count in images.items())
+        others = ', '.join(sorted(f'{name} ({kind})' for name, kind in kinds.items()))
         if wanted:
-            match = [t for t in images if t == wanted or t == '/' + wanted.lstrip('/')]
+            match = [t for t in images if t in (wanted, '/' + wanted.lstrip('/'))]
             if not match:
                 raise SourceError(f"bag '{self._path}' has no image topic '{wanted}'; it has: "
-                                  f'{listing or self._topics()}')
+                                  f'{listing or others or "no topics"}')
             return match[0]
         if not images:
-            kinds = ', '.join(kind.rpartition('/')[2] for kind in IMAGES)
-            ros1 = any(c.serialization == 'ros1' for c in self._reader.connections)
-            raise SourceError(f"bag '{self._path}' has no image topic ({kinds}); it has: "
-                              f'{self._topics()}'
+            known = ', '.join(kind.rpartition('/')[2] for kind in IMAGES)
+            ros1 = any(c.serialization == 'ros1' for c in connections)
+            raise SourceError(f"bag '{self._path}' has no image topic ({known}); it has: "
+                              f'{others or "no topics"}'
                               + ('; convert it from ROS 1: rosbags-convert' if ros1 else ''))
-        most = max(counts[topic] for topic in images)
-        topic = next(topic for topic in delivering(self._path, self._reader.connections)
-                     if SPARSE * counts[topic] >= most)
+        topic = next(topic for topic in delivering(self._path, connections)
+                     if SPARSE * images[topic] >= max(images.values()))
         if len(images) > 1:
             _log.warning("bag '%s' has several image topics (%s): playing '%s'; set a topic to "
                          'choose another', self._path, listing, topic)
         return topic
 
-    def _topics(self) -> str:
-        return ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in self._reader.connections)) \
-            or 'no topics'
+    def _first_frame(self) -> SourceFrame:
+        """Return the first frame that can be decoded, if one of the first few can."""
+        problem: SourceError | None = None
+        for _, load in islice(self.excerpt(0.0, math.inf), TRIED_FIRST):
+            try:
+                return load()
+            except SourceError as error:
+                problem = problem or error
+        raise problem or SourceError(f"bag '{self._path}' has no messages on '{self.topic}'")
 
     def _measure(self) -> tuple[int, float]:
         """Return the number of messages and their mean rate [Hz], by the times of recording.
 
         Only both ends are read, for long bags.
         """
+        def times(start: float = -math.inf) -> Iterator[int]:
+            return (at_ns for _, at_ns, _ in self._reader.messages(self._connections, start))
+
         count = sum(c.msgcount for c in self._connections)
-        first, last = self._time_of(self._reader.messages(self._connections), 0), None
-        end_ns, window_ns = self._reader.end_time, 1_000_000_000
+        first, last, window_ns = next(times(), None), None, 1_000_000_000
         while first is not None and last is None:
-            window = self._reader.messages(self._connections, end_ns - window_ns)
-            last, window_ns = self._time_of(window, -1), 4 * window_ns
+            last = next(iter(deque(times(self._reader.end_time - window_ns), maxlen=1)), None)
+            window_ns *= 4
         span = 0.0 if first is None or last is None else (last - first) / 1e9
         return count, (count - 1) / span if span > 0 else math.nan
-
-    @staticmethod
-    def _time_of(messages: Iterator[tuple[Any, int, bytes]], which: int) -> int | None:
-        """Return the time of recording [ns] of the first (0) or last (-1) message, or None."""
-        times = islice(messages, 1) if which == 0 else messages
-        return next(iter(deque((t for _, t, _ in times), maxlen=1)), None)
 
     def _play(self) -> Play:
         self._decoder = None
@@ -514,20 +478,18 @@ class BagSource(Source):
     @property
     def duration_s(self) -> float:
         """Length of the bag with all its topics [s]."""
-        return self._reader.duration / 1e9
+        return (self._reader.end_time - self._reader.start_time) / 1e9
 
     def excerpt(self, begin_s: float, end_s: float) -> Iterator[tuple[float, Load]]:
         """As in the base class, by the times of recording since the start of the bag.
 
         Raises at the end where parts could not be read that were whole when it was opened.
         """
-        before = self._reader.lost
-        start_ns = self._reader.start_time
-        begin_ns = start_ns + round(begin_s * 1e9)
-        end_ns = None if math.isinf(end_s) else start_ns + round(end_s * 1e9)
+        before, start_ns = self._reader.lost, self._reader.start_time
         self._decoder, at_s = None, begin_s
-        for connection, recorded_ns, raw in self._reader.messages(self._connections, begin_ns,
-                                                                  end_ns):
+        for connection, recorded_ns, raw in self._reader.messages(
+                self._connections, start_ns + round(begin_s * 1e9),
+                math.inf if math.isinf(end_s) else start_ns + round(end_s * 1e9)):
             def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
                 return self._taken(self._parsed(c, t, r)[1])
 
@@ -538,7 +500,7 @@ class BagSource(Source):
         if self._reader.lost != before:
             raise SourceError(f"bag '{self._path}': {self._reader.lost}")
 
-    def _parsed(self, connection: Any, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
+    def _parsed(self, connection: Topic, recorded_ns: int, raw: bytes) -> tuple[int, Load]:
         """Return the stamp of a message [ns] and how to get its frame."""
         where = f"bag '{self._path}' topic '{connection.topic}' at {recorded_ns} ns"
         with parsing(where):
@@ -546,23 +508,19 @@ class BagSource(Source):
             # Some drivers send video as CompressedImage.
             video = connection.msgtype in MESSAGES or (
                 connection.msgtype == _COMPRESSED and bool(VIDEO.search(message.format)))
-            at = getattr(message, 'timestamp', None) or message.header.stamp
+            header = getattr(message, 'header', message)
+            at = getattr(message, 'timestamp', None) or header.stamp
             stamp = int(at.sec) * 1_000_000_000 + int(at.nanosec) or recorded_ns
-        if video:
-            frame = self._unpacked(message, stamp, where)
-            return frame.stamp_ns, lambda: frame
-        return stamp, partial(_frame, message, connection.msgtype, stamp, where)
-
-    def _unpacked(self, message: Any, stamp_ns: int, where: str) -> SourceFrame:
-        """Decode a packet of a video at once, for those after it need it."""
-        try:
+        if not video:
+            return stamp, partial(_frame, message, connection.msgtype, stamp, where)
+        try:           # at once, for the packets after it need it
             if self._decoder is None:
                 self._decoder = PacketDecoder(getattr(message, 'format', '') or message.encoding)
-            header = getattr(message, 'header', message)
-            return _picture(*self._decoder.picture(np.asarray(message.data).tobytes(),
-                                                   (stamp_ns, header.frame_id or 'camera')))
+            frame = _picture(*self._decoder.picture(np.asarray(message.data).tobytes(),
+                                                    (stamp, header.frame_id or 'camera')))
         except ValueError as error:        # also one that is too large
             raise SourceError(f'{where}: {error}') from error
+        return frame.stamp_ns, lambda: frame
 
     def _rest(self) -> Iterator[SourceFrame]:
         """Yield the last pictures of a video with B frames."""
@@ -576,8 +534,7 @@ class BagSource(Source):
         chosen = infos.get(beside) or (next(iter(infos.values())) if len(infos) == 1 else None)
         if chosen is None:
             return None
-        cameras = {_raw(name) for name in _images(self._reader.connections)}
-        if chosen.topic != beside and len(cameras) > 1:
+        if chosen.topic != beside and len({*map(_raw, _images(self._reader.connections))}) > 1:
             _log.warning("bag '%s': '%s' is ignored, it may be of another camera than '%s'; "
                          "record '%s'", self._path, chosen.topic, topic, beside)
             return None

@@ -34,65 +34,36 @@ STEP = 1 << 20               # bytes to decompress at once
 FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, CHUNK_INDEX, STATISTICS, DATA_END = (
     2, 3, 4, 5, 6, 8, 11, 15)
 LAST_KIND = 0x7F             # that the format or a program can define
-_HEAD, _MESSAGE, _CHUNK = struct.Struct('<BQ'), struct.Struct('<HIQQ'), struct.Struct('<QQQI')
+DEFINED = (SCHEMA, CHANNEL, MESSAGE)
+_HEAD, _MESSAGE = struct.Struct('<BQ'), struct.Struct('<HIQQ')
 TAIL = 37                    # bytes of footer and end mark
-Read = Callable[[int, int], Any]
 Message = tuple['Topic', int, bytes]         # with its time of recording [ns]
 
 
 @dataclass(eq=False)
 class Topic:
-    """A topic in a file.
-
-    Attributes
-    ----------
-    topic, msgtype
-        Names of topic and type.
-    definition
-        How the type is defined, and in what language; both '' where that is not known.
-    serialization
-        Such as ``cdr``.
-    msgcount
-        Number of messages.
-    """
+    """A topic in a file."""
 
     topic: str
     msgtype: str
-    definition: tuple[str, str] = ('', '')
+    definition: tuple[str, str] = ('', '')       # of its type, and in what language; '': not known
     serialization: str = 'cdr'
     msgcount: int = 0
 
 
 class Storage:
-    """A file with messages.
-
-    Attributes
-    ----------
-    topics
-        By their numbers in the file.
-    first_ns, last_ns
-        Times of recording of first and last message [ns]; without any of no meaning.
-    lost
-        Called with what cannot be read, in words.
-    """
+    """A file with messages; `lost` is called with what cannot be read, in words."""
 
     def __init__(self, path: Path, lost: Callable[[str], None]) -> None:
         self.path, self.lost = path, lost
-        self.topics: dict[int, Topic] = {}
+        self.topics: dict[int, Topic] = {}       # by their numbers in the file
+        # Times of recording [ns]; without messages of no meaning.
         self.first_ns, self.last_ns = math.inf, -math.inf
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
         """Yield the messages of topics from a time up to before another [ns], by their times."""
         raise NotImplementedError
-
-    def close(self) -> None:
-        """Close the file."""
-
-    @property
-    def counted(self) -> int:
-        """Number of messages."""
-        return sum(topic.msgcount for topic in self.topics.values())
 
     def _count(self, number: int, time_ns: int) -> None:
         if number in self.topics:
@@ -123,10 +94,10 @@ class SqliteStorage(Storage):
                                'SELECT topic_type, encoded_message_definition, encoding FROM '
                                'message_definitions WHERE length(encoded_message_definition) <= ?',
                                (MOST_TEXT,))}
-        for number, topic, kind, serialization in self._db.execute(
-                'SELECT id, name, type, serialization_format FROM topics ORDER BY id'):
-            self.topics[number] = Topic(str(topic), str(kind), definitions.get(kind, ('', '')),
-                                        str(serialization))
+        self.topics = {
+            number: Topic(str(topic), str(kind), definitions.get(kind, ('', '')), str(language))
+            for number, topic, kind, language in self._db.execute(
+                'SELECT id, name, type, serialization_format FROM topics ORDER BY id')}
         self._from, self._order = 'messages', 'timestamp'
         try:
             for number, time_ns in self._db.execute('SELECT topic_id, timestamp FROM messages'):
@@ -134,10 +105,7 @@ class SqliteStorage(Storage):
         except sqlite3.DatabaseError as error:
             # Its index may name pages that are not there.
             self._from, self._order = 'messages NOT INDEXED', 'rowid'
-            self._damaged(error)
-
-    def _damaged(self, error: Exception) -> None:
-        self.lost(f"'{self.path}' is {DAMAGED.format(error)}")
+            self.lost(f"'{path}' is {DAMAGED.format(error)}")
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
@@ -156,7 +124,7 @@ class SqliteStorage(Storage):
                     self.lost(f"'{self.path}': the message at {time_ns} ns has more than "
                               f'{MOST_BYTES} bytes, or is none')
         except sqlite3.DatabaseError as error:
-            self._damaged(error)
+            self.lost(f"'{self.path}' is {DAMAGED.format(error)}")
 
     def close(self) -> None:
         """Close the file."""
@@ -166,9 +134,10 @@ class SqliteStorage(Storage):
 class McapStorage(Storage):
     """A file of the storage plugin mcap, read by its summary, or record by record without one."""
 
-    def __init__(self, path: Path, lost: Callable[[str], None], file: BinaryIO) -> None:
+    def __init__(self, path: Path, lost: Callable[[str], None]) -> None:
         super().__init__(path, lost)
-        self._file, self._size = file, file.seek(0, io.SEEK_END)
+        self._file = path.open('rb')
+        self._size = path.stat().st_size
         self._schemas: dict[int, tuple[str, tuple[str, str]]] = {}
         self._left = 0              # bytes to which chunks may still expand
         # What to read, chunks or all: first and last time, first byte and that after the last, and
@@ -193,10 +162,9 @@ class McapStorage(Storage):
         """Read what the end says of the file; False where it does not say enough."""
         end = self._size - TAIL
         tail = self._read(max(0, end), TAIL)
-        if not (tail.startswith(_HEAD.pack(FOOTER, 20)) and tail.endswith(MCAP_START)):
-            return False
         begin = _Fields(tail[9:]).take('Q')[0]
-        if not 0 < begin < end:
+        if not (tail.startswith(_HEAD.pack(FOOTER, 20)) and tail.endswith(MCAP_START)
+                and 0 < begin < end):
             return False
         counts, total, chunks = dict[int, int](), -1, 0
         for kind, at, length in _records(self._read, begin, end):
@@ -240,10 +208,8 @@ class McapStorage(Storage):
             name, language, text = fields.text(), fields.text(), fields.text(MOST_TEXT)
             self._schemas[number] = name, (text, language)
         else:
-            schema, = fields.take('H')
-            name, definition = self._schemas.get(schema, ('', ('', '')))
-            if number not in self.topics:
-                self.topics[number] = Topic(fields.text(), name, definition, fields.text())
+            name, definition = self._schemas.get(fields.take('H')[0], ('', ('', '')))
+            self.topics.setdefault(number, Topic(fields.text(), name, definition, fields.text()))
 
     def _damaged(self, what: str) -> None:
         self.lost(f"'{self.path}': {what}; `mcap recover FILE` keeps what is whole")
@@ -285,9 +251,9 @@ class McapStorage(Storage):
                 yield from self._inner(at, start_ns, stop_ns)
             elif at + length > self._size:
                 self._damaged(f'it ends within the record at byte {at}')
-            elif kind in (SCHEMA, CHANNEL, MESSAGE) and length > MOST_BYTES:
+            elif kind in DEFINED and length > MOST_BYTES:
                 self._damaged(f'the record at byte {at} has more than {MOST_BYTES} bytes')
-            elif kind in (SCHEMA, CHANNEL, MESSAGE):
+            elif kind in DEFINED:
                 yield kind, self._read(at, length)
 
     def _inner(self, where: int, start_ns: float, stop_ns: float) -> Iterator[tuple[int, Any]]:
@@ -304,7 +270,7 @@ class McapStorage(Storage):
         for kind, at, length in _records(lambda at, count: chunk[at:at + count], 0, len(chunk)):
             if at + length > len(chunk):
                 self._damaged(f'the chunk at byte {where} is cut off')
-            elif kind in (SCHEMA, CHANNEL, MESSAGE):
+            elif kind in DEFINED:
                 yield kind, chunk[at:at + length]
 
     def _content(self, where: int, fields: _Fields, size: int, checksum: int) -> bytes:
@@ -319,7 +285,7 @@ class McapStorage(Storage):
         content = self._read(where + fields.at, packed)
         cut = len(content) < packed
         if compression:
-            content = unpacked(io.BytesIO(content), compression, size)
+            content = unpacked(content, compression, size)
         if cut or len(content) < size:
             self._damaged(f'the chunk at byte {where} is cut off')
         elif checksum and zlib.crc32(content) != checksum:
@@ -352,7 +318,8 @@ class _Fields:
         return dict(self.take('HQ') for _ in range(length // 10))
 
 
-def _records(read: Read, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _records(read: Callable[[int, int], Any], at: int, end: int
+             ) -> Iterator[tuple[int, int, int]]:
     """Yield kind, begin and length of records; the last may end beyond `end`."""
     while at + _HEAD.size <= end:
         kind, length = _HEAD.unpack(read(at, _HEAD.size))
@@ -365,17 +332,11 @@ def most_expanded(size: int) -> int:
     return max(EXPANDED[0], EXPANDED[1] * size)
 
 
-def unpacked(file: BinaryIO, compression: str, most: int) -> bytes:
-    """Return the content of a compressed file up to where it is cut off.
-
-    Raises
-    ------
-    ValueError
-        When it is damaged, or has more than a number of bytes.
-    """
+def unpacked(data: bytes, compression: str, most: int) -> bytes:
+    """Decompress up to where the data are cut off; ValueError above a number of bytes."""
     out = bytearray()
     with suppress(EOFError):
-        for part in parts_of(file, compression):
+        for part in parts_of(io.BytesIO(data), compression):
             out += part
             if len(out) > most:
                 raise ValueError(f'it expands to more than {most} bytes')

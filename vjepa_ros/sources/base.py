@@ -21,7 +21,6 @@ from vjepa_ros.sources.encodings import ImageError, check_aspect
 from vjepa_ros.sources.gain import GainControl
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
-LOOP_MODES = ('continue', 'jump_back')
 NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
 MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 MAX_SIDE = 65535         # of a picture with intrinsics [px]
@@ -89,15 +88,12 @@ class PlayOptions:
         time (a synthetic scene from 30 Hz, to 15 Hz by default); no frames are invented, so a rate
         above that of the source changes nothing.
     loop : bool
-        Start again at the end (no effect on cameras and single pictures, which never end).
-    loop_mode : str
-        ``continue``: stamps keep rising. ``jump_back``: they start again, as in a looped bag.
+        Start again at the end, with stamps that keep rising (no effect on cameras and single
+        pictures, which never end).
     topic : str, optional
         Image topic of a bag; None takes the first.
     size : (int, int), optional
         Width and height to resize to [px]; requested from a camera.
-    seed : int
-        Sensor noise of a synthetic scene.
     max_frames : int, optional
         End after so many frames in all.
     start_s : float
@@ -111,10 +107,8 @@ class PlayOptions:
 
     rate: float | None = None
     loop: bool = False
-    loop_mode: str = 'continue'
     topic: str | None = None
     size: tuple[int, int] | None = None
-    seed: int = 0
     max_frames: int | None = None
     start_s: float = 0.0
 
@@ -122,8 +116,6 @@ class PlayOptions:
         if self.rate is not None and not 0 < self.rate <= 1000:
             raise SourceError(f'rate {self.rate} is out of range: 0 to 1000 Hz, or None for the '
                               'own rate of the source')
-        if self.loop_mode not in LOOP_MODES:
-            raise SourceError(f"loop_mode '{self.loop_mode}' is unknown: {', '.join(LOOP_MODES)}")
         if self.size is not None and not all(1 <= n <= 16384 for n in self.size):
             raise SourceError(f'size {self.size} is out of range: 1 to 16384 px, or None for the '
                               'own size of the source')
@@ -136,8 +128,7 @@ class PlayOptions:
 class Source(ABC):
     """Frames of one source; iterate to play them from the start, as often as wanted.
 
-    A subclass implements `_play`, one pass over all its frames. A frame is decoded or rendered
-    only when it is used.
+    A frame is decoded or rendered only when it is used.
 
     Attributes
     ----------
@@ -210,10 +201,7 @@ class Source(ABC):
         """Release files and devices; the source cannot be played afterwards."""
 
     def skip_before(self, stamp_ns: int) -> None:
-        """Leave out the frames of the current pass before a stamp [ns], without decoding them.
-
-        For a player that is too slow for real time.
-        """
+        """Leave out the frames of the current pass before a stamp [ns], without decoding them."""
         self._skip_ns = stamp_ns
 
     @abstractmethod
@@ -226,23 +214,11 @@ class Source(ABC):
         return self.frame_count / self.rate_hz if self.frame_count else math.nan
 
     def excerpt(self, begin_s: float, end_s: float) -> Iterator[tuple[float, Load]]:
-        """Yield the frames of a part of one pass, as they are.
+        """Yield the frames from one time up to before another [s since the start], as they are.
 
-        Parameters
-        ----------
-        begin_s, end_s
-            Begin and end of the part, which does not belong to it [s since the start].
-
-        Yields
-        ------
-        float, callable
-            Time since the start [s], and how to get the frame, which raises `SourceError` for
-            one that cannot be decoded; the frames after it are not affected.
-
-        Raises
-        ------
-        SourceError
-            When the source cannot be read any further.
+        Each with its time [s], and how to get it, which raises `SourceError` for one that cannot
+        be decoded; the frames after it are not affected. Iteration raises `SourceError` when the
+        source cannot be read any further.
         """
         first_ns = None
         for stamp_ns, load in self._play():
@@ -283,10 +259,9 @@ class Source(ABC):
             if self._span_ns is None:
                 raise SourceError(f'{self.name} yields no frames to repeat '
                                   f'(start_s {self.options.start_s} may be beyond its end)')
-            if self.options.loop_mode == 'continue':
-                # The next pass follows after one more gap between frames.
-                first, last = self._span_ns
-                shift_ns += last - first + self._gap_ns
+            # The next pass follows after one more gap between frames.
+            first, last = self._span_ns
+            shift_ns += last - first + self._gap_ns
 
     @cached_property
     def _gain(self) -> GainControl:
@@ -338,8 +313,7 @@ class _Thinning:
 class Pacer:
     """Maps stamps to a steady clock, so that a source plays in real time without drift.
 
-    The first frame fixes the offset. A backward stamp (a recording that starts again) is due one
-    frame after the frame before it.
+    A backward stamp (a recording that starts again) is due one frame after the one before it.
     """
 
     def __init__(self) -> None:
@@ -360,8 +334,7 @@ class Pacer:
 
     def overdue_before(self, now_ns: int) -> int:
         """Return the stamp before which frames are more than one frame late [ns]."""
-        if self._offset_ns is None:
-            raise RuntimeError('no frame has been played yet')
+        assert self._offset_ns is not None, 'no frame has been played yet'
         return now_ns - self._offset_ns - self._gap_ns
 
 

@@ -22,32 +22,17 @@ ROUNDING_PX = 1.0    # of a binned or resized region
 
 
 def is_rectified(topic: str) -> bool:
-    """Return whether images of a topic are rectified, by the names of image_proc.
-
-    That is `image_rect`, `image_rect_color` and so on, or a transport below it.
-    """
+    """Whether images of a topic are rectified: `image_rect`, ..., or a transport below it."""
     *_, above, last = ('', *topic.split('/'))
     return (last if last.startswith('image') else above).startswith('image_rect')
 
 
 def lens(info: Any, size: tuple[int, int], topic: str = ''
          ) -> tuple[Intrinsics, Distortion | None]:
-    """Return (fx, fy, cx, cy) [px] and the distortion of images of a size.
+    """Return (fx, fy, cx, cy) [px] and the distortion of images of a size and topic.
 
-    Parameters
-    ----------
-    info
-        The CameraInfo.
-    size
-        Width and height of the image [px].
-    topic
-        Of the images, which tells whether they are rectified.
-
-    Raises
-    ------
-    ValueError
-        When it is not calibrated, its distortion can not be undone, or such an image can not show
-        its region of interest.
+    `ValueError` when the CameraInfo is not calibrated, its distortion can not be undone, or such
+    an image can not show its region of interest. The topic tells whether images are rectified.
     """
     problem = calibration_problem(info, topic)
     if problem:

@@ -58,32 +58,10 @@ def decode_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str,
 
 def read_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, step: int,
              big_endian: bool = False, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Return the RGB pixels of an uncompressed image.
+    """Return the RGB pixels (H, W, 3) of an uncompressed image, as in `sensor_msgs/Image`.
 
-    Parameters
-    ----------
-    data : bytes or ndarray uint8
-        Rows of ``step`` bytes; bytes after the pixels of a row are padding.
-    width, height : int
-        Size [px].
-    encoding : str
-        Name by ROS, one of `SUPPORTED`.
-    step : int
-        Length of a row [bytes].
-    big_endian : bool
-        Byte order of 16 bit values.
-    max_pixels : int
-        Largest number of pixels that is accepted.
-
-    Returns
-    -------
-    ndarray (height, width, 3) uint8, or uint16 for encodings of 16 bits
-        A view of `data` for rgb8 without padding.
-
-    Raises
-    ------
-    ImageError
-        If the encoding is unknown, the image too large, or the sizes do not fit the data.
+    uint16 for encodings of 16 bits, else uint8; of rgb8 without padding a view of `data`.
+    `ImageError` if the encoding is unknown, the image too large, or the sizes do not fit the data.
     """
     check_size(width, height, max_pixels)
     if encoding not in SUPPORTED:
@@ -138,10 +116,7 @@ def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) ->
 def read_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Return the RGB pixels of a jpeg or png picture, uint8, or uint16 for a png of 16 bits.
 
-    Raises
-    ------
-    ImageError
-        When it is neither, broken, cut off, or has more than `max_pixels`.
+    `ImageError` when it is neither, broken, cut off, or has more than `max_pixels`.
     """
     data = np.frombuffer(data, np.uint8)
     if data.size == 0:
@@ -159,13 +134,7 @@ def read_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> n
 
 
 def decode_any(data: np.ndarray) -> np.ndarray:
-    """Return the RGB pixels, uint8 or uint16, of a picture of checked size.
-
-    Raises
-    ------
-    ImageError
-        When it is broken.
-    """
+    """Return the RGB pixels, uint8 or uint16, of a picture of checked size."""
     # Rotated by its EXIF data, a picture would no longer fit its camera_info.
     try:
         bgr = cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
@@ -189,11 +158,6 @@ def read_compressed_image(text: str, data: bytes | np.ndarray, max_pixels: int =
     """Return `read_compressed` of a compressed image message, and ``jpeg`` or ``png``.
 
     Its format says whether it is depth, and else nothing: drivers write anything there.
-
-    Raises
-    ------
-    ImageError
-        When it is depth, and as `read_compressed`.
     """
     if 'compressedDepth' in text:
         raise ImageError('unknown encoding', f"compressed format '{text:.99}' is a depth image, "
@@ -233,15 +197,7 @@ def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step
 def picture_size(data: np.ndarray) -> tuple[int, int] | None:
     """Return width and height [px] as the decoder will read them from the header.
 
-    Parameters
-    ----------
-    data
-        Content of a file, uint8 (N,).
-
-    Returns
-    -------
-    tuple of int, optional
-        None when it is neither jpeg nor png, or its header is broken.
+    None when the content of a file, uint8 (N,), is neither jpeg nor png, or its header is broken.
     """
     start = data[:33].tobytes()
     if start.startswith(JPEG_START):

@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from vjepa_ros.sources.angular_rates import read_angular_rates
 from vjepa_ros.sources.base import (
     FIRST_STAMP_NS,
     Intrinsics,
@@ -45,6 +45,15 @@ _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
 _OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
 MAX_BYTES = 512 << 20    # of a picture
 _COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
+# Rotation of a body in the optical frame of a camera that looks ahead: quaternion x, y, z, w.
+BODY_IN_OPTICAL = (0.5, -0.5, 0.5, 0.5)
+# Poses often come over a link that delivers several at once, with the time of their arrival. So
+# the mean of so many stamps, in the order of the file, counts. It leaves even stamps as they are.
+EVENED = 31
+MOST_APART_S = 0.2     # no rates between poses farther apart
+RATES = ('stamp_s', 'x_rad_s', 'y_rad_s', 'z_rad_s')
+POSES = ('stamp_s', 'qw', 'qx', 'qy', 'qz')
+Rows = list[tuple[Path, int, dict[str, Any] | None]]     # picture, stamp [ns], truth
 
 
 def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
@@ -89,17 +98,22 @@ class StillSource(Source):
 
 
 class FolderSource(Source):
-    """Pictures of a folder with the stamps of a table or of their names, else taken at ``rate``.
+    """Pictures of a folder, with the stamps of a table or of their names, else taken at ``rate``.
 
-    Stamps that start at 0 are shifted to start at 1 s.
+    A recording has ``frames/``, ``labels.csv`` with the columns frame, stamp_s, collision and
+    time_to_contact_s (an empty cell means unknown), and optionally ``calib.txt`` and angular
+    rates. Stamps that start at 0 are shifted to start at 1 s.
     """
 
     def __init__(self, folder: Path, options: PlayOptions):
-        frames, rate = stamped(folder), options.rate
+        self._folder, self._shift_ns, rate = folder, 0, options.rate
+        recorded = is_labelled(folder)
+        frames: Rows = read_labels(folder) if recorded else [
+            (path, stamp, None) for path, stamp in stamped(folder)]
         if frames:
-            rate = _rate([stamp for _, stamp in frames])
-            shift = FIRST_STAMP_NS if frames[0][1] <= 0 else 0
-            self._frames = [(path, stamp + shift) for path, stamp in frames]
+            self._shift_ns = FIRST_STAMP_NS if frames[0][1] <= 0 else 0
+            span_s = (frames[-1][1] - frames[0][1]) / 1e9
+            rate = (len(frames) - 1) / span_s if len(frames) > 1 else math.nan
         else:
             paths = images_in(folder)
             if not paths:
@@ -111,38 +125,13 @@ class FolderSource(Source):
                     f"names such as '{paths[0].name}' are no stamps, and there is none of "
                     f'{", ".join(TABLES)}; give the rate at which they were taken (--rate HZ, '
                     'parameter rate of camera_source)')
-            self._frames = [(path, FIRST_STAMP_NS + round(number * 1e9 / rate))
-                            for number, path in enumerate(paths)]
-        shape = load(self._frames[0][0])[0].shape
-        super().__init__(f"image folder '{folder}'", options, (shape[1], shape[0]),
-                         math.nan if rate is None else rate, len(self._frames),
-                         read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
-
-    def _play(self) -> Play:
-        for path, stamp in self._frames:
-            yield stamp, partial(_frame, path, stamp, None)
-
-
-def _rate(stamps: list[int]) -> float:
-    """Return the mean rate of stamps [Hz], NaN for one."""
-    return (len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]) if len(stamps) > 1 else math.nan
-
-
-class RecordingSource(Source):
-    """Folder with ``frames/``, ``labels.csv`` and optionally ``calib.txt`` and angular rates.
-
-    The columns of the labels are frame, stamp_s, collision and time_to_contact_s; an empty cell
-    means unknown. Stamps that start at 0 are shifted to start at 1 s.
-    """
-
-    def __init__(self, folder: Path, options: PlayOptions):
-        self._folder = folder
-        self._rows, self._shift_ns = read_labels(folder)
-        shape = load(self._rows[0][0])[0].shape
-        stamps = [stamp for _, stamp, _ in self._rows]
-        super().__init__(f"recording '{folder}'", options, (shape[1], shape[0]), _rate(stamps),
-                         len(stamps),
-                         read_calibration(folder / 'calib.txt', (shape[1], shape[0])))
+            frames = [(path, FIRST_STAMP_NS + round(number * 1e9 / rate), None)
+                      for number, path in enumerate(paths)]
+        self._frames = [(path, stamp + self._shift_ns, truth) for path, stamp, truth in frames]
+        height, width = load(frames[0][0])[0].shape[:2]
+        super().__init__(f"{'recording' if recorded else 'image folder'} '{folder}'", options,
+                         (width, height), rate, len(frames),
+                         read_calibration(folder / 'calib.txt', (width, height)))
 
     def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return `read_angular_rates` with stamps (N,) int64 [ns] on the clock of the frames."""
@@ -152,55 +141,62 @@ class RecordingSource(Source):
         return np.round(found[0] * 1e9).astype(np.int64) + self._shift_ns, found[1]
 
     def _play(self) -> Play:
-        for path, stamp, truth in self._rows:
-            yield stamp, partial(_frame, path, stamp, truth)
+        for path, stamp, truth in self._frames:
+            yield stamp, partial(self._frame, path, stamp, truth)
+
+    @staticmethod
+    def _frame(path: Path, stamp_ns: int, truth: dict[str, Any] | None) -> SourceFrame:
+        rgb, data, kind = load(path)
+        return SourceFrame(stamp_ns, rgb, truth=None if truth is None else dict(truth),
+                           encoded=data, encoding=kind)
 
 
-def _frame(path: Path, stamp_ns: int, truth: dict[str, Any] | None) -> SourceFrame:
-    rgb, data, kind = load(path)
-    return SourceFrame(stamp_ns, rgb, truth=None if truth is None else dict(truth), encoded=data,
-                       encoding=kind)
+def is_labelled(folder: Path) -> bool:
+    """Return whether a folder is a recording with labels."""
+    return (folder / 'labels.csv').exists() and (folder / 'frames').is_dir()
 
 
-def read_labels(folder: Path) -> tuple[list[tuple[Path, int, dict[str, Any]]], int]:
-    """Picture, stamp in ns and truth of every row of ``labels.csv``; and what was added to stamps.
+def read_labels(folder: Path) -> Rows:
+    """Return picture, stamp [ns] and truth of every row of ``labels.csv``.
 
-    Raises
-    ------
-    SourceError
-        Naming the line, when a column, picture or value is missing or wrong.
+    `SourceError` names the line, when a column, picture or value is missing or wrong.
     """
-    table = folder / 'labels.csv'
-    rows: list[tuple[Path, int, dict[str, Any]]] = []
-    reader = csv.DictReader(io.StringIO(read_text(table), newline=''))
+    rows: Rows = []
+    for row, where in _table(folder / 'labels.csv', _COLUMNS[:2]):
+        name = row['frame'] or ''
+        path = picture_path(folder, name, where, ('frames',))
+        if path is None:
+            raise SourceError(f"{where}: picture '{folder / 'frames' / name}' does not exist")
+        _number(row, 'stamp_s', where)
+        stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
+        if rows and stamp <= rows[-1][1]:
+            raise SourceError(f'{where}: stamp_s {row["stamp_s"]} is not after the one before')
+        collision = _number(row, 'collision', where, empty=math.nan)
+        if not (math.isnan(collision) or collision in (0, 1)):
+            raise SourceError(f"{where}: collision '{row['collision']}' is not 0, 1 or empty")
+        rows.append((path, stamp, {
+            'collision': None if math.isnan(collision) else bool(collision),
+            'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
+    return rows
+
+
+def _table(path: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield the rows of a table that has some columns, and where each is, in words."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=''))
+    where = f"'{path}'"
     try:
-        missing = [c for c in _COLUMNS[:2] if c not in (reader.fieldnames or ())]
+        missing = [c for c in columns if c not in (reader.fieldnames or ())]
         if missing:
-            raise SourceError(f"'{table}' lacks the columns {missing}; it has "
-                              f'{reader.fieldnames}, expected {list(_COLUMNS)}')
+            raise SourceError(f"'{path}' lacks the columns {missing}; it has "
+                              f'{reader.fieldnames}, expected {list(columns)}')
         for row in reader:
-            where = f"'{table}' line {reader.line_num}"
-            name = row['frame'] or ''
-            path = picture_path(folder, name, where, ('frames',))
-            if path is None:
-                raise SourceError(f"{where}: picture '{folder / 'frames' / name}' does not exist")
-            _number(row, 'stamp_s', where)
-            stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
-            if rows and stamp <= rows[-1][1]:
-                raise SourceError(f'{where}: stamp_s {row["stamp_s"]} is not after the one before')
-            collision = _number(row, 'collision', where, empty=math.nan)
-            if not (math.isnan(collision) or collision in (0, 1)):
-                raise SourceError(f"{where}: collision '{row['collision']}' is not 0, 1 or empty")
-            rows.append((path, stamp, {
-                'collision': None if math.isnan(collision) else bool(collision),
-                'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
+            where = f"'{path}' line {reader.line_num}"
+            yield row, where
     except csv.Error as error:
-        raise SourceError(f"'{table}' line {reader.reader.line_num}: {error}; correct it, or copy "
+        raise SourceError(f"'{path}' line {reader.reader.line_num}: {error}; correct it, or copy "
                           'the file again') from error
-    if not rows:
-        raise SourceError(f"'{table}' has no rows")
-    shift = FIRST_STAMP_NS if rows[0][1] <= 0 else 0
-    return [(path, stamp + shift, truth) for path, stamp, truth in rows], shift
+    if where == f"'{path}'":
+        raise SourceError(f"'{path}' has no rows")
 
 
 def _number(row: dict[str, str], column: str, where: str, empty: float | None = None) -> float:
@@ -240,3 +236,62 @@ def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
         raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
                           'remove it')
     return found
+
+
+# -- angular rates --------------------------------------------------------------------------------
+
+def read_angular_rates(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read the rates of a recording: imu.csv, else motion.csv; None without either.
+
+    ``imu.csv`` has the columns stamp_s, x_rad_s, y_rad_s, z_rad_s. ``motion.csv`` has stamp_s, qw,
+    qx, qy, qz, the orientation of the body in the world. Axes of the body: x ahead, y left, z up.
+    (N,) stamps on the clock of labels.csv [s], ascending; (N, 3) rates [rad/s].
+    """
+    if (path := folder / 'imu.csv').exists():
+        rows = _numbers(path, RATES)
+        rows = rows[np.argsort(rows[:, 0], kind='stable')]
+        return rows[:, 0], rows[:, 1:]
+    if (path := folder / 'motion.csv').exists():
+        return rates_of_poses(*np.split(_numbers(path, POSES), [1], axis=1))
+    return None
+
+
+def rates_of_poses(stamps_s: np.ndarray, orientation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Make rates of orientations (N, 4), quaternions w, x, y, z of the body in the world.
+
+    `stamps_s` (N,) or (N, 1) are times of arrival, in the order of the poses. Returns (M,) times
+    [s], ascending, and (M, 3) rates of the body [rad/s], by finite differences.
+    """
+    stamps_s = stamps_s.ravel()
+    # Each part alone: evened stamps would spread a gap over its neighbours.
+    gaps = np.flatnonzero(np.diff(stamps_s) > MOST_APART_S) + 1
+    times, rates = [], []
+    for part, poses in zip(np.split(stamps_s, gaps), np.split(orientation, gaps), strict=True):
+        evened = _evened(part)
+        for k, step_s in enumerate(np.diff(evened)):
+            if 0 < step_s <= MOST_APART_S:
+                times.append(evened[k] + step_s / 2)
+                rates.append(_difference(poses[k], poses[k + 1]) / step_s)
+    return np.array(times), np.array(rates).reshape(-1, 3)
+
+
+def _evened(stamps_s: np.ndarray) -> np.ndarray:
+    """Replace each stamp by the mean of those around it, fewer towards both ends."""
+    sums = np.concatenate([[0.0], np.cumsum(stamps_s - stamps_s[0])])
+    k = np.arange(len(stamps_s))
+    half = np.minimum(np.minimum(k, k[::-1]), EVENED // 2)
+    return stamps_s[0] + (sums[k + half + 1] - sums[k - half]) / (2 * half + 1)
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Rotation vector (3,) [rad] in the body from one orientation to another, w, x, y, z."""
+    w = one @ other
+    v = one[0] * other[1:] - other[0] * one[1:] - np.cross(one[1:], other[1:])
+    length = np.linalg.norm(v)
+    sign = 1.0 if w >= 0 else -1.0
+    return v * (sign * 2 * np.arctan2(length, abs(w)) / max(float(length), 1e-12))
+
+
+def _numbers(path: Path, columns: tuple[str, ...]) -> np.ndarray:
+    return np.array([[_number(row, column, where) for column in columns]
+                     for row, where in _table(path, columns)])

@@ -57,12 +57,8 @@ class GainControl:
         """Return an image in 8 bits, and the number of the gain.
 
         Images whose gains have different numbers do not belong into one clip. A covered lens and
-        the shutter of a thermal camera show nothing, and begin no new gain.
-
-        Parameters
-        ----------
-        pixels
-            (H, W, 3) uint16 RGB; of uint8 it comes back as it is, with number 0.
+        the shutter of a thermal camera show nothing, and begin no new gain. `pixels` (H, W, 3) are
+        uint16 RGB; of uint8 they come back as they are, with number 0.
         """
         if pixels.dtype == np.uint8:
             return pixels, 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vjepa_ros.sources.bag import BagSource, is_bag, is_bag_file
 from vjepa_ros.sources.base import PlayOptions, Source, SourceError, check_file
-from vjepa_ros.sources.folder import FolderSource, RecordingSource, StillSource
+from vjepa_ros.sources.folder import FolderSource, StillSource, is_labelled
 from vjepa_ros.sources.stamps import IMAGE_SUFFIXES, has_table, images_in
 from vjepa_ros.sources.synthetic import SyntheticSource
 from vjepa_ros.sources.video import CameraSource, VideoSource
@@ -78,8 +78,8 @@ def is_recording(path: Path) -> bool:
 
 def _open_folder(path: Path, options: PlayOptions) -> Source:
     for folder in (path, path.parent) if path.name == 'frames' else (path,):
-        if (folder / 'labels.csv').exists() and (folder / 'frames').is_dir():
-            return RecordingSource(folder, options)
+        if is_labelled(folder):
+            return FolderSource(folder, options)
     pictures = images_in(path)
     within = [path] if is_recording(path) else [
         one for one in sorted(path.iterdir()) if is_recording(one)]

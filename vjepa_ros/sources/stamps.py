@@ -56,12 +56,8 @@ def _place(folder: Path) -> Path | None:
 def stamped(folder: Path) -> Stamped:
     """Return the pictures of a folder with their stamps [ns], in order; nothing without stamps.
 
-    The table may lie in the folder or beside it.
-
-    Raises
-    ------
-    SourceError
-        Naming the table and its line, where it does not fit the pictures or leads elsewhere.
+    The table may lie in the folder or beside it. `SourceError` names its line where it does not
+    fit the pictures or leads elsewhere.
     """
     place = _place(folder)
     if place is None:
@@ -77,30 +73,25 @@ def _by_table(table: Path, place: Path, own: bool) -> Stamped:
     """Return the pictures of a table; nothing where one of another folder does not fit."""
     rows, pictures = _read(table), images_in(place)
     if not any(name for _, name, _ in rows):
-        if len(rows) == len(pictures):
-            return _rising([(path, stamp, where) for path, (stamp, _, where)
-                            in zip(pictures, rows, strict=True)])
-        if not own:
-            return []
-        raise SourceError(f"'{table}' has {len(rows)} stamps for {len(pictures)} pictures in "
-                          f"'{place}'; correct it, or remove it and give the rate (--rate)")
-    found = [(path, stamp, where) for stamp, name, where in rows
-             if (path := picture_path(table.parent, name, where, PLACES)) is not None
-             and (own or path.parent.resolve() == place.resolve())]
-    if not found and own:
-        raise SourceError(f"'{table}' lists {len(rows)} pictures, and none is there; the first is "
-                          f"'{rows[0][1]}'")
-    if found and (len(found) < len(rows) or len(found) < len(pictures)):
-        _log.warning("'%s' lists %d pictures, and '%s' has %d: played are the %d in both", table,
-                     len(rows), place, len(pictures), len(found))
-    return _rising(found)
-
-
-def _rising(rows: list[tuple[Path, int, str]]) -> Stamped:
-    for (_, before, _), (path, stamp, where) in itertools.pairwise(rows):
+        if len(rows) != len(pictures) and own:
+            raise SourceError(f"'{table}' has {len(rows)} stamps for {len(pictures)} pictures in "
+                              f"'{place}'; correct it, or remove it and give the rate (--rate)")
+        found = [(path, stamp, where) for path, (stamp, _, where)
+                 in zip(pictures, rows, strict=False)] if len(rows) == len(pictures) else []
+    else:
+        found = [(path, stamp, where) for stamp, name, where in rows
+                 if (path := picture_path(table.parent, name, where, PLACES)) is not None
+                 and (own or path.parent.resolve() == place.resolve())]
+        if not found and own:
+            raise SourceError(f"'{table}' lists {len(rows)} pictures, and none is there; the "
+                              f"first is '{rows[0][1]}'")
+        if found and (len(found) < len(rows) or len(found) < len(pictures)):
+            _log.warning("'%s' lists %d pictures, and '%s' has %d: played are the %d in both",
+                         table, len(rows), place, len(pictures), len(found))
+    for (_, before, _), (path, stamp, where) in itertools.pairwise(found):
         if stamp <= before:
             raise SourceError(f"{where}: the stamp of '{path.name}' is not after the one before")
-    return [(path, stamp) for path, stamp, _ in rows]
+    return [(path, stamp) for path, stamp, _ in found]
 
 
 def _read(table: Path) -> list[tuple[int, str, str]]:
@@ -146,13 +137,7 @@ def _stamp(text: str, cells: list[str], heading: list[str], where: str) -> int:
 
 
 def picture_path(folder: Path, name: str, where: str, places: tuple[str, ...]) -> Path | None:
-    """Return the path of a picture that a line names, inside of a folder; None if not there.
-
-    Raises
-    ------
-    SourceError
-        Where it leads out of the folder.
-    """
+    """Return the path of a picture that a line names, inside of a folder; None if not there."""
     paths = [folder / place / name for place in places]
     try:
         path = next((path for path in paths if path.exists()), paths[0])

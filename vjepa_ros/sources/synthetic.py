@@ -32,7 +32,7 @@ class SyntheticSource(VideoSource):
 
     The clip has 30 frames per second and is thinned to the wanted rate, 15 Hz by default. The
     truth of a frame has the fields of `SourceFrame.truth`; ``box`` is in pixels of the wanted
-    size. The seed decides the noise.
+    size.
     """
 
     def __init__(self, scene: str, options: PlayOptions) -> None:
@@ -47,13 +47,13 @@ class SyntheticSource(VideoSource):
         self.intrinsics = scale_intrinsics((fx, fy, cx, cy), self._own_size, self.size)
         self.frame_count = self._count(len(self._truth['phase']))
         count = 3 * self.size[0] * self.size[1] + _NOISE_OFFSETS
-        self._noise = np.random.default_rng(options.seed).normal(0, NOISE, count).round().astype(
+        self._noise = np.random.default_rng(0).normal(0, NOISE, count).round().astype(
             np.int16)
 
     def _frame(self, capture: cv2.VideoCapture, stamp_ns: int) -> SourceFrame:
         frame = self._resized(super()._frame(capture, stamp_ns))
         number = round((stamp_ns - FIRST_STAMP_NS) * self._own_rate / 1e9)
-        offset = int(np.random.default_rng((self.options.seed, number)).integers(_NOISE_OFFSETS))
+        offset = int(np.random.default_rng((0, number)).integers(_NOISE_OFFSETS))
         noise = self._noise[offset:offset + frame.rgb.size].reshape(frame.rgb.shape)
         rgb = np.asarray(cv2.add(frame.rgb, noise, dtype=cv2.CV_8U))
         return dataclasses.replace(frame, rgb=rgb, truth=self._truth_of(number))

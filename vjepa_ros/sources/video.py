@@ -119,15 +119,7 @@ class VideoSource(Source):
 
 
 class CameraSource(Source):
-    """A webcam or network stream; stamps are the wall-clock times of arrival.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be opened; names the video devices of this machine.
-    SourceLost
-        From iteration, when it stops delivering.
-    """
+    """A webcam or network stream; stamps are the wall-clock times of arrival."""
 
     live = True
 

@@ -42,16 +42,8 @@ class PacketDecoder:
     """Decodes the packets of one stream, in their order.
 
     With B frames a packet brings the picture of an earlier one, and `rest` the last pictures.
-
-    Parameters
-    ----------
-    text
-        Name of format or encoder in the message, such as 'h264' or 'hevc_nvenc'.
-
-    Raises
-    ------
-    SourceError
-        When it is neither H.264 nor H.265, or PyAV is missing.
+    `text` names format or encoder, such as 'h264' or 'hevc_nvenc'. `SourceError` when that is
+    neither H.264 nor H.265, or PyAV is missing.
     """
 
     def __init__(self, text: str) -> None:
@@ -72,22 +64,10 @@ class PacketDecoder:
         return GainControl().reduce(pixels_of(self.picture(data)[0]))[0]
 
     def picture(self, data: bytes, sender: Any = None) -> tuple[Any, Any]:
-        """Return the next picture as an av.VideoFrame, and the sender of its packet.
+        """Return the next picture as an av.VideoFrame, and the sender (anything) of its packet.
 
-        Parameters
-        ----------
-        data
-            The packet.
-        sender
-            Something that belongs to it, such as its header.
-
-        Raises
-        ------
-        SourceError
-            When there is none: before the first key frame, and from a damaged or lost packet on
-            until the next one.
-        ImageError
-            When it has more than `MAX_PIXELS`.
+        `SourceError` when there is none: before the first key frame, and from a damaged or lost
+        packet on until the next one. `ImageError` when it has more than `MAX_PIXELS`.
         """
         key = self._is_key(data)
         if self._codec == 'h264' and self._numbers.gap(data):

@@ -25,8 +25,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.sources.angular_rates import BODY_IN_OPTICAL
-from vjepa_ros.sources.folder import RecordingSource, StillSource
+from vjepa_ros.sources.folder import BODY_IN_OPTICAL, FolderSource, StillSource
 
 MARKS = {
     '': 'the truth is in the labels of the recording (labels.csv), if any',
@@ -157,7 +156,7 @@ class Reader:
         self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
         self.gyroscope: Gyroscope | None = None
         self._rates: deque[tuple[int, np.ndarray]] = deque()
-        if isinstance(source, RecordingSource) and (
+        if isinstance(source, FolderSource) and (
                 rates := source.angular_rates()) is not None:
             self.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
             self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))

@@ -117,10 +117,9 @@ class CameraSource(Served, Node):
     def _open(self) -> Source:
         value = self._value
         return open_source(value['source'], PlayOptions(
-            rate=value['rate'] or None, loop=value['loop'], loop_mode=value['loop_mode'],
-            topic=value['topic'] or None,
+            rate=value['rate'] or None, loop=value['loop'], topic=value['topic'] or None,
             size=(value['width'], value['height']) if value['width'] else None,
-            seed=value['seed'], max_frames=value['max_frames'] or None, start_s=value['start']))
+            max_frames=value['max_frames'] or None, start_s=value['start']))
 
     # -- playing --------------------------------------------------------------------------------
 

@@ -27,8 +27,6 @@ SOURCE_ROWS: tuple[Param, ...] = (
     _row('rate', 0.0, 'Frames per second; 0: the rate of the source; recordings are only thinned, '
          'pictures without stamps need it', low=0.0, high=1000.0, unit='Hz'),
     _row('loop', False, 'Start again at the end'),
-    _row('loop_mode', 'continue', 'Stamps of a source that starts again: they continue, or '
-         'jump_back as in a looped bag (with stamp: source)', choices=('continue', 'jump_back')),
     _row('start', 0.0, 'Time at the beginning to skip', low=0.0, high=86400.0, unit='s'),
     _row('max_frames', 0, 'Number of frames to play; 0: all', low=0, high=MOST_SEED),
     _row('stamp', 'now', 'Stamps of the frames; now: current time with the exact spacing of the '
@@ -40,7 +38,6 @@ SOURCE_ROWS: tuple[Param, ...] = (
     _row('jpeg_quality', 90, 'Quality of the compressed topic; stored jpeg and png pictures are '
          'passed on unchanged', low=1, high=100),
     _row('truth', False, 'Publish the ground truth on NAME/truth'),
-    _row('seed', 0, 'Sensor noise of a synthetic scene', low=0, high=MOST_SEED),
     _row('start_delay', 0.0, 'Pause before the first frame', low=0.0, high=3600.0, unit='s'),
     _row('wait_for_subscribers', False, 'Wait for a subscriber of an image topic'),
     _row('wait_timeout', 60.0, 'Longest wait for subscribers; 0: no limit', low=0.0, high=86400.0,
@@ -76,9 +73,6 @@ def check_source(value: Mapping[str, Any]) -> None:
     if (value['width'] == 0) != (value['height'] == 0):
         raise ValueError(f"width is {value['width']} and height {value['height']}: set both or "
                          'none')
-    if value['loop_mode'] == 'jump_back' and value['stamp'] != 'source':
-        raise ValueError("loop_mode is 'jump_back', which needs 'stamp' to be 'source' (with "
-                         "'now' the stamps cannot jump)")
 
 
 SOURCE = Schema({'Source': SOURCE_ROWS}, dict, check_source)
