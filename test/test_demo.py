@@ -17,7 +17,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from vjepa_ros.viewer.bag import opened
+from vjepa_ros.sources.bag import Bag
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.timeout(900)]
 pytest.importorskip('rclpy')
@@ -87,8 +87,8 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         assert 0.7 * played < seconds < took
     else:
         assert (out / 'overlay.gif').is_file()
-    with opened(str(out / 'recording.mcap')) as bag:
-        kept = Counter(topic for topic, _ in bag.messages(list(bag.topics)))
+    with Bag(out / 'recording.mcap') as bag:
+        kept = Counter(topic for topic, _ in bag.read(bag.types))
     assert kept['/vjepa_node/camera/time_to_contact'] == summary['assessments_out']
     assert kept['/vjepa_node/camera/overlay/compressed'] > 5
     assert kept['/vjepa_node/camera/looming_map'] > 5

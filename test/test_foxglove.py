@@ -23,8 +23,8 @@ from vjepa_ros.lab.drive.figures import write_recordings
 from vjepa_ros.lab.drive.loop import Moment, Outcome
 from vjepa_ros.lab.report.foxglove import Shown, write_mcap
 from vjepa_ros.lab.report.report import write_outputs
+from vjepa_ros.sources.bag import Bag
 from vjepa_ros.sources.video_packets import PacketDecoder
-from vjepa_ros.viewer.bag import opened
 from vjepa_ros.viewer.messages import readable
 
 LAYOUT = (Path(__file__).resolve().parents[1] / 'config/foxglove.json').read_text()
@@ -52,11 +52,11 @@ def shown(tmp_path):
 
 def content(path):
     """Types by topic, and the messages of each topic."""
-    with opened(str(path)) as bag:
-        found = {topic: [] for topic in bag.topics}
-        for topic, message in bag.messages(list(bag.topics)):
+    with Bag(path) as bag:
+        found = {topic: [] for topic in bag.types}
+        for topic, message in bag.read(bag.types):
             found[topic].append(message)
-        return bag.topics, found
+        return bag.types, found
 
 
 @pytest.mark.parametrize('codec', ['h264', 'jpeg'])

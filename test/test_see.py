@@ -34,8 +34,7 @@ from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
 from vjepa_ros.ros.listener import Listener
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
-from vjepa_ros.viewer.messages import json_line, readable
-from vjepa_ros.viewer.states import States
+from vjepa_ros.viewer.messages import States, json_line, readable
 from vjepa_ros.viewer.table import render
 
 pytestmark = pytest.mark.ros

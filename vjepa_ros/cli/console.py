@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What the commands share: types of numbers with a range, errors, and the current step."""
+"""What the commands share: types of their options, errors, and the current step."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import os
 import re
+import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -94,6 +97,25 @@ def print_error(text: object, console: Console | None = None,
     (console or Console(stderr=True)).print(said, style='red', markup=False, highlight=False,
                                             soft_wrap=True)
     return 1
+
+
+def ros_problem() -> str:
+    """Return why this Python cannot start ROS programs; '' when it can."""
+    if importlib.util.find_spec('rclpy') is not None:
+        return ''
+    if distro := os.environ.get('ROS_DISTRO'):
+        return (f'rclpy is missing: ROS 2 {distro} is sourced, but {sys.executable} (Python '
+                f'{sys.version_info.major}.{sys.version_info.minor}) does not find it; use the '
+                'Python that it was built for, such as /usr/bin/python3, or an environment of it')
+    return ('rclpy is missing: source your ROS 2 (/opt/ros/DISTRO/setup.bash); else it comes '
+            "from wheels (x86-64 Linux): `make env`, or pip install '.[ros]', in a checkout")
+
+
+def end_like_ctrl_c() -> None:
+    """Let SIGTERM and a lost terminal end this process as Ctrl-C does, with all its children."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(AttributeError):
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 def save(option: str, path: Path | None, write: Callable[[Path], object],

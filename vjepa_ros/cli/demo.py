@@ -6,26 +6,61 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shlex
-import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, folder, print_error, real
-from vjepa_ros.cli.demo_processes import DemoProcesses, Plan, end_like_ctrl_c, ros_problem
-from vjepa_ros.lab.report.live_view import View, log_to
+from vjepa_ros.cli.console import (
+    add_model,
+    end_like_ctrl_c,
+    folder,
+    print_error,
+    real,
+    ros_problem,
+)
+from vjepa_ros.lab.report.live_view import Status, View, log_to
+from vjepa_ros.lab.report.recording import Recording
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
-from vjepa_ros.ros.common.processes import ProcessFailed, keep_logs
+from vjepa_ros.ros.common.processes import (
+    Children,
+    ProcessFailed,
+    free_domain,
+    keep_logs,
+    middleware_hint,
+    ros_arguments,
+    ros_environment,
+    takes_large_images,
+)
 from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
 from vjepa_ros.sources.base import printable
 
 LONGEST_S = 60.0          # for a source, without --seconds
-BRIEF_FAILURES = (ProcessFailed, SourceError, OSError)
+CAMERA, NODE = 'camera', 'vjepa_node'
+START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
+FIRST_RESULT_LIMIT_S = 40.0
+STALL_LIMIT_S = 30.0      # without a new frame while playing
+DRAIN_S = 2.5             # for the last results and two diagnostics messages
+TICK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to play: the source, its name for people, and for how long [s]."""
+
+    spec: str
+    name: str
+    seconds: float
+    loop: bool
+    max_frame_gap: float
+    rate: float | None = None        # of pictures without stamps [Hz]
 
 
 def make_plan(spec: str, seconds: float | None, given_hz: float | None = None) -> Plan:
@@ -43,60 +78,130 @@ def make_plan(spec: str, seconds: float | None, given_hz: float | None = None) -
 
 
 class Demo:
-    """One run of the demo.
+    """One run of camera, node (with some parameters) and recorder."""
 
-    Parameters
-    ----------
-    plan
-        What to play.
-    parameters : dict of str to object
-        Parameters of the node beside those of the demo.
-    out_dir
-        Folder for the results.
-    console
-        Shows the progress.
-    command
-        Command line, for the report.
-    """
+    def __init__(self, plan: Plan, parameters: dict[str, object]) -> None:
+        self.plan, self._parameters = plan, parameters
+        self.transport = 'raw' if takes_large_images(os.environ) else 'compressed'
+        self.status = Status('vjepa-ros demo', plan.name, span_s=plan.seconds,
+                             parts=dict.fromkeys(('camera', 'node', 'recorder'), 'starting'))
+        self.recording = Recording(self.status)
+        self.interrupted = False         # whether Ctrl-C ended it after the first result
 
-    def __init__(self, plan: Plan, parameters: dict[str, object], out_dir: Path,
-                 console: Console, command: str) -> None:
-        self.plan, self.out_dir, self.console, self.command = plan, out_dir, console, command
-        self._processes = DemoProcesses('vjepa-ros demo', plan, node=parameters,
-                                        camera={'truth': True, 'rate': plan.rate or 0.0})
-        self.recording = self._processes.recording
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it after the first result."""
-        return self._processes.interrupted
-
-    def run(self) -> tuple[dict[str, Any], list[Path]]:
+    def run(self, console: Console, out: Path, command: str) -> tuple[dict[str, Any], list[Path]]:
         """Play, stop all processes, write the files; return the summary and files beside it."""
-        work = Path(tempfile.mkdtemp(prefix='vjepa_ros_demo_'))
+        with tempfile.TemporaryDirectory(prefix='vjepa_ros_demo_') as folder_name, \
+                View(self.status, console) as view:
+            work = Path(folder_name)
+            try:
+                with free_domain() as domain, Children(
+                        ros_environment(domain, work / 'ros', os.environ), work) as children:
+                    self._play(children, view, work)
+                    self._finish(children, view)
+                self.status.phase = f'writing {out}'
+                view.tick()
+                # Before and after the run, pictures show that there is no camera.
+                pictures, maps = ([item for path in sorted((work / name).iterdir())
+                                   if self.recording.covers((item := (int(path.stem), path))[0])]
+                                  for name in ('overlay', 'looming_map'))
+                result = write_outputs(out, self.recording.records(), pictures,
+                                       self._meta(command), maps)
+                self.status.phase = ''
+                return result
+            except ProcessFailed:
+                keep_logs(work, out / 'logs')
+                raise
+
+    def _play(self, children: Children, view: View, work: Path) -> None:
+        recording, parts, plan = self.recording, self.status.parts, self.plan
+        self.status.phase = 'starting the processes'
+        children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, {
+            'autostart': True, f'{CAMERA}.transport': self.transport,
+            'max_frame_gap': plan.max_frame_gap, **self._parameters}))
+        children.start('recorder', 'vjepa_ros.ros.sim.recorder', ros_arguments(
+            'recorder', {'folder': str(work), 'camera': CAMERA, 'node': NODE}),
+            on_line=recording.take)
+        self._await(children, view, 'recorder', recording.ready.is_set)
+        parts['recorder'] = 'ready'
+        # The camera waits for the node, so that no moment of the scene is lost.
+        children.start('camera', 'vjepa_ros.ros.sim.camera_source', ros_arguments(
+            'camera_source', {
+                'source': plan.spec, 'camera': CAMERA, 'loop': plan.loop, 'truth': True,
+                'rate': plan.rate or 0.0, 'transport': self.transport,
+                'wait_for_subscribers': True, 'wait_timeout': 0.0, 'start_delay': 0.5}))
+        self.status.phase = 'loading the model in the node process'
+        self._await(children, view, 'node', lambda: recording.model.get('state') == 'active')
+        parts['node'] = 'ready'
+        self.status.phase = 'waiting for the first frame of the camera process'
+        self._await(children, view, 'camera', lambda: recording.frames_sent > 0)
+        parts['camera'] = 'ready'
+        self.status.phase = 'filling the first clip'
         try:
-            with View(self._processes.status, self.console) as view:
-                self._processes.run(view, work)
-                return self._write(work, view)
-        except ProcessFailed:
-            keep_logs(work, self.out_dir / 'logs')
-            raise
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            self._follow(children, view)
+        except KeyboardInterrupt:
+            if not recording.results:
+                raise
+            self.interrupted = True
 
-    def _write(self, work: Path, view: View) -> tuple[dict[str, Any], list[Path]]:
-        self._processes.status.phase = f'writing {self.out_dir}'
-        view.tick()
-        # Before and after the run, pictures show that there is no camera.
-        pictures, maps = ([item for path in sorted((work / name).iterdir())
-                           if self.recording.covers((item := (int(path.stem), path))[0])]
-                          for name in ('overlay', 'looming_map'))
-        result = write_outputs(self.out_dir, self.recording.records(), pictures, self._meta(),
-                               maps)
-        self._processes.status.phase = ''
-        return result
+    def _await(self, children: Children, view: View, name: str,
+               ready: Callable[[], bool]) -> None:
+        """Wait until a child is ready."""
+        end = time.monotonic() + START_LIMIT_S
+        while not ready():
+            # A short source may have ended already.
+            children.check(may_end=('camera',) if self.recording.frames_sent else ())
+            if self.recording.configure_failed:
+                raise children.all['node'].failure(
+                    f'could not start ({self.recording.model["message"]})')
+            if time.monotonic() > end:
+                raise children.all[name].failure(
+                    f'was not ready after {START_LIMIT_S:.0f} s{middleware_hint(os.environ)}')
+            view.tick()
+            time.sleep(TICK_S)
 
-    def _meta(self) -> dict[str, Any]:
+    def _follow(self, children: Children, view: View) -> None:
+        """Supervise the run until the source ends or has played long enough."""
+        recording, camera = self.recording, children.all['camera']
+        begin = moved = time.monotonic()
+        seen = recording.frames_sent
+        while camera.returncode is None and recording.played_s < self.plan.seconds:
+            children.check(may_end=('camera',))
+            now = time.monotonic()
+            if recording.frames_sent > seen:
+                seen, moved = recording.frames_sent, now
+            if now - moved > STALL_LIMIT_S:
+                raise camera.failure(f'sent no frame for {STALL_LIMIT_S:.0f} s')
+            if not recording.results and now - begin > FIRST_RESULT_LIMIT_S:
+                raise children.all['node'].failure(
+                    f'gave no assessment within {FIRST_RESULT_LIMIT_S:.0f} s of the first frame'
+                    f'{middleware_hint(os.environ)}')
+            view.tick()
+            time.sleep(TICK_S)
+        children.check(may_end=('camera',))
+
+    def _finish(self, children: Children, view: View) -> None:
+        """Stop the camera, wait for the last results, then stop the others."""
+        self.status.phase = 'waiting for the last results'
+        camera = children.all['camera']
+        camera.interrupt()
+        camera.wait(DRAIN_S)
+        self.status.parts['camera'] = 'ended'
+        states = self.recording.states
+        end = time.monotonic() + DRAIN_S
+        # Two messages, because the first may describe the time before.
+        while self.recording.states < states + 2 and time.monotonic() < end:
+            children.check(may_end=('camera',))
+            view.tick()
+            time.sleep(TICK_S)
+        children.stop()
+        children.check(may_end=tuple(children.all))
+        for name in self.status.parts:
+            self.status.parts[name] = 'ended'
+        if not self.recording.results:
+            raise ProcessFailed(f'{self.plan.name} ended before the first clip was full: nothing '
+                                'to report (a clip takes about 2 s)')
+
+    def _meta(self, command: str) -> dict[str, Any]:
         model, camera, played = self.recording.model, self.recording.camera, \
             self.recording.played_s
         sent, came = self.recording.frames_sent, int(camera.get('frames_in', 0))
@@ -116,12 +221,12 @@ class Demo:
         shown = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
                  'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
         return {
-            'title': 'vjepa_ros demo', 'source': self.plan.name, 'command': self.command,
+            'title': 'vjepa_ros demo', 'source': self.plan.name, 'command': command,
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
             'frames_in': came, 'device': model.get('device', 'unknown'),
             'model': model.get('model', 'unknown'), 'trained': model.get('trained') == 'True',
             'configuration': {**{name: model[name] for name in shown if name in model},
-                              'image_transport': self._processes.transport},
+                              'image_transport': self.transport},
             'notes': notes}
 
 
@@ -156,10 +261,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                   'require_device': args.device != 'auto'}
     end_like_ctrl_c()
     try:
-        plan = make_plan(args.source, args.seconds, args.rate)
-        demo = Demo(plan, parameters, args.out, console, printable(shlex.join(words)))
-        summary, files = demo.run()
-    except BRIEF_FAILURES as error:
+        demo = Demo(make_plan(args.source, args.seconds, args.rate), parameters)
+        summary, files = demo.run(console, args.out, printable(shlex.join(words)))
+    except (ProcessFailed, SourceError, OSError) as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')

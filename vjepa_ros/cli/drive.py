@@ -26,8 +26,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vjepa_ros.cli.console import add_model, print_error, save, whole
-from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
+from vjepa_ros.cli.console import add_model, end_like_ctrl_c, print_error, ros_problem, save, whole
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive.episode_page import write_page
 from vjepa_ros.lab.drive.figures import (

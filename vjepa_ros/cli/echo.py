@@ -15,8 +15,7 @@ from typing import Any, TYPE_CHECKING
 import yaml
 from rich.console import Console
 
-from vjepa_ros.cli.console import positive, print_error, whole
-from vjepa_ros.cli.demo_processes import ros_problem
+from vjepa_ros.cli.console import positive, print_error, ros_problem, whole
 from vjepa_ros.viewer.messages import json_line, readable
 
 if TYPE_CHECKING:

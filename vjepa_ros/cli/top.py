@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 
-from vjepa_ros.cli.console import positive, print_error
-from vjepa_ros.cli.demo_processes import ros_problem
-from vjepa_ros.viewer.states import CLOUD, States, camera_of
+from vjepa_ros.cli.console import positive, print_error, ros_problem
+from vjepa_ros.viewer.messages import CLOUD, States, camera_of
 from vjepa_ros.viewer.table import render
 
 if TYPE_CHECKING:

@@ -16,10 +16,17 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, positive, print_error, whole
-from vjepa_ros.cli.demo_processes import end_like_ctrl_c, ros_problem
+from vjepa_ros.cli.console import (
+    add_model,
+    end_like_ctrl_c,
+    positive,
+    print_error,
+    ros_problem,
+    whole,
+)
 from vjepa_ros.ros import read
 from vjepa_ros.sources import PlayOptions, SUPPORTED, open_source
+from vjepa_ros.sources.bag import Bag, is_bag
 from vjepa_ros.viewer.topics import Topics, holds_outputs, published
 
 if TYPE_CHECKING:
@@ -89,17 +96,11 @@ def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterato
 
 def perceive(args: argparse.Namespace, console: Console) -> int:
     """Run the perception on a source without ROS and show it."""
-    from vjepa_ros.cli.watch import Feed
-    from vjepa_ros.detector import ObstacleDetector
+    from vjepa_ros.cli.watch import Feed, detector_of
 
     with open_source(args.source, PlayOptions(rate=args.rate, topic=args.topic)) as source, \
             recording(args, console, live=not args.save) as log, \
-            ObstacleDetector(args.model_size, device=args.device, weights=args.weights,
-                             clip_fps=args.clip_fps,
-                             max_frame_gap=max(1.0, 2.5 / source.rate_hz)
-                             if source.rate_hz > 0 else 1.0) as detector:
-        if source.intrinsics is not None:
-            detector.set_intrinsics(*source.intrinsics, source.distortion)
+            detector_of(source, args) as detector:
         console.print(f'{source.name}: {detector.engine.config.model_size} on '
                       f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
         begin = None
@@ -131,15 +132,15 @@ def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
     log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
 
 
-def replay(args: argparse.Namespace, console: Console, bag: Any) -> int:
+def replay(args: argparse.Namespace, console: Console, bag: Bag) -> int:
     """Show what nodes said when a bag was recorded."""
     check_replay(args)
     with recording(args, console, live=False) as log:
         topics = Topics(log)
-        topics.what = published(bag.topics)
+        topics.what = published(bag.types)
         console.print(f"'{args.source}': as it was recorded", highlight=False, soft_wrap=True)
         begin = 0
-        for topic, msg in bag.messages(topics.what):
+        for topic, msg in bag.read(topics.what):
             # Plain numbers have no stamp, and one of 0 was never set.
             if hasattr(msg, 'header') and (stamp_ns := read.stamp_ns(msg)):
                 begin = begin or stamp_ns
@@ -203,11 +204,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         problem = ros_problem()
         return print_error(f'vjepa-ros view: {problem}; a video or bag needs no ROS: vjepa-ros '
                            'view SOURCE', console) if problem else listen(args, console)
-    if not args.perceive:
-        from vjepa_ros.viewer.bag import opened
-
-        with opened(args.source) as bag:
-            if bag is not None and holds_outputs(bag.topics):
+    path = Path(args.source).expanduser()
+    if not args.perceive and is_bag(path):
+        with Bag(path) as bag:
+            if holds_outputs(bag.types):
                 return replay(args, console, bag)
     return perceive(args, console)
 

@@ -48,17 +48,10 @@ UNTRAINED = ('no weights are given, and none of that size are bundled: give a ch
 
 
 class Feed:
-    """Frames in groups: all that arrived since the last group, oldest first.
+    """Frames in groups: in real time all that arrived since the last group, oldest first.
 
-    Parameters
-    ----------
-    source
-        Source of the frames.
-    realtime
-        Whether a thread plays the source in real time, and a group has the frames that arrived
-        meanwhile. Otherwise a group is one frame, as fast as the consumer takes them.
-    limit
-        Largest number of waiting frames; beyond it the oldest are dropped.
+    Otherwise a group is one frame, as fast as the consumer takes them. Of more waiting frames than
+    the limit the oldest are dropped.
     """
 
     def __init__(self, source: Source, realtime: bool, limit: int = 64) -> None:
@@ -118,13 +111,8 @@ class Feed:
                 self._news.notify()
 
 
-def window_problem(environ: Mapping[str, str], platform: str = sys.platform,
-                   build: str | None = None) -> str:
-    """Return why no window can be shown, '' when one can.
-
-    `build`: build information of OpenCV; None asks OpenCV.
-    """
-    build = cv2.getBuildInformation() if build is None else build
+def window_problem(environ: Mapping[str, str], platform: str, build: str) -> str:
+    """Return why no window can be shown by a build of OpenCV, '' when one can."""
     gui = next((line.split(':', 1)[1].strip() for line in build.splitlines()
                 if line.strip().startswith('GUI:')), '')
     if gui == 'NONE':
@@ -145,11 +133,7 @@ def show_window(bgr: np.ndarray) -> bool:
 
 def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate_hz: float,
          latency_ms: float) -> np.ndarray:
-    """Return the overlay (BGR) of a result, or of the newest frame while the clip fills.
-
-    `result`: none while the first clip fills; `rate_hz, latency_ms`: rate of the frames and age
-    of the result, NaN unknown.
-    """
+    """Return the overlay (BGR) of a result, or of the newest frame while the clip fills."""
     track, engine = detector.track, detector.engine
     status = OverlayStatus(
         camera='', model=engine.config.model_size, device=str(engine.choice.device),
@@ -163,17 +147,7 @@ def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate
 
 
 class Watch:
-    """One source, one detector, and the records for the report.
-
-    Parameters
-    ----------
-    detector, source
-        Detector, and the source of its frames.
-    status
-        Updated for the live view.
-    folder
-        Folder for the overlay pictures.
-    """
+    """One source, one detector, and the records and pictures (in a folder) for the report."""
 
     def __init__(self, detector: ObstacleDetector, source: Source, status: Status,
                  folder: Path) -> None:
@@ -184,8 +158,6 @@ class Watch:
         self._first_ns = 0
         self._frames = 0
         self._recent: deque[int] = deque(maxlen=30)
-        if source.intrinsics is not None:
-            detector.set_intrinsics(*source.intrinsics, source.distortion)
         engine = detector.engine
         status.model = (f'{engine.config.model_size} on {engine.choice.device}, '
                         f'{engine.choice.precision}')
@@ -255,19 +227,25 @@ class Watch:
             'notes': notes}
 
 
+def detector_of(source: Source, args: argparse.Namespace, **options: Any) -> ObstacleDetector:
+    """Load a detector for the frames of a source, which knows its lens."""
+    detector = ObstacleDetector(
+        args.model_size, device=args.device, weights=args.weights, clip_fps=args.clip_fps,
+        max_frame_gap=max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0, **options)
+    if source.intrinsics is not None:
+        detector.set_intrinsics(*source.intrinsics, source.distortion)
+    return detector
+
+
 def watch(args: argparse.Namespace, console: Console, command: str) -> int:
     """Play a source to its end (or until Ctrl-C) and write report, video and summary."""
     with open_source(args.source, PlayOptions(rate=args.rate, loop=args.loop,
                                               topic=args.topic)) as source, \
             tempfile.TemporaryDirectory(prefix='vjepa_ros_watch_') as work:
         console.print(f'{source.name}: loading the model', highlight=False, soft_wrap=True)
-        with ObstacleDetector(
-                args.model_size, args.image_size, args.num_frames, args.device,
-                weights=args.weights, heads=args.heads,
-                allow_random_weights=args.allow_random_weights,
-                clip_fps=args.clip_fps, require_device=args.device != 'auto',
-                max_frame_gap=max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0
-                ) as detector:
+        with detector_of(source, args, img_size=args.image_size, num_frames=args.num_frames,
+                         heads=args.heads, allow_random_weights=args.allow_random_weights,
+                         require_device=args.device != 'auto') as detector:
             length = source.frame_count / source.rate_hz \
                 if source.frame_count and not args.loop else math.inf
             span = min(length, args.max_seconds or math.inf)
@@ -290,7 +268,8 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
 
 def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
     """Play until the end; return what went wrong, or ''."""
-    hidden = 'off (--no-window)' if args.no_window else window_problem(os.environ)
+    hidden = 'off (--no-window)' if args.no_window else window_problem(
+        os.environ, sys.platform, cv2.getBuildInformation())
     if hidden and not args.no_window:
         console.print(f'no window: {hidden}', highlight=False, soft_wrap=True)
     begin: int | None = None

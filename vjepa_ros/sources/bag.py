@@ -177,6 +177,11 @@ class Bag:
                         self._lose(f"the message on '{topic.topic}' at {at_ns} ns: {error}")
                 yield topic, at_ns, raw
 
+    @property
+    def types(self) -> dict[str, str]:
+        """Types of its topics by their names."""
+        return {c.topic: c.msgtype for c in self.connections}
+
     def read(self, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Yield topic and message of topics, in the order of recording; say what is lost."""
         for topic, _, raw in self.messages([c for c in self.connections if c.topic in topics]):
@@ -399,7 +404,7 @@ class BagSource(Source):
 
     def _choose(self, wanted: str | None) -> str:
         connections = self._reader.connections
-        images, kinds = _images(connections), {c.topic: c.msgtype for c in connections}
+        images, kinds = _images(connections), self._reader.types
         listing = ', '.join(f'{name} ({kinds[name].rsplit("/", 1)[-1]}) with {count} messages'
                             for name, count in images.items())
         others = ', '.join(sorted(f'{name} ({kind})' for name, kind in kinds.items()))

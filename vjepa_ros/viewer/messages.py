@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Turn messages into names and plain values, for text and JSON.
+"""Turn messages into names and plain values, and keep the newest of what nodes say.
 
 Works on messages as they were received or read from a bag, and imports no message package.
 """
@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros import read
 
+CLOUD, DIAGNOSTICS = 'sensor_msgs/msg/PointCloud2', 'diagnostic_msgs/msg/DiagnosticArray'
+OWN = re.compile(r'(?P<node>[^:]+): (?P<part>model|guard|planner|(camera|source) .+)')
+WINDOW = 30              # assessments of which the rate is taken
 FEW = 64                 # longer lists are described instead of printed
 CONDITIONS = ('ok', 'warn', 'error', 'stale')    # levels of a DiagnosticStatus
 _COLUMNS = {             # what the numbers of clouds of this package mean
@@ -126,3 +133,82 @@ def _value(text: str) -> Any:
         except ValueError:
             pass
     return text
+
+# -- what nodes have said so far ------------------------------------------------------------------
+
+@dataclass
+class Told:
+    """The newest status of a part of a node: as `diagnostic`, and when it came [s]."""
+
+    level: str
+    message: str
+    values: Mapping[str, Any]
+    at_s: float
+
+    def number(self, name: str) -> float:
+        """Return a value as a number; NaN where it is none."""
+        value = self.values.get(name, math.nan)
+        return float(value) if isinstance(value, (int, float)) else math.nan
+
+    def text(self, name: str) -> str:
+        """Return a value as text; '' where there is none."""
+        value = self.values.get(name, '')
+        return '' if value in ('none', '') or value != value else str(value)
+
+
+@dataclass
+class Seen:
+    """The newest assessment of a camera, and when the last ones came [s]."""
+
+    assessment: Assessment
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def rate_hz(self) -> float:
+        """Return how many come per second; NaN unknown."""
+        span = self.times_s[-1] - self.times_s[0]
+        return (len(self.times_s) - 1) / span if span > 0 else math.nan
+
+
+class States:
+    """What the nodes of this package have said so far."""
+
+    def __init__(self) -> None:
+        # By node and part: 'model', 'guard', 'planner', 'camera NAME' or 'source NAME'.
+        self.told: dict[tuple[str, str], Told] = {}
+        self.seen: dict[tuple[str, str], Seen] = {}      # by node and camera
+
+    @staticmethod
+    def wants(topic: str, kind: str) -> bool:
+        """Return whether `take` understands a topic of this type."""
+        last = topic.rpartition('/')[2]
+        return (kind == CLOUD and last == 'assessment') or (
+            kind == DIAGNOSTICS and last in ('diagnostics', 'state'))
+
+    def take(self, topic: str, msg: Any, now_s: float) -> None:
+        """Take a message that came at this steady time [s]; foreign ones are passed over."""
+        if hasattr(msg, 'status'):
+            for node, part, got in own_statuses(msg):
+                self.told[node, part] = Told(got['level'], got['message'], got['values'], now_s)
+            return
+        node, camera = camera_of(topic)
+        try:
+            found = read.assessment(msg, camera)
+        except ValueError:       # of another package
+            return
+        seen = self.seen.setdefault((node, camera), Seen(found))
+        seen.assessment = found
+        seen.times_s.append(now_s)
+
+
+def own_statuses(msg: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield node, part and `diagnostic` of each status of this package in a DiagnosticArray."""
+    for status in msg.status:
+        if match := OWN.fullmatch(status.name):
+            yield match['node'], match['part'], diagnostic(status)
+
+
+def camera_of(topic: str) -> tuple[str, str]:
+    """Return node (as in its statuses) and camera of a topic ``/NODE/CAMERA/OUTPUT``."""
+    node, camera = topic.lstrip('/').rsplit('/', 2)[:2] if topic.count('/') > 2 else ('', '')
+    return node, camera

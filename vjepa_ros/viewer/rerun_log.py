@@ -49,14 +49,8 @@ SPEED_COLORS = {'asked': STILL, 'sent': (40, 120, 229)}
 class RerunLog:
     """One recording of any number of cameras and nodes.
 
-    Cameras and nodes are added when they are first heard of; the layout of the viewer follows.
-
-    Parameters
-    ----------
-    recording
-        A ``rerun.RecordingStream``.
-    live
-        Whether the viewer follows the newest moment.
+    Cameras and nodes are added when they are first heard of; the layout of the viewer follows. It
+    follows the newest moment, too, where it is live.
     """
 
     def __init__(self, recording: Any, live: bool) -> None:
@@ -73,10 +67,7 @@ class RerunLog:
             self.recording.set_time(TIME, duration=np.timedelta64(stamp_ns, 'ns'))
 
     def picture(self, camera: str, image: np.ndarray | bytes, name: str = 'image') -> None:
-        """Log a picture: RGB (H, W, 3) uint8, or a file of JPEG or PNG.
-
-        ``name`` is 'image', or 'overlay'.
-        """
+        """Log an 'image' or 'overlay': RGB (H, W, 3) uint8, or a file of JPEG or PNG."""
         if isinstance(image, np.ndarray):
             image = cv2.imencode('.jpg', image[..., ::-1],
                                  [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()

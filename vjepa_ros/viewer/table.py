@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vjepa_ros.lab.report.live_view import LEVEL_STYLES
 from vjepa_ros.perception.types import Assessment, Level
-from vjepa_ros.viewer.states import States, Told
+from vjepa_ros.viewer.messages import States, Told
 
 CONDITION_STYLES = {'ok': 'green', 'warn': 'yellow', 'error': 'bold red', 'stale': 'bold red'}
 STAGE = 'stage_ms.'

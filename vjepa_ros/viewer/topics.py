@@ -14,8 +14,7 @@ from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.ros import read
 from vjepa_ros.sources.encodings import decode_raw
 from vjepa_ros.sources.video_packets import PacketDecoder
-from vjepa_ros.viewer.messages import diagnostic
-from vjepa_ros.viewer.states import CLOUD, DIAGNOSTICS, OWN, camera_of
+from vjepa_ros.viewer.messages import CLOUD, DIAGNOSTICS, camera_of, own_statuses
 
 if TYPE_CHECKING:
     from vjepa_ros.viewer.rerun_log import RerunLog
@@ -79,28 +78,15 @@ def _pictures(node: str, cameras: list[str], topics: Mapping[str, str], heard: I
 
 
 class Topics:
-    """What to do with each message.
-
-    Parameters
-    ----------
-    log
-        Where it goes.
-
-    Attributes
-    ----------
-    what
-        What each topic is, as `published` returns it; others are passed over.
-    problem
-        Why the last message could not be shown; '' for none.
-    """
+    """Passes messages on to a log."""
 
     def __init__(self, log: RerunLog) -> None:
         self._log = log
         self._optics: dict[str, Optics] = {}
         self._videos: dict[str, PacketDecoder] = {}      # of overlays, by camera
         self._assessed: set[str] = set()
-        self.what: dict[str, What] = {}
-        self.problem = ''
+        self.what: dict[str, What] = {}      # as `published` returns it
+        self.problem = ''                    # why the last message could not be shown
 
     def take(self, topic: str, msg: Any) -> None:
         """Log one message; one of another package with a name of ours is passed over."""
@@ -111,10 +97,12 @@ class Topics:
             self._log.at(read.stamp_ns(msg))
         try:
             if name in ('diagnostics', 'state'):
-                for status in msg.status:
-                    self._status(status)
+                for node, part, got in own_statuses(msg):
+                    self._status(node, part, got)
             elif name == 'image':
-                self._image(camera, msg)
+                data = np.frombuffer(msg.data, np.uint8)
+                self._log.picture(camera, data.tobytes() if hasattr(msg, 'format') else decode_raw(
+                    data, msg.width, msg.height, msg.encoding, msg.step, bool(msg.is_bigendian)))
             else:
                 self._output(name, camera, msg)
         except ValueError as error:
@@ -144,19 +132,7 @@ class Topics:
         else:
             log.map(camera, name, read.grid(msg))
 
-    def _image(self, camera: str, msg: Any) -> None:
-        if hasattr(msg, 'format'):
-            self._log.picture(camera, bytes(msg.data))
-        else:
-            self._log.picture(camera, decode_raw(
-                np.frombuffer(msg.data, np.uint8), msg.width, msg.height, msg.encoding, msg.step,
-                bool(msg.is_bigendian)))
-
-    def _status(self, status: Any) -> None:
-        match = OWN.fullmatch(status.name)
-        if not match:
-            return
-        node, part, got = match['node'], match['part'], diagnostic(status)
+    def _status(self, node: str, part: str, got: dict[str, Any]) -> None:
         values = got['values']
         if part.startswith('camera '):
             camera = part.removeprefix('camera ')

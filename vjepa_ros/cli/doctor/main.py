@@ -21,8 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from vjepa_ros.cli.console import positive
-from vjepa_ros.cli.demo_processes import ros_problem
+from vjepa_ros.cli.console import positive, ros_problem
 from vjepa_ros.cli.doctor import machine
 from vjepa_ros.ros.doctor.finding import ERROR, Finding, Graph, NOTE, OK, WARNING
 
