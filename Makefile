@@ -173,8 +173,8 @@ $(DOCS)/.ready: requirements/docs.txt
 	@$(DOCS)/bin/pip install --no-input --disable-pip-version-check -qq -r requirements/docs.txt
 	@touch $@
 
-bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine and write docs/benchmarks
-	@$(PY) -m vjepa_ros.cli.main benchmark --suite cpu --out docs/benchmarks $(ARGS)
+bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine
+	@$(PY) -m vjepa_ros.cli.main benchmark --device cpu --baseline floor --baseline hf $(ARGS)
 
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \

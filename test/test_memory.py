@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.cli.benchmark import memory as benchmark
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.runtime import memory
 from vjepa_ros.runtime.device import Device, DeviceError, MPS, choose_device
@@ -90,15 +88,3 @@ def test_a_model_that_is_larger_than_its_part_of_a_device_is_refused():
         choose_device('mps', True, present=mac, need_bytes=10 << 30, memory_fraction=0.5)
     with pytest.raises(ValueError, match='memory_fraction is 0'):
         EngineConfig(memory_fraction=0)
-
-
-def test_the_table_of_memory_is_near_what_a_process_takes(monkeypatch):
-    document = benchmark.DOCUMENT.read_text(encoding='utf-8').partition('<!-- memory:begin -->')[2]
-    told = {line.split()[1]: line.strip('| ').split(' | ')[1:] for line in
-            document.partition('<!-- memory:end -->')[0].strip().splitlines()[2:]}
-    found = benchmark.measured_bytes(VARIANTS['tiny'], 8, 'fp32') / MB
-    assert found == pytest.approx(float(told['tiny'][3]), rel=0.4)
-    monkeypatch.setattr(benchmark, 'measured_bytes', lambda *row: 7 * MB)
-    made = benchmark.table().splitlines()[2:]
-    assert [line.split()[1] for line in made] == list(told) == list(VARIANTS)
-    assert made[3] == '| large | 576 | 7 | 7 | 7 | 7 |'

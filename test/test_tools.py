@@ -91,8 +91,7 @@ def test_watch_says_what_is_wrong_and_writes_nothing(source, words, said, drive,
 
 
 @pytest.mark.parametrize('words', [
-    ['watch', 'synthetic'], ['demo'], ['score', 'film.mp4'], ['train'],
-    ['benchmark', '--suite', 'cpu']])
+    ['watch', 'synthetic'], ['demo'], ['score', 'film.mp4'], ['train']])
 @pytest.mark.parametrize('inside', ['', 'deep/er'])
 def test_a_file_as_folder_of_the_results_is_refused_before_the_work(words, inside, tmp_path,
                                                                     capsys):

@@ -32,8 +32,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
     'benchmark': ('benchmark.main', 'measure the speed of a model, alone and from image to '
                   'assessment, against baselines'),
-    'selftest': ('selftest.main', 'test that this machine computes the right numbers, and how '
-                 'fast'),
+    'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
 }
 
 

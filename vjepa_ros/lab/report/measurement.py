@@ -21,7 +21,7 @@ import torch
 import vjepa_ros
 
 # Paths belong to one machine.
-PATHS = ('--json', '--page', '--out', '--plot', '--weights')
+PATHS = ('--json', '--page', '--out', '--plot', '--profile', '--weights')
 
 
 def fill(text: str, name: str, content: str) -> str:

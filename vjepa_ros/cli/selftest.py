@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test that models compute the right numbers on this machine, in every precision it has.
+
+Each is compared with the plain network in float32 on the CPU. Exit code 1 means that something is
+wrong; the problems are listed. --json writes all results; about you they have only the kind of
+your machine. Please send them in for untested hardware.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from safetensors.torch import save_file
+from torch import nn
+
+from vjepa_ros.cli.console import print_error, save, steps
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
+from vjepa_ros.model.checkpoint.load import bundled_file, load_model
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import Laplace, specs_of
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, find_variant
+from vjepa_ros.perception.types import Assessment
+from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
+from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.outputs import Output, pack, unpack
+from vjepa_ros.sources import PlayOptions, open_source
+
+# Largest rms error of features relative to their rms in float32 on the CPU, by precision. Plain
+# networks have errors below 0.002 in fp16 and 0.016 in bf16 (docs/notebook/numerics.md).
+LIMITS = {'fp32': 1e-4, 'fp16': 4e-3, 'bf16': 0.03, 'fp8': 0.03, 'int8': 0.03}
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead')
+SCORE_LIMIT = 0.05  # of scores, which are 0..1
+LEVEL_LIMIT = 0.15  # of the levels may differ: a score at a threshold may fall to either side
+CLIP_S, STEP_S = 5.0, 0.25      # of the clip of the synthetic drive
+DRIVE = PlayOptions(rate=10.0, start_s=5.5, max_frames=32)
+SPEED_RUNS = 10
+FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, and the shape of its clips."""
+
+    size: str = 'tiny'
+    version: str = 'auto'
+    num_frames: int = EngineConfig.num_frames
+    image_size: int = EngineConfig.image_size
+
+    def __str__(self) -> str:
+        return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
+
+
+# Bundled weights at their own size, which the limits of heads are for, and random ones.
+USUAL = (Model(), Model('tiny', '2.0', 4, 96))
+# Another head width, a grid unseen in pretraining, and the size for robots with a GPU.
+FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
+        Model('base', '2.1', 4, 224))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line: test, print the table, write the file; 1 when anything is wrong."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros selftest', description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--device', default='auto', metavar='NAME',
+                        help='auto, cpu, cuda, cuda:N or mps (default: auto)')
+    parser.add_argument('--full', action='store_true',
+                        help='also test sizes up to huge, with random weights; takes minutes and '
+                        'about 8 GB of memory')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
+    args = parser.parse_args(argv)
+    console = Console()
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
+    about = {'command': command('selftest', sys.argv[2:] if argv is None else argv),
+             'date': date.today().isoformat(), 'versions': versions(), 'hardware': hardware()}
+    try:
+        choice = choose_device(args.device, True, 'auto')
+    except DeviceError as error:
+        print_error(f'SELF-TEST NOT DONE: {error}', console, args)
+        result = {'ok': False, 'problems': [str(error)], **about}
+    else:
+        about['hardware'] |= accelerator(choice.device)
+        result = {**about, **_tested(choice.device, FULL if args.full else USUAL, console)}
+        _show(result, console)
+    return save('--json', args.json, partial(write_json, result=result), console) or int(
+        not result['ok'])
+
+
+def _tested(device: torch.device, models: Sequence[Model], console: Console) -> dict[str, Any]:
+    """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right."""
+    left_out = {'cameras, brakes, delays of a robot': 'no test on a desk replaces yours',
+                'nodes, guard, topics': 'their tests are `make test`, which needs ROS 2'}
+    precisions = []
+    for precision in LIMITS:
+        try:
+            choose_device(str(device), True, precision)
+            precisions.append(precision)
+        except DeviceError as error:
+            left_out[precision] = str(error)
+    found: list[dict[str, Any]] = []
+    with steps(console) as say:
+        for model in models:
+            say(f'{model}: reference on the CPU')
+            with TemporaryDirectory() as folder:
+                weights = weights_of(model, Path(folder))
+                reference = Reference(model, weights)
+                for precision in precisions:
+                    say(f'{model}, {precision}')
+                    found.append({'model': str(model), 'path': precision, **_attempt(
+                        partial(reference.try_precision, precision, str(device)))})
+        say('from image to assessment')
+        found.append({'model': 'default model', 'path': 'image to assessment', **_attempt(
+            partial(compare_detectors, str(device)))})
+    problems = [f'{each["model"]}, {each["path"]}: {_wrong(each)}'
+                for each in found if not each['ok']]
+    if device.type == 'mps' and os.environ.get(FALLBACK, '0') not in ('', '0'):
+        problems.append(f'{FALLBACK} is set: operators that MPS lacks run silently on the CPU; '
+                        'unset it')
+    return {'ok': not problems, 'problems': problems, 'device': device_name(device),
+            'torch_threads': torch.get_num_threads(), 'paths': found, 'left_out': left_out}
+
+
+def _attempt(test: Any) -> dict[str, Any]:
+    """Run a test that returns facts with ``checks``: error and limit by name."""
+    try:
+        facts, problem = test(), ''
+    # A self-test is there to find whatever keeps a model from running.
+    except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
+        facts, problem = {'checks': {}}, f'does not run: {type(error).__name__}: {error}'.strip()
+    checks = facts.pop('checks')
+    ok = not problem and bool(checks) and all(error <= limit for error, limit in checks.values())
+    return {'ok': ok, 'problem': problem, **facts, 'checks': {
+        name: {'error': float(f'{error:.4g}') if np.isfinite(error) else None, 'limit': limit}
+        for name, (error, limit) in checks.items()}}
+
+
+def _wrong(each: dict[str, Any]) -> str:
+    return each['problem'] or '; '.join(
+        f'the error of {name} is {check["error"]}, more than {check["limit"]:.3g}'
+        for name, check in each['checks'].items()
+        if check['error'] is None or check['error'] > check['limit']) or 'nothing was compared'
+
+
+def _show(result: dict[str, Any], console: Console) -> None:
+    table = Table(title=f'{result["device"]}, PyTorch {result["versions"]["torch"]}',
+                  title_justify='left', caption_justify='left',
+                  caption='errors: rms relative to float32 on the CPU, and largest allowed')
+    for name in ('model', 'path', 'closest to its limit', 'error', 'allowed', 'encode ms', ''):
+        table.add_column(name, overflow='fold')
+    for each in result['paths']:
+        name, worst = max(each['checks'].items(), default=('', {}), key=lambda one: (
+            one[1]['error'] is None or one[1]['error'] / max(one[1]['limit'], 1e-9)))
+        way = f'{each["path"]} ({each["execution"]})' if 'execution' in each else each['path']
+        table.add_row(each['model'], way, name, *(
+            '' if value is None else f'{value:.3g}'
+            for value in (worst.get('error'), worst.get('limit'), each.get('encode_ms'))),
+            '[green]ok' if each['ok'] else '[bold red]FAILED')
+    console.print(table)
+    for name, why in result['left_out'].items():
+        console.print(f'not tested: {name}: {why}', highlight=False, markup=False)
+    if result['ok']:
+        console.print('[bold green]SELF-TEST PASSED[/]: every path is within its limit of '
+                      'float32', highlight=False)
+    else:
+        console.print(Panel('\n'.join(result['problems']).replace('[', r'\['),
+                            title='SELF-TEST FAILED: do not trust this machine with these '
+                            'settings', style='bold red'), highlight=False)
+
+
+class Reference:
+    """Clips, and the outputs of the plain network for them in float32 on the CPU."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Model, weights: str) -> None:
+        self.model, self.weights = model, weights
+        side = (model.image_size, model.image_size)
+        with open_source('synthetic', PlayOptions(
+                rate=1 / STEP_S, size=side, start_s=CLIP_S,
+                max_frames=model.num_frames)) as source:
+            drive = np.stack([frame.rgb for frame in source])
+        self.clips = [drive, np.random.default_rng(5).integers(0, 256, drive.shape, np.uint8)]
+        encoder, heads, report = load_model(model.size, model.version, weights)
+        self.features: list[np.ndarray] = []
+        self.heads: list[Any] = []
+        mean, std = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
+        for clip in self.clips:
+            pixels = torch.tensor((clip / 255.0 - mean) / std, dtype=torch.float32)
+            features = encoder(pixels.permute(3, 0, 1, 2)[None])
+            self.features.append(features[0].numpy())
+            if heads is not None and report.heads is not None:
+                packed = pack(report.heads.meta.calibration.apply(heads(features))).numpy()
+                self.heads += unpack(packed, features.shape[2], features.shape[3], heads.specs)
+
+    def try_precision(self, precision: str, device: str) -> dict[str, Any]:
+        """Load the model in a precision and compare it."""
+        model, start = self.model, time.perf_counter()
+        engine = Engine.load(EngineConfig(
+            model_size=model.size, model_version=model.version, num_frames=model.num_frames,
+            image_size=model.image_size, weights=self.weights, device=device,
+            precision=precision, require_device=True))
+        try:
+            load_s = time.perf_counter() - start
+            checks = self.compare(engine, LIMITS[precision])
+            times = []
+            for _ in range(SPEED_RUNS):
+                engine.encode([self.clips[0]])
+                times.append(engine.timings['encode'])
+            return {'checks': checks, 'execution': engine.execution, 'load_s': round(load_s, 3),
+                    'encode_ms': round(float(np.median(times)), 3),
+                    'memory_bytes': engine.memory_bytes()}
+        finally:
+            engine.close()
+
+    def compare(self, engine: Engine, most: float) -> dict[str, tuple[float, float]]:
+        """Return error and limit of each check of a loaded model."""
+        first, second = self.clips
+        a = engine.run([first])[0]
+        kept = _features(a).copy()
+        b = engine.run([second])[0]
+        changed = float(np.abs(_features(a) - kept).max())      # before the first clip runs again
+        again = _features(engine.run([first])[0])
+        both = [_features(one) for one in engine.run([first, second])]
+        pairs = [(kept, self.features[0]), (_features(b), self.features[1]),
+                 (engine.encode([first])[0], self.features[0])]
+        checks = {
+            'features': (max(relative(*pair) for pair in pairs), most),
+            # One wrong token among thousands hardly moves the mean.
+            'worst token': (max(relative(*pair, worst=True) for pair in pairs), 4 * most),
+            'repeated': (relative(again, kept), 0.1 * most),
+            'kept': (changed, 0.0),     # a result must not change when the next one is made
+            'together': (max(map(relative, both, self.features)), most)}
+        if self.heads:
+            checks['heads'] = max(map(_heads, (a, b), self.heads)), 4 * most
+        return checks
+
+
+def relative(got: np.ndarray, wanted: np.ndarray, worst: bool = False) -> float:
+    """Return rms of the difference over rms, or of the worst token; inf for what is no number."""
+    if got.shape != wanted.shape or not np.isfinite(got).all():
+        return float('inf')
+    errors = np.square(got.astype(np.float64) - wanted)
+    error = errors.mean(-1).max() if worst else errors.mean()
+    return float(np.sqrt(error / np.square(wanted, dtype=np.float64).mean()))
+
+
+def _features(output: Output) -> np.ndarray:
+    if output.features is None:
+        raise RuntimeError('the engine gave no features')
+    return output.features
+
+
+def _heads(got: Output, wanted: Any) -> float:
+    """Return the largest error; probabilities are compared as they are."""
+    if got.heads is None:
+        return float('inf')
+    errors = []
+    for spec in specs_of(vars(wanted)):
+        for name in spec.array_shapes(1, 1):
+            a, b = getattr(got.heads, name), getattr(wanted, name)
+            error = relative(a, b) if isinstance(spec.kind, Laplace) else float(abs(a - b).max())
+            errors.append(error if np.isfinite(error) else float('inf'))
+    return max(errors)
+
+
+def compare_detectors(device: str) -> dict[str, Any]:
+    """Compare the default model in its own precision with float32 on the CPU."""
+    wanted, got = assessments('cpu', 'fp32'), assessments(device, 'auto')
+    if len(got) != len(wanted) or not got:
+        raise RuntimeError(f'{len(got)} assessments, not {len(wanted)}')
+    checks = {}
+    for name in SCORES:
+        a, b = (np.array([getattr(one, name) for one in each]) for each in (got, wanted))
+        errors = np.where(np.isnan(a) & np.isnan(b), 0.0, np.nan_to_num(abs(a - b), nan=1.0))
+        checks[name] = float(np.quantile(errors, 0.9)), SCORE_LIMIT
+    unequal = [a.level != b.level for a, b in zip(got, wanted, strict=True)]
+    checks['level'] = float(np.mean(unequal)), LEVEL_LIMIT
+    return {'checks': checks, 'encode_ms': float(np.median([a.timings['encode'] for a in got]))}
+
+
+def assessments(device: str, precision: str) -> list[Assessment]:
+    """Assess a drive at an obstacle frame by frame."""
+    with ObstacleDetector(device=device, precision=precision, require_device=True) as detector, \
+            open_source('synthetic', DRIVE) as source:
+        seen = []
+        for frame in source:
+            detector.add_frame(frame.rgb, frame.stamp_ns / 1e9)
+            seen.append(detector.assess())
+    return [one for one in seen if one is not None]
+
+
+def weights_of(model: Model, folder: Path) -> str:
+    """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
+    if bundled_file(model.size, model.version):
+        return ''
+    path = folder / 'random.safetensors'
+    save_file(lively(model).state_dict(), path)
+    return str(path)
+
+
+@torch.no_grad()
+def lively(model: Model) -> Encoder:
+    """Make an encoder whose branches are as large as its residual stream, always the same.
+
+    With the start values of training, branches hardly change the residual stream, and a wrong
+    rotation of queries and keys would stay below the limits of low precision.
+    """
+    with torch.device('meta'):
+        encoder = Encoder(find_variant(model.size), model.version)
+    encoder.to_empty(device='cpu').requires_grad_(False)
+    generator = torch.Generator().manual_seed(3)
+    for name, values in encoder.named_parameters():
+        flat = values.dim() == 1 or 'mod_embed' in name
+        values.normal_(0, 0.1 if flat else values[0].numel() ** -0.5, generator=generator)
+        if name.endswith('qkv.weight'):     # attention is then far from uniform
+            values[:2 * encoder.variant.dim] *= 1.5
+    for part in encoder.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.weight.mul_(4.0).exp_()
+    return encoder

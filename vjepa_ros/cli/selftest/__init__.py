@@ -1,3 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-# Copyright 2026 vjepa_ros maintainers
-"""Test that this machine computes the right numbers."""
