@@ -54,7 +54,7 @@ setup(
     maintainer='vjepa_ros maintainers',
     maintainer_email='vjepa_ros@users.noreply.github.com',
     packages=find_packages(include=[NAME, f'{NAME}.*']),
-    package_data={NAME: ['weights/*', 'sources/clips/*'], '': ['*.cu']},
+    package_data={NAME: ['weights/*', 'sources/clips/*', 'lab/recipes/*'], '': ['*.cu']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{NAME}']),
         (f'share/{NAME}', ['package.xml', 'LICENSE']),

@@ -79,7 +79,7 @@ def tiny_training(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
 
     monkeypatch.setitem(VARIANTS, 'test', TINY)
     monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
-    monkeypatch.setattr(run._Run, '_paint', lambda self: 'textures')
+    monkeypatch.setattr(run, 'paint', lambda config: 'textures')
 
 
 @pytest.fixture(autouse=True)

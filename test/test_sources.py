@@ -20,7 +20,7 @@ import pytest
 from recordings import BagMaker, packets_with_b_frames, video_packets
 
 from vjepa_ros.clip.optics import Distortion
-from vjepa_ros.lab.training.labels import read_flags
+from vjepa_ros.lab.training.recordings import read_flags
 from vjepa_ros.sources import (
     PlayOptions,
     SUPPORTED,

@@ -15,17 +15,23 @@ from tiny_world import TinyWorld
 
 from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Draw, Order, WorldFeed
-from vjepa_ros.lab.training.labels import Flags, read_flags
-from vjepa_ros.lab.training.recordings import MixedFeed, Recording, RecordingFeed, load_recording
-from vjepa_ros.lab.training.state import read_state
+from vjepa_ros.lab.training.feeds import Draw, WorldFeed
+from vjepa_ros.lab.training.loop import read_state
+from vjepa_ros.lab.training.recordings import (
+    Flags,
+    MixedFeed,
+    Recording,
+    RecordingFeed,
+    load_recording,
+    read_flags,
+)
 from vjepa_ros.lab.world.targets import HORIZONS_S
 from vjepa_ros.model.checkpoint.load import read_meta
 from vjepa_ros.sources import SourceError
 
 S = 1_000_000_000
 CPU = torch.device('cpu')
-CONFIG = TrainConfig(out='unused', clips=8, num_frames=4, image_sizes='32')
+CONFIG = TrainConfig(clips=8, num_frames=4, image_size=32)
 
 
 def picture(number):
@@ -113,7 +119,7 @@ class TestLabels:
         kind = 'my_msgs/msg/Touch'
         path = bag(tmp_path / 'bag', kind, [(100 + n, {'force': float(n), 'pads': np.array(
             [1.0] * n)}) for n in range(3)], extra_types='float64 force\nfloat64[] pads\n')
-        with pytest.raises(SourceError, match=r'my_msgs/msg/Touch.*--label-field'):
+        with pytest.raises(SourceError, match=r'my_msgs/msg/Touch.*label_field'):
             read_flags(path, '/bumper')
         with pytest.raises(SourceError, match=r"no field 'data'.*force, pads"):
             read_flags(path, '/bumper', 'data')
@@ -123,7 +129,7 @@ class TestLabels:
 
     @pytest.mark.parametrize(('topic', 'field', 'threshold', 'said'), [
         ('/horn', '', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
-        ('/bumper', '', '', 'label-threshold'), ('/bumper', 'header', '', 'neither'),
+        ('/bumper', '', '', 'label_threshold'), ('/bumper', 'header', '', 'neither'),
         ('/bumper', '', 'near', "'near' is not a number")])
     def test_what_cannot_be_a_label_is_refused(self, tmp_path, topic, field, threshold, said):
         path = ranges(tmp_path / 'bag')
@@ -160,7 +166,7 @@ class TestRecordings:
 
     def batch(self, recording):
         return RecordingFeed([recording], 4, 1.0).batch(
-            200, 32, torch.Generator().manual_seed(0), CPU)
+            200, torch.Generator().manual_seed(0), CPU)
 
     def test_clips_are_spaced_evenly_and_say_how_far(self):
         batch = self.batch(self.made(danger=1.0))
@@ -185,34 +191,23 @@ class TestRecordings:
         assert not targets.contact_known.any()
         assert not targets.danger_known.any()
 
-    @pytest.mark.parametrize('blocks', [False, True])
-    def test_recordings_and_world_share_a_batch(self, blocks):
+    def test_recordings_and_world_share_a_batch(self):
         recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
-        with WorldFeed(lambda size: [TinyWorld(size)], 6, Draw(0, 0, CPU, blocks)) as world:
-            feed = MixedFeed(world, recordings, 2, Draw(0, 0, CPU, blocks))
-            batch = feed.batch(Order(0, 32, 0.5))
-            again = feed.batch(Order(0, 32, 0.5))
+        with WorldFeed([TinyWorld(32)], 6, Draw(0, 0, CPU)) as world:
+            feed = MixedFeed(world, recordings, 2, Draw(0, 0, CPU))
+            batch, again = feed.batch(0), feed.batch(0)
         assert batch.frames.shape == (8, 4, 32, 32, 3)
-        assert batch.kept.shape == (8, 2)
-        assert (batch.hidden is not None) == blocks
         assert batch.targets.contact_known.tolist() == [True] * 6 + [False] * 2
         assert torch.equal(batch.frames, again.frames)
-
-
-def test_recordings_that_no_batch_has_room_for_are_refused(tmp_path, capsys):
-    assert tool.main(['--out', str(tmp_path), '--batch', '2', '--recording', 'walk']) == 2
-    said = ' '.join(capsys.readouterr().err.split())
-    assert 'batch 2 x --recording-share 0.25 gives no clip' in said and '--batch or' in said
 
 
 def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):
     path = folder(tmp_path / 'walk', lambda n: f'{int(n >= 12)},', frames=24)
     assert tool.main([
-        '--out', str(tmp_path / 'out'), '--model-size', 'test', '--batch', '8', '--num-frames',
-        '4', '--image-sizes', '32', '--precision', 'fp32', '--validations', '0',
-        '--calibration-clips', '0', '--held-out-clips', '8', '--progress-s', '0', '--recording',
-        path, '--recording-share', '0.55', '--clips', '80', '--lr', '3e-3', '--tokens-kept',
-        '0.75']) == 0
+        '--out', str(tmp_path / 'out'), '--recording', path, '--clips', '80', '--set',
+        'model_size=test', 'batch=8', 'num_frames=4', 'image_size=32', 'precision=fp32',
+        'validations=0', 'calibration_clips=0', 'held_out_clips=8', 'progress_s=0',
+        'recording_share=0.55', 'lr=3e-3']) == 0
     first, *_, last = read_state(tmp_path / 'out').history
     assert last['losses']['danger'] < 0.9 * first['losses']['danger']
     assert last['losses']['expansion'] != 0

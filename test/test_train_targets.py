@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the targets of training, what patches are asked, and the losses."""
+"""Test the targets of training, auxiliary predictions, and the losses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 SIDE, NUM_FRAMES, INTERVAL_S = 32, 4, 0.1
-QUESTIONS = {'enter', 'depth', 'flow'}
 KNOWN = torch.ones(2, dtype=torch.bool)
 
 
@@ -110,16 +109,14 @@ class TestTargets:
         assert targets.flow_x[0, 0, 0].item() == pytest.approx(math.asinh(3.0), rel=1e-4)
         assert targets.flow_y[0, 0, 0].item() == pytest.approx(-0.01, rel=1e-3)
 
-    def test_places_and_mirrors_take_every_dense_target_along(self):
+    def test_mirrors_take_every_dense_target_along(self):
         targets = targets_of()
         numbered = torch.arange(8).view(2, 2, 2)
         dense = {name: values for name, values in vars(targets).items() if values.ndim == 3}
         assert {'expansion', 'moving_known', 'enter_s', 'scene_known'} < set(dense)
         targets = replace(targets, **{n: numbered.to(v.dtype) for n, v in dense.items()})
-        chosen = targets.at(torch.tensor([[1, 2], [0, 3]]))
         turned = targets.flipped(torch.tensor([True, False]))
         for name in ('enter_s', 'log_depth', 'flow_x', 'flow_y'):
-            assert getattr(chosen, name)[..., 0].tolist() == [[1, 2], [4, 7]]
             sign = -1 if name == 'flow_x' else 1           # right becomes left, down stays
             assert (sign * getattr(turned, name)).tolist()[0] == [[1, 0], [3, 2]]
             assert getattr(turned, name).tolist()[1] == [[4, 5], [6, 7]]
@@ -201,19 +198,15 @@ class TestLosses:
 
 
 class TestAuxiliary:
-    """More questions about patches, which teach the network and are then dropped."""
+    """Predictions of patches that teach the network and are then dropped."""
 
     def asked(self, **changed):
         return targets_of(make_truth(2, enter_time=1.0, flow=torch.tensor([30.0, -10.0])),
                           **changed)
 
-    def losses(self, known, targets):
-        module = Auxiliary(known.shape[-1])
-        with torch.no_grad():
-            module.read.weight.normal_(generator=torch.Generator().manual_seed(0))
-        return module(known, targets)
-
     def test_what_is_unknown_may_be_anything(self):
+        module = Auxiliary(32)
+        torch.nn.init.normal_(module.read.weight, generator=torch.Generator().manual_seed(0))
         known = torch.randn(2, 2, 2, 32, generator=torch.Generator().manual_seed(4))
         half = self.asked(scene_known=torch.tensor([True, False])
                           [:, None, None].expand(2, 2, 2))
@@ -221,42 +214,27 @@ class TestAuxiliary:
                  for name in ('enter_s', 'log_depth', 'flow_x', 'flow_y')}
         for values in wrong.values():
             values[1] = math.inf
-        plain = self.losses(known, half)
-        assert plain == self.losses(known, replace(half, **wrong)) and all(plain.values())
+        plain = module(known, half)
+        assert plain == module(known, replace(half, **wrong)) and all(plain.values())
         nothing = replace(half, scene_known=torch.zeros(2, 2, 2, dtype=torch.bool), **wrong)
-        assert not any(self.losses(known, nothing).values())
+        assert not any(module(known, nothing).values())
 
-    def network(self, auxiliary=True):
+    def test_they_teach_the_heads_and_change_no_other_loss(self):
         encoder, heads = Encoder(Variant('test', 48, 2, 3, 96)), Heads(48)
         encoder.init_random(0)
         heads.init_random(0)
-        return Network(encoder, heads, auxiliary=auxiliary)
-
-    def batch(self, **changed):
-        features = torch.randn(2, 2, 2, 2, 48, generator=torch.Generator().manual_seed(1))
-        return Batch(torch.empty(0), self.asked(**changed), features=features)
-
-    def test_the_questions_teach_the_heads_and_change_no_other_loss(self):
-        network = self.network()
-        values, others = network(self.batch()), self.network(False)(self.batch())
-        assert values.keys() - others.keys() == QUESTIONS
+        batch = Batch(torch.zeros(2, 4, SIDE, SIDE, 3, dtype=torch.uint8), self.asked())
+        network = Network(encoder, heads, auxiliary=True)
+        values, others = network(batch), Network(encoder, heads)(batch)
+        assert values.keys() - others.keys() == {'enter', 'depth', 'flow'}
         assert all(values[k] == others[k] for k in others)
         # Like the other last layers it starts at zero: what is below learns from step 2 on.
-        sum(values[k] for k in QUESTIONS).backward()
-        assert network.auxiliary.read.weight.grad.any()
-        network.zero_grad()
-        with torch.no_grad():
-            network.auxiliary.read.weight.normal_()
-        for name in QUESTIONS:
-            reached = torch.autograd.grad(network(self.batch())[name],
-                                          network.heads.dense[1].weight)[0]
+        torch.nn.init.normal_(network.auxiliary.read.weight)
+        for name in ('enter', 'depth', 'flow'):
+            reached = torch.autograd.grad(network(batch)[name], heads.dense[1].weight)[0]
             assert reached.any(), name
-
-    def test_where_nothing_is_known_every_parameter_still_takes_part(self):
-        network, nothing = self.network(), torch.zeros(2, 2, 2, dtype=torch.bool)
-        sum(network(self.batch(**{f'{name}_known': nothing for name in (
-            'expansion', 'moving', 'course', 'scene')})).values()).backward()
-        for name, parameter in network.named_parameters():
-            if not name.startswith('encoder.'):
-                assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert not network.auxiliary.read.weight.grad.any()
+        nothing = torch.zeros(2, 2, 2, dtype=torch.bool)
+        blind = replace(batch, targets=replace(batch.targets, **{
+            f'{name}_known': nothing for name in ('expansion', 'moving', 'course', 'scene')}))
+        sum(network(blind).values()).backward()       # every parameter still takes part
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in heads.parameters())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test `vjepa-ros train` from its options to its files."""
+"""Test `vjepa-ros train` from its options and recipes to its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny_world import TINY, TinyWorld
 
 from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training import run
-from vjepa_ros.lab.training.state import read_state
-from vjepa_ros.lab.world.clips import ClipWorld
+from vjepa_ros.lab.training.config import plan, read_recipe
+from vjepa_ros.lab.training.loop import read_state
 from vjepa_ros.model.checkpoint.load import (
     WeightsError,
     load_encoder,
@@ -38,15 +38,14 @@ from vjepa_ros.model.variants import VARIANTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('tiny_training')]
 
-SHORT = ('--model-size', 'test', '--clips', '32', '--batch', '8', '--num-frames', '4',
-         '--image-sizes', '32', '--validation-clips', '8', '--validations', '2',
-         '--calibration-clips', '40', '--held-out-clips', '60', '--progress-s', '0',
-         '--precision', 'fp32')
+SHORT = ('--set', 'model_size=test', 'batch=8', 'num_frames=4', 'image_size=32',
+         'validation_clips=8', 'validations=2', 'progress_s=0', 'precision=fp32')
 HERE = Path(__file__).resolve().parent
 
 
-def train(folder, *words):
-    return tool.main(['--out', str(folder), *SHORT, *words])
+def train(folder, *words, clips=32):
+    return tool.main(['--out', str(folder), *SHORT, 'calibration_clips=40', 'held_out_clips=60',
+                      '--clips', str(clips), *words])
 
 
 def backbone(folder: Path) -> Path:
@@ -58,15 +57,13 @@ def backbone(folder: Path) -> Path:
     return path
 
 
-def test_a_run_leaves_everything_behind(tmp_path, capsys):
+def test_a_run_leaves_everything_behind(tmp_path, capsys, caplog):
     assert train(tmp_path) == 0
-    assert 'after 32 clips' in capsys.readouterr().err
+    assert 'after 32 clips' in caplog.text
     assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
-    encoder, heads, report = load_model('test', weights=tmp_path / 'test.safetensors')
-    assert heads is not None
+    encoder, _, report = load_model('test', weights=tmp_path / 'test.safetensors')
     meta = report.heads.meta
     assert (meta.num_frames, meta.image_size, meta.has_encoder) == (4, 32, True)
-    assert meta.robot.keys() == {'half_width', 'height'}
     assert meta.calibration['contact'][0] != 1.0
     metrics = json.loads((tmp_path / 'metrics.json').read_text())
     assert metrics['held_out']['standard']['clips'] == 60
@@ -77,50 +74,45 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys):
     state, name = read_state(tmp_path), 'encoder.norm.weight'
     assert torch.allclose(encoder.state_dict()['norm.weight'], state.average[name], atol=1e-3)
     assert not torch.equal(state.average[name], state.network[name])
+    assert train(tmp_path) == 0 and 'is complete already' in caplog.text
 
 
-def test_seconds_are_those_of_training_and_are_told(tmp_path, caplog, monkeypatch):
-    judged = run._Run._figures
-    monkeypatch.setattr(run._Run, '_figures', lambda self: (time.sleep(2.0), judged(self))[1])
-    begun = time.monotonic()
-    assert train(tmp_path, '--clips', '0', '--seconds', '3') == 0
-    whole, = re.findall(r'trained for (\d+) s; .* took (\d+) s', caplog.text)
-    trained, rest = map(int, whole)
-    assert trained == round(read_state(tmp_path).seconds) >= 3
-    assert rest >= 4 and trained + rest <= time.monotonic() - begun + 1
+def test_seconds_are_those_of_training_and_are_told(tmp_path, caplog):
+    assert tool.main(['--out', str(tmp_path), *SHORT, 'calibration_clips=0', 'held_out_clips=0',
+                      '--seconds', '3']) == 0
+    trained, = re.findall(r'trained for (\d+) s;', caplog.text)
+    assert int(trained) == round(read_state(tmp_path).seconds) >= 3
+    assert (tmp_path / 'test.safetensors').is_file()
 
 
 def test_a_machine_without_matplotlib_can_train(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'matplotlib.figure', None)
-    assert train(tmp_path, '--validations', '0') == 0
-    assert (tmp_path / 'test.safetensors').is_file()
+    assert train(tmp_path) == 0
     assert not (tmp_path / 'curves.png').exists()
 
 
-def test_a_stopped_run_is_continued(tmp_path, monkeypatch):
-    stop_after = 2
-
+def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
     class Impatient(TinyWorld):
         def film(self, sample):
-            if len(self.filmed) == stop_after - 1:
+            if len(self.filmed) == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
             return super().film(sample)
 
     monkeypatch.setattr(run, 'ClipWorld', Impatient)
-    assert train(tmp_path / 'a', '--validations', '0') == 0
+    words = ['--set', 'validations=0']
+    assert train(tmp_path / 'a', *words) == 0
     assert not (tmp_path / 'a' / 'test.safetensors').exists()
-    assert read_state(tmp_path / 'a').step == stop_after
+    assert read_state(tmp_path / 'a').step == 2
     unfinished = tmp_path / 'a' / 'unfinished.safetensors'
     assert load_model('test', weights=unfinished)[1] is not None       # safe, if all else is lost
     monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
-    assert train(tmp_path / 'a', '--validations', '0') == 2            # not without being asked
-    assert train(tmp_path / 'a', '--validations', '0', '--resume', '--lr', '0.5') == 2
-    assert train(tmp_path / 'a', '--validations', '0', '--resume') == 0
-    assert train(tmp_path / 'b', '--validations', '0', '--resume') == 0  # nothing there: from new
+    assert train(tmp_path / 'a', *words, 'lr=0.5') == 2
+    assert 'lr: 0.001 then, 0.5 now' in ' '.join(capsys.readouterr().err.split())
+    for name in 'ab':
+        assert train(tmp_path / name, *words) == 0
     assert not unfinished.exists()
     one, two = (read_state(tmp_path / name).average for name in 'ab')
     assert all(torch.equal(one[k], two[k]) for k in one)
-    assert len(read_meta(tmp_path / 'a' / 'test.safetensors').training['hardware']) == 1
 
 
 def test_only_a_second_ctrl_c_ends_at_once():
@@ -135,32 +127,56 @@ def test_only_a_second_ctrl_c_ends_at_once():
 
 
 @pytest.mark.parametrize(('words', 'said'), [
-    (('--batch', '0'), 'batch'), (('--weights', 'missing.safetensors'), 'missing.safetensors'),
-    (('--device', 'cuda:77'), 'cuda:77'), (('--reuse', '3'), 'multiple of reuse'),
+    (('--set', 'batch=0'), 'batch'), (('--set', 'batch'), 'KEY=VALUE'),
+    (('--set', 'color=red'), 'unknown keys color'), (('--recipe', 'huge'), 'of the package: tiny'),
+    (('--recipe', 'tiny', '--set', 'tenth.lr=1'), 'tenth.lr: the stages'),
+    (('--weights', 'missing.safetensors'), 'missing.safetensors'),
+    (('--device', 'cuda:77'), 'cuda:77'), (('--set', 'reuse=3'), 'multiple of reuse'),
     (('--recording', 'nowhere'), 'nowhere')])
 def test_what_cannot_work_is_said_in_words(tmp_path, capsys, words, said):
     assert train(tmp_path, *words) == 2
-    assert said in capsys.readouterr().err.replace('\n', '')
+    assert said in ' '.join(capsys.readouterr().err.split())
 
 
-def test_sizes_and_thinning_may_change_over_the_run(tmp_path):
-    assert train(tmp_path, '--image-sizes', '32:0.5,48:0.5', '--tokens-kept', '0.5:0.5,1:0.5',
-                 '--objective', 'both', '--reuse', '2') == 0
-    history = json.loads((tmp_path / 'metrics.json').read_text())['history']
-    sizes = [(h['size'], h['kept']) for h in history if h['kind'] == 'train']
-    assert sizes == [(32, 0.5), (32, 0.5), (48, 1.0), (48, 1.0)]
-    assert read_meta(tmp_path / 'test.safetensors').image_size == 48
+RECIPE = """
+model_size: test
+optimizer: muon
+stages:
+  - {name: a, clips: 60, ends_at: 0.5}
+  - {name: b, clips: 10, heads_only: true, optimizer: adamw, auxiliary: true}
+  - {name: c, clips: 40, window: 2, num_frames: 8, start_share: 1, world: both}
+"""
 
 
-def test_the_objectives_are_compared(tmp_path):
-    assert train(tmp_path, '--ablation') == 0
-    results = json.loads((tmp_path / 'ablation.json').read_text())
-    assert results.keys() == {'supervised', 'jepa', 'both'}
-    assert {r['clips'] for r in results.values()} == {32}
-    table = (tmp_path / 'ablation.md').read_text()
-    assert table.count('\n') == 5
-    assert f'{results["both"]["auc_3s"]:.3f}' in table
-    assert (tmp_path / 'jepa' / 'test.safetensors').is_file()
+def test_the_stages_of_a_recipe_follow_each_other(tmp_path, caplog, monkeypatch):
+    monkeypatch.setitem(VARIANTS, 'test', replace(TINY, depth=12))
+    recipe = tmp_path / 'mine.yaml'
+    recipe.write_text(RECIPE)
+    words = ('--recipe', str(recipe), '--set', 'c.num_frames=10', 'calibration_clips=0',
+             'held_out_clips=0', 'num_frames=8')
+    assert train(tmp_path / 'out', *words, clips=80) == 0
+    assert [read_state(tmp_path / 'out' / name).clips for name in 'abc'] == [32, 16, 40]
+    a, b, c = (load_file(tmp_path / 'out' / name / 'test.safetensors') for name in 'abc')
+    for name, value in a.items():       # the second stage trained heads alone, and has both
+        frozen = name.startswith('encoder.')
+        assert torch.equal(b[name], value) == frozen or not frozen, name
+    assert not torch.equal(a['heads.dense.1.weight'], b['heads.dense.1.weight'])
+    # The third started from both, and of its own steps it keeps nothing here.
+    for name in ('encoder.blocks.0.attn.qkv.weight', 'heads.dense.1.weight'):
+        assert torch.equal(c[name], b[name])
+    assert read_meta(tmp_path / 'out' / 'c' / 'test.safetensors').window == 2
+    assert train(tmp_path / 'out', *words, clips=80) == 0
+    assert caplog.text.count('complete already') == 3
+
+
+def test_the_recipe_of_the_package_adds_up_to_the_bundled_weights():
+    stages = plan(read_recipe('tiny'), 'runs/tiny', {})
+    steps = [round(stage.clips * stage.ends_at / stage.batch) for stage in stages]
+    assert sum(steps) == 45_798
+    assert sum(n * stage.batch for n, stage in zip(steps, stages, strict=True)) == 11_723_424
+    assert [stage.heads_only for stage in stages].index(True) == 7
+    shared = plan(read_recipe('tiny'), 'runs/tiny', {'seconds': '60'})
+    assert sum(stage.seconds * stage.ends_at for stage in shared) == pytest.approx(60)
 
 
 def test_heads_for_a_backbone_are_saved_alone_and_know_their_encoder(tmp_path):
@@ -168,27 +184,11 @@ def test_heads_for_a_backbone_are_saved_alone_and_know_their_encoder(tmp_path):
     assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights)) == 0
     path = tmp_path / 'run' / 'test-heads.safetensors'
     heads, report = load_heads(path, *load_encoder('test', weights=weights))
-    assert heads.dim == TINY.dim
-    assert not report.meta.has_encoder
+    assert heads.dim == TINY.dim and not report.meta.has_encoder
     with safe_open(path, framework='pt') as file:
         assert all(name.startswith('heads.') for name in file.keys())  # noqa: SIM118
     with pytest.raises(WeightsError, match='other weights'):
         load_heads(path, *load_encoder('test', weights='random', allow_random_weights=True))
-
-
-def test_adapters_change_the_encoder_that_heads_are_loaded_for(tmp_path):
-    weights = backbone(tmp_path)
-    assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights), '--lora-rank', '2',
-                 '--lr', '0.01') == 0
-    state = read_state(tmp_path / 'run')
-    assert {name.split('.')[0] for name in state.network} == {'encoder', 'heads'}
-    assert all(name.endswith(('.up', '.down')) for name in state.network
-               if name.startswith('encoder.'))
-    encoder, report = load_encoder('test', weights=weights)
-    before = encoder.blocks[0].attn.qkv.weight.clone()
-    _, heads_report = load_heads(tmp_path / 'run' / 'test-heads.safetensors', encoder, report)
-    assert heads_report.adapted
-    assert not torch.equal(before, encoder.blocks[0].attn.qkv.weight)
 
 
 WORKER = """
@@ -198,20 +198,17 @@ from tiny_world import TINY, TinyWorld
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.cli.train import main
 from vjepa_ros.lab.training import run
-from vjepa_ros.lab.training.loop import Trainer
 import os, torch
 torch.set_num_threads(1)
 VARIANTS['test'] = TINY
 run.ClipWorld = TinyWorld
-run._Run._paint = lambda self: 'textures'
-train = Trainer.run
-def watched(self, *args):
-    done = train(self, *args)
-    torch.save({{'network': {{n: p.detach() for n, p in self.network.named_parameters()}},
-                'average': self.average.values, 'clips': self.budget.clips_done}},
-               {out!r} + '/rank' + os.environ['RANK'])
-    return done
-Trainer.run = watched
+run.paint = lambda config: 'textures'
+class Watched(run.Trainer):
+    def run(self, *args):
+        done = super().run(*args)
+        torch.save(vars(self.state([])), {out!r} + '/rank' + os.environ['RANK'])
+        return done
+run.Trainer = Watched
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -225,38 +222,29 @@ def test_two_processes_train_one_network(tmp_path):
     done = subprocess.run(
         [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', '2',
          '--master-addr', '127.0.0.1', '--master-port', str(port), str(script),
-         '--out', str(tmp_path / 'run'), *SHORT, '--objective', 'both', '--tokens-kept', '0.5',
-         '--auxiliary', '--optimizer', 'muon'],
+         '--out', str(tmp_path / 'run'), *SHORT, 'auxiliary=true', 'optimizer=muon', '--clips',
+         '16', '--set', 'calibration_clips=0', 'held_out_clips=0'],
         capture_output=True, text=True, timeout=500, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr[-3000:]
     one, two = (torch.load(tmp_path / f'rank{rank}', weights_only=True) for rank in (0, 1))
     for kind in ('network', 'average'):
         assert one[kind].keys() == two[kind].keys()
         assert all(torch.equal(one[kind][n], two[kind][n]) for n in one[kind])
-    assert one['clips'] == two['clips'] == 32        # 2 steps of 2 x 8 clips
+    assert one['clips'] == two['clips'] == 16        # 2 steps of 2 x 4 clips
     meta = read_meta(tmp_path / 'run' / 'test.safetensors')
     assert meta.training['steps'] == 2
     assert meta.training['hardware'][0].startswith('2 x ')
 
 
 def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
-    worlds, photos = [], tmp_path / 'photos'
-
-    class Watched(ClipWorld):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            worlds.append(self)
     monkeypatch.undo()
     monkeypatch.setitem(VARIANTS, 'test', TINY)
-    monkeypatch.setattr(run, 'ClipWorld', Watched)
+    photos = tmp_path / 'photos'
     photos.mkdir()
     cv2.imwrite(str(photos / 'a.png'), np.random.default_rng(0).integers(
         0, 255, (64, 64, 3), np.uint8))
-    assert train(tmp_path, '--clips', '8', '--batch', '4', '--validations', '0', '--photos',
-                 str(photos), '--textures', '30', '--calibration-clips', '4',
-                 '--held-out-clips', '4') == 0
-    training, judging = worlds
-    assert not torch.equal(training.bank.atlas.texels[:64], judging.bank.atlas.texels[:64])
+    assert train(tmp_path, '--set', 'batch=4', 'validations=0', f'photos={photos}', 'textures=30',
+                 'calibration_clips=4', 'held_out_clips=4', clips=8) == 0
     assert '30 crops of photographs' in (tmp_path / 'test.md').read_text()
     meta = read_meta(tmp_path / 'test.safetensors')
     assert meta.interval_s == pytest.approx((1 / 30, 1 / 2))

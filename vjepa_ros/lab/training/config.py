@@ -1,227 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Define a training run: its options, and schedules of what changes during it."""
+"""Read recipes: the keys of a training run with their defaults and ranges, and its stages."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from vjepa_ros.clip.resize import MODES
 from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, find_variant
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, VARIANTS
 
-FLOOR = 0.01          # of the learning rate at the end
-
-
-@dataclass(frozen=True)
-class Phases:
-    """A value that changes at given parts of the run."""
-
-    values: tuple[float, ...]  # one after the other
-    ends: tuple[float, ...]  # part of the run, 0..1, at which each of them ends; the last is 1
-
-    @classmethod
-    def parse(cls, text: str, name: str) -> Phases:
-        """Read ``VALUE`` or ``VALUE:SHARE,VALUE:SHARE,...`` with shares that add up to 1."""
-        parts = [part.split(':') for part in text.split(',')]
-        if len(parts) > 1 and any(len(part) != 2 for part in parts):
-            raise ValueError(f"{name} '{text}' needs VALUE:SHARE for each of its parts")
-        try:
-            values = [float(part[0]) for part in parts]
-            shares = [float(part[1]) if len(part) == 2 else 1.0 for part in parts]
-        except (ValueError, IndexError):
-            raise ValueError(f"{name} '{text}' is neither a number nor numbers with shares such "
-                             "as '128:0.7,256:0.3'") from None
-        if any(share <= 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError(f"{name} '{text}': the shares must be above 0 and add up to 1")
-        ends = [sum(shares[:i + 1]) for i in range(len(shares))]
-        return cls(tuple(values), (*ends[:-1], 1.0))
-
-    def at(self, progress: float) -> float:
-        """Return the value at a part of the run, 0..1."""
-        return next((v for v, end in zip(self.values, self.ends, strict=True) if progress < end),
-                    self.values[-1])
+RECIPES = Path(__file__).parents[1] / 'recipes'
+DEFAULT_CLIPS = 200_000     # where neither recipe nor command tells a length
+FLOOR = 0.01                # of the learning rate at the end
+BOTH = 'both'               # worlds
 
 
-def rate_factor(progress: float, warmup: float) -> float:
-    """Factor on the learning rate: linear rise over `warmup`, then half a cosine to FLOOR."""
-    if progress < warmup:
-        return max(progress / warmup, 1e-3)
-    part = min(1.0, (progress - warmup) / max(1e-9, 1.0 - warmup))
-    return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * part))
+def key(default: Any, text: str, allowed: Collection[Any] = (), free: bool = False) -> Any:
+    """Declare a key of a recipe: its range as (least, most), or all values of a text.
 
-
-def momentum(step: int, limit: float) -> float:
-    """Share of the old average that is kept at a step: short at first, then `limit`."""
-    return min(limit, (1 + step) / (10 + step))
-
-
-@dataclass
-class Budget:
-    """How much of the run is done, counted in clips or in seconds of training."""
-
-    clips: int  # planned clips, 0 when time decides
-    seconds: float  # planned seconds, 0 when clips decide
-    clips_done: int = 0  # over all calls of the run
-    # Over all calls of the run, without start-up, validation and writing
-    seconds_done: float = 0.0
-
-    @property
-    def progress(self) -> float:
-        """Part of the run that is done, 0..1."""
-        done = self.clips_done / self.clips if self.clips else self.seconds_done / self.seconds
-        return min(1.0, done)
-
-    @property
-    def spent(self) -> bool:
-        """Whether the run is complete."""
-        return self.progress >= 1.0
-
-
-OBJECTIVES = ('supervised', 'jepa', 'both')
-PRECISIONS = ('auto', 'fp32', 'bf16')
-OPTIMIZERS = ('adamw', 'muon')
-BOTH = 'both'         # worlds
-# May differ when a run is continued: they decide how and where it runs, not what it computes.
-FREE = ('out', 'device', 'precision', 'compile', 'compile_world', 'workers', 'stop_after',
-        'checkpoint_s', 'held_out_clips', 'calibration_clips', 'progress_s', 'reuse')
+    What is `free` decides how and where a run computes, not what; it may change when the run is
+    continued.
+    """
+    return field(default=default, metadata={'text': text, 'allowed': allowed, 'free': free})
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Options of one run; see `vjepa-ros train --help` for what they mean."""
+    """One stage of a recipe."""
 
-    out: str  # folder for everything the run writes
-    model_size: str = 'tiny'  # row of `VARIANTS`
-    objective: str = 'supervised'  # supervised, jepa or both
-    seed: int = 0  # decides weights and data
-    # clips, seconds: planned length of the run; exactly one of them is above 0
-    clips: int = 0
-    seconds: float = 0.0
-    # Stop this call after so many seconds, 0 for never; the run can be continued
-    stop_after: float = 0.0
-    batch: int = 64  # clips per step and process
-    world: str = 'standard'  # standard or rough, see `WorldConfig`; both for half of each
-    num_frames: int = NUM_FRAMES  # frames per clip, even, at least 4
-    # Tubelets that a tubelet attends to in a block-causal encoder; 0 for one in which all attend
-    # to all. Clips are longer than that, see `num_frames`.
-    window: int = 0
-    # image_sizes, tokens_kept: a value, or values with shares of the run, see `Phases.parse`
-    image_sizes: str = str(IMAGE_SIZE)
-    tokens_kept: str = '1.0'
-    # lr, weight_decay, warmup, clip_norm, average: of the optimiser, the schedule and the moving
-    # average of the weights
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: float = 0.04
-    clip_norm: float = 1.0
-    average: float = 0.999
-    # device, precision: auto, cpu, cuda, cuda:N; auto, fp32, bf16 (of the matrix products while
-    # training)
-    device: str = 'auto'
-    precision: str = 'auto'
-    # compile, compile_world: use `torch.compile` on the blocks of the encoder, and on the
-    # renderer
-    compile: bool = False
-    compile_world: bool = False
-    workers: int = 1  # threads that draw scenes ahead
-    optimizer: str = 'adamw'  # adamw, or muon for the matrices of the blocks
-    auxiliary: bool = False  # ask the dense heads more than what they are kept for
-    reuse: int = 1  # steps that use a rendered clip
-    # Painted textures of the world, and as many crops of photographs if there are any
-    textures: int = 200
-    photos: tuple[str, ...] = ()  # image files or folders to cut textures from
-    weights: str = ''  # safetensors file the encoder starts from, '' for random
-    heads_only: bool = False  # keep the encoder as it is and train heads
-    lora_rank: int = 0  # rank of adapters in the frozen encoder, 0 for none
-    # With a frozen encoder, encode so many clips once and train on them over and over
-    cached_clips: int = 0
-    recordings: tuple[str, ...] = ()  # recording folders and bags to learn from besides the world
-    recording_share: float = 0.25  # part of every batch that comes from them, 0..1
-    # image_topic, label_topic, label_field, label_threshold: see `vjepa_ros.lab.training.labels`
-    image_topic: str = ''
-    label_topic: str = ''
-    label_field: str = ''
-    label_threshold: str = ''
-    label_horizon: float = 1.0  # time that a plain collision flag of a frame speaks about [s]
-    resize_mode: str = 'squash'  # how recordings are fitted into the square input
-    # calibration_clips, held_out_clips, validation_clips: rendered clips of the three splits
-    calibration_clips: int = 1000
-    held_out_clips: int = 2000
-    validation_clips: int = 200
-    validations: int = 8  # how often the validation clips are judged during the run
-    # checkpoint_s, progress_s: seconds between checkpoints, and between reports of progress
-    checkpoint_s: float = 120.0
-    progress_s: float = 2.0
+    out: str = key('runs/train', 'folder of the stage', free=True)
+    model_size: str = key('tiny', 'size of the encoder', VARIANTS)
+    weights: str = key('', 'file to start from; empty: the stage before, or random weights')
+    window: int = key(0, 'tubelets that a tubelet of a block-causal encoder attends to, itself '
+                      'and the latest before it; 0: all attend to all', (0, 64))
+    heads_only: bool = key(False, 'train the heads of a frozen encoder')
+    auxiliary: bool = key(False, 'also train patches to predict time of entry, depth and flow')
+    seconds: float = key(0.0, 'length [s of training]; start-up, validation and writing do not '
+                         'count', (0, 1e9))
+    clips: int = key(0, f'length in clips ({DEFAULT_CLIPS:,} if `seconds` is 0, too)', (0, 1e12))
+    ends_at: float = key(1.0, 'part of that length after which the stage ends, its learning rate '
+                         'still high', (0.01, 1))
+    start_share: float = key(0.0, 'share of the start weights in the weights that are saved',
+                             (0, 1))
+    batch: int = key(64, 'clips per step, over all processes', (1, 1 << 20))
+    reuse: int = key(1, 'steps that use a rendered clip, mirrored anew', (1, 64))
+    seed: int = key(0, 'of random weights and data', (0, 1 << 62))
+    world: str = key('standard', 'what is rendered; both: half of each', (*WORLDS, BOTH))
+    num_frames: int = key(NUM_FRAMES, 'frames per clip, even', (2 * TUBELET, 256))
+    image_size: int = key(IMAGE_SIZE, f'pixels per side, a multiple of {PATCH}', (2 * PATCH, 2048))
+    textures: int = key(200, 'painted textures', (30, 100_000))
+    photos: tuple[str, ...] = key((), 'image files or folders to cut as many textures from')
+    optimizer: str = key('adamw', 'muon: of PyTorch 2.9 or newer, for the matrices of the blocks',
+                         ('adamw', 'muon'))
+    lr: float = key(1e-3, 'highest learning rate', (1e-8, 1))
+    warmup: float = key(0.04, 'part of the run over which it rises', (0, 0.5))
+    weight_decay: float = key(0.05, 'of the matrices', (0, 1))
+    clip_norm: float = key(1.0, 'largest norm of a gradient', (1e-6, 1e6))
+    average: float = key(0.999, 'decay of the moving average of the weights, which is saved',
+                         (0, 1))
+    recordings: tuple[str, ...] = key((), 'recording folders and bags to learn from, too')
+    recording_share: float = key(0.25, 'part of each batch that comes from them', (0, 1))
+    image_topic: str = key('', 'image topic of bags; empty: the first')
+    label_topic: str = key('', 'topic of bags that tells of contacts of the robot')
+    label_field: str = key('', 'field of its messages, with dots; empty: data, or range')
+    label_threshold: str = key('', "numbers that mean contact, such as '<0.3' or '>10'")
+    label_horizon: float = key(1.0, 'horizon of the column `collision` of labels.csv [s]',
+                               (0.05, 60))
+    resize_mode: str = key('squash', 'how recordings are fitted into the square', MODES)
+    calibration_clips: int = key(1000, 'rendered clips to calibrate on; 0: none', (0, 10**7),
+                                 True)
+    held_out_clips: int = key(2000, 'rendered clips for the figures; 0: none', (0, 10**7), True)
+    validations: int = key(8, 'how often the stage is judged on the way', (0, 10_000))
+    validation_clips: int = key(200, 'rendered clips for that', (0, 10**6))
+    checkpoint_s: float = key(120.0, 'seconds between checkpoints', (0, 1e9), True)
+    progress_s: float = key(10.0, 'seconds between reports', (0, 1e9), True)
+    workers: int = key(1, 'threads that draw scenes ahead', (1, 64), True)
+    device: str = key('auto', 'auto, cpu, cuda or cuda:N', free=True)
+    precision: str = key('auto', 'of matrix products; auto: bf16 where it is fast',
+                         ('auto', 'fp32', 'bf16'), True)
+    compile: bool = key(False, 'compile the blocks of the encoder', free=True)
+    compile_world: bool = key(False, 'compile the renderer', free=True)
 
-    def __post_init__(self):
-        find_variant(self.model_size)
-        _one_of('objective', self.objective, OBJECTIVES)
-        _one_of('world', self.world, (*WORLDS, BOTH))
-        _one_of('precision', self.precision, PRECISIONS)
-        _one_of('optimizer', self.optimizer, OPTIMIZERS)
-        if (self.clips > 0) == (self.seconds > 0) or min(self.clips, self.seconds) < 0:
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> TrainConfig:
+        """Check keys as they stand in a recipe (ValueError that names what is wrong)."""
+        known = {f.name: f for f in fields(cls)}
+        if values.keys() - known:
+            raise ValueError(f'unknown keys {", ".join(sorted(values.keys() - known))}; '
+                             '`vjepa-ros train --help` lists those there are')
+        config = cls(**{name: _read(known[name], value) for name, value in values.items()})
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        if self.clips and self.seconds:
             raise ValueError(f'clips is {self.clips} and seconds {self.seconds}: give the length '
-                             'of the run as one of them')
-        for name, low, high in (('batch', 1, 1 << 20), ('seed', 0, 1 << 62),
-                                ('lr', 1e-8, 1), ('weight_decay', 0, 1), ('warmup', 0, 0.5),
-                                ('clip_norm', 1e-6, 1e6), ('average', 0, 1),
-                                ('workers', 1, 64), ('reuse', 1, 64), ('lora_rank', 0, 1024),
-                                ('textures', 30, 100_000),
-                                ('recording_share', 0, 1), ('label_horizon', 0.05, 60),
-                                ('stop_after', 0, 1e9), ('validations', 0, 10_000),
-                                ('held_out_clips', 0, 10**7), ('calibration_clips', 0, 10**7),
-                                ('validation_clips', 0, 10**6), ('cached_clips', 0, 10**7)):
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be {low} to {high}')
-        if self.num_frames < 2 * TUBELET or self.num_frames % TUBELET:
-            raise ValueError(f'num_frames is {self.num_frames}, must be even and at least '
-                             f'{2 * TUBELET}')
+                             'as one of them')
+        if self.num_frames % TUBELET or self.image_size % PATCH:
+            raise ValueError(f'num_frames is {self.num_frames} and image_size {self.image_size}: '
+                             f'they must be multiples of {TUBELET} and {PATCH}')
         if self.window and not 2 <= self.window < self.tubelets:
             raise ValueError(f'window is {self.window}, must be 0, or at least 2 and below the '
                              f'{self.tubelets} tubelets of num_frames {self.num_frames}')
-        if any(size < 2 * PATCH or size % PATCH for size in self.sizes.values):
-            raise ValueError(f"image_sizes '{self.image_sizes}': sizes must be multiples of "
-                             f'{PATCH}, at least {2 * PATCH}')
-        if not all(0 < kept <= 1 for kept in self.kept.values):
-            raise ValueError(f"tokens_kept '{self.tokens_kept}': must be above 0, at most 1")
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        if self.heads_only and self.objective != 'supervised':
-            raise ValueError(f"objective '{self.objective}' trains the encoder, which heads_only "
-                             'keeps as it is')
-        if self.heads_only and self.optimizer != 'adamw':
-            raise ValueError(f"optimizer '{self.optimizer}' is for the blocks of the encoder, "
-                             'which heads_only keeps as they are')
-        if self.lora_rank and not self.heads_only:
-            raise ValueError(f'lora_rank is {self.lora_rank}, but adapters are for a frozen '
-                             'encoder: add heads_only')
-        if self.cached_clips and (not self.heads_only or self.lora_rank or self.recordings):
-            raise ValueError('cached_clips needs heads_only without adapters and recordings: '
-                             'features can be kept only where nothing changes them')
+        if self.window and self.recordings:
+            raise ValueError('recordings are for encoders with window 0: block-causal ones learn '
+                             'from rendered clips alone')
+        if self.heads_only and (self.optimizer != 'adamw' or not self.weights):
+            raise ValueError('heads_only needs the weights of the encoder that the heads are for, '
+                             f"and optimizer adamw, not '{self.optimizer}', which is for blocks")
         if self.recordings and not self.from_recordings:
             raise ValueError(f'batch {self.batch} x recording_share {self.recording_share} gives '
                              'no clip of recordings; raise `batch` or `recording_share`')
-        if self.heads_only and not self.weights:
-            raise ValueError('heads_only needs the weights of the encoder that the heads are for')
-        if self.window and (self.objective != 'supervised' or self.recordings):
-            raise ValueError(f'window is {self.window}, but block-causal encoders learn from '
-                             "rendered clips with objective 'supervised' alone")
-        if self.objective == 'jepa' and any(kept == 1 for kept in self.kept.values):
-            raise ValueError("objective 'jepa' hides a part of each clip: give "
-                             f'tokens_kept below 1, such as 0.25, not {self.tokens_kept}')
-
-    @property
-    def sizes(self) -> Phases:
-        """Pixels per side of a frame over the run."""
-        return Phases.parse(self.image_sizes, 'image_sizes')
-
-    @property
-    def kept(self) -> Phases:
-        """Share of places the encoder sees over the run."""
-        return Phases.parse(self.tokens_kept, 'tokens_kept')
+        if self.start_share and not self.weights:
+            raise ValueError('start_share needs weights to start from')
 
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
@@ -240,32 +138,103 @@ class TrainConfig:
         """Clips of a batch that come from recordings."""
         return round(self.batch * self.recording_share) if self.recordings else 0
 
-    @property
-    def image_size(self) -> int:
-        """Pixels per side at the end of the run, which the result is for."""
-        return int(self.sizes.values[-1])
+    def progress(self, clips: int, seconds: float) -> float:
+        """Return the part of the planned length that is done, 0..1."""
+        done = seconds / self.seconds if self.seconds else clips / (self.clips or DEFAULT_CLIPS)
+        return min(1.0, done)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    def rate(self, progress: float) -> float:
+        """Return the learning rate: a linear rise, then half a cosine down to `FLOOR`."""
+        if progress < self.warmup:
+            return self.lr * max(progress / self.warmup, 1e-3)
+        part = (progress - self.warmup) / (1.0 - self.warmup)
+        return self.lr * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * part)))
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """Back from JSON; unknown keys are refused."""
-        known = {f.name for f in fields(cls)}
-        if values.keys() - known:
-            raise ValueError(f'unknown options {sorted(values.keys() - known)}')
-        return cls(**{**values, **{name: tuple(values.get(name, ()))
-                                   for name in ('recordings', 'photos')}})
-
-
-def differences(saved: TrainConfig, given: TrainConfig) -> list[str]:
-    """List options that a continued run must not change, as 'name: saved then, given now'."""
-    return [f'{f.name}: {getattr(saved, f.name)!r} then, {getattr(given, f.name)!r} now'
-            for f in fields(TrainConfig)
-            if f.name not in FREE and getattr(saved, f.name) != getattr(given, f.name)]
+    def differences(self, given: TrainConfig) -> list[str]:
+        """List what a continued run must not change, as 'name: then, now'."""
+        old, new = asdict(self), asdict(given)
+        return [f'{f.name}: {old[f.name]!r} then, {new[f.name]!r} now' for f in fields(self)
+                if not f.metadata['free'] and old[f.name] != new[f.name]]
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} '{value}' is not one of {', '.join(allowed)}")
+def _read(where: Field, value: Any) -> Any:
+    """Convert and check one value of a recipe."""
+    name, kind, allowed = where.name, type(where.default), where.metadata['allowed']
+    if kind is tuple:
+        return tuple(map(str, [value] if isinstance(value, str) else value))
+    if kind is str:
+        if allowed and value not in allowed:
+            raise ValueError(f"{name} '{value}' is not one of {', '.join(allowed)}")
+        return str(value)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} '{value}' is neither true nor false")
+        return value
+    try:
+        number = kind(float(value))      # 1e-3 is text to YAML
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} '{value}' is not a number") from None
+    least, most = allowed
+    if not least <= number <= most or number != float(value):
+        raise ValueError(f'{name} is {value}, must be {kind.__name__} from {least:g} to {most:g}')
+    return number
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """Read a recipe of the package by its name, or a YAML file; '' has one stage of defaults."""
+    if not name:
+        return {}
+    path = RECIPES / f'{name}.yaml'
+    path = path if path.is_file() else Path(name)
+    if not path.is_file():
+        there = ', '.join(sorted(p.stem for p in RECIPES.glob('*.yaml')))
+        raise ValueError(f"recipe '{name}' is neither a file nor one of the package: {there}")
+    try:
+        found = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"recipe '{path}' cannot be read: {error}") from error
+    stages = found.get('stages', []) if isinstance(found, dict) else None
+    if not isinstance(stages, list) or not all(
+            isinstance(one, dict) and isinstance(one.get('name'), str) for one in stages):
+        raise ValueError(f"recipe '{path}' must have keys, and `stages` as a list of keys with a "
+                         '`name` each')
+    return found
+
+
+def plan(recipe: Mapping[str, Any], out: str, changes: Mapping[str, Any]) -> list[TrainConfig]:
+    """Return the stages of a recipe, with keys changed in all of them (KEY) or one (STAGE.KEY).
+
+    `clips` and `seconds` are shared out among the stages as in the recipe, and `weights` are
+    those of the first.
+    """
+    stages = [dict(stage) for stage in recipe.get('stages', [])] or [{'name': ''}]
+    names = [stage['name'] for stage in stages]
+    wrong = {word for word in changes if '.' in word} - {
+        word for word in changes for name in names if name and word.startswith(f'{name}.')}
+    if wrong:
+        raise ValueError(f'{", ".join(sorted(wrong))}: the stages of the recipe are '
+                         f'{", ".join(filter(None, names)) or "not named"}')
+    length = {k: changes[k] for k in ('clips', 'seconds') if changes.get(k)}
+    for_all = {k: v for k, v in changes.items() if '.' not in k and k not in length}
+    made: list[TrainConfig] = []
+    for stage in stages:
+        name = stage.pop('name')
+        own = {k.partition('.')[2]: v for k, v in changes.items()
+               if name and k.startswith(f'{name}.')}
+        values = {k: v for k, v in recipe.items() if k != 'stages'} | stage | for_all | own
+        if made:
+            values['weights'] = (stage | own).get('weights') or str(
+                Path(made[-1].out) / f'{made[-1].model_size}.safetensors')
+        made.append(TrainConfig.of(values | {'out': str(Path(out) / name)}))
+    if not length:
+        return made
+    sizes = [config.clips or config.seconds or DEFAULT_CLIPS for config in made]
+    whole = sum(size * config.ends_at for size, config in zip(sizes, made, strict=True))
+    return [TrainConfig.of(asdict(config) | {'clips': 0, 'seconds': 0} | {
+        k: _part(k, v, size / whole) for k, v in length.items()})
+        for config, size in zip(made, sizes, strict=True)]
+
+
+def _part(name: str, total: Any, share: float) -> float:
+    number = _read(next(f for f in fields(TrainConfig) if f.name == name), total) * share
+    return max(1, round(number)) if name == 'clips' else number

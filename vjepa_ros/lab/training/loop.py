@@ -1,109 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Train step by step: data, losses, optimiser, progress."""
+"""Train step by step, and keep the state of a run so that it continues exactly."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from vjepa_ros.lab.training.config import Budget, TrainConfig, momentum, rate_factor
-from vjepa_ros.lab.training.feeds import Feed, Order
-from vjepa_ros.lab.training.network import Batch, Network
-from vjepa_ros.lab.training.optimizers import (
-    Average,
-    autocast_type,
-    make_optimizer,
-    target_encoder,
-)
-from vjepa_ros.lab.training.parallel import Team
-from vjepa_ros.lab.training.state import RunState
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.feeds import Feed
+from vjepa_ros.lab.training.network import Network
+from vjepa_ros.model.checkpoint.files import FOREIGN
+from vjepa_ros.runtime.device import DeviceError, choose_device
 
-AHEAD = 2            # steps that may be queued on an accelerator before the host waits
-
-
-class Meter:
-    """Adds up losses and times; only `losses` and `leave_out` wait for the device."""
-
-    def __init__(self, device: torch.device):
-        self._cuda = device.type == 'cuda'
-        self._queued: list[torch.cuda.Event] = []
-        self.lr, self.order = 0.0, Order(0, 0, 1.0)
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new stretch."""
-        self.since = time.monotonic()
-        self.steps = self.clips = 0
-        self._sums: dict[str, Tensor] = {}
-        self._data_s = 0.0
-        self._began = self.since
-        self._marks: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-
-    def leave_out(self) -> None:
-        """Do not count the time so far, such as that of compiling."""
-        if self._cuda:
-            torch.cuda.synchronize()
-        self.since = time.monotonic()
-        self.clips = 0
-        self._data_s = 0.0
-        self._marks = []
-
-    def begin(self) -> None:
-        """Begin a step."""
-        self._began = time.monotonic()
-        if self._cuda:
-            self._begun = torch.cuda.Event(enable_timing=True)
-            self._begun.record()
-
-    def made(self) -> None:
-        """Note that the batch of the step is made, or queued on the device."""
-        self._data_s += time.monotonic() - self._began
-        if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._marks.append((self._begun, event))
-
-    def end(self, losses: dict[str, Tensor], clips: int, lr: float, order: Order) -> None:
-        """End a step."""
-        for name, value in losses.items():
-            value = value.detach()
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
-        self.steps += 1
-        self.clips += clips
-        self.lr, self.order = lr, order
-        if self._cuda:
-            event = torch.cuda.Event()
-            event.record()
-            self._queued.append(event)
-            if len(self._queued) > AHEAD:
-                self._queued.pop(0).synchronize()
-
-    def losses(self) -> dict[str, float]:
-        """Return the means of the losses (waits for the device)."""
-        if not self._sums:
-            return {}
-        values = (torch.stack(list(self._sums.values())) / self.steps).tolist()
-        return dict(zip(self._sums, values, strict=True))
-
-    def times(self) -> tuple[float, float]:
-        """Return the seconds of the stretch, and the part of them that making batches took."""
-        seconds = time.monotonic() - self.since
-        data_s = self._data_s
-        if self._cuda:
-            data_s = sum(a.elapsed_time(b) for a, b in self._marks) / 1e3
-        return seconds, min(1.0, data_s / max(seconds, 1e-9))
-
-
+FORMAT = 2
+FILE = 'state.pt'
 log = logging.getLogger(__name__)
 
 
@@ -111,22 +35,133 @@ class TrainingError(RuntimeError):
     """Training cannot continue."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """Progress of a run."""
+class StateError(ValueError):
+    """The state of a run is damaged or belongs to another run."""
 
-    # step, clips: done so far
-    step: int
-    clips: int
-    progress: float  # part of the run, 0..1
-    seconds: float  # spent on training so far
-    losses: dict[str, float]  # means since the report before
-    rate: float  # clips per second since the report before
-    data_share: float  # part of that time that went into making batches, 0..1
-    lr: float  # learning rate
-    # size, kept: image size and share of places kept at this moment
+
+@dataclass(frozen=True)
+class DistributedContext:
+    """One of the processes that `torchrun` has started, or the only one."""
+
+    rank: int
     size: int
-    kept: float
+    device: torch.device  # where this one trains
+
+    def agree(self, *numbers: float) -> list[float]:
+        """Return the numbers of the first process, in all of them."""
+        if self.size == 1:
+            return list(numbers)
+        box = torch.tensor(numbers, dtype=torch.float64)    # on the CPU: no GPU waits
+        dist.broadcast(box, 0)
+        return box.tolist()
+
+
+@contextmanager
+def distributed(device: str) -> Iterator[DistributedContext]:
+    """Join the processes of `torchrun`, or be alone."""
+    chosen = choose_device(device, require=True).device
+    if chosen.type == 'mps':
+        log.info('training uses the CPU: some of its operations are missing on mps')
+        chosen = torch.device('cpu')
+    size = int(os.environ.get('WORLD_SIZE', '1'))
+    if size == 1:
+        yield DistributedContext(0, 1, chosen)
+        return
+    if chosen.type == 'cuda':
+        local = int(os.environ.get('LOCAL_RANK', '0'))
+        if local >= torch.cuda.device_count():
+            raise DeviceError(f'process {local} of torchrun has no GPU of its own: this machine '
+                              f'has {torch.cuda.device_count()}')
+        chosen = torch.device('cuda', local)
+        torch.cuda.set_device(chosen)
+    dist.init_process_group('cpu:gloo,cuda:nccl' if chosen.type == 'cuda' else 'gloo')
+    try:
+        yield DistributedContext(dist.get_rank(), size, chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def make_optimizers(network: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Make AdamW, or Muon for the matrices of the blocks and AdamW for the rest.
+
+    Weights of matrices decay, the rest does not.
+    """
+    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    inner = {name: p for name, p in trained.items()
+             if config.optimizer == 'muon' and 'blocks.' in name and p.ndim == 2}
+    outer = [p for name, p in trained.items() if name not in inner]
+    groups = [{'params': [p for p in outer if p.ndim > 1], 'weight_decay': config.weight_decay},
+              {'params': [p for p in outer if p.ndim <= 1], 'weight_decay': 0.0}]
+    adamw = torch.optim.AdamW([g for g in groups if g['params']], lr=config.lr,
+                              betas=(0.9, 0.98), fused=True)
+    if not inner:
+        return [adamw]
+    if not hasattr(torch.optim, 'Muon'):
+        raise ValueError(f"optimizer 'muon' needs PyTorch 2.9 or newer, this is "
+                         f"{torch.__version__}: update PyTorch, or set optimizer to 'adamw'")
+    return [adamw, torch.optim.Muon(inner.values(), config.lr, adjust_lr_fn='match_rms_adamw',
+                                    weight_decay=config.weight_decay)]
+
+
+def autocast_type(precision: str, device: torch.device) -> torch.dtype:
+    """Choose the type of the matrix products in training.
+
+    `auto` is bf16 where it is fast: on GPUs that have it, and on CPUs with AVX512-BF16 or AMX.
+    """
+    if precision != 'auto':
+        return torch.bfloat16 if precision == 'bf16' else torch.float32
+    if device.type == 'cuda':
+        fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        # PyTorch says "supported" also where it only emulates bf16; these query the processor.
+        fast = any(getattr(torch.cpu, name, bool)()
+                   for name in ('_is_avx512_bf16_supported', '_is_amx_tile_supported'))
+    return torch.bfloat16 if fast else torch.float32
+
+
+@dataclass
+class RunState:
+    """Everything that continuing a run needs."""
+
+    config: dict[str, Any]  # keys of the stage
+    # network, average, optimizers: trained parameters, their moving average, and the states of
+    # the optimisers
+    network: dict[str, Any]
+    average: dict[str, Any]
+    optimizers: list[dict[str, Any]]
+    # step, clips: done so far; `clips` over all processes
+    step: int = 0
+    clips: int = 0
+    seconds: float = 0.0  # spent on training so far
+    history: list[dict[str, Any]] = field(default_factory=list)  # what was reported so far
+    # When, where and how long each call of the run worked
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+def write_state(folder: Path, state: RunState) -> None:
+    """Write the state; a crash while writing leaves the old one in place."""
+    fresh = folder / f'{FILE}.new'
+    torch.save({'format': FORMAT, **vars(state)}, fresh)
+    os.replace(fresh, folder / FILE)
+    log.info("step %d written to '%s'", state.step, folder / FILE)
+
+
+def read_state(folder: Path) -> RunState | None:
+    """Read the state of the run in a folder, on the CPU; None where there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        values = torch.load(path, map_location='cpu', weights_only=True)
+    except FOREIGN as error:
+        raise StateError(f"'{path}' cannot be read: {type(error).__name__}: {error}; remove it to "
+                         'begin anew') from error
+    if not isinstance(values, dict) or values.pop('format', None) != FORMAT:
+        raise StateError(f"'{path}' is not a state of format {FORMAT}; remove it to begin anew")
+    try:
+        return RunState(**values)
+    except TypeError as error:
+        raise StateError(f"'{path}' is damaged: {error}; remove it to begin anew") from error
 
 
 class Trainer:
@@ -137,139 +172,135 @@ class Trainer:
     config : TrainConfig
         Of the run.
     network : Network
-        On the device of `team`.
-    team : Team
-        Processes of the run.
+        On the device of `here`.
+    here : DistributedContext
+        This process.
 
     Attributes
     ----------
-    average : Average
-        Of the trained parameters.
-    budget : Budget
-        How much is done.
-    step : int
-        Steps done.
+    averaged : Network
+        The network with the moving average of the weights.
+    step, clips, seconds : number
+        Done so far.
     history : list of dict
         Reports so far.
     """
 
-    def __init__(self, config: TrainConfig, network: Network, team: Team):
-        self.config, self.network, self.team = config, network, team
-        self.average = Average(network)
-        self.budget = Budget(config.clips, config.seconds)
-        self.step = 0
+    def __init__(self, config: TrainConfig, network: Network, here: DistributedContext):
+        self.config, self.network, self.here = config, network, here
+        self._average = AveragedModel(network)
+        self.averaged = cast(Network, self._average.module)
+        self.step = self.clips = 0
+        self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
-        self._optimizer = make_optimizer(network, config)
-        self._trained = [p for p in network.parameters() if p.requires_grad]
-        self._precision = autocast_type(config.precision, team.device)
-        self._target: Network | None = None
-        if config.objective != 'supervised':
-            self._target = target_encoder(network, self.average)
+        self._optimizers = make_optimizers(network, config)
+        self._precision = autocast_type(config.precision, here.device)
         if config.compile:
             # Block by block: all blocks share one compilation of a tenth of the time.
             for block in network.encoder.blocks:
                 block.compile(dynamic=False)
         self._runner: nn.Module = network
-        if team.size > 1:
+        if here.size > 1:
             self._runner = DistributedDataParallel(
-                network, device_ids=[team.device] if team.device.type == 'cuda' else None)
+                network, device_ids=[here.device] if here.device.type == 'cuda' else None)
 
-    def run(self, feed: Feed, report: Callable[[Report], None], pause: Callable[[], None],
-            late: Callable[[], bool]) -> bool:
-        """Train until the run is complete or this call has to end."""
+    @property
+    def progress(self) -> float:
+        """Part of the planned length that is done, 0..1."""
+        return self.config.progress(self.clips, self.seconds)
+
+    def run(self, feed: Feed, pause: Callable[[], None], late: Callable[[], bool]) -> bool:
+        """Train until the stage is complete (then return True) or this call has to end."""
         self.network.train()
-        meter = Meter(self.team.device)
-        begun, before = time.monotonic(), self.budget.seconds_done
+        began, before = time.monotonic(), self.seconds
+        since, clips, steps, sums = began, self.clips, 0, {}
         first = True
         while True:
             now = time.monotonic()
-            spent, over, due = self.team.agree(
-                before + (now - begun), late(),
-                now - meter.since >= self.config.progress_s)
+            spent, over, due = self.here.agree(
+                before + (now - began), late(), now - since >= self.config.progress_s)
             if not first:
-                self.budget.seconds_done = spent
-            finished = self.budget.spent or bool(over)
-            if meter.steps and (due or finished):
-                self._tell(meter, report)
+                self.seconds = spent
+            complete = self.progress >= self.config.ends_at
+            if steps and (due or over or complete):
+                means = {name: float(value) / steps for name, value in sums.items()}
+                self._tell(means, (self.clips - clips) / max(time.monotonic() - since, 1e-9))
                 pause()
-                begun += time.monotonic() - now
-                meter.restart()
-            if finished:
-                return self.budget.spent
-            self._advance(feed, meter)
+                began += time.monotonic() - now
+                since, clips, steps, sums = time.monotonic(), self.clips, 0, {}
+            if complete or over:
+                return complete
+            for name, value in self._advance(feed).items():
+                sums[name] = sums.get(name, 0) + value.detach()
+            steps += 1
             if first:
                 # The first step compiles and allocates; its time is not training.
-                meter.leave_out()
-                begun, first = time.monotonic(), False
+                if self.here.device.type == 'cuda':
+                    torch.cuda.synchronize()
+                since = began = time.monotonic()
+                clips, first = self.clips, False
 
-    def _advance(self, feed: Feed, meter: Meter) -> None:
-        progress = self.budget.progress
-        order = Order(self.step, int(self.config.sizes.at(progress)),
-                      self.config.kept.at(progress))
-        lr = self.config.lr * rate_factor(progress, self.config.warmup)
-        for group in self._optimizer.param_groups:
-            group['lr'] = lr
-        meter.begin()
-        batch = feed.batch(order)
-        meter.made()
-        losses = self._learn(batch)
-        self.average.update(momentum(self.step, self.config.average))
-        self.step += 1
-        self.budget.clips_done += len(batch) * self.team.size
-        meter.end(losses, len(batch) * self.team.size, lr, order)
-
-    def _learn(self, batch: Batch) -> dict[str, Tensor]:
+    def _advance(self, feed: Feed) -> dict[str, Tensor]:
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group['lr'] = self.config.rate(self.progress)
+        batch = feed.batch(self.step)
         with self.autocast():
-            target = None
-            if self._target is not None:
-                with torch.no_grad():
-                    target = self._target.features(batch.all_places())
-            losses = self._runner(batch, target)
+            losses = self._runner(batch)
             total = reduce(torch.add, losses.values())
         total.backward()
-        torch.nn.utils.clip_grad_norm_(self._trained, self.config.clip_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip_norm)
+        for optimizer in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        # The average reaches back a short time at first.
+        kept = min(self.config.average, (1 + self.step) / (10 + self.step))
+        self._average.multi_avg_fn = get_ema_multi_avg_fn(kept)
+        self._average.update_parameters(self.network)
+        self.step += 1
+        self.clips += len(batch) * self.here.size
         return losses
 
     def autocast(self) -> AbstractContextManager:
         """Apply the precision of training."""
         if self._precision == torch.float32:
             return nullcontext()
-        return torch.autocast(self.team.device.type, self._precision)
+        return torch.autocast(self.here.device.type, self._precision)
 
-    def _tell(self, meter: Meter, report: Callable[[Report], None]) -> None:
-        losses = meter.losses()
+    def _tell(self, losses: dict[str, float], rate: float) -> None:
         bad = [name for name, value in losses.items() if value != value or abs(value) > 1e12]
         if bad:
             raise TrainingError(
                 f'the losses {", ".join(bad)} are not numbers at step {self.step}: continue from '
                 'the last checkpoint with a lower lr, or with precision fp32')
-        seconds, data_share = meter.times()
-        told = Report(self.step, self.budget.clips_done, self.budget.progress,
-                      self.budget.seconds_done, losses, meter.clips / max(seconds, 1e-9),
-                      data_share, meter.lr, meter.order.size, meter.order.kept)
-        self.history.append({'kind': 'train', **vars(told)})
-        if self.team.leads:
-            report(told)
+        self.history.append({
+            'kind': 'train', 'step': self.step, 'clips': self.clips, 'seconds': self.seconds,
+            'losses': losses, 'rate': rate, 'lr': self.config.rate(self.progress)})
+        log.info('%.1f %%, %s clips, %.0f clips/s, losses: %s', 100 * self.progress,
+                 f'{self.clips:,}', rate, ' '.join(f'{k} {v:.3f}' for k, v in losses.items() if v))
 
     def state(self, calls: list[dict[str, Any]]) -> RunState:
         """Return everything that continuing needs."""
-        trained = {n: p.detach() for n, p in self.network.named_parameters() if p.requires_grad}
-        return RunState(self.config.as_dict(), trained, self.average.values,
-                        self._optimizer.state_dict(), self.step, self.budget.clips_done,
-                        self.budget.seconds_done, self.history, calls)
+        network, average = (_trained(one) for one in (self.network, self.averaged))
+        return RunState(asdict(self.config), network, average,
+                        [one.state_dict() for one in self._optimizers], self.step, self.clips,
+                        self.seconds, self.history, calls)
 
+    @torch.no_grad()
     def restore(self, state: RunState) -> None:
         """Continue from a saved state."""
-        trained = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        if trained.keys() != state.network.keys():
-            raise TrainingError('the saved state belongs to another network')
-        with torch.no_grad():
+        for module, saved in ((self.network, state.network), (self.averaged, state.average)):
+            trained = _trained(module)
+            if trained.keys() != saved.keys():
+                raise TrainingError('the saved state belongs to another network')
             for name, parameter in trained.items():
-                parameter.copy_(state.network[name])
-        self.average.load(state.average)
-        self._optimizer.load_state_dict(state.optimizer)
-        self.step = state.step
-        self.budget.clips_done, self.budget.seconds_done = state.clips, state.seconds
+                parameter.copy_(saved[name])
+        for optimizer, values in zip(self._optimizers, state.optimizers, strict=True):
+            optimizer.load_state_dict(values)
+        self._average.n_averaged.fill_(state.step)
+        self.step, self.clips, self.seconds = state.step, state.clips, state.seconds
         self.history = state.history
+
+
+def _trained(module: nn.Module) -> dict[str, Tensor]:
+    return {n: p.detach() for n, p in module.named_parameters() if p.requires_grad}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Losses of the heads, and of the masked prediction of features.
+"""Losses of the heads.
 
-All of them ignore what is not known, are finite for every input the heads can give, and never
-make the host wait for the device.
+They ignore what is not known, are finite for all outputs of the heads, and never make the host
+wait for the device.
 """
 
 from __future__ import annotations
@@ -123,15 +123,6 @@ LOSSES: dict[str, Callable[[HeadOutputs, Targets], Tensor]] = {
 def _certain(p: Tensor, truth: Tensor) -> Tensor:
     p = p.clamp(PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)
     return -(truth * p.log() + (1 - truth) * torch.log1p(-p))
-
-
-def prediction(predicted: Tensor, features: Tensor) -> Tensor:
-    """Smooth L1 between predicted features and normalised features of the target encoder.
-
-    `predicted, features`: (B, m, D).
-    """
-    target = F.layer_norm(features.float(), features.shape[-1:])
-    return F.smooth_l1_loss(predicted.float(), target)
 
 
 def masked_mean(values: Tensor, known: Tensor) -> Tensor:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Put encoder, heads, auxiliary heads and predictor together as one module with its losses.
+"""Put encoder, heads and auxiliary heads together as one module with its losses.
 
-B clips, T' tubelets, n places (patches) that the encoder sees, Hp x Wp patches, D width.
+B clips, T' tubelets, Hp x Wp patches, D width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig
-from vjepa_ros.lab.training.losses import head_losses, masked_mean, prediction
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.losses import head_losses, masked_mean
 from vjepa_ros.lab.world.seeds import derive
 from vjepa_ros.lab.world.targets import Targets, constant
 from vjepa_ros.lab.world.tubelets import stream_frames
@@ -22,20 +22,18 @@ from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
 from vjepa_ros.model.heads import Heads, full_precision
-from vjepa_ros.model.lora import add_adapters
-from vjepa_ros.model.predictor import Predictor
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET, find_variant
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, TUBELET, find_variant
 
 DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
 
 
 class Auxiliary(nn.Module):
-    """Entry time, depth and flow of every patch from what the dense heads know of it.
+    """Entry time, depth and flow of every patch from the features of the dense heads.
 
     Parameters
     ----------
     hidden : int
-        Width of that, `Heads.hidden`.
+        Width of these features, `Heads.hidden`.
     """
 
     def __init__(self, hidden: int):
@@ -45,11 +43,7 @@ class Auxiliary(nn.Module):
         nn.init.zeros_(self.read.bias)
 
     def forward(self, known: Tensor, targets: Targets) -> dict[str, Tensor]:
-        """Compute the losses by name, each a scalar.
-
-        `known`: (B, Hp, Wp, hidden) float32; `targets`: targets Their dense fields in the same
-        (B, Hp, Wp).
-        """
+        """Compute the losses by name, each a scalar, from features (B, Hp, Wp, hidden)."""
         with full_precision(known.device):
             said = self.read(known.float())
         bins, (depth, right, down) = said[..., :-3], said[..., -3:].unbind(-1)
@@ -70,28 +64,12 @@ class Batch:
 
     frames: Tensor  # (B, T, H, W, 3) uint8 RGB, oldest frame first
     targets: Targets  # of the newest frame
-    kept: Tensor | None = None  # (B, n) int64 ascending places the encoder sees; None for all
-    # (B, m) int64 ascending places whose features are predicted; None without JEPA
-    hidden: Tensor | None = None
     # (B, T) float64, time of each frame in frame intervals; even where None
     stamps: Tensor | None = None
-    tubelets: int = 0  # how many a block-causal encoder sees
-    # (B, T', Hp, Wp, D) where a frozen encoder has seen the clips already; `frames` is then not
-    # looked at
-    features: Tensor | None = None
+    tubelets: int = 0  # how many a block-causal encoder sees; 0: all
 
     def __len__(self) -> int:
         return self.targets.interval_s.shape[0]
-
-    @property
-    def grid(self) -> tuple[int, int, int]:
-        """Tubelets, patch rows and patch columns."""
-        _, t, h, w, _ = self.frames.shape
-        return t // TUBELET, h // PATCH, w // PATCH
-
-    def all_places(self) -> Batch:
-        """Return the same clips with nothing left out."""
-        return replace(self, kept=None, hidden=None)
 
 
 class Network(nn.Module):
@@ -103,103 +81,42 @@ class Network(nn.Module):
         Trained unless it was frozen before.
     heads : Heads
         Of the width of the encoder.
-    objective : str
-        ``supervised``: the losses of the heads train encoder and heads. ``jepa``: the encoder
-        learns to predict hidden features alone, and the heads learn on features of the target
-        encoder. ``both``: the sum; the heads see what the encoder sees.
-    predictor : Predictor or None
-        Needed for ``jepa`` and ``both``.
     auxiliary : bool
-        Ask the dense heads more than what they are kept for, see `Auxiliary`.
+        Train the dense heads for the predictions of `Auxiliary`, too.
     """
 
-    def __init__(self, encoder: Encoder, heads: Heads, objective: str = 'supervised',
-                 predictor: Predictor | None = None, auxiliary: bool = False):
+    def __init__(self, encoder: Encoder, heads: Heads, auxiliary: bool = False):
         super().__init__()
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective '{objective}' is unknown: {', '.join(OBJECTIVES)}")
-        if (objective == 'supervised') != (predictor is None):
-            raise ValueError(f"objective '{objective}' "
-                             f'{"takes no" if predictor else "needs a"} predictor')
-        self.encoder = encoder
-        self.heads = heads
-        self.predictor = predictor
+        self.encoder, self.heads = encoder, heads
         self.auxiliary = Auxiliary(heads.hidden) if auxiliary else None
-        self.objective = objective
         self.frozen = not any(p.requires_grad for p in encoder.parameters())
 
-    def forward(self, batch: Batch, target: Tensor | None = None) -> dict[str, Tensor]:
-        """Compute the losses by name, each a scalar.
-
-        `target`: (B, T', Hp, Wp, D) features of the target encoder for the JEPA objectives.
-        """
-        if self.predictor is not None and target is None:
-            raise ValueError(f"objective '{self.objective}' needs features of a target encoder")
-        features = self.features(batch)
-        seen, asked = features, batch.targets
-        if self.objective == 'jepa' and target is not None:
-            seen = target
-        else:
-            asked = batch.targets if batch.kept is None else batch.targets.at(batch.kept)
-        outputs, known = self.heads.read(seen)
-        losses = head_losses(outputs, asked)
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the losses by name, each a scalar."""
+        outputs, known = self.heads.read(self.features(batch))
+        losses = head_losses(outputs, batch.targets)
         if self.auxiliary is not None:
-            losses |= self.auxiliary(known, asked)
-        if self.predictor is not None and target is not None:
-            losses['jepa'] = _jepa_loss(self.predictor, batch, features, target)
+            losses |= self.auxiliary(known, batch.targets)
         return losses
 
     def features(self, batch: Batch) -> Tensor:
-        """Compute features (B, T', Hp, Wp, D), or (B, T', n, 1, D) when places are left out."""
-        if batch.features is not None:
-            return batch.features
-        frames, times = self._streamed(batch)
-        clip = normalised(frames)
+        """Compute features (B, T', Hp, Wp, D)."""
+        frames, times = batch.frames, None
+        if self.encoder.window:
+            stamps = batch.stamps
+            if stamps is None:
+                stamps = torch.arange(frames.shape[1], dtype=torch.float64, device=frames.device)
+                stamps = stamps.expand(len(frames), -1)
+            chosen = stream_frames(stamps, batch.tubelets or frames.shape[1] // TUBELET - 1)
+            frames = frames[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
+            times = self.encoder.times(stamps.gather(1, chosen))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            if batch.kept is None:
-                features = self.encoder(clip, times=times)
-            else:
-                t, rows, cols = frames.shape[1] // TUBELET, *batch.grid[1:]
-                keep = tokens_of(batch.kept, t, rows * cols)
-                features = self.encoder(clip, keep, times).unflatten(1, (t, -1, 1))
+            features = self.encoder(normalised(frames), times=times)
         return features[:, -self.encoder.window:]
 
-    def _streamed(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the frames that the encoder sees, and their times if it is block-causal."""
-        if not self.encoder.window:
-            return batch.frames, None
-        stamps = batch.stamps
-        if stamps is None:
-            count = batch.frames.shape[1]
-            stamps = torch.arange(count, dtype=torch.float64, device=batch.frames.device)
-            stamps = stamps.expand(len(batch.frames), -1)
-        chosen = stream_frames(stamps, batch.tubelets or batch.grid[0] - 1)
-        clips = torch.arange(len(chosen), device=chosen.device)[:, None]
-        return batch.frames[clips, chosen], self.encoder.times(stamps.gather(1, chosen))
-
-    def answers(self, features: Tensor) -> HeadOutputs:
-        """Return the outputs of the heads for features."""
-        return self.heads(features)
-
-
-def _jepa_loss(predictor: Predictor, batch: Batch, features: Tensor, target: Tensor) -> Tensor:
-    if batch.kept is None or batch.hidden is None:
-        # Nothing is hidden, as at the end of a run; parallel training still has to reach every
-        # parameter in every step.
-        return 0.0 * torch.stack([p.sum() for p in predictor.parameters()]).sum()
-    t, rows, cols = batch.grid
-    keep = tokens_of(batch.kept, t, rows * cols)
-    mask = tokens_of(batch.hidden, t, rows * cols)
-    predicted = predictor(features.flatten(1, 3), keep, mask, batch.grid)
-    flat = target.flatten(1, 3)
-    wanted = flat.gather(1, mask[..., None].expand(-1, -1, flat.shape[-1]))
-    return prediction(predicted, wanted)
-
-
-def tokens_of(places: Tensor, tubelets: int, total: int) -> Tensor:
-    """Return row-major token numbers (B, tubelets * n) of places (B, n) among `total`."""
-    time = torch.arange(tubelets, device=places.device) * total
-    return (time[None, :, None] + places[:, None, :]).flatten(1)
+    def answers(self, batch: Batch) -> HeadOutputs:
+        """Return the outputs of the heads."""
+        return self.heads(self.features(batch))
 
 
 def normalised(frames: Tensor) -> Tensor:
@@ -208,10 +125,6 @@ def normalised(frames: Tensor) -> Tensor:
     shift = constant(tuple(m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)),
                      frames.device)
     return (frames * scale - shift).permute(0, 4, 1, 2, 3)
-
-
-PREDICTOR_DEPTH = 6        # half of the published one: it is thrown away after training
-PREDICTOR_WIDTH = 384      # at most; never wider than the encoder
 
 
 def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
@@ -233,19 +146,13 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
         heads = Heads.for_variant(variant, derive(config.seed, 'heads'))
     heads.complete()
     heads.requires_grad_(True)
-    if config.lora_rank:
-        add_adapters(encoder, config.lora_rank, derive(config.seed, 'adapters'))
-    else:
-        encoder.requires_grad_(not config.heads_only)
+    encoder.requires_grad_(not config.heads_only)
     # What the features of a clip never reach: processes that train together would wait for it.
     if encoder.version == '2.1':
         encoder.img_mod_embed.requires_grad_(False)
         for part in (encoder.patch_embed_img, *list(encoder.norms_block)[:-1]):
             part.requires_grad_(False)
-    predictor = None
-    if config.objective != 'supervised':
-        predictor = _predictor(encoder, derive(config.seed, 'predictor'))
-    return Network(encoder, heads, config.objective, predictor, config.auxiliary), report
+    return Network(encoder, heads, config.auxiliary), report
 
 
 @torch.no_grad()
@@ -266,13 +173,3 @@ def block_causal(encoder: Encoder, window: int) -> Encoder:
     assert not unexpected and set(missing) <= {'img_mod_embed', 'video_mod_embed',
                                                'interval_embed'}
     return made
-
-
-def _predictor(encoder: Encoder, seed: int) -> Predictor:
-    variant = encoder.variant
-    # The published predictor has heads of 32 channels.
-    width = min(PREDICTOR_WIDTH, variant.dim)
-    predictor = Predictor(variant.dim, width, min(PREDICTOR_DEPTH, variant.depth),
-                          max(1, width // 32))
-    predictor.init_random(seed)
-    return predictor

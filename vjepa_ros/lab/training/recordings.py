@@ -1,34 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Cut labelled clips out of recordings, as the node would sample them."""
+"""Cut labelled clips out of recordings, as the node would sample them.
+
+Labels come from a table (labels.csv), or from a topic that tells when a robot touched something. A
+contact is the moment when a flag rises: a bumper that reports true, a distance that falls below a
+threshold. Before it the time to contact is known exactly; after the last one it is known that
+nothing came until the labels end.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Draw, Order, WorldFeed
-from vjepa_ros.lab.training.labels import Flags, read_flags
+from vjepa_ros.lab.training.feeds import Draw, WorldFeed
 from vjepa_ros.lab.training.network import Batch
 from vjepa_ros.lab.world.seeds import generator
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined, mirror
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.sources import PlayOptions, SourceError, SourceFrame, open_source
+from vjepa_ros.sources.bag import Bag, parsing
 
 INTERVALS_S = (1 / 30, 0.5)      # time between the frames of a clip, as in the world
 STEPS = (1, 2, 3, 4, 6, 8)       # frames of the recording from one frame of a clip to the next
 MAX_GAP = 1.6                    # a longer step than so many steps is a hole in the recording
 MAX_BYTES = 4 << 30
 log = logging.getLogger(__name__)
+
+# What is read of a message when no field is named, and how its value becomes "in contact".
+NUMBERS = ('Float32', 'Float64', 'Int8', 'Int16', 'Int32', 'Int64', 'UInt8', 'UInt16', 'UInt32',
+           'UInt64')
+FIELDS = {'Bool': 'data', 'Range': 'range', **dict.fromkeys(NUMBERS, 'data')}
+THRESHOLD = re.compile(r'\s*([<>]?)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*')
+
+
+@dataclass(frozen=True)
+class Flags:
+    """When a robot was in contact."""
+
+    stamps_ns: np.ndarray  # (N,) int64, rising
+    touching: np.ndarray  # (N,) bool
+
+    def contact_s(self, stamp_ns: int) -> tuple[float, float]:
+        """Time to the next contact, and how far ahead is known."""
+        at = int(np.searchsorted(self.stamps_ns, stamp_ns, side='right')) - 1
+        if at < 0 or stamp_ns > self.stamps_ns[-1]:
+            return math.nan, math.nan
+        if self.touching[at]:
+            return 0.0, math.inf
+        later = np.flatnonzero(self.touching[at:])
+        if later.size:
+            return float(self.stamps_ns[at + later[0]] - stamp_ns) / 1e9, math.inf
+        return math.inf, float(self.stamps_ns[-1] - stamp_ns) / 1e9
+
+
+def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> Flags:
+    """Contacts from a topic of a rosbag2."""
+    with parsing(f"labels of '{bag}' on '{topic}' cannot be read"), closing(
+            Bag(Path(bag))) as reader:
+        found = [c for c in reader.connections if c.topic.lstrip('/') == topic.lstrip('/')]
+        if not found:
+            listing = ', '.join(sorted(f'{c.topic} ({c.msgtype})' for c in reader.connections))
+            raise SourceError(f"bag '{bag}' has no label topic '{topic}'; it has: {listing}")
+        kind = found[0].msgtype
+        where = f"label topic '{topic}' ({kind}) of '{bag}'"
+        path = _field_path(kind, field, where)
+        stamps, values = [], []
+        for connection, recorded_ns, raw in reader.messages(found):
+            message = reader.deserialize(raw, connection.msgtype)
+            stamps.append(_stamp(message, recorded_ns))
+            values.append(_value(message, path, where))
+        reader.tell()
+    if not stamps:
+        raise SourceError(f'{where} has no messages')
+    order = np.argsort(stamps, kind='stable')
+    return Flags(np.array(stamps, np.int64)[order],
+                 _touching(values, kind, threshold, where)[order])
+
+
+def _field_path(kind: str, field: str, where: str) -> Sequence[str]:
+    name = field or FIELDS.get(kind.rsplit('/', 1)[-1], '')
+    if not name:
+        raise SourceError(f'{where} is of a type that is not known here: name the field that '
+                          'tells of a contact (label_field), or use one of '
+                          f'{", ".join(FIELDS)}')
+    return name.split('.')
+
+
+def _stamp(message: object, recorded_ns: int) -> int:
+    header = getattr(message, 'header', None)
+    if header is None:
+        return recorded_ns
+    return header.stamp.sec * 1_000_000_000 + header.stamp.nanosec or recorded_ns
+
+
+def _value(message: object, path: Sequence[str], where: str) -> bool | float:
+    value = message
+    for part in path:
+        fields = [n for n in vars(value) if not n.startswith('__')] if hasattr(
+            value, '__dict__') else []
+        if part not in fields:
+            raise SourceError(f"{where} has no field '{'.'.join(path)}'; at this place it has: "
+                              f'{", ".join(fields) or "nothing"}')
+        value = getattr(value, part)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, float, np.number)):
+        return float(value)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return len(value) > 0       # such as a list of contacts
+    raise SourceError(f"{where}: field '{'.'.join(path)}' is a {type(value).__name__}, neither "
+                      'true or false, a number nor a list')
+
+
+def _touching(values: list[bool | float], kind: str, threshold: str, where: str) -> np.ndarray:
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values, bool)
+    if not threshold:
+        raise SourceError(f'{where} holds numbers: say from which on they mean contact '
+                          "(label_threshold, such as '<0.3')")
+    match = THRESHOLD.fullmatch(threshold)
+    if match is None:
+        raise SourceError(f"label threshold '{threshold}' is not a number, such as 0.3 or '<0.3'")
+    below = match[1] == '<' if match[1] else kind.endswith('/Range')
+    numbers = np.array(values, float)       # NaN is no contact
+    return numbers <= float(match[2]) if below else numbers > float(match[2])
 
 
 @dataclass(frozen=True)
@@ -52,7 +158,7 @@ def load_recording(path: str, config: TrainConfig) -> Recording:
         else:
             flags = read_flags(Path(path).expanduser(), config.label_topic, config.label_field,
                                config.label_threshold)
-    size = max(int(s) for s in config.sizes.values)
+    size = config.image_size
     frames, stamps, labels = [], [], []
     with open_source(path, PlayOptions(topic=config.image_topic or None)) as source:
         view = View(config.resize_mode, source.size, size)
@@ -92,27 +198,11 @@ def _label(frame: SourceFrame, flags: Flags | None) -> tuple[float, float, float
 
 
 class RecordingFeed:
-    """Random clips of recordings.
-
-    Parameters
-    ----------
-    recordings : sequence of Recording
-        Each is drawn from equally often.
-    num_frames : int
-        Frames per clip.
-    horizon_s : float
-        Time the plain flags speak about [s].
-
-    Raises
-    ------
-    SourceError
-        When a recording is too short or too slow for a single clip.
-    """
+    """Random clips of recordings, each of which is drawn from equally often."""
 
     def __init__(self, recordings: Sequence[Recording], num_frames: int, horizon_s: float):
-        self._recordings = recordings
-        self._num_frames = num_frames
-        self._horizon_s = horizon_s
+        self._recordings, self._num_frames = recordings, num_frames
+        self._horizon_s = horizon_s     # time that the plain flags speak about [s]
         self._clips = [list(self._possible(r)) for r in recordings]
         for recording, clips in zip(recordings, self._clips, strict=True):
             if not clips:
@@ -123,14 +213,13 @@ class RecordingFeed:
     def __len__(self) -> int:
         return sum(map(len, self._clips))
 
-    def batch(self, count: int, size: int, random: torch.Generator,
-              device: torch.device) -> Batch:
+    def batch(self, count: int, random: torch.Generator, device: torch.device) -> Batch:
         """Clips chosen at random: half of them near a contact, where there are such."""
         numbers = torch.rand(count, 3, generator=random).tolist()
         chosen = [self._choose(*three) for three in numbers]
         frames = torch.from_numpy(np.stack([r.frames[list(picks)] for r, picks, _ in chosen]))
-        return Batch(_resized(frames.to(device), size),
-                     self._targets(chosen, size // PATCH).to(device))
+        return Batch(frames.to(device),
+                     self._targets(chosen, frames.shape[2] // PATCH).to(device))
 
     def _choose(self, which: float, near: float, where: float
                 ) -> tuple[Recording, tuple[int, ...], float]:
@@ -188,49 +277,21 @@ class RecordingFeed:
             danger_s=torch.full_like(danger, self._horizon_s), danger_known=~torch.isnan(danger))
 
 
-def _resized(frames: Tensor, size: int) -> Tensor:
-    """Frames (B, T, S, S, 3) uint8 brought to `size` by averaging."""
-    if frames.shape[2] == size:
-        return frames
-    flat = frames.flatten(0, 1).permute(0, 3, 1, 2).float()
-    small = torch.nn.functional.interpolate(flat, size=(size, size), mode='area')
-    return small.round().to(torch.uint8).permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])
-
-
 class MixedFeed:
-    """Batches in which the last clips come from recordings.
-
-    Parameters
-    ----------
-    world : WorldFeed or None
-        Supplies the others; None when all come from recordings.
-    recordings : RecordingFeed
-        Supplies the rest.
-    count : int
-        Clips per batch from recordings.
-    draw : Draw
-        How batches are drawn.
-    """
+    """Batches of a world whose last `count` clips come from recordings; all without a world."""
 
     def __init__(self, world: WorldFeed | None, recordings: RecordingFeed, count: int,
                  draw: Draw) -> None:
         self._world, self._recordings, self._count = world, recordings, count
         self._draw = draw
 
-    def batch(self, order: Order) -> Batch:
+    def batch(self, step: int) -> Batch:
         """Return the batch of a step."""
-        random = generator(self._draw.seed, 'recordings', order.step, self._draw.rank)
-        real = self._recordings.batch(self._count, order.size, random, self._draw.device)
-        flip = self._draw.flip(self._count, random)
+        random = generator(self._draw.seed, 'recordings', step, self._draw.rank)
+        real = self._recordings.batch(self._count, random, self._draw.device)
         # Labels of recordings say nothing about single patches, so only pixels are mirrored.
-        frames = mirror(real.frames, flip, 3)
-        kept, hidden = self._draw.places(self._count, order, random)
+        frames = mirror(real.frames, self._draw.flip(self._count, random), 3)
         if self._world is None:
-            return Batch(frames, real.targets, kept, hidden)
-        made = self._world.batch(order)
-        return Batch(torch.cat((made.frames, frames)), joined((made.targets, real.targets)),
-                     _both(made.kept, kept), _both(made.hidden, hidden))
-
-
-def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return None if a is None or b is None else torch.cat((a, b))
+            return Batch(frames, real.targets)
+        made = self._world.batch(step)
+        return Batch(torch.cat((made.frames, frames)), joined((made.targets, real.targets)))

@@ -1,179 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Carry out training runs from options to files, in one call or several; compare objectives."""
+"""Carry out the stages of a recipe, in one call or several, from their keys to their files."""
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from vjepa_ros.lab.training.config import OBJECTIVES, TrainConfig, differences
-from vjepa_ros.lab.training.curves import draw_curves
-from vjepa_ros.lab.training.export_run import (
-    Outcome,
-    TrainedRun,
-    describe,
-    finish,
-    noted,
-    save_weights,
-    world_batches,
-)
-from vjepa_ros.lab.training.feeds import CachedFeed, Draw, Feed, WorldFeed
-from vjepa_ros.lab.training.loop import Report, Trainer
-from vjepa_ros.lab.training.model_card import number
-from vjepa_ros.lab.training.network import Network, build
-from vjepa_ros.lab.training.parallel import Team, team
-from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
-from vjepa_ros.lab.training.state import (
-    RunState,
+from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.export import Outcome, TrainedRun, draw_curves, finish, save
+from vjepa_ros.lab.training.feeds import Draw, Feed, WorldFeed, split
+from vjepa_ros.lab.training.loop import (
+    DistributedContext,
     StateError,
-    has_state,
+    Trainer,
+    distributed,
     read_state,
-    saved_config,
     write_state,
 )
+from vjepa_ros.lab.training.network import Batch, build
+from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
 from vjepa_ros.lab.training.validation import answer, figures, headline
 from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
 from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
-from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.runtime.device import device_name
 
 UNFINISHED = 'unfinished.safetensors'     # weights so far, not calibrated
 log = logging.getLogger(__name__)
 
 
-class Listener(Protocol):
-    """Receives the progress of a run."""
+def train(stages: Sequence[TrainConfig], command: str = '',
+          stopped: Callable[[], bool] = lambda: False) -> Outcome | None:
+    """Train all stages, or continue where the call before ended.
 
-    def progress(self, report: Report) -> None:
-        """Report progress of training."""
-
-    def judged(self, clips: int, values: dict[str, float]) -> None:
-        """Report the figures of the validation clips after so many clips of training."""
-
-    def working(self, what: str, done: int, total: int) -> None:
-        """Report progress of other work."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a call ended."""
-
-    complete: bool  # whether the run is done; otherwise it can be continued
-    # step, clips: done so far
-    step: int
-    clips: int
-    outcome: Outcome | None = None  # files of a complete run, on the process that leads
-
-
-def train(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
-          stopped: Callable[[], bool] = lambda: False) -> RunResult:
-    """Train, or continue training."""
-    began = time.monotonic()
-    folder = Path(config.out)
-    with team(config.device) as here, ExitStack() as stack:
+    The outcome of the last stage; None where this call ended before.
+    """
+    outcome = None
+    with distributed(stages[0].device) as here:
         torch.set_float32_matmul_precision('high')
-        state = None
-        if has_state(folder):
-            if not resume:
-                raise StateError(f"'{folder}' holds a run already: continue it (--resume), or "
-                                 'choose another folder')
+        for config in stages:
+            folder = Path(config.out)
             state = read_state(folder)
-            changed = differences(saved_config(state), config)
+            changed = [] if state is None else TrainConfig(
+                **state.config).differences(config)
             if changed:
-                raise StateError(f"the run in '{folder}' has other options "
-                                 f'({"; ".join(changed)}): repeat its options to continue it')
-        here.wait()      # no process writes before all have checked
-        return _Run(config, listener, here, command, stack, began, stopped).go(state)
+                raise StateError(f"the run in '{folder}' has other settings "
+                                 f'({"; ".join(changed)}): repeat its settings to continue it, '
+                                 'or choose another folder')
+            outcome = Outcome.read(folder)
+            here.agree(0)      # no process writes before all have read
+            if outcome is not None:
+                log.info("'%s' is complete already", folder)
+                continue
+            with ExitStack() as stack:
+                run = Run(config, here, command, stack)
+                outcome = run.go(state, stopped)
+            here.agree(0)      # the first process has written
+            if outcome is None:
+                return None
+    return outcome
 
 
-class _Run:
-    """One call: the parts of training put together, for an encoder and its heads."""
+class Run:
+    """One call of a stage: the parts of training put together."""
 
-    _validation: list[Any] | None = None
-
-    def __init__(self, config: TrainConfig, listener: Listener, here: Team, command: str,
-                 stack: ExitStack, began: float, stopped: Callable[[], bool]):
-        self.config, self.listener, self.team, self.command = config, listener, here, command
+    def __init__(self, config: TrainConfig, here: DistributedContext, command: str,
+                 stack: ExitStack):
+        self.config, self.here, self.command = config, here, command
         self.folder = Path(config.out)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._began, self._stopped = began, stopped
+        self._began = self._written = time.monotonic()
         self._started = datetime.now(timezone.utc).isoformat(timespec='seconds')
-        self._bank: TextureBank | None = None
-        self._judging: list[ClipWorld] = []
-        self.trainer = Trainer(config, self._build(), here)
+        network, self.report = build(config)
+        self.trainer = Trainer(config, network.to(here.device), here)
         self._feed = self._make_feed(stack)
         self._calls: list[dict[str, Any]] = []
-        self._written = time.monotonic()
+        self._judging: list[ClipWorld] = []
+        self._validation: list[Batch] = []
 
-    def go(self, state: Any) -> RunResult:
+    def go(self, state: Any, late: Callable[[], bool]) -> Outcome | None:
+        """Train; None where the stage is not complete yet."""
         if state is not None:
             self.trainer.restore(state)
             self._calls = state.calls
-        budget = self.trainer.budget
-        before = budget.seconds_done
-        complete = self.trainer.run(self._feed, self.listener.progress, self._pause,
-                                    lambda: self._stopped() or self._late())
-        trained = budget.seconds_done - before
+        before = self.trainer.seconds
+        complete = self.trainer.run(self._feed, self._pause, late)
+        trained = self.trainer.seconds - before
         log.info('this call trained for %.0f s; start-up, validation and writing took %.0f s so '
                  'far', trained, time.monotonic() - self._began - trained)
-        outcome = None
-        if self.team.leads:
+        if self.here.rank == 0:
             self._write()
             if complete:
-                with self.trainer.average.applied():
-                    outcome = self._finish()
+                finish(self.folder, self._trained(), self._judges())
                 (self.folder / UNFINISHED).unlink()
-        self.team.wait()
-        return RunResult(complete, self.trainer.step, self.trainer.budget.clips_done, outcome)
+        self.here.agree(0)
+        return Outcome.read(self.folder) if complete else None
 
-    def _late(self) -> bool:
-        limit = self.config.stop_after
-        return limit > 0 and time.monotonic() - self._began >= limit
+    def _make_worlds(self, bank: TextureBank | None, compiled: bool) -> list[ClipWorld]:
+        return [ClipWorld(self.config.image_size, self.config.num_frames, self.here.device,
+                          bank=bank, config=world, compile=compiled)
+                for world in self.config.worlds]
 
-    def _world(self, size: int) -> list[ClipWorld]:
-        """Return the worlds that training sees."""
-        if self._bank is None:
-            self._bank = self._paint()
-        return self._make_worlds(size, self._bank, self.config.compile_world)
-
-    def _judge(self) -> list[ClipWorld]:
+    def _judges(self) -> list[ClipWorld]:
         """Return the worlds of calibration and figures, whose textures training never sees."""
-        if not self._judging:
-            # Not compiled: the few clips are drawn sooner than another shape is compiled.
-            self._judging = self._make_worlds(self.config.image_size, None, False)
+        # Not compiled: the few clips are drawn sooner than another shape is compiled.
+        self._judging = self._judging or self._make_worlds(None, False)
         return self._judging
 
-    def _make_worlds(self, size: int, bank: TextureBank | None, compiled: bool
-                     ) -> list[ClipWorld]:
-        return [ClipWorld(size, self.config.num_frames, self.team.device, bank=bank,
-                          config=world, compile=compiled) for world in self.config.worlds]
-
-    def _paint(self) -> TextureBank:
-        config = self.config
-        # Never the seed of the default textures, which are for judging.
-        seed = derive(config.seed, 'textures') + BANK_SEED + 1
-        if config.photos:
-            return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
-        return TextureBank.procedural(seed, config.textures)
+    def _make_feed(self, stack: ExitStack) -> Feed:
+        config, here = self.config, self.here
+        if config.batch % here.size:
+            raise ValueError(f'batch {config.batch} cannot be shared out among {here.size} '
+                             'processes: choose a multiple of their number')
+        draw = Draw(config.seed, here.rank, here.device,
+                    (self.trainer.network.encoder.window, config.tubelets))
+        recorded, world = -(-config.from_recordings // here.size), None
+        if config.from_recordings < config.batch:
+            worlds = self._make_worlds(paint(config), config.compile_world)
+            world = stack.enter_context(WorldFeed(
+                worlds, config.batch // here.size - recorded, draw, config.workers, config.reuse))
+            if not config.recordings:
+                return world
+        loaded = [load_recording(r, config) for r in config.recordings]
+        recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
+        log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
+        return MixedFeed(world, recordings, recorded, draw)
 
     def _pause(self) -> None:
         """Validate and write a checkpoint between two stretches of training, when due."""
-        if not self.team.leads:
+        if self.here.rank:
             return
         config, trainer = self.config, self.trainer
-        part = int(trainer.budget.progress * config.validations)
+        part = int(trainer.progress * config.validations)
         last = max((h['part'] for h in trainer.history if h['kind'] == 'validation'), default=0)
         if config.validation_clips and part > last:
             self._validate(part)
@@ -182,117 +149,40 @@ class _Run:
 
     def _validate(self, part: int) -> None:
         trainer = self.trainer
-        with trainer.average.applied():
-            values = self._figures()
-        trainer.history.append({
-            'kind': 'validation', 'part': part, 'step': trainer.step,
-            'clips': trainer.budget.clips_done, 'seconds': trainer.budget.seconds_done,
-            'figures': values})
-        self.listener.judged(trainer.budget.clips_done, values)
+        self._validation = self._validation or list(
+            split(self._judges(), VALIDATION_SEED, self.config.validation_clips))
+        with trainer.autocast():
+            values = headline(figures(answer(trainer.averaged, self._validation)))
+        trainer.history.append({'kind': 'validation', 'part': part, 'clips': trainer.clips,
+                                'figures': values})
+        log.info('after %s clips: %s', f'{trainer.clips:,}',
+                 ', '.join(f'{k} {v:.3f}' for k, v in values.items()))
 
     def _write(self) -> None:
-        write_state(self.folder, self._state())
-        with self.trainer.average.applied():
-            self._keep()
-        draw_curves(self.folder / 'curves.png', self.trainer.history,
-                    f'{self.config.model_size}, {self.config.objective}')
+        run = self._trained()
+        write_state(self.folder, run.state)
+        save(self.folder / UNFINISHED, run)      # small enough to be carried elsewhere
+        draw_curves(self.folder / 'curves.png', self.trainer.history, self.config.out)
         self._written = time.monotonic()
 
-    def _call(self) -> dict[str, Any]:
-        size = self.team.size
-        return {'started': self._started, 'seconds': time.monotonic() - self._began,
-                'step': self.trainer.step,
-                'hardware': f'{size} x {_hardware(self.team.device)}',
-                'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
-
-    def _state(self) -> RunState:
-        return self.trainer.state([*self._calls, self._call()])
-
-    def _build(self) -> Network:
-        """Return what is trained."""
-        self.network, self.report = build(self.config)
-        return self.network.to(self.team.device)
-
-    def _make_feed(self, stack: ExitStack) -> Feed:
-        config, here = self.config, self.team
-        draw = Draw(config.seed, here.rank, here.device, config.objective != 'supervised',
-                    (self.network.encoder.window, config.tubelets))
-        world = None
-        if config.from_recordings < config.batch:
-            world = stack.enter_context(WorldFeed(
-                self._world, config.batch - config.from_recordings, draw, config.workers,
-                config.reuse))
-        if world is None or config.recordings:
-            loaded = [load_recording(r, config) for r in config.recordings]
-            recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
-            log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
-            return MixedFeed(world, recordings, config.from_recordings, draw)
-        if config.cached_clips:
-            return CachedFeed(world, self.network, config.cached_clips, config.image_size,
-                              config.batch, draw, self._encoding)
-        return world
-
-    def _encoding(self, done: int, total: int) -> None:
-        if self.team.leads:
-            self.listener.working('encoding', done, total)
-
-    def _figures(self) -> dict[str, float]:
-        """Judge the validation clips."""
-        if self._validation is None:
-            makers = world_batches(self._judge(), VALIDATION_SEED,
-                                   self.config.validation_clips)
-            self._validation = list(noted(makers, self.listener.working, 'rendering'))
-        with self.trainer.autocast():
-            return headline(figures(answer(self.network, self._validation)))
-
-    def _keep(self) -> None:
-        """Write the present weights, small enough to be carried elsewhere."""
-        meta = describe(self._trained(), Calibration(), {})
-        save_weights(self.folder / UNFINISHED, self.config, self.network, meta)
-
-    def _finish(self) -> Outcome:
-        return finish(self.folder, self._trained(), self._judge(), self.listener.working)
-
     def _trained(self) -> TrainedRun:
-        return TrainedRun(self.config, self.network, self.report, self._state(), self.command)
+        call = {'started': self._started, 'seconds': time.monotonic() - self._began,
+                'step': self.trainer.step,
+                'hardware': f'{self.here.size} x {_hardware(self.here.device)}',
+                'software': f'Python {platform.python_version()}, PyTorch {torch.__version__}'}
+        return TrainedRun(self.config, self.trainer.averaged, self.report,
+                          self.trainer.state([*self._calls, call]), self.command)
+
+
+def paint(config: TrainConfig) -> TextureBank:
+    """Make the textures of training, never with the seed of those that judge."""
+    seed = derive(config.seed, 'textures') + BANK_SEED + 1
+    if config.photos:
+        return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
+    return TextureBank.procedural(seed, config.textures)
 
 
 def _hardware(device: torch.device) -> str:
-    name = device_name(device)
     if device.type == 'cuda':
         return torch.cuda.get_device_name(device)
-    return name.replace('cpu', platform.processor() or platform.machine(), 1)
-
-
-# Share of places the encoder sees, by objective: JEPA needs something to predict; together with
-# labels the heads should in the end have seen whole clips.
-TOKENS_KEPT = {'supervised': '1.0', 'jepa': '0.25', 'both': '0.5:0.8,1.0:0.2'}
-
-
-def ablate(config: TrainConfig, listener: Listener, *, resume: bool = False, command: str = '',
-           stopped: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
-    """Run all objectives one after the other."""
-    results: dict[str, dict[str, Any]] = {}
-    for objective in OBJECTIVES:
-        own = replace(config, out=str(Path(config.out) / objective), objective=objective,
-                      tokens_kept=TOKENS_KEPT[objective])
-        log.info('objective %s', objective)
-        result = train(own, listener, resume=resume, command=command, stopped=stopped)
-        if result.outcome is None:
-            return None
-        results[objective] = {'clips': result.clips, 'steps': result.step,
-                              **headline([*result.outcome.figures.values()][-1])}
-    folder = Path(config.out)
-    (folder / 'ablation.json').write_text(json.dumps(results, indent=1) + '\n', encoding='utf-8')
-    (folder / 'ablation.md').write_text(table(results), encoding='utf-8')
-    return results
-
-
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """Format the figures as Markdown, one row per objective."""
-    names = list(next(iter(results.values())))
-    lines = ['| objective | ' + ' | '.join(names) + ' |', '|' + '---|' * (len(names) + 1)]
-    for objective, values in results.items():
-        cells = [f'{v:,}' if isinstance(v, int) else number(v) for v in values.values()]
-        lines.append(f'| {objective} | ' + ' | '.join(cells) + ' |')
-    return '\n'.join(lines) + '\n'
+    return device_name(device).replace('cpu', platform.processor() or platform.machine(), 1)

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,40 +41,19 @@ class Answers:
     outputs: HeadOutputs
     targets: Targets
 
-    def __len__(self) -> int:
-        return self.targets.interval_s.shape[0]
-
 
 def answer(network: Network, batches: Iterable[Batch]) -> Answers:
-    """Let a network answer all clips of some batches, nothing left out.
-
-    The network is set to evaluation and back. Batches are taken one after the other, so they
-    may be made on the way.
-    """
+    """Let a network answer all clips of some batches, which may be made on the way."""
     outputs: dict[str, list[Tensor]] = {}
     targets = []
-    training = network.training
     network.eval()
-    with eager(), torch.no_grad():
+    with torch.no_grad():
         for batch in batches:
-            said = network.answers(network.features(batch.all_places()))
-            for name, value in vars(said).items():
+            for name, value in vars(network.answers(batch)).items():
                 outputs.setdefault(name, []).append(value.float().cpu())
             targets.append(batch.targets.to('cpu'))
-    network.train(training)
     return Answers(HeadOutputs(**{name: torch.cat(parts) for name, parts in outputs.items()}),
                    joined(targets))
-
-
-@contextmanager
-def eager() -> Iterator[None]:
-    """Run eagerly: shapes that occur only here are not worth compiling for."""
-    stance = getattr(torch.compiler, 'set_stance', None)
-    if stance is None:
-        yield
-    else:
-        with stance('force_eager'):
-            yield
 
 
 def figures(answers: Answers, calibration: Calibration | None = None) -> dict[str, Any]:
