@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from pictures import GREY, flat_png
-from pictures import RGB as RGB_PNG
 from scenes import texture
 
 from vjepa_ros.sources import SourceError, encodings, open_source
@@ -44,8 +43,7 @@ def test_encodings_give_the_same_rgb_with_padded_rows(encoding, pixels):
             given, 8, 6, encoding, step, pixels.dtype == '>u2'), expected)
 
 
-@pytest.mark.parametrize(('encoding', 'order'), [
-    ('yuv422', (0, 1)), ('uyvy', (0, 1)), ('yuv422_yuy2', (1, 0)), ('yuyv', (1, 0))])
+@pytest.mark.parametrize(('encoding', 'order'), [('uyvy', (0, 1)), ('yuv422_yuy2', (1, 0))])
 def test_yuv_of_a_grey_picture_is_grey(encoding, order):
     luma = np.arange(48, dtype=np.uint8).reshape(6, 8) * 4 + 20
     both = np.stack((np.full_like(luma, 128), luma), axis=-1)[..., list(order)]
@@ -125,15 +123,13 @@ def test_the_bytes_of_a_compressed_image_say_what_it_is(text):
 PROGRESSIVE = file('.jpg', cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
 GOOD = {
     'jpeg': JPEG, 'progressive': PROGRESSIVE,
-    'restarts': file('.jpg', cv2.IMWRITE_JPEG_RST_INTERVAL, 2),
-    'optimised': file('.jpg', cv2.IMWRITE_JPEG_OPTIMIZE, 1), 'png': file('.png'),
+    'restarts': file('.jpg', cv2.IMWRITE_JPEG_RST_INTERVAL, 2), 'png': file('.png'),
     'fill bytes': JPEG[:2] + b'\xff' * 9 + JPEG[2:],
     'exif and profile': by_pillow('JPEG', exif=b'Exif\0\0' + bytes(40_000),
                                   icc_profile=bytes(100_000)),
     'cmyk': by_pillow('JPEG', 'CMYK'), 'grey': by_pillow('JPEG', 'L'),
     'animated png': by_pillow('PNG', save_all=True,
                               append_images=[Image.fromarray(PICTURE[::-1].copy())]),
-    'flat png': flat_png(*SIZE, RGB_PNG),
 }
 
 

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import cv2
@@ -24,7 +23,7 @@ pytest.importorskip('pyarrow')
 
 from bundles import save_causal_bundle
 from deadly import killer, unfit
-from recordings import BagMaker, S, video_packets, write_drive
+from recordings import BagMaker, S, write_drive
 from scenes import synthetic
 
 from vjepa_ros.cli import score as command
@@ -35,8 +34,6 @@ from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordin
 from vjepa_ros.fleet.scoring import Scorer
 from vjepa_ros.fleet.tables import EventRule, NUMBERS, ROWS, find_events, read_rows, row_of
 from vjepa_ros.perception.types import Level
-from vjepa_ros.sources import SourceError, open_source
-from vjepa_ros.sources.video_packets import MESSAGES
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -177,39 +174,6 @@ def test_raw_png_sqlite_videos_and_recording_folders_are_read(tmp_path, drive):
     assert {r['topic'] for r in by['png']} == {'/eye/image_raw/compressed'}
     assert {r['camera'] for r in by['raw'] + by['png']} == {'eye'}
     assert len(by['walk']) == len(by['film.avi']) == len(by['raw'])
-
-
-@pytest.mark.parametrize('kind', sorted(MESSAGES))
-@pytest.mark.parametrize(('codec', 'storage'), [('h264', 'MCAP'), ('hevc', 'SQLITE3')])
-def test_video_packets_are_decoded_from_key_frame_to_key_frame(tmp_path, drive, kind, codec,
-                                                               storage):
-    from rosbags.typesys import get_types_from_msg
-
-    packets = video_packets([frame.rgb for frame in drive[:30]], codec)
-    packets[14] = packets[14][:len(packets[14]) // 2] if codec == 'hevc' else b'\0\0\1\x41\xff'
-    with BagMaker(tmp_path / 'bag', storage) as bag:
-        bag.store.register(get_types_from_msg(MESSAGES[kind], kind))
-        for packet, frame in list(zip(packets, drive, strict=False))[3:]:     # begins in between
-            header = bag.header(frame.stamp_ns)
-            data = np.frombuffer(packet, np.uint8)
-            fields = ({'timestamp': header.stamp, 'frame_id': 'eye', 'format': codec}
-                      if kind.startswith('foxglove') else
-                      {'header': header, 'width': 160, 'height': 120, 'encoding': codec,
-                       'pts': 0, 'flags': 0, 'is_bigendian': False})
-            bag.add('/eye/image_raw/ffmpeg', kind, frame.stamp_ns, data=data, **fields)
-    with open_source(tmp_path / 'bag') as source:
-        got = {}
-        for _, load in source.excerpt(0.0, math.inf):
-            with suppress(SourceError):
-                frame = load()
-                got[frame.stamp_ns] = frame.rgb
-    known = {frame.stamp_ns: frame.rgb for frame in drive}
-    numbers = [n for n, frame in enumerate(drive[:30]) if frame.stamp_ns in got]
-    assert set(numbers) >= {*range(10, 14), *range(20, 30)} and not set(numbers) & {*range(10)}
-    assert np.mean([np.abs(got[s].astype(int) - known[s]).mean() for s in got]) < 8
-    run = scored(tmp_path / 'out', tmp_path / 'bag')
-    assert [c.recording.camera for c in run.chunks] == ['eye'] and len(rows_of(run)) >= 4
-    assert 'key frame' in run.problems[0]
 
 
 # -- what is broken -------------------------------------------------------------------------------

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import random
 import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -25,13 +22,10 @@ from vjepa_ros.sources import (
     PlayOptions,
     SUPPORTED,
     SourceError,
-    SourceLost,
     open_source,
-    video,
 )
 from vjepa_ros.sources.video_packets import MESSAGES
 
-ROUNDS = int(os.environ.get('VJEPA_ROS_ROUNDS', '6'))   # of damage to each kind of file
 S = 1_000_000_000
 
 
@@ -174,16 +168,15 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp
     source = opened(write_video(tmp_path / 'clip.avi', 20, 20.0), rate=rate)
     times = stamps_s(source)
     assert source.frame_count == len(times) == len(expected)
-    assert max(abs(time - n / 20) for time, n in zip(times, expected, strict=True)) < (
-        0.051 if rate == 8.0 else 1e-9)               # two frames may be equally near
+    # Two frames may be equally near.
+    np.testing.assert_allclose(times, np.array(expected) / 20, atol=0.051 if rate == 8 else 1e-9)
     assert source.rate_hz == min(rate, 20.0)
 
 
-@pytest.mark.parametrize('rate', [10.0, 12.0])
-def test_no_frame_is_left_out_at_the_own_rate_though_stamps_jitter(tmp_path, rate):
+def test_no_frame_is_left_out_at_the_own_rate_though_stamps_jitter(tmp_path):
     folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,', '00001.png,0.14,0,',
                              '00002.png,0.16,0,', '00003.png,0.3,0,')
-    assert stamps_s(opened(folder, rate=rate)) == [0.0, 0.14, 0.16, 0.3]
+    assert stamps_s(opened(folder, rate=10.0)) == [0.0, 0.14, 0.16, 0.3]
 
 
 UNEVEN = [0, 33, 133, 153, 203, 236, 269, 669, 702, 735]       # ms
@@ -211,54 +204,6 @@ def test_pictures_of_a_video_have_their_own_times_and_even_ones_stay_even(tmp_pa
                                atol=1e6 if times_ms is UNEVEN else 1e3)
 
 
-def test_a_loop_of_nothing_is_an_error_not_a_hang(ten):
-    with pytest.raises(SourceError, match='no frames to repeat'):
-        next(iter(opened(ten, loop=True, start_s=5.0, rate=10.0)))
-
-
-@pytest.mark.parametrize(('name', 'value'), [
-    ('rate', 0.0), ('rate', 1e6), ('size', (0, 10)), ('max_frames', 0),
-    ('start_s', math.nan)])
-def test_a_wrong_option_is_refused_by_name(name, value):
-    with pytest.raises(SourceError, match=name):
-        PlayOptions(**{name: value})
-
-
-def plug_camera(monkeypatch, frames=5, opens=True, rate=30.0) -> Mock:
-    """A camera that delivers some frames, then fails."""
-    left, shown = iter(range(frames)), picture(70, (64, 48))
-    capture = Mock()
-    capture.isOpened.return_value = opens
-    capture.get.return_value = rate
-    capture.grab.side_effect = lambda: next(left, None) is not None
-    capture.retrieve.return_value = True, shown
-    capture.read.side_effect = lambda: (True, shown) if capture.grab() else (False, None)
-    monkeypatch.setattr(video.cv2, 'VideoCapture', lambda device: capture)
-    return capture
-
-
-def test_a_camera_is_stamped_by_the_wall_clock_and_its_loss_is_an_error_of_its_own(monkeypatch):
-    capture = plug_camera(monkeypatch)
-    clock = itertools.count(1_700_000_000 * S, 33_000_000)
-    monkeypatch.setattr(video.time, 'time_ns', lambda: next(clock))
-    source = opened('0', size=(64, 48), rate=30.0)
-    assert source.live and source.frame_count is None
-    capture.set.assert_any_call(cv2.CAP_PROP_FRAME_WIDTH, 64)
-    frames = []
-    with pytest.raises(SourceLost, match='camera 0 stopped'):
-        for frame in source:
-            frames.append(frame)
-    assert len(frames) == 4
-    assert frames[0].stamp_ns == 1_700_000_000 * S
-    plug_camera(monkeypatch, rate=0.0)
-    assert math.isnan(opened('0').rate_hz)
-    for spec, opens in (('0', True), ('/dev/video7', False), ('rtsp://host/stream', False)):
-        plug_camera(monkeypatch, frames=0, opens=opens)
-        with pytest.raises(SourceError, match=spec) as error:
-            opened(spec)
-        assert not isinstance(error.value, SourceLost)
-
-
 def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
     options = {'size': (32, 32), 'rate': 1.0}
     source = opened('synthetic', **options)
@@ -271,6 +216,15 @@ def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
     assert on == [float(n) for n in range(more)]
 
 
+@pytest.mark.parametrize(('name', 'value'), [
+    ('rate', 0.0), ('rate', 1e6), ('size', (0, 10)), ('max_frames', 0), ('start_s', math.nan)])
+def test_a_wrong_option_and_a_loop_of_nothing_are_refused(ten, name, value):
+    with pytest.raises(SourceError, match=name):
+        PlayOptions(**{name: value})
+    with pytest.raises(SourceError, match='no frames to repeat'):
+        next(iter(opened(ten, loop=True, start_s=5.0, rate=10.0)))
+
+
 @pytest.mark.parametrize('spec', ['   ', '~/surely/not/there.mp4', 'a' * 5000,
                                   '~nobody-of-this-name/drive', 'a' * 300 + '/b'], ids=range(5))
 def test_what_does_not_exist_is_named_with_what_is_supported(spec):
@@ -280,9 +234,8 @@ def test_what_does_not_exist_is_named_with_what_is_supported(spec):
 
 
 def test_what_is_neither_folder_of_pictures_nor_video_is_named(tmp_path):
-    film = tmp_path / 'notes.mp4'
-    film.write_text('no video')
-    for path in (film, tmp_path):
+    (tmp_path / 'notes.mp4').write_text('no video')
+    for path in (tmp_path / 'notes.mp4', tmp_path):
         with pytest.raises(SourceError, match=r'notes\.mp4'):
             opened(path)
 
@@ -343,25 +296,10 @@ def test_intrinsics_that_do_not_fit_the_images_are_ignored_with_a_warning(tmp_pa
     assert next(iter(source)).stamp_ns == 77 * S         # a header without a stamp
 
 
-def test_intrinsics_of_a_larger_picture_are_scaled_as_in_the_node(tmp_path):
-    with BagMaker(tmp_path / 'bag') as bag:
-        bag.image('/eye/image_raw', S, picture(10))
-        bag.info(S, (64, 48), 66.0)
-    assert opened(tmp_path / 'bag').intrinsics[:2] == (33.0, 33.0)
-
-
-def test_a_small_region_of_a_plausible_camera_has_intrinsics(tmp_path):
-    with BagMaker(tmp_path / 'bag') as bag:
-        bag.image('/eye/image_raw', S, picture(10))
-        bag.info(S, (640, 480), 600.0, region=(400, 300, 24, 32))
-    assert opened(tmp_path / 'bag').intrinsics == (600.0, 600.0, 15.5 - 400, 11.5 - 300)
-
-
 @pytest.mark.parametrize(('images', 'infos', 'focal'), [
-    (['/eye/image_raw/compressed', '/eye/image_raw'], ['/eye/camera_info', '/info'], 33.0),
     (['/eye/image_raw/ffmpeg', '/rear/image_raw'], ['/rear/camera_info', '/eye/camera_info'], 43),
     (['/eye/image_raw', '/eye/image_raw/ffmpeg'], ['/info'], 33.0),
-    (['/eye/image_raw', '/rear/image_raw'], ['/rear/camera_info'], None)], ids=range(4))
+    (['/eye/image_raw', '/rear/image_raw'], ['/rear/camera_info'], None)], ids=range(3))
 def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, images, infos, focal):
     with BagMaker(tmp_path / 'bag') as bag:
         for topic in images:
@@ -373,28 +311,16 @@ def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, ima
     assert (f"'{infos[0]}' is ignored" in caplog.text) == (focal is None)
 
 
-@pytest.mark.parametrize(('model', 'd', 'known'), [
-    ('equidistant', (-0.02, 0.01, 0.0, 0.0), True), ('equidistant', (-0.02, *[0.0] * 4), True),
-    ('magic', (0.1,), False), ('plumb_bob', (0.0,) * 5, False)])
-def test_a_bag_tells_the_distortion_of_its_lens(tmp_path, caplog, model, d, known):
+@pytest.mark.parametrize('rectified', [True, False])
+def test_a_bag_tells_the_lens_and_a_rectified_topic_has_none(tmp_path, rectified):
     with BagMaker(tmp_path / 'bag') as bag:
-        bag.image('/eye/image_raw', S, picture(10))
-        bag.info(S, model=model, d=d)
-    source = opened(tmp_path / 'bag')
-    assert source.intrinsics == (None if model == 'magic' else (33.0, 33.0, 15.5, 11.5))
-    assert source.distortion == (Distortion(model, d) if known else None)
-    assert ("distortion_model 'magic'" in caplog.text) == (model == 'magic')
-
-
-@pytest.mark.parametrize(('name', 'rectified'), [
-    ('image_rect', True), ('image_rect_color/compressed', True), ('image_raw', False)])
-def test_a_rectified_topic_of_a_bag_has_the_projection_matrix(tmp_path, name, rectified):
-    with BagMaker(tmp_path / 'bag') as bag:
-        bag.image(f'/eye/{name}', S, picture(10))
-        bag.info(S, d=(-0.3, 0.1), p=(20, 0, 16, -5, 0, 21, 12, 0, 0, 0, 1, 0))
+        bag.image('/eye/image_rect_color/compressed' if rectified else '/eye/image_raw', S,
+                  picture(10))
+        bag.info(S, d=(-0.3, 0.1, 0.0, 0.0), p=(20, 0, 16, -5, 0, 21, 12, 0, 0, 0, 1, 0))
     source = opened(tmp_path / 'bag')
     assert source.intrinsics == ((20, 21, 16, 12) if rectified else (33, 33, 15.5, 11.5))
-    assert (source.distortion is None) == rectified
+    assert source.distortion == (None if rectified else Distortion(
+        'plumb_bob', (-0.3, 0.1, 0.0, 0.0)))
 
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])
@@ -489,42 +415,21 @@ def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
             use(bag)
 
 
-def harm(data, dice):
-    """Change, drop or repeat some bytes."""
-    data = bytearray(data) * 2 if len(data) < 100 else bytearray(data)
-    for _ in range(dice.choice([1, 2, 5])):
-        at, other = dice.randrange(len(data)), dice.randrange(len(data))
-        how = dice.randrange(3)
-        if how == 0:
-            data[at] = dice.randrange(256)
-        elif how == 1:
-            del data[at:at + dice.randrange(1, 20)]
-        else:
-            data[at:at] = data[other:other + dice.randrange(1, 40)]
-    return bytes(data[:dice.randrange(len(data))] if dice.random() < 0.1 else data)
-
-
-def test_whatever_is_wrong_with_a_recording_it_is_a_source_error(tmp_path):
-    table = write_recording(tmp_path / 'table', '00000.png,0.0,0,1.5', '00001.png,0.1,1,')
-    (table / 'calib.txt').write_text('P0: 33 0 16 0 0 33 12 0 0 0 1 0\n')
-    bags = [bag_of(tmp_path / 'mcap'), bag_of(tmp_path / 'sqlite', 'SQLITE3')]
-    file = [next(path for path in bag.iterdir() if path.suffix != '.yaml') for bag in bags]
-    film = write_video(tmp_path / 'film.avi', 5, 10.0)
-    targets = [(table, table / 'labels.csv'), (table, table / 'calib.txt'),
-               (table, table / 'frames' / '00000.png'), (bags[0], file[0]), (bags[1], file[1]),
-               (bags[0], bags[0] / 'metadata.yaml'), (film, film)]
+def test_whatever_is_wrong_with_a_file_it_is_a_source_error(tmp_path):
     refused = 0
-    for number in range(7 * ROUNDS):
-        source, path = targets[number % len(targets)]
+    for path in (*bag_of(tmp_path / 'mcap').glob('*.mcap'),
+                 *bag_of(tmp_path / 'sqlite', 'SQLITE3').glob('*.db3'),
+                 write_video(tmp_path / 'film.avi', 5, 10.0)):
         whole = path.read_bytes()
-        path.write_bytes(harm(whole, random.Random(number)))
-        uses = [play, lambda one: read_flags(one, '/bumper')] if source in bags else [play]
-        for use in uses:
-            try:
-                use(source)
-            except SourceError:
-                refused += 1
-            except Exception as error:
-                raise AssertionError(f'file {number} ({path.name}): {error!r}') from error
-        path.write_bytes(whole)
-    assert refused > 3 * ROUNDS
+        for number in range(8):
+            dice = np.random.default_rng(number)
+            data = np.frombuffer(whole, np.uint8).copy()
+            at = dice.integers(0, len(data), 5)
+            data[at] = dice.integers(0, 256, 5)
+            path.write_bytes(np.delete(data, slice(at[0], at[0] + number)).tobytes())
+            for use in (play, lambda one: read_flags(one, '/bumper')):
+                try:
+                    use(path)
+                except SourceError:
+                    refused += 1
+    assert refused > 20

@@ -115,44 +115,28 @@ def test_a_window_is_shown_only_where_it_can_be(environ, platform, build, said):
 
 
 class FakeSource:
-    """Frames with given stamps [s]; may fail at the end."""
+    """Frames with given stamps [s], then an error."""
 
     live = False
 
-    def __init__(self, stamps, error=None):
-        self._stamps, self._error = stamps, error
+    def __init__(self, stamps):
+        self._stamps = stamps
 
     def __iter__(self):
         for stamp in self._stamps:
             yield SourceFrame(round(stamp * 1e9), np.zeros((2, 2, 3), np.uint8))
-        if self._error is not None:
-            raise self._error
+        raise SourceError('cable pulled')
 
 
-def test_a_slow_consumer_gets_what_came_meanwhile_in_order():
-    stamps, groups = [1 + n * 0.02 for n in range(20)], []
-    for group in Feed(FakeSource(stamps), realtime=True):
-        groups.append(group)
-        time.sleep(0.1)
-    assert [f.stamp_ns for group in groups for f in group] == [round(s * 1e9) for s in stamps]
-    assert max(map(len, groups)) >= 2
-
-
-def test_a_feed_leaves_out_the_oldest_when_too_many_wait():
-    feed = Feed(FakeSource([1 + n * 0.001 for n in range(50)]), realtime=True, limit=5)
-    groups = iter(feed)
-    first, end = next(groups), time.monotonic() + 60
-    while not feed.dropped and time.monotonic() < end:
-        time.sleep(0.01)
-    rest = [frame for group in groups for frame in group]
-    assert rest[-1].stamp_ns == round(1.049 * 1e9)
-    assert len(first) + len(rest) + feed.dropped == 50 and feed.dropped > 0
-
-
-@pytest.mark.parametrize('realtime', [False, True])
-def test_a_failing_source_gives_its_frames_before_its_error(realtime):
-    seen = []
+@pytest.mark.parametrize(('realtime', 'limit'), [(False, 64), (True, 64), (True, 5)])
+def test_a_slow_consumer_gets_what_came_meanwhile_in_order_and_the_error_last(realtime, limit):
+    stamps, groups = [1 + n * 0.01 for n in range(50)], []
+    feed = Feed(FakeSource(stamps), realtime, limit)
     with pytest.raises(SourceError, match='cable pulled'):
-        for group in Feed(FakeSource([1.0, 1.01], SourceError('cable pulled')), realtime):
-            seen += group
-    assert len(seen) == 2
+        for group in feed:
+            groups.append(group)
+            time.sleep(0.2 if realtime else 0.0)
+    got = [frame.stamp_ns for group in groups for frame in group]
+    assert got == sorted(got) and got[-1] == round(stamps[-1] * 1e9)
+    assert len(got) + feed.dropped == 50 and (feed.dropped > 0) == (limit == 5)
+    assert (max(map(len, groups)) > 1) == realtime
