@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vjepa_ros.parameter import parameter
+
 DISTANCES = ('auto', 'odometry', 'ground')
 AT_REST = ('withhold', 'publish')
 
@@ -17,11 +19,13 @@ class ObstacleSettings:
 
     # 'odometry' takes its speed, 'ground' the ground plane alone, 'auto' both
     distance: str = 'auto'
-    # min_height, max_height: band above the ground that points lie in [m]; obstacles reach above
-    # the lower one
-    min_height: float = 0.05
-    max_height: float = 0.5
-    max_range: float = 5.0  # obstacles farther away are left out [m]
+    min_height: float = parameter(
+        0.05, 'Lower end of the height band of points; lower objects are no obstacles', low=0.0,
+        high=5.0, unit='m')
+    max_height: float = parameter(0.5, 'Upper end of the height band of points', low=0.01,
+                                  high=10.0, unit='m')
+    max_range: float = parameter(5.0, 'Largest distance of obstacles', low=0.3, high=50.0,
+                                 unit='m')
     # Least part of the patches that look where the robot drives that must be known
     min_known: float = 0.25
     # Least distance up to which the way straight ahead must be measured, or blocked by something

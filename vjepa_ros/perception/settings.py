@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from vjepa_ros.clip.resize import MODES
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
+from vjepa_ros.parameter import parameter
 
 GEOMETRIES = ('auto', 'host', 'device')
 LOOMING_METHODS = ('geometric', 'learned', 'fused')
@@ -22,18 +23,33 @@ SMOOTHING_METHODS = ('ema', 'median', 'none')
 class Settings:
     """Live settings, safe to change between two results."""
 
-    # ``collision_probability`` and ``collision_if_ahead`` cover contact within this time [s]
-    collision_horizon: float = 2.0
-    # ``collision_if_ahead`` assumes that the robot goes ahead at this speed [m/s]; with 0 it is
-    # unknown
-    approach_speed: float = 1.0
-    # caution_ttc, warning_ttc, danger_ttc: times to contact at which the levels begin [s]; must
-    # fall in this order
-    caution_ttc: float = 4.0
-    warning_ttc: float = 2.5
-    danger_ttc: float = 1.2
+    looming_method: str = parameter(
+        'fused', 'Source of looming and collision where valid learned heads exist; geometric '
+        'without them', name='looming.method', choices=LOOMING_METHODS)
+    collision_horizon: float = parameter(
+        2.0, 'Time within which collision_probability and collision_if_ahead predict contact',
+        low=0.1, high=10.0, unit='s')
+    approach_speed: float = parameter(
+        1.0, 'Speed ahead that collision_if_ahead assumes; 0 leaves it unknown', low=0.0,
+        high=10.0, unit='m/s')
+    caution_ttc: float = parameter(
+        4.0, 'Time to contact below which the level is CAUTION', name='thresholds.caution_ttc',
+        low=0.05, high=60.0, unit='s')
+    warning_ttc: float = parameter(
+        2.5, 'Time to contact below which the level is WARNING', name='thresholds.warning_ttc',
+        low=0.05, high=60.0, unit='s')
+    danger_ttc: float = parameter(
+        1.2, 'Time to contact below which the level is DANGER', name='thresholds.danger_ttc',
+        low=0.05, high=60.0, unit='s')
+    roi: tuple[float, float, float, float] = parameter(
+        (0.0, 0.0, 1.0, 1.0), 'Region of interest: left, top, right, bottom as fractions of the '
+        'image', low=0.0, high=1.0)
+    max_frame_age: float = parameter(
+        1.0, 'Largest age of a frame; older ones, those more than 0.1 s ahead of the clock, and '
+        'those of unknown age are flagged stale with level unknown', low=0.01, high=3600.0,
+        unit='s')
     # motion_threshold, obstacle_threshold: scores above these raise at least CAUTION; 1.0
-    # switches the rule off
+    # switches the rule off, because a camera that moves sees change everywhere
     motion_threshold: float = 1.0
     obstacle_threshold: float = 1.0
     # Looming rates below this count as not approaching: no region and no bearing [1/s]
@@ -41,27 +57,19 @@ class Settings:
     # 'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'
     smoothing_method: str = 'ema'
     # smoothing_rise, smoothing_fall: time constants of the exponential while danger rises and
-    # falls [s]
+    # falls [s]; longer ones warn later
     smoothing_rise: float = 0.1
     smoothing_fall: float = 0.1
     smoothing_window: int = 5  # results in the median
     # A level is left only when the time to contact exceeds its threshold by this part
     hysteresis: float = 0.25
     level_hold: float = 0.4  # least time a level is kept before it may fall [s]
-    # Region of interest as fractions of the image (left, top, right, bottom)
-    roi: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
     # A surface is on course when the camera will pass it within this angle [rad]
     collision_margin: float = 0.05
     min_confidence: float = 0.2  # cells of the looming field below this confidence are unknown
     # With less than this part of the region of interest known, and nothing seen coming, the
     # level is UNKNOWN. Below a quarter the assessment is flagged low_texture in any case.
     min_known: float = 0.05
-    # Older frames give an assessment flagged stale with level UNKNOWN [s]. So do frames that are
-    # ahead of the clock by more than 0.1 s, or of unknown age.
-    max_frame_age: float = 1.0
-    # Source of looming and collision where heads are valid: 'geometric', 'learned' or 'fused'
-    # (see `vjepa_ros.perception.fusion`); geometric elsewhere
-    looming_method: str = 'fused'
 
     def __post_init__(self) -> None:
         object.__setattr__(self, 'roi', tuple(self.roi))
@@ -100,17 +108,24 @@ class TrackConfig:
     # num_frames, image_size: frames in a clip and side of the encoder's input [px]
     num_frames: int = NUM_FRAMES
     image_size: int = IMAGE_SIZE
-    clip_fps: float = 4.0  # rate at which clips are sampled [Hz]
-    resize_mode: str = 'squash'  # how a frame becomes the encoder's input: see `View`
-    max_frame_gap: float = 1.0  # longest time between frames before the clip starts anew [s]
-    # Frames are shrunk for the looming estimate to this width if they are 4:3, others to the
-    # same number of pixels [px]
-    looming_width: int = 384
+    clip_fps: float = parameter(4.0, 'Rate at which frames are sampled for clips', low=0.25,
+                                high=60.0, unit='Hz')
+    resize_mode: str = parameter(
+        'squash', 'How a frame is fitted to the encoder input; hf and meta are the exact profiles '
+        'of the published weights', choices=MODES)
+    max_frame_gap: float = parameter(
+        1.0, 'Longest gap between frames of a clip; a longer one starts a new clip', low=0.02,
+        high=60.0, unit='s')
+    horizontal_fov: float = parameter(
+        math.radians(65.0), 'Horizontal field of view until camera_info arrives',
+        name='assumed_fov', low=10.0, high=170.0, unit='deg')
+    looming_width: int = parameter(
+        384, 'Width at which looming is estimated for 4:3 images; others get the same number of '
+        'pixels', name='looming.width', low=96, high=1920, unit='px')
     looming_history: float = 0.6  # time the looming estimate may look back [s]
     # Where frames are resized and looming is measured: 'host', 'device' (the one of the model)
     # or 'auto': the device with CUDA, else the host
     geometry: str = 'auto'
-    horizontal_fov: float = math.radians(65.0)  # field of view assumed without camera_info [rad]
 
     def __post_init__(self) -> None:
         if self.resize_mode not in MODES:

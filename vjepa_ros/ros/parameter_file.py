@@ -26,18 +26,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    NodeEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
 
-from vjepa_ros.ros.common.parameter import Param
+from vjepa_ros.parameter import Param
 
 Rows = Callable[[str], 'Param | None']     # the row of a parameter, if it is known
 Blocks = dict[str, dict[str, Any]]         # values by name, by the node that they are for
@@ -61,11 +51,19 @@ def unknown(name: str) -> None:
 
 def read_file(file: Path, rows: Rows = unknown) -> Blocks:
     """Read a parameter file."""
+    about, found = f'parameter file {str(file)!r}', Blocks()
     try:
-        return _Reader(file.read_bytes(), f'parameter file {str(file)!r}', rows).blocks()
+        text = file.read_bytes()
     except OSError as error:
-        raise ValueError(f'parameter file {str(file)!r} cannot be read: {error.strerror}; give '
-                         'the path of a YAML file') from error
+        raise ValueError(f'{about} cannot be read: {error.strerror}; give the path of a YAML '
+                         'file') from error
+    reader = _Reader(about, rows)
+    for document in reader.documents(text):
+        if not isinstance(document, yaml.MappingNode):
+            reader.refuse(document, f'this is no parameter file: write NODE: or /**:, below it '
+                          f'{PARAMETERS}:, below that NAME: VALUE')
+        reader.nodes(document, '', found)
+    return found
 
 
 def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
@@ -74,7 +72,14 @@ def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
     if parts is None:
         raise ValueError(f'-p {word!r} must be NAME:=VALUE, such as max_rate:=15.0')
     node, name, value = parts.groups('')
-    return node, name, _Reader(value, f'-p {word!r}', rows).word(name)
+    reader = _Reader(f'-p {word!r}', rows)
+    documents = reader.documents(value)
+    if not documents:
+        raise ValueError(f"-p {word!r}: parameter '{name}' has no value; for an empty text write "
+                         f'{name}:="\'\'"')
+    if len(documents) > 1:
+        reader.refuse(documents[1], 'must be one value')
+    return node, name, reader.value(documents[0], name)
 
 
 def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[str, Any] | None:
@@ -93,9 +98,8 @@ def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[s
     if len(named) > 1:
         raise ValueError(f'it has parameters for {" and ".join(sorted(named))}: keep those of one')
     chosen = [each for each in chosen if not named or is_for(each, *named)]
-    if not chosen:
-        return None
-    return {name: value for each in chosen for name, value in blocks[each].items()}
+    return {name: value for each in chosen for name, value in blocks[each].items()} \
+        if chosen else None
 
 
 def is_for(pattern: str, node: str) -> bool:
@@ -131,121 +135,92 @@ def _absolute(name: str) -> str:
     return f'/{name.lstrip("/")}'
 
 
+class _Loader(yaml.BaseLoader):
+    DEFAULT_SCALAR_TAG = ''      # of what has no tag in the file
+
+
 class _Reader:
-    """The events of a YAML text, with the place where each of them stands for errors."""
+    """Turns the nodes of a YAML text into values; errors name the place."""
 
-    def __init__(self, text: bytes | str, about: str, rows: Rows) -> None:
-        self._events = self._checked(yaml.parse(text, Loader=yaml.SafeLoader))
-        self._about, self._rows, self._of_file = about, rows, isinstance(text, bytes)
+    def __init__(self, about: str, rows: Rows) -> None:
+        self._about, self._rows = about, rows
 
-    def _checked(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield what has a value, and the ends of mappings and lists."""
+    def documents(self, text: bytes | str) -> list[yaml.Node]:
+        """Return the root of each document that has one."""
         try:
-            for event in events:
-                if isinstance(event, AliasEvent):
-                    self._refuse(event, f'ROS knows no aliases (*{event.anchor}): write it out')
-                if isinstance(event, ScalarEvent):
-                    event.value.encode()     # escaped surrogates are no text
-                if isinstance(event, NodeEvent | MappingEndEvent | SequenceEndEvent):
-                    yield event
+            for token in yaml.scan(text, Loader=_Loader):
+                if isinstance(token, yaml.AliasToken):
+                    self.refuse(token, f'ROS knows no aliases (*{token.value}): write it out')
+                if isinstance(token, yaml.ScalarToken):
+                    token.value.encode()     # escaped surrogates are no text
+            return [*filter(None, yaml.compose_all(text, Loader=_Loader))]
         except (yaml.YAMLError, RecursionError, UnicodeError) as error:
-            mark = getattr(error, 'problem_mark', None)
             what = getattr(error, 'problem', None) or ' '.join(str(error).split())
-            raise ValueError(f'{self._at(mark)}: this is not YAML: {what}; quote a text that has '
-                             'special characters') from error
+            raise ValueError(f'{self._at(getattr(error, "problem_mark", None))}: this is not '
+                             f'YAML: {what}; quote a text that has special characters') from error
 
     def _at(self, mark: yaml.Mark | None) -> str:
-        return f'{self._about}, line {mark.line + 1}' if mark and self._of_file else self._about
+        return f'{self._about}, line {mark.line + 1}' if mark else self._about
 
-    def _refuse(self, event: Event, problem: str) -> NoReturn:
-        raise ValueError(f'{self._at(event.start_mark)}: {problem}')
+    def refuse(self, node: yaml.Node | yaml.Token, problem: str) -> NoReturn:
+        raise ValueError(f'{self._at(node.start_mark)}: {problem}')
 
-    def blocks(self) -> Blocks:
-        """Read a whole file."""
-        found: Blocks = {}
-        for event in self._events:
-            if not isinstance(event, MappingStartEvent):
-                self._refuse(event, f'this is no parameter file: write NODE: or /**:, below it '
-                             f'{PARAMETERS}:, below that NAME: VALUE')
-            self._nodes('', found)
-        return found
+    def _pairs(self, node: yaml.Node, what: str) -> Iterator[tuple[str, yaml.Node]]:
+        """Yield names and values of a mapping, nothing where nothing is; refuse the rest."""
+        if isinstance(node, yaml.ScalarNode) and not node.value:
+            return
+        if not isinstance(node, yaml.MappingNode):
+            self.refuse(node, f'{what}: write NAME: VALUE on indented lines of their own')
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or not key.value:
+                self.refuse(key, 'a name must be one word')
+            yield key.value, value
 
-    def word(self, name: str) -> Any:
-        """Read one value."""
-        for event in self._events:
-            value = self._value(event, name)
-            for more in self._events:
-                self._refuse(more, 'must be one value')
-            return value
-        raise ValueError(f"{self._about}: parameter '{name}' has no value; for an empty text "
-                         f'write {name}:="\'\'"')
-
-    def _pairs(self) -> Iterator[tuple[str, Event]]:
-        """Yield each key of a mapping with the event that its value begins with."""
-        while not isinstance(key := next(self._events), MappingEndEvent):
-            if not isinstance(key, ScalarEvent) or not key.value:
-                self._refuse(key, 'a name must be one word')
-            yield key.value, next(self._events)
-
-    def _nodes(self, within: str, found: Blocks) -> None:
-        for name, event in self._pairs():
+    def nodes(self, node: yaml.Node, within: str, found: Blocks) -> None:
+        """Read what is below a node or namespace."""
+        for name, value in self._pairs(node, f"'{within}' must be a node, with {PARAMETERS} below "
+                                             'it'):
             if name.startswith(PARAMETERS):
                 if not NODE.fullmatch(within):
-                    self._refuse(event, f"'{within}' is no name of a node: letters, digits, _ and "
-                                 '/ make one, and * or ** stand for any')
-                values = found.setdefault(within, {})
-                what = f'{PARAMETERS} of {within} is no list of parameters'
-                if not self._is_nothing(event, what):
-                    self._parameters('', values)
-                continue
-            slash = '/' * bool(within and not within.endswith('/'))
-            if not self._is_nothing(event, f"'{name}' must be a node, with {PARAMETERS} below it"):
-                self._nodes(f'{within}{slash}{name}', found)
-
-    def _is_nothing(self, event: Event, what: str) -> bool:
-        """Whether there is nothing where a mapping may begin; refuses anything else."""
-        nothing = isinstance(event, ScalarEvent) and event.value == ''
-        if not nothing and not isinstance(event, MappingStartEvent):
-            self._refuse(event, f'{what}: write NAME: VALUE on indented lines of their own')
-        return nothing
-
-    def _parameters(self, before: str, found: dict[str, Any]) -> None:
-        for key, event in self._pairs():
-            name = f'{before}{key}'
-            if isinstance(event, MappingStartEvent):
-                self._parameters(f'{name}.', found)
+                    self.refuse(value, f"'{within}' is no name of a node: letters, digits, _ and "
+                                '/ make one, and * or ** stand for any')
+                self._parameters(value, '', found.setdefault(within, {}),
+                                 f'{PARAMETERS} of {within} is no list of parameters')
             else:
-                found[name] = self._value(event, name)
+                slash = '/' * bool(within and not within.endswith('/'))
+                self.nodes(value, f'{within}{slash}{name}', found)
 
-    def _value(self, event: Event, name: str) -> Any:
-        row = self._rows(name)
-        if isinstance(event, ScalarEvent):
-            return self._typed(name, [event], row)[0]
-        items: list[ScalarEvent] = []
-        if isinstance(event, SequenceStartEvent):
-            while isinstance(event := next(self._events), ScalarEvent):
-                items.append(event)
-        if not isinstance(event, SequenceEndEvent):
-            self._refuse(event, f"parameter '{name}' must be one value or a list of values")
-        values = self._typed(name, items, row)
-        kinds = sorted({type(value).__name__ for value in values})
-        if 'str' in kinds and len(kinds) > 1:
-            return [item.value for item in items]
-        if len(kinds) > 1:
-            self._refuse(event, f"parameter '{name}' is {values}, a list of {' and '.join(kinds)}:"
-                         ' write all of its values alike, such as [1.0, 2.0]')
-        return values
+    def _parameters(self, node: yaml.Node, before: str, found: dict[str, Any], what: str) -> None:
+        for key, value in self._pairs(node, what):
+            name = f'{before}{key}'
+            if isinstance(value, yaml.MappingNode):
+                self._parameters(value, f'{name}.', found, what)
+            else:
+                found[name] = self.value(value, name)
 
-    def _typed(self, name: str, items: Sequence[ScalarEvent], row: Param | None) -> list[Any]:
+    def value(self, node: yaml.Node, name: str) -> Any:
+        """Return the value of a parameter."""
+        row, listed = self._rows(name), isinstance(node, yaml.SequenceNode)
+        items = node.value if listed else [node]
         for item in items:
+            if not isinstance(item, yaml.ScalarNode):
+                self.refuse(node, f"parameter '{name}' must be one value or a list of values")
             if not item.value and item.style not in ("'", '"'):
-                self._refuse(item, f"parameter '{name}' has no value; for an empty text write ''")
+                self.refuse(item, f"parameter '{name}' has no value; for an empty text write ''")
+        texts = [item.value for item in items]
         if row is not None and row.kind in (str, tuple[str, ...]):
-            return [item.value for item in items]
+            return texts if listed else texts[0]
         values = [item.value if item.style in ("'", '"') or item.tag == TEXT
                   else typed(item.value) for item in items]
-        doubles = row is not None and row.kind in (float, tuple[float, ...])
-        return [float(value) if doubles and type(value) is int else value for value in values]
+        if row is not None and row.kind in (float, tuple[float, ...]):
+            values = [float(value) if type(value) is int else value for value in values]
+        kinds = sorted({type(value).__name__ for value in values})
+        if 'str' in kinds and len(kinds) > 1:
+            return texts
+        if len(kinds) > 1:
+            self.refuse(node, f"parameter '{name}' is {values}, a list of {' and '.join(kinds)}: "
+                        'write all of its values alike, such as [1.0, 2.0]')
+        return values if listed else values[0]
 
 
 def typed(text: str) -> bool | int | float | str:

@@ -17,11 +17,20 @@ import torch
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH, TUBELET, find_variant
+from vjepa_ros.model.variants import (
+    IMAGE_SIZE,
+    NUM_FRAMES,
+    PATCH,
+    TUBELET,
+    VARIANTS,
+    find_variant,
+)
+from vjepa_ros.parameter import DEVICE, DEVICES, parameter
 from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.device import (
     DeviceChoice,
+    PRECISIONS,
     all_operators_on,
     choose_device,
     computing_with,
@@ -44,23 +53,34 @@ MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
 class EngineConfig:
     """Everything that decides how a model is loaded."""
 
-    # model_size, model_version: row of `VARIANTS` and generation
-    model_size: str = 'tiny'
-    model_version: str = 'auto'
-    # Checkpoint of the encoder, see `load_encoder`. '' takes the file that the package brings
-    # for this size, if it brings one; 'random' takes random weights even so.
-    weights: str = ''
-    weights_part: str = 'auto'  # which encoder of a file with several, see `load_encoder`
-    # File with heads that were trained on these weights; '' takes those in the file of the
-    # encoder, if there are any
-    heads: str = ''
-    allow_random_weights: bool = False  # whether the model may run untrained
-    num_frames: int = NUM_FRAMES  # frames per clip, even, at least 4
-    image_size: int = IMAGE_SIZE  # pixels per side of the input, a multiple of 16, at least 32
-    # device, precision: see `choose_device`
-    device: str = 'auto'
-    require_device: bool = False  # fail when the device is missing
-    precision: str = 'auto'
+    device: str = parameter(
+        'auto', 'Device of the model; auto: CUDA, else MPS, else the CPU', pattern=DEVICE,
+        allowed=DEVICES)
+    require_device: bool = parameter(
+        False, 'Fail when the device is missing or lacks an operator, instead of running on the '
+        'CPU with a warning')
+    model_size: str = parameter('tiny', 'Size of the encoder, a row of the table of variants',
+                                choices=tuple(VARIANTS))
+    weights: str = parameter(
+        '', 'Checkpoint of the encoder: file, folder or name on the Hugging Face hub; empty: the '
+        'bundled one, which exists for tiny; random: none, run untrained')
+    heads: str = parameter(
+        '', 'Safetensors file of learned heads for these weights; empty: those in the weights '
+        'file, if any')
+    allow_random_weights: bool = parameter(
+        False, 'Run untrained without weights; every output is marked untrained')
+    num_frames: int = parameter(NUM_FRAMES, 'Number of frames in a clip', low=4, high=64,
+                                multiple=2)
+    image_size: int = parameter(IMAGE_SIZE, 'Side of the encoder input', low=32, high=1024,
+                                multiple=16, unit='px')
+    precision: str = parameter(
+        'auto', 'Number format of the model; fp8: bf16 with those matrices in float8 that stay '
+        'exact enough, on NVIDIA GPUs from compute capability 8.9 on, not for block-causal '
+        'weights; int8: fp32 with such matrices in int8, on CPUs with VNNI but without bf16 '
+        'instructions', choices=('auto', *PRECISIONS))
+    cpu_threads: int = parameter(0, 'CPU threads of PyTorch; 0 keeps its default', low=0, high=256)
+    model_version: str = 'auto'     # generation of V-JEPA; auto: that of the weights
+    weights_part: str = 'auto'      # encoder of a file with several, see `load_encoder`
     # Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`
     compile: str = 'auto'
     # 'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips
@@ -68,8 +88,6 @@ class EngineConfig:
     # Part of the memory of an accelerator, 0..1, that this process may use
     memory_fraction: float = 1.0
     seed: int = 0  # seed of random weights
-    # Threads of PyTorch on the CPU, for the whole process; 0 leaves them as they are
-    cpu_threads: int = 0
     # Names of the Hugging Face hub that may be fetched, see `located`; all when omitted
     fetched: tuple[str, ...] | None = None
     shrunk: str = ''  # why this is less than what was asked for; '' where it is not

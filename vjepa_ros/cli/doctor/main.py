@@ -41,7 +41,8 @@ def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
     else:
         found['ROS'], graph = _ros(args.seconds)
     if args.params:
-        from vjepa_ros.ros.doctor.rules import judge_file, schemas
+        from vjepa_ros.ros.common.parameter import schemas
+        from vjepa_ros.ros.doctor.rules import judge_file
 
         known = schemas()
         found['parameter files'] = [finding for path in args.params
@@ -54,8 +55,9 @@ def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
 
 def _ros(seconds: float) -> tuple[list[Finding], Graph]:
     """Watch the graph and judge it."""
+    from vjepa_ros.ros.common.parameter import schemas
     from vjepa_ros.ros.doctor.graph import observe
-    from vjepa_ros.ros.doctor.rules import judge, schemas
+    from vjepa_ros.ros.doctor.rules import judge
 
     graph = observe(seconds)
     return [*machine.middleware(os.environ, graph.middleware),

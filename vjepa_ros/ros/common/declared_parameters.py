@@ -16,15 +16,8 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.ros.common.misspelt_parameters import warn_of_unread
-from vjepa_ros.ros.common.parameter import (
-    BACKGROUND,
-    CONFIGURE,
-    KINDS,
-    Param,
-    STARTUP,
-    Schema,
-)
+from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP
+from vjepa_ros.ros.common.parameter import Schema
 
 
 class Declared:
@@ -55,7 +48,7 @@ class Declared:
             self._rows[row.name] = row
             self._declare(row)
         self.declare_more()
-        warn_of_unread(node, schema.lists)
+        _warn_of_unread(node, schema)
         # The names given at the start may be fetched from the hub, or all where that is allowed.
         self._fetched = {'fetched': None if self.get('allow_download') else tuple(
             map(self.get, schema.hub))} if schema.hub else {}
@@ -154,7 +147,7 @@ class Declared:
         return ''
 
 
-def read_once(node: Node, schema: Schema) -> dict[str, Any]:
+def read_once(node: Node, schema: Schema) -> Any:
     """Declare parameters that nobody can change while the node runs, and read them."""
     values = {}
     for row in schema.rows:
@@ -164,11 +157,19 @@ def read_once(node: Node, schema: Schema) -> dict[str, Any]:
         if problem:
             raise ValueError(problem)
         node.declare_parameter(row.name, values[row.name], descriptor, ignore_override=True)
-    warn_of_unread(node, schema.lists)
+    _warn_of_unread(node, schema)
     problem = schema.problem(values)
     if problem:
         raise ValueError(problem)
-    return values
+    return schema.read(values)
+
+
+def _warn_of_unread(node: Node, schema: Schema) -> None:
+    """Warn of each parameter that was given to a node and that it does not have."""
+    for name, remark in schema.unread(node._parameter_overrides, node._parameters).items():
+        node.get_logger().warning(
+            f"parameter '{name}' is ignored: this node has none of that name"
+            + (f'; {remark}' if remark else ''))
 
 
 def _given(node: Node, row: Param) -> tuple[Any, str]:

@@ -21,8 +21,8 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
+from vjepa_ros.parameter import TRANSPORTS
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
-from vjepa_ros.ros.common.parameter import TRANSPORTS
 from vjepa_ros.ros.common.standby import VARIABLE
 
 # Values of an argument that is on or off.

@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.ros.common.environment import leave_shared_memory
-from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of
+from vjepa_ros.ros.common.parameter import SCHEMAS, schema_of
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
 from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
 from vjepa_ros.ros.common.streams import unblock_log

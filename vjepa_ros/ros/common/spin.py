@@ -19,7 +19,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.ros.common.misspelt_parameters import LONGEST, nearest
+from vjepa_ros.ros.common.parameter import LONGEST, nearest
 from vjepa_ros.ros.common.process import Signals, WAKE_S
 from vjepa_ros.ros.common.services import answered
 from vjepa_ros.ros.common.streams import lost_output

@@ -22,9 +22,8 @@ from rclpy.qos import QoSCompatibility, QoSProfile, ReliabilityPolicy, qos_check
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from vjepa_ros.ros.common.parameter import Schema
+from vjepa_ros.ros.common.parameter import Schema, schemas
 from vjepa_ros.ros.doctor.finding import Graph, NodeSeen, Status, Topic
-from vjepa_ros.ros.doctor.rules import schemas
 
 DISCOVERY_S = 8.0        # at most, and until nothing new has come for so long:
 STABLE_S = 1.5

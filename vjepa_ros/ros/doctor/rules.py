@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.misspelt_parameters import SCHEMAS, schema_of, unread
 from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import (
     ERROR,
@@ -30,8 +29,7 @@ IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
 SLACK = 0.9              # a rate this much below another one is lower
 REMEDIES = {             # by the quality flag that a camera shows
     'untrained': 'set weights, or model_size to tiny, whose weights come with the package',
-    'low_texture': 'light the scene; clean, focus and unblock the lens; lower min_confidence only '
-                   'with figures',
+    'low_texture': 'light the scene; clean, focus and unblock the lens',
     'stale': 'synchronise the clocks of camera and node; with a bag play it with --clock and set '
              'use_sim_time; on a slow machine raise max_frame_age or choose a smaller model',
     'slow_camera': 'raise the rate of the camera, or lower clip_fps',
@@ -51,17 +49,6 @@ SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'w
          'latency_ms_median')
 STATES = {'unconfigured': 'configure', 'inactive': 'activate'}
 Rates = Mapping[str, float]
-
-
-def schemas() -> dict[str, Schema]:
-    """Return the schemas of the nodes of this package that can be loaded here, by node."""
-    found = {}
-    for executable in SCHEMAS:
-        try:
-            found[executable] = schema_of(executable)
-        except ModuleNotFoundError:     # without PyTorch
-            continue
-    return found
 
 
 def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
@@ -176,10 +163,6 @@ def _contradictions(value: Mapping[str, Any]) -> Iterator[str]:
     if fps and gap and 1 / fps > gap:
         yield (f'clip_fps is {fps:g}, so frames of a clip are {1 / fps:g} s apart, but '
                f'max_frame_gap is {gap:g}: every frame starts a new clip; raise one of them')
-    rate, timeout = value.get('max_rate'), value.get('no_frame_timeout')
-    if rate and timeout and 1 / rate > timeout:
-        yield (f'no_frame_timeout is {timeout:g} s, shorter than the {1 / rate:g} s between '
-               f'results at max_rate {rate:g}')
     if value.get('weights') == 'random' and not value.get('allow_random_weights'):
         yield "weights is 'random', but allow_random_weights is false: the node will not configure"
     if str(value.get('device', '')).startswith('cpu') and value.get('precision') in (
@@ -370,8 +353,9 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
         row.name for listing, rows in schema.lists.items()
         for each in values.get(listing) or next(
             r.default for r in schema.rows if r.name == listing) for row in rows(each)}
-    for name, remark in unread(values, names, schema.lists).items():
-        yield Finding(ERROR, about, f"parameter '{name}' is read by no node", remark
+    for name, remark in schema.unread(values, names).items():
+        yield Finding(WARNING if name in schema.gone else ERROR, about,
+                      f"parameter '{name}' is read by no node", remark
                       or 'remove it, or look it up in docs/parameters.md')
     for problem in fit(values, schema):
         yield Finding(ERROR, about, problem, 'change it in the file')

@@ -22,11 +22,11 @@ from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.parameter import TRANSPORTS
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
-from vjepa_ros.ros.common.parameter import TRANSPORTS
 from vjepa_ros.ros.common.video import VideoInput, video_type
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.statistics import Rate

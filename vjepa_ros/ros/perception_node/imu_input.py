@@ -13,12 +13,12 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import Imu
 
-from vjepa_ros.looming.gyroscope import Gyroscope, rotation_matrix
+from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S, rotation_matrix
 from vjepa_ros.ros.common.diagnostics import number
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import stamp_ns
 from vjepa_ros.ros.common.transforms import Transforms
-from vjepa_ros.ros.perception_node.parameters import ImuConfig
+from vjepa_ros.ros.perception_node.parameters import CameraConfig
 from vjepa_ros.ros.perception_node.statistics import Rate
 
 WAIT_S = 0.02            # samples may come so much later than images; a pass waits once for all
@@ -41,11 +41,11 @@ class ImuInput:
         Returns the frame id of its newest image, '' before the first.
     """
 
-    def __init__(self, node: LifecycleNode, camera: str, config: ImuConfig,
+    def __init__(self, node: LifecycleNode, camera: str, config: CameraConfig,
                  camera_frame: Callable[[], str]) -> None:
         self._node, self._camera, self._config = node, camera, config
         self._camera_frame = camera_frame
-        self._gyroscope = Gyroscope(config.rotation, config.offset_s, config.jitter_s)
+        self._gyroscope = Gyroscope(config.imu_rotation or None, config.imu_offset, JITTER_S)
         self.rate = Rate()
         self._frame = ''
         self._came = False
@@ -59,16 +59,16 @@ class ImuInput:
     @property
     def topic(self) -> str:
         """Return the resolved name of the topic."""
-        return self._node.resolve_topic_name(self._config.topic)
+        return self._node.resolve_topic_name(self._config.imu_topic)
 
     @property
     def gyroscope(self) -> Gyroscope | None:
         """Return the gyroscope; None before a message, unless its rotation is a parameter."""
-        return self._gyroscope if self._came or self._config.rotation is not None else None
+        return self._gyroscope if self._came or self._config.imu_rotation else None
 
     def open(self) -> None:
         """Subscribe (on activate)."""
-        self._subscription = subscribe(self._node, Imu, self._config.topic, self._on_message,
+        self._subscription = subscribe(self._node, Imu, self._config.imu_topic, self._on_message,
                                        depth=DEPTH)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class ImuInput:
         """Look for the rotation to the camera in tf, where it is no parameter."""
         if not self._came:
             return
-        problem = self._fault or ('' if self._config.rotation is not None else self._look_up())
+        problem = self._fault or ('' if self._config.imu_rotation else self._look_up())
         if problem and problem != self._gyroscope.problem:
             self._node.get_logger().warning(
                 f"camera '{self._camera}': {self.topic} is not used: {problem}")
@@ -114,7 +114,7 @@ class ImuInput:
 
     def _on_message(self, msg: Imu) -> None:
         rate = msg.angular_velocity
-        if not self._came and self._config.rotation is None:
+        if not self._came and not self._config.imu_rotation:
             self._gyroscope.problem = f'the rotation from {self.topic} to the camera is not known'
         # By the definition of the message: there is no such measurement.
         self._fault = '' if msg.angular_velocity_covariance[0] != -1 else (

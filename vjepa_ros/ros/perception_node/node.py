@@ -24,7 +24,6 @@ from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
-from vjepa_ros.ros.perception_node.calibration import Calibration
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import report, used_memory
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
@@ -59,7 +58,7 @@ class VjepaNode(ManagedNode):
 
     Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed``, ``NAME/camera_info`` and
     ``NAME/imu`` for every name in the parameter ``cameras``, publishes under ``~/NAME/`` and on
-    ``/diagnostics``, and serves ``~/reset`` and ``~/calibrate``.
+    ``/diagnostics``, and serves ``~/reset``.
     """
 
     def __init__(self, node_name: str = 'vjepa_node', **kwargs: Any) -> None:
@@ -74,12 +73,6 @@ class VjepaNode(ManagedNode):
         self.create_timer(WATCH_S, self._on_watch, clock=steady)
         self.create_timer(1.0, self._on_report, clock=steady)
         self.create_service(Trigger, '~/reset', self._on_reset)
-        self._calibration = Calibration(self, steady)
-        # A group of its own: while the service waits, everything else must go on.
-        self.create_service(
-            Trigger, '~/calibrate',
-            self._calibration.serve,  # pyright: ignore[reportArgumentType] rclpy takes coroutines
-            callback_group=self._calibration.group)
         self._jump = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
                           on_clock_change=True), post_callback=self._on_time_jump)
@@ -97,11 +90,12 @@ class VjepaNode(ManagedNode):
         try:
             perception = Perception(engine, config.track, config.cameras)
             sources = Sources.make(self, config.obstacles)
-            for name, transport in zip(config.cameras, config.transports, strict=True):
+            for name, of_camera in config.by_camera.items():
                 outputs[name] = Outputs(self, name)
-                camera = cameras[name] = CameraInput(self, name, transport)
-                if (imu := config.imus[name]) is not None:
-                    camera.imu = ImuInput(self, name, imu, lambda camera=camera: camera.frame_id)
+                camera = cameras[name] = CameraInput(self, name, of_camera.transport)
+                if of_camera.imu_topic:
+                    camera.imu = ImuInput(self, name, of_camera,
+                                          lambda camera=camera: camera.frame_id)
                 outputs[name].obstacles = ObstacleOutput(
                     self, cameras[name], config.obstacles, config.settings, sources)
             worker = Worker(perception, config, cameras, outputs, self.get_clock(),
@@ -143,12 +137,11 @@ class VjepaNode(ManagedNode):
 
     def halt(self) -> None:
         """Stop work and output (safe in every state)."""
-        with ExitStack() as steps:   # all of them, whatever one of them raises
-            if self.parts is not None:
+        if self.parts is not None:
+            with ExitStack() as steps:   # all of them, whatever one of them raises
                 for camera in self.parts.cameras.values():
                     steps.callback(camera.close)
                 steps.callback(self.parts.worker.pause)
-            steps.callback(self._calibration.cancel)
 
     def release(self) -> None:
         """Release everything that configure made (safe in every state).
@@ -224,7 +217,7 @@ class VjepaNode(ManagedNode):
             if active:
                 steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
-                    steps.callback(camera.watch, parts.config.no_frame_timeout,
+                    steps.callback(camera.watch, parts.config.silence_s,
                                    parts.worker.stats[camera.name].mixed)
                     if camera.imu is not None:
                         steps.callback(camera.imu.watch)

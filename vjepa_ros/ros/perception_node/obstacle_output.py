@@ -41,6 +41,7 @@ POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')
 DETECTIONS = 'detections'
 PATIENCE_S = 2.0         # from activation until what is missing is told
+ODOMETRY_AGE_S = 0.5     # of the newest odometry; older counts as none
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
 REPEAT_S = 30.0          # until it is told again
@@ -112,8 +113,7 @@ class ObstacleOutput:
 
     def apply(self, config: ObstacleConfig, settings: Settings) -> None:
         """Take new live settings; frames and topics stay those of the start."""
-        self._live = replace(self._live[0], settings=config.settings,
-                             odometry_timeout=config.odometry_timeout), settings
+        self._live = replace(self._live[0], settings=config.settings), settings
 
     def close(self) -> None:
         """Destroy the publishers, and the sources of all cameras, which close together."""
@@ -150,7 +150,7 @@ class ObstacleOutput:
 
     def _missing(self) -> str:
         """Return which geometry is missing and the remedy, '' when it is complete."""
-        name, config = self._camera.name, self._live[0]
+        name = self._camera.name
         lacks = []
         info = self._camera.info
         if problem := self._camera.calibration_problem():
@@ -167,11 +167,6 @@ class ObstacleOutput:
                 lacks.append(f'{why} (set {name}.mount.height and pitch'
                              + (')' if self._sources.poses else ', or obstacles.base_frame for '
                                 'tf)'))
-        odometry = self._sources.odometry
-        if config.settings.distance == 'odometry' and (odometry is None or not odometry.came):
-            lacks.append('obstacles.distance is odometry, but '
-                         + ('obstacles.odometry names no topic (set it)' if odometry is None
-                            else f'nothing comes on {odometry.topic} (start it)'))
         return '; '.join(lacks)
 
     def _open(self) -> None:
@@ -180,8 +175,8 @@ class ObstacleOutput:
         if config.scan:
             self._add(SCAN, LaserScan, enabled=True)
         pose = 'tf' if self._mount is None else 'parameters'
-        speed = 'the ground' if self._sources.odometry is None or (
-            config.settings.distance == 'ground') else self._sources.odometry.topic
+        odometry = self._sources.odometry
+        speed = 'the ground' if odometry is None else odometry.topic
         self._node.get_logger().info(
             f"camera '{self._camera.name}': obstacle_points are published; pose from {pose}, "
             f'speed from {speed}')
@@ -224,9 +219,11 @@ class ObstacleOutput:
         base = Header(stamp=header.stamp, frame_id=config.base_frame)
         if POINTS in wanted:
             points = base_points(found, mount, config.settings)
-            if not config.in_base:
+            # Nav2 compares the height band with z in its base frame, but some sources of late 2025
+            # did with z as it was published (`pointcloud.cpp`): the base frame suits all.
+            if not config.base_frame:
                 points[:, :3] = mount.to_camera(points[:, :3])
-            pubs[POINTS].publish(point_cloud(base if config.in_base else header, points))
+            pubs[POINTS].publish(point_cloud(base if config.base_frame else header, points))
         if SCAN in wanted and SCAN in pubs:
             pubs[SCAN].publish(scan_message(base, found, mount, config))
 
@@ -247,10 +244,10 @@ class ObstacleOutput:
               settings: Settings) -> Obstacles:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
-            camera.mount, at_ns, config.odometry_timeout)
+            camera.mount, at_ns, ODOMETRY_AGE_S)
         found = find_obstacles(result, camera, speed, settings, config.settings,
-                               self._still(result, config.odometry_timeout))
-        if not found.withheld and self._blind(result, config.odometry_timeout):
+                               self._still(result, ODOMETRY_AGE_S))
+        if not found.withheld and self._blind(result, ODOMETRY_AGE_S):
             return replace(found, withheld='the view has not moved for '
                            f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
                            'hung or covered?')

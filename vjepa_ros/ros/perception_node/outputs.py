@@ -48,7 +48,6 @@ NEED_LOOMING = ('obstacle_score', 'collision_probability', 'collision_if_ahead',
 class Publishing:
     """What a publication needs besides the result."""
 
-    features_reduce: str  # which tubelets are published, see `reduce_features`
     latency_ms: float  # age of the newest frame [ms]
     optics: Optics  # intrinsics of the source image
     # Hash of the tensors of the encoder; '' where it has none (random weights, or files that are
@@ -81,9 +80,7 @@ TOPICS: Mapping[str, tuple[type, int, Make]] = {
     'map_info': (CameraInfo, 1, lambda header, result, how: _map_info(
         header, result, how.optics)),
     'features': (PointCloud2, 1, lambda header, result, how: feature_cloud(
-        header, reduce_features(_known(result.features, 'features'), how.features_reduce),
-        # A mean over tubelets is none of the features that the encoder gives.
-        '' if how.features_reduce == 'mean' else how.encoder)),
+        header, _known(result.features, 'features')[-1], how.encoder)),   # of the newest tubelet
     'embedding': (PointCloud2, 1, lambda header, result, how: feature_cloud(
         header, _known(result.features, 'features').mean(axis=(0, 1, 2))[None, None])),
 }
@@ -178,15 +175,6 @@ def wants_of(wanted: frozenset[str]) -> Wants:
                  image=not wanted.isdisjoint(OVERLAYS),
                  change=not wanted.isdisjoint(NEED_CHANGE),
                  moving=not wanted.isdisjoint(('moving_map', 'looming_field')))
-
-
-def reduce_features(features: np.ndarray, how: str) -> np.ndarray:
-    """Reduce (T', Hp, Wp, D) to last or mean (Hp, Wp, D), or to all (T' Hp, Wp, D)."""
-    if how == 'last':
-        return features[-1]
-    if how == 'mean':
-        return features.mean(axis=0)
-    return features.reshape(-1, *features.shape[2:])
 
 
 def _known(values: np.ndarray | None, what: str) -> np.ndarray:

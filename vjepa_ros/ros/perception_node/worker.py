@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -63,8 +63,6 @@ class Worker:
         How many errors there were, and the last one.
     starved
         The engine that ran out of memory last.
-    listener
-        Called with each published result.
     """
 
     def __init__(self, perception: Perception, config: NodeConfig,
@@ -83,7 +81,6 @@ class Worker:
         self.errors = 0
         self.last_error = ''
         self.starved: Engine | None = None
-        self.listener: Callable[[Result], None] | None = None
         self._publishing = threading.Lock()     # held while publishing
         self._open = False
         self._activation = 0      # its number: an old one must not publish in a new one
@@ -332,7 +329,7 @@ class Worker:
         """Return the clips to run now, and how long until the next may run [s]."""
         now, period = time.monotonic(), 1.0 / self.config.max_rate
         samples, wait_s = {}, IDLE_S
-        names = [n for n in self._cameras if wanted[n] or self.listener is not None]
+        names = [n for n in self._cameras if wanted[n]]
         for name, sample in self.perception.pending(names).items():
             self._due[name] = min(self._due[name], now + period)     # the period may change
             early = self._due[name] - EARLY * period - now
@@ -346,8 +343,7 @@ class Worker:
     def _serve(self, samples: Mapping[str, Sample], wanted: Mapping[str, frozenset[str]],
                activation: int) -> None:
         """Run the clips and publish their results."""
-        assess = frozenset(() if self.listener is None else ('assessment',))
-        wants = {name: wants_of(wanted[name] | assess) for name in samples}
+        wants = {name: wants_of(wanted[name]) for name in samples}
         settings, perception = self.config.settings, self.perception
         begin, results = time.perf_counter(), []
         self._await_imus({n: s for n, s in samples.items() if wants[n].looming})
@@ -365,12 +361,8 @@ class Worker:
                     name, sample, outputs.get(name), settings, wants[name],
                     known_age(self._clock.now().nanoseconds, sample.newest_ns), timings)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
-                if not self._publish(result, wanted[name], activation):
-                    continue
-                results.append(result)
-                listener = self.listener
-                if listener is not None:
-                    listener(result)
+                if self._publish(result, wanted[name], activation):
+                    results.append(result)
             except Exception as error:
                 # The other cameras keep their results.
                 self._count_for(name, 'assessing and publishing', error)
@@ -403,7 +395,7 @@ class Worker:
         """Publish what is at hand of a result and count it; False when the activation is over."""
         a, start = result.assessment, time.perf_counter()
         latency_ms = known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3
-        how = Publishing(self.config.features_reduce, latency_ms,
+        how = Publishing(latency_ms,
                          self.perception.tracks[a.camera].optics(),
                          self.perception.engine.report.tensors_sha256)
         with self._publishing:

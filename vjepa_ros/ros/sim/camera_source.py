@@ -26,7 +26,6 @@ import os
 import sys
 import threading
 import time
-from dataclasses import fields
 from typing import Any
 
 import cv2
@@ -40,18 +39,12 @@ from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
 from vjepa_ros.ros.sim.parameters import SOURCE
-from vjepa_ros.ros.sim.source_output import OutputOptions, SourceOutput
-from vjepa_ros.sources import (
-    PlayOptions,
-    Source,
-    SourceError,
-    SourceFrame,
-    SourceLost,
-    open_source,
-)
+from vjepa_ros.ros.sim.source_output import SourceOutput
+from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import Pacer
 
 RETRY_S = 1.0
+SETTLE_S = 0.5            # from the first subscriber on, for its other endpoints
 REPORT_S = 5.0            # between reports of skipped frames
 CLOCK_JUMP_NS = 200_000_000
 
@@ -83,9 +76,8 @@ class CameraSource(Served, Node):
         self._report_s = time.monotonic()
         self._anchor: tuple[int, int] | None = None   # steady and ROS time of one frame
         self._thread = threading.Thread(target=self._run, name='player', daemon=True)
-        self._value = read_once(self, SOURCE)
-        self._output = SourceOutput(self, OutputOptions(
-            **{field.name: self._value[field.name] for field in fields(OutputOptions)}))
+        self._config = config = read_once(self, SOURCE)
+        self._output = SourceOutput(self, config.camera, config.transport, config.truth)
 
     def start(self) -> None:
         """Start playing."""
@@ -100,8 +92,8 @@ class CameraSource(Served, Node):
 
     @property
     def done(self) -> bool:
-        """Whether playing has ended in a way that ends the process."""
-        return self.finished.is_set() and (self.failed or self._value['exit_at_end'])
+        """Whether playing has ended."""
+        return self.finished.is_set()
 
     @property
     def exit_code(self) -> int:
@@ -115,11 +107,7 @@ class CameraSource(Served, Node):
         super().destroy_node()
 
     def _open(self) -> Source:
-        value = self._value
-        return open_source(value['source'], PlayOptions(
-            rate=value['rate'] or None, loop=value['loop'], topic=value['topic'] or None,
-            size=(value['width'], value['height']) if value['width'] else None,
-            max_frames=value['max_frames'] or None, start_s=value['start']))
+        return open_source(self._config.source, self._config.play)
 
     # -- playing --------------------------------------------------------------------------------
 
@@ -177,22 +165,17 @@ class CameraSource(Served, Node):
             self._report(source)
 
     def _wait(self) -> bool:
-        """Wait for subscribers and the start delay; return False when stopped meanwhile."""
-        if self._value['wait_for_subscribers']:
-            limit = self._value['wait_timeout']
-            end = time.monotonic() + limit
-            while not self._output.has_image_subscriber():
-                if self._stop.wait(0.05):
-                    return False
-                if limit and time.monotonic() > end:
-                    self.get_logger().warning(
-                        f'no image subscriber within {limit:g} s (wait_timeout): starting')
-                    break
-        return not self._stop.wait(self._value['start_delay'])
+        """Wait for a subscriber if asked to; return False when stopped meanwhile."""
+        if not self._config.wait_for_subscribers:
+            return not self._stop.is_set()
+        while not self._output.has_image_subscriber():
+            if self._stop.wait(0.05):
+                return False
+        return not self._stop.wait(SETTLE_S)
 
     def _header(self, frame: SourceFrame, due_ns: int, live: bool) -> Header:
         stamp_ns = frame.stamp_ns
-        if self._value['stamp'] == 'now' and not live:
+        if self._config.stamp == 'now' and not live:
             # The time at which it was due rather than now: exact spacing without jitter.
             steady, ros = time.monotonic_ns(), self.get_clock().now().nanoseconds
             if self._anchor is None:
@@ -203,7 +186,7 @@ class CameraSource(Served, Node):
             # Simulated time is zero until /clock arrives, and stamps cannot be negative.
             stamp_ns = max(0, self._anchor[1] + due_ns - self._anchor[0])
         return Header(stamp=Time(nanoseconds=stamp_ns).to_msg(),
-                      frame_id=self._value['frame_id'] or frame.frame_id)
+                      frame_id=frame.frame_id)
 
     # -- log ------------------------------------------------------------------------------------
 
@@ -212,7 +195,7 @@ class CameraSource(Served, Node):
         count = '' if source.frame_count is None else f', {source.frame_count} frames'
         self.get_logger().info(
             f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}{count}'
-            f'{", looping" if self._value["loop"] else ""}, to {" ".join(self._output.topics)}')
+            f'{", looping" if self._config.loop else ""}, to {" ".join(self._output.topics)}')
         problem = self._output.transport_problem(source.size)
         if problem:
             self.get_logger().warning(problem)
@@ -230,7 +213,7 @@ class CameraSource(Served, Node):
 
     def _finish(self) -> None:
         stopped = ' (stopped)' if self._stop.is_set() else ''
-        again = '' if self._value['loop'] or stopped else '; set loop:=true to repeat'
+        again = '' if self._config.loop or stopped else '; set loop:=true to repeat'
         self.get_logger().info(f'end of source{stopped}: {self._published} frames played, '
                                f'{self._skipped} skipped{again}')
         if not self._stop.is_set():

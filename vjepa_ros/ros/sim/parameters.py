@@ -5,75 +5,99 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from vjepa_ros.ros.common.parameter import MOST_SEED, NAME, ONE_NAME, Param, STARTUP, Schema
+from vjepa_ros.parameter import MOST_SEED, NAME, ONE_NAME, STARTUP, make, parameter, rows_of
+from vjepa_ros.ros.common.parameter import FIXED, Schema
+from vjepa_ros.sources import PlayOptions
+
+_count = partial(parameter, low=0, high=MOST_SEED)
 
 
-def _row(name: str, default: Any, text: str, **more: Any) -> Param:
-    return Param(name, type(default), default, text, STARTUP, numbers=type(default) is str, **more)
+@dataclass(frozen=True)
+class SourceConfig:
+    """What camera_source plays and publishes."""
+
+    source: str = parameter(
+        'synthetic', 'What to play: synthetic, a camera index (0), /dev/videoN, a stream address, '
+        'or the path of a video, picture, image folder, recording folder, rosbag2 folder, .mcap '
+        'or .db3 file')
+    topic: str = parameter('', 'Image topic of a bag; empty: the first')
+    camera: str = parameter('camera', 'Prefix of the topics of the camera', pattern=NAME,
+                            allowed=ONE_NAME)
+    transport: str = parameter('raw', 'Image topics to publish',
+                               choices=('raw', 'compressed', 'both'))
+    rate: float = parameter(
+        0.0, 'Frames per second; 0: the rate of the source; recordings are only thinned, pictures '
+        'without stamps need it', low=0.0, high=1000.0, unit='Hz')
+    loop: bool = parameter(False, 'Start again at the end')
+    max_frames: int = _count(0, 'Number of frames to play; 0: all')
+    stamp: str = parameter(
+        'now', 'Stamps of the frames; now: current time with the exact spacing of the source; '
+        'source: as recorded', choices=('now', 'source'))
+    width: int = parameter(0, 'Width to resize to, with height; 0 keeps the own', low=0, high=8192,
+                           unit='px')
+    height: int = parameter(0, 'Height to resize to, with width; 0 keeps the own', low=0,
+                            high=8192, unit='px')
+    truth: bool = parameter(False, 'Publish the ground truth on NAME/truth')
+    wait_for_subscribers: bool = parameter(False, 'Wait for a subscriber of an image topic')
+
+    def __post_init__(self) -> None:
+        if (self.width == 0) != (self.height == 0):
+            raise ValueError(f'width is {self.width} and height {self.height}: set both or none')
+
+    @property
+    def play(self) -> PlayOptions:
+        """How the source is played."""
+        return PlayOptions(
+            rate=self.rate or None, loop=self.loop, topic=self.topic or None,
+            size=(self.width, self.height) if self.width else None,
+            max_frames=self.max_frames or None)
 
 
-SOURCE_ROWS: tuple[Param, ...] = (
-    _row('source', 'synthetic', 'What to play: synthetic, a camera index (0), /dev/videoN, a '
-         'stream address, or the path of a video, picture, image folder, recording folder, '
-         'rosbag2 folder, .mcap or .db3 file'),
-    _row('topic', '', 'Image topic of a bag; empty: the first'),
-    _row('camera', 'camera', 'Prefix of the topics of the camera', pattern=NAME, allowed=ONE_NAME),
-    _row('transport', 'raw', 'Image topics to publish', choices=('raw', 'compressed', 'both')),
-    _row('encoding', 'rgb8', 'Encoding of the raw image', choices=('rgb8', 'bgr8', 'mono8')),
-    _row('reliability', 'reliable', 'QoS of the image topics; reliable serves both kinds of '
-         'subscriber', choices=('reliable', 'best_effort')),
-    _row('rate', 0.0, 'Frames per second; 0: the rate of the source; recordings are only thinned, '
-         'pictures without stamps need it', low=0.0, high=1000.0, unit='Hz'),
-    _row('loop', False, 'Start again at the end'),
-    _row('start', 0.0, 'Time at the beginning to skip', low=0.0, high=86400.0, unit='s'),
-    _row('max_frames', 0, 'Number of frames to play; 0: all', low=0, high=MOST_SEED),
-    _row('stamp', 'now', 'Stamps of the frames; now: current time with the exact spacing of the '
-         'source; source: as recorded', choices=('now', 'source')),
-    _row('frame_id', '', 'Optical frame of the header; empty keeps that of the source'),
-    _row('width', 0, 'Width to resize to; 0 keeps the own (set both or none)', low=0, high=8192,
-         unit='px'),
-    _row('height', 0, 'Height to resize to; 0: that of the source', low=0, high=8192, unit='px'),
-    _row('jpeg_quality', 90, 'Quality of the compressed topic; stored jpeg and png pictures are '
-         'passed on unchanged', low=1, high=100),
-    _row('truth', False, 'Publish the ground truth on NAME/truth'),
-    _row('start_delay', 0.0, 'Pause before the first frame', low=0.0, high=3600.0, unit='s'),
-    _row('wait_for_subscribers', False, 'Wait for a subscriber of an image topic'),
-    _row('wait_timeout', 60.0, 'Longest wait for subscribers; 0: no limit', low=0.0, high=86400.0,
-         unit='s'),
-    _row('exit_at_end', True, 'End the process when the source ends'),
-)
+@dataclass(frozen=True)
+class RobotConfig:
+    """The episode that simulated_robot drives, and its topics."""
 
-ROBOT_ROWS: tuple[Param, ...] = (
-    _row('seed', 1, 'Of the episodes', low=0, high=MOST_SEED),
-    _row('episode', 0, 'Number of the episode', low=0, high=MOST_SEED),
-    _row('set', 'stop', 'Episodes about stopping in time, or about getting to the goal',
-         choices=('stop', 'get_past')),
-    _row('goal', False, 'Send a planner the goal, instead of commands that follow the route'),
-    _row('film', '', 'Folder for the pictures as PNG files; beside it FILM_map gets views from '
-         'above; empty: none are written'),
-    _row('camera', 'camera', 'Prefix of the topics of the camera', pattern=NAME, allowed=ONE_NAME),
-    _row('frame_id', 'camera', 'Optical frame of the pictures'),
-    _row('rate', 10.0, 'Frames per second; 0: the rate of the source; recordings are only thinned',
-         low=0.1, high=240.0, unit='Hz'),
-    _row('width', 384, 'Of the pictures', low=16, high=8192, unit='px'),
-    _row('settle', 4.0, 'Standing time before the robot drives', low=0.0, high=3600.0, unit='s'),
-    _row('command_topic', 'cmd_vel_out', 'Topic of the commands that the robot follows'),
-    _row('guard', 'collision_guard', 'Name of the guard whose state is recorded'),
-    _row('planner', 'local_planner', 'Name of the planner whose time to choose is recorded'),
-    _row('assessment_topic', 'vjepa_node/camera/assessment', 'Topic of the assessments to record'),
-    _row('wait_for_camera', True, 'Wait for a subscriber of the pictures'),
-    _row('publish_clock', False, 'Simulate time, and publish it on /clock'),
-)
+    seed: int = _count(1, 'Of the episodes')
+    episode: int = _count(0, 'Number of the episode')
+    set: str = parameter('stop', 'Episodes about stopping in time, or about getting to the goal',
+                         choices=('stop', 'get_past'))
+    goal: bool = parameter(False, 'Send a planner the goal, instead of commands that follow the '
+                           'route')
+    film: str = parameter('', 'Folder for the pictures as PNG files; beside it FILM_map gets '
+                          'views from above; empty: none are written')
+    camera: str = parameter('camera', 'Prefix of the topics of the camera', pattern=NAME,
+                            allowed=ONE_NAME)
+    rate: float = parameter(10.0, 'Pictures per second', low=0.1, high=240.0, unit='Hz')
+    width: int = parameter(384, 'Of the pictures', low=16, high=8192, unit='px')
+    settle: float = parameter(4.0, 'Standing time before the robot drives', low=0.0, high=3600.0,
+                              unit='s')
+    command_topic: str = parameter('cmd_vel_out', 'Topic of the commands that the robot follows')
+    guard: str = parameter('collision_guard', 'Name of the guard whose state is recorded')
+    planner: str = parameter('local_planner', 'Name of the planner whose time to choose is '
+                             'recorded')
+    assessment_topic: str = parameter('vjepa_node/camera/assessment',
+                                      'Topic of the assessments to record')
+    wait_for_camera: bool = parameter(True, 'Wait for a subscriber of the pictures')
+    publish_clock: bool = parameter(False, 'Simulate time, and publish it on /clock')
 
 
-def check_source(value: Mapping[str, Any]) -> None:
-    """Raise ValueError when the values of `SOURCE` are inconsistent."""
-    if (value['width'] == 0) != (value['height'] == 0):
-        raise ValueError(f"width is {value['width']} and height {value['height']}: set both or "
-                         'none')
+def _schema(config: type, gone: Mapping[str, str]) -> Schema:
+    rows = rows_of(config, STARTUP)
+
+    def read(values: Mapping[str, Any]) -> Any:
+        return make(config, rows, values)
+
+    return Schema({config.__name__: rows}, read, read, gone=gone)
 
 
-SOURCE = Schema({'Source': SOURCE_ROWS}, dict, check_source)
-ROBOT = Schema({'Robot': ROBOT_ROWS}, dict, dict)
+SOURCE = _schema(SourceConfig, {
+    **dict.fromkeys(('encoding', 'reliability', 'jpeg_quality', 'seed', 'start', 'start_delay',
+                     'wait_timeout'), FIXED),
+    'loop_mode': 'stamps go on in a loop; play a bag with ros2 bag play --loop for jumps',
+    'frame_id': 'frames keep that of the source',
+    'exit_at_end': 'the process ends with its source; set loop to go on'})
+ROBOT = _schema(RobotConfig, {'frame_id': FIXED})

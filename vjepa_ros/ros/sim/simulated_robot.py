@@ -31,7 +31,6 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -67,7 +66,8 @@ from vjepa_ros.ros.common.message_conversion import image
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
 from vjepa_ros.ros.read import records
-from vjepa_ros.ros.sim.parameters import ROBOT
+from vjepa_ros.ros.sim.parameters import ROBOT, RobotConfig
+from vjepa_ros.ros.sim.source_output import camera_info
 
 try:
     from nav_msgs.msg import Odometry
@@ -97,15 +97,15 @@ class SimulatedRobot(Served, Node):
     def __init__(self, out: TextIO | None = None) -> None:
         super().__init__('simulated_robot')
         self._out = out or sys.stdout
-        value = read_once(self, ROBOT)
-        config = replace(EpisodeConfig(), rate=value['rate'], settle_s=value['settle'])
+        own = read_once(self, ROBOT)
+        config = replace(EpisodeConfig(), rate=own.rate, settle_s=own.settle)
         bank = TextureBank.procedural(BANK_SEED)
         materials = Materials(bank.groups, bank.walks)
-        episode = (draw if value['set'] == 'stop' else get_past.draw)(
-            value['seed'], value['episode'], materials, config)
+        episode = (draw if own.set == 'stop' else get_past.draw)(
+            own.seed, own.episode, materials, config)
         self._episode, self._robot = episode, config.robot
-        self._world = EpisodeWorld([episode], config, bank, value['width'])
-        self._frame_id, self._wait = value['frame_id'], value['wait_for_camera']
+        self._world = EpisodeWorld([episode], config, bank, own.width)
+        self._wait = own.wait_for_camera
         self.outcome: dict[str, Any] | None = None
         self._command, self._commanded_s = (0.0, 0.0), -math.inf
         self._wanted = (0.0, 0.0)
@@ -116,31 +116,30 @@ class SimulatedRobot(Served, Node):
         self._state = ('free', '')
         eager = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         quick = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        name = value['camera']
-        self._image = self.create_publisher(Image, f'{name}/image_raw', quick)
-        self._info = self.create_publisher(CameraInfo, f'{name}/camera_info', quick)
+        self._image = self.create_publisher(Image, f'{own.camera}/image_raw', quick)
+        self._info = self.create_publisher(CameraInfo, f'{own.camera}/camera_info', quick)
         self._odometry = None
         if Odometry is None:
             self.get_logger().warning("there is no topic 'odom': nav_msgs is not installed")
         else:
             self._odometry = self.create_publisher(Odometry, 'odom', eager)
-        self._sends_goal = value['goal']
+        self._sends_goal = own.goal
         self._controller: Any = (self.create_publisher(PoseStamped, 'goal_pose', eager)
                                  if self._sends_goal
                                  else self.create_publisher(Twist, 'cmd_vel_in', eager))
         self._goal_sent = False
-        self._film = _Film(self, value) if value['film'] else None
+        self._film = _Film(self, own) if own.film else None
         self._plans_ms: list[float] = []
-        self.create_subscription(DiagnosticArray, f'{value["planner"]}/state', self._on_plan, 10)
-        self.create_subscription(Twist, value['command_topic'], self._on_command, eager)
-        self.create_subscription(PointCloud2, value['assessment_topic'], self._on_seen, quick)
-        self.create_subscription(DiagnosticArray, f'{value["guard"]}/state', self._on_state, 10)
-        self._topic = value['command_topic']
+        self.create_subscription(DiagnosticArray, f'{own.planner}/state', self._on_plan, 10)
+        self.create_subscription(Twist, own.command_topic, self._on_command, eager)
+        self.create_subscription(PointCloud2, own.assessment_topic, self._on_seen, quick)
+        self.create_subscription(DiagnosticArray, f'{own.guard}/state', self._on_state, 10)
+        self._topic = own.command_topic
         # It starts now, later than any earlier episode: time never goes back.
         self._time = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate,
-                                patient=value['publish_clock'])
+                                patient=own.publish_clock)
         self._times = (self.create_publisher(ClockMsg, '/clock', quick)
-                       if value['publish_clock'] else None)
+                       if own.publish_clock else None)
         self.create_timer(CLOCK_S, self._go_on, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     @property
@@ -229,14 +228,8 @@ class SimulatedRobot(Served, Node):
         world, robots = self._world, self._world.robots
         stamp = self._stamp()
         picture = world.pictures(np.array([0]))[0]
-        header = Header(stamp=stamp, frame_id=self._frame_id)
-        fx, fy, cx, cy = world.intrinsics[0].tolist()
-        info = CameraInfo(header=header, height=picture.shape[0], width=picture.shape[1],
-                          distortion_model='plumb_bob', d=[0.0] * 5)
-        info.k = [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0]
-        info.r = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
-        info.p = [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0]
-        self._info.publish(info)
+        header = Header(stamp=stamp, frame_id='camera')
+        self._info.publish(camera_info(header, picture, world.intrinsics[0].tolist()))
         self._image.publish(image(header, picture, 'rgb8'))
         if self._film is not None:
             self._film.write(world, picture)
@@ -292,11 +285,11 @@ class SimulatedRobot(Served, Node):
 class _Film:
     """Writes the pictures of a drive as files, and views from above beside them."""
 
-    def __init__(self, node: Node, value: Mapping[str, Any]) -> None:
-        self._folder = value['film']
+    def __init__(self, node: Node, own: RobotConfig) -> None:
+        self._folder = own.film
         self._above: TopView | None = None
         self._candidates: np.ndarray | None = None
-        node.create_subscription(PointCloud2, f'{value["planner"]}/candidates', self._on_plan, 1)
+        node.create_subscription(PointCloud2, f'{own.planner}/candidates', self._on_plan, 1)
 
     def _on_plan(self, msg: PointCloud2) -> None:
         self._candidates = records(msg)
