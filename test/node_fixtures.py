@@ -44,7 +44,7 @@ NODE = 'vjepa_ros.ros.perception_node'
 # without being taken for stale.
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
          'cpu_threads': 1, 'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0,
-         'no_frame_timeout': 30.0, 'max_frame_age': 60.0}
+         'max_frame_age': 60.0}
 KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
          'collision_if_ahead': Float32, 'time_to_contact': Float32,
          'assessment': PointCloud2, 'obstacles': PointCloud2,
@@ -62,7 +62,7 @@ TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,
 SERVICES = {'change_state': ChangeState, 'get_state': GetState, 'set_parameters': SetParameters,
             'set_parameters_atomically': SetParametersAtomically,
             'get_parameters': GetParameters, 'list_parameters': ListParameters,
-            'describe_parameters': DescribeParameters, 'reset': Trigger, 'calibrate': Trigger}
+            'describe_parameters': DescribeParameters, 'reset': Trigger}
 # How long to wait for what must come: far longer than it takes anywhere, for only a failure costs
 # this time. A process that imports PyTorch, and an answer or result of one that runs.
 START_S = 180.0

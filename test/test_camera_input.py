@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the input of one camera without topics: its queue, its subscriptions, thresholds."""
+"""Test the input of one camera without topics: its queue, its subscriptions."""
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from rclpy.qos_overriding_options import InvalidQosOverridesError
 
 from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.perception_node import camera_input
-from vjepa_ros.ros.perception_node.calibration import make_threshold
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.node import VjepaNode
 
@@ -114,20 +112,6 @@ def test_frames_are_taken_in_order_up_to_the_first_that_is_not_decoded():
     assert queue.take() == ([], 1)
 
 
-# -- thresholds -----------------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('values', 'k', 'value', 'problem'), [
-    ([0.1, 0.3, math.nan, 0.2, math.inf], 2.0, 0.2 + 2 * 0.0816497, ''),    # mean + k sigma
-    ([0.0] * 3, 3.0, 0.05, ''), ([0.001, 0.0, 0.02], 3.0, 0.05, ''),        # the lower limit
-    ([5.0] * 3, 5.0, None, '5.0000'), ([0.2, 0.5, 0.4], 5.0, None, '0.9'),
-    ([0.0, 0.0, 0.0, 0.2], 5.0, None, 'sigma 0.0866')])
-def test_a_threshold_follows_its_scene_and_one_that_is_not_quiet_is_reported(values, k, value,
-                                                                             problem):
-    made = make_threshold('t', values, k, 0.05, 0.9)
-    assert problem in made.problem and bool(made.problem) == bool(problem)
-    assert value is None or made.value == pytest.approx(value, rel=1e-5)
-
-
 # -- subscriptions --------------------------------------------------------------------------------
 
 class Owner:
@@ -210,7 +194,7 @@ def test_trouble_with_one_camera_leaves_the_others_watched():
         return SimpleNamespace(name=name, imu=None, watch=lambda *_: watched.append(name))
 
     node = SimpleNamespace(state='active', parts=SimpleNamespace(
-        config=SimpleNamespace(no_frame_timeout=2.0), shortage=part('memory'),
+        config=SimpleNamespace(silence_s=2.0), shortage=part('memory'),
         cameras={'a': part('a'), 'bad': SimpleNamespace(name='bad', imu=None, watch=fail),
                  'b': part('b')},
         worker=SimpleNamespace(stats=dict.fromkeys(('a', 'bad', 'b'), SimpleNamespace(mixed=0))),

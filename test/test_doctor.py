@@ -17,6 +17,7 @@ import pytest
 from vjepa_ros.cli.console import behind_p, with_options
 from vjepa_ros.cli.doctor import machine
 from vjepa_ros.cli.doctor.main import main
+from vjepa_ros.ros.common.parameter import schemas
 from vjepa_ros.ros.doctor.finding import (
     ERROR,
     Graph,
@@ -27,7 +28,7 @@ from vjepa_ros.ros.doctor.finding import (
     Topic,
     WARNING,
 )
-from vjepa_ros.ros.doctor.rules import fit, judge, judge_file, schemas
+from vjepa_ros.ros.doctor.rules import fit, judge, judge_file
 
 SCHEMAS = schemas()
 IMAGE, ASSESSMENT = 'sensor_msgs/msg/Image', '/vjepa_node/front/assessment'

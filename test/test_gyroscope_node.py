@@ -8,7 +8,6 @@ import importlib.util
 import math
 import threading
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,12 +30,12 @@ from ros_harness import ros_session
 from sensor_msgs.msg import Imu
 
 from vjepa_ros.lab.evaluation.recording_replay import Reader, Setup, open_item, read_items
-from vjepa_ros.looming.gyroscope import Gyroscope
+from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node import imu_input
-from vjepa_ros.ros.perception_node.parameters import ImuConfig
+from vjepa_ros.ros.perception_node.parameters import CameraConfig
 from vjepa_ros.sources.folder import BODY_IN_OPTICAL
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -119,7 +118,7 @@ def test_without_a_rotation_the_frames_must_be_the_same_or_known_to_tf(node):
     node.restore()
 
 
-OFFSET_S, JITTER_S = 0.14, 0.02     # of the recordings of the drone
+OFFSET_S = 0.14     # of the recordings of the drone
 FRAMES = 14                         # of each that are played, two seconds
 
 
@@ -128,15 +127,14 @@ def reading_all():
     """A node that loses no message."""
     with ros_session() as ros, node_running(
             ros, camera__imu_rotation=list(BODY_IN_OPTICAL), camera__imu_offset=OFFSET_S,
-            camera__imu_jitter=JITTER_S, smoothing__method='none', max_frame_age=3600.0,
-            **exact(), **exact('camera/imu')) as node:
+            max_frame_age=3600.0, **exact(), **exact('camera/imu')) as node:
         yield node
 
 
 def recorded(folder, **options):
     """Frames around the fastest turn of a recording, angular rates, and what comes of both."""
     track = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
-    setup = Setup(('geometric',), replace(Settings(), smoothing_method='none'), track,
+    setup = Setup(('geometric',), Settings(), track,
                   imu=(OFFSET_S, JITTER_S), **options)
     item, = read_items([str(folder)])
     with open_item(item, setup) as source:
@@ -192,7 +190,8 @@ def test_a_pass_waits_for_samples_but_not_long():
     taken = []
     owner = SimpleNamespace(create_subscription=lambda kind, topic, take, *more, **options:
                             taken.append(take))
-    one = imu_input.ImuInput(owner, 'cam', ImuConfig('cam/imu', BODY_IN_OPTICAL, 0.0, 0.005), str)
+    config = CameraConfig(imu_topic='cam/imu', imu_rotation=tuple(BODY_IN_OPTICAL))
+    one = imu_input.ImuInput(owner, 'cam', config, str)
     one.open()
 
     def waited_s(stamp_ns: int, at_most_s: float = 30.0) -> float:

@@ -235,7 +235,7 @@ def test_a_topic_that_hardly_sends_is_not_read_for_ever_and_a_late_video_takes_i
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
     since = again.written
-    again.begin_anew(no_frame_timeout=0.5, cameras=['gone'])
+    again.begin_anew(cameras=['gone'])
     log = again.wait_for_log('no frame for', since)
     assert "camera 'gone'" in log and '/gone/image_raw has 0 publisher' in log
     assert again.report('camera gone').level == b'\x03'            # stale, not an error
@@ -252,7 +252,7 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
 @pytest.mark.any_distro
 def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
     since = again.written
-    again.begin_anew(hand__transport='raw', no_frame_timeout=0.5)
+    again.begin_anew(hand__transport='raw')
     with Publisher(again.ros, 'hand/image_raw') as silent, \
             Camera(again.ros, 'hand/image_raw/compressed', CompressedImage, make=jpeg) as jpegs:
         log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -22,7 +21,6 @@ from sensor_msgs.msg import CameraInfo, PointField
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
-from vjepa_ros.sources.opening import open_source
 
 pytestmark = pytest.mark.ros
 
@@ -153,7 +151,7 @@ def test_only_what_somebody_wants_is_computed(again):
 
 @pytest.mark.any_distro
 def test_an_approach_is_measured_and_reported_over_the_wire(again):
-    again.begin_anew(no_frame_timeout=0.1, max_frame_age=3600.0)
+    again.begin_anew(max_frame_age=3600.0)
     ros, scene = again.ros, Approach((320, 240), contact_s=6.0)
     info = CameraInfo(width=320, height=240,
                       k=[300.0, 0.0, 159.5, 0.0, 300.0, 119.5, 0.0, 0.0, 1.0])
@@ -213,68 +211,6 @@ def test_reset_starts_clips_and_levels_anew(again):
         new = [m for m in got if read.stamp_ns(m) >= start + begin * PERIOD]
         assert [read.stamp_ns(m) for m in new] == [last]
         assert Quality.WARMING_UP in read.assessment(new[0]).flags
-
-
-@pytest.mark.parametrize(('name', 'rate', 'quiet'), [('euroc_still', 20.0, True),
-                                                     ('drone_turn', 7.0, False)])
-def test_only_a_quiet_scene_calibrates(again, shared_data, name, rate, quiet):
-    with open_source(str(shared_data / name)) as source:
-        pictures = [frame.rgb for frame in source][-40:]
-    again.begin_anew(clip_fps=5.0, calibration__seconds=3.0)
-    thresholds = ('thresholds.motion', 'thresholds.obstacle', 'thresholds.looming')
-    before = {name: again.get(name) for name in thresholds}
-    with Camera(again.ros, rate=rate, picture=lambda i: pictures[i % len(pictures)]):
-        again.wait_for('camera camera', lambda v: v['clip_fill'] == '4/4')
-        answer = again.ask('calibrate')
-    now = {name: again.get(name) for name in thresholds}
-    assert answer.success == quiet, answer.message
-    if quiet:
-        # Both are nothing but noise: as sensitive as a threshold may be, or almost.
-        assert 0.01 <= now['thresholds.looming'] < 0.05
-        assert 0.01 <= now['thresholds.obstacle'] < 0.05
-    else:
-        assert now == before
-        assert re.search(r'thresholds\.\w+: .*mean -?[0-9.]+', answer.message)
-    for name, value in before.items():
-        assert again.try_set(name, value).successful
-
-
-def test_the_node_goes_on_while_it_calibrates_and_an_end_of_it_is_answered(again):
-    again.begin_anew(calibration__seconds=600.0)
-    before = again.get('thresholds.motion')
-    with Camera(again.ros), again.listen('assessment') as got:
-        again.some(got, 3)
-        first = again.begin('calibrate')
-        assert not again.ask('calibrate').success        # one at a time
-        again.set(max_frame_age=1.5)
-        again.next(got, 3)
-        assert not first.done()
-        again.do('deactivate')
-        assert again.ros.spin_until(first.done, ANSWER_S)
-    assert not first.result().success and 'deactivated' in first.result().message
-    assert again.get('thresholds.motion') == before
-
-
-def test_scores_of_two_models_calibrate_nothing(again):
-    again.begin_anew(calibration__seconds=5.0)
-    before = again.get('thresholds.motion')
-    with Camera(again.ros), again.listen('assessment') as got:
-        again.some(got, 3)
-        answer = again.begin('calibrate')
-        again.set(num_frames=6)
-        again.wait_for('model', lambda v: v['num_frames'] == '6')
-        assert again.ros.spin_until(answer.done, ANSWER_S)
-    assert not answer.result().success and 'model was changed' in answer.result().message
-    assert again.get('thresholds.motion') == before
-
-
-def test_a_calibration_that_can_not_be_made_says_why(again):
-    again.begin_anew(calibration__seconds=0.5)
-    answer = again.ask('calibrate')                   # there is no camera
-    assert not answer.success and '0 assessments' in answer.message
-    again.do('deactivate', 'cleanup')
-    assert 'unconfigured' in again.ask('calibrate').message
-    assert not again.ask('reset').success
 
 
 # -- diagnostics ----------------------------------------------------------------------------------

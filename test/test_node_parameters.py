@@ -109,9 +109,8 @@ def test_values_that_fit_only_together_can_be_set_together_and_whole_numbers_are
 # -- live -----------------------------------------------------------------------------------------
 
 def test_a_threshold_acts_on_the_next_result(shared):
-    # Nothing is known as long as more must be known than there is.
-    for least, level in ((0.3, Level.CLEAR), (1.0, Level.UNKNOWN), (0.3, Level.CLEAR)):
-        shared.set(min_confidence=least)
+    for oldest, level in ((60.0, Level.CLEAR), (0.01, Level.UNKNOWN), (60.0, Level.CLEAR)):
+        shared.set(max_frame_age=oldest)
         assert shared.assess().level is level
 
 
@@ -127,22 +126,13 @@ def test_learned_looming_without_heads_is_geometric_and_the_node_says_so(shared)
     assert 'heads' not in shared.report('model').message
 
 
-@pytest.mark.any_distro
-@pytest.mark.parametrize(('how', 'height'), [('all', 8), ('mean', 4), ('last', 4)])
-def test_the_reduction_of_features_acts_on_the_next_result(shared, how, height):
-    shared.set(features__reduce=how)
-    with shared.listen('features') as got:
-        shared.some(got, 2)
-        assert read.features(got[-1]).shape == (height, 4, 192)
-
-
 # -- structural, while active ---------------------------------------------------------------------
 
 CHANGES = {
     'size': ({'image_size': 96}, {'image_size': 64}),
     'rate': ({'clip_fps': 5.0}, {'clip_fps': 10.0}),
     'view': ({'resize_mode': 'crop'}, {'resize_mode': 'squash'}),
-    'model': ({'seed': 7, 'num_frames': 6}, {'seed': 0, 'num_frames': 4}),
+    'frames': ({'num_frames': 6}, {'num_frames': 4}),
 }
 
 

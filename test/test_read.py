@@ -29,7 +29,6 @@ from vjepa_ros.ros.common.message_conversion import (
     pack_assessment,
     pack_regions,
 )
-from vjepa_ros.ros.perception_node.outputs import reduce_features
 from vjepa_ros.ros.read import ASSESSMENT, REGION
 
 pytestmark = pytest.mark.ros
@@ -144,9 +143,3 @@ def test_foreign_messages_are_refused_with_a_reason():
     with pytest.raises(ValueError, match='on_course'):
         read.obstacles(sent(SEEN))
 
-
-def test_features_are_reduced_over_time_as_asked():
-    features = np.random.default_rng(0).random((4, 3, 5, 7)).astype(np.float32)
-    np.testing.assert_array_equal(reduce_features(features, 'last'), features[-1])
-    np.testing.assert_allclose(reduce_features(features, 'mean'), features.mean(0), rtol=1e-4)
-    np.testing.assert_array_equal(reduce_features(features, 'all'), features.reshape(12, 5, 7))

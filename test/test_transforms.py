@@ -28,8 +28,6 @@ from vjepa_ros.ros.perception_node.obstacle_inputs import Poses
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import (
     SCHEMA,
-    camera_rows,
-    make_obstacle_config,
 )
 
 pytestmark = pytest.mark.ros
@@ -165,10 +163,9 @@ def test_a_distortion_that_cannot_be_gives_no_cloud_and_a_short_reason(values, m
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):
     camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
                              info_problem='')
-    config = make_obstacle_config({
-        **{row.name: row.default for row in SCHEMA.rows},
-        **{row.name: row.default for row in camera_rows('camera')},
-        'obstacles.base_frame': 'base_link'})
+    config = SCHEMA.read({
+        **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
+        'obstacles.base_frame': 'base_link'}).obstacles
     out = ObstacleOutput(tf.node(), camera, config, Settings(), Sources(None, poses))
     clouds: list[PointCloud2] = []
     out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}

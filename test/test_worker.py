@@ -38,8 +38,7 @@ NS = 1_000_000_000
 # The engine only says that it is on a GPU.
 TRACK = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='host')
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
-                         features_reduce='none', overlay_width=320,
-                         max_image_pixels=4096 * 4096, max_image_aspect=8.0)
+                         overlay_width=320, max_image_pixels=4096 * 4096, max_image_aspect=8.0)
 PATIENCE_S = 20.0
 CLOCK = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=time.time_ns()))
 PICTURE = texture((96, 64))
@@ -444,10 +443,9 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device, mon
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
                                                                     end):
     b, closed, gate = bench(), [], Gate()
-    other = SimpleNamespace(engine=EngineConfig(seed=7, memory_fraction=0.5), track=TRACK)
+    other = SimpleNamespace(engine=EngineConfig(seed=7), track=TRACK)
     b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
-    swapper, limits = Swapper(b.worker, b.log), []
-    monkeypatch.setattr(model_swapper, 'limit_memory', lambda _, part: limits.append(part))
+    swapper = Swapper(b.worker, b.log)
     monkeypatch.setattr(Engine, 'load', gate.before(lambda config: SimpleNamespace(
         config=config, noise_floor=lambda: None, close=lambda: closed.append(config))))
     monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
@@ -463,7 +461,6 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engin
     assert swapper.join(PATIENCE_S)
     assert not b.worker.swapping
     assert not b.log.errors
-    assert limits == ([] if end == 'closed' else [1.0])     # which the other had set to 0.5
 
 
 @pytest.mark.parametrize(('rate', 'served'), [(15.0, 45), (30.0, 45), (10.0, 30)])

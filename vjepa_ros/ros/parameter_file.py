@@ -160,7 +160,8 @@ class _Reader:
                              f'YAML: {what}; quote a text that has special characters') from error
 
     def _at(self, mark: yaml.Mark | None) -> str:
-        return f'{self._about}, line {mark.line + 1}' if mark else self._about
+        return self._about if mark is None or self._about.startswith('-p') else (
+            f'{self._about}, line {mark.line + 1}')
 
     def refuse(self, node: yaml.Node | yaml.Token, problem: str) -> NoReturn:
         raise ValueError(f'{self._at(node.start_mark)}: {problem}')

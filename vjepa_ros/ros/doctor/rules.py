@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vjepa_ros.parameter import Param
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.doctor.finding import (
@@ -324,8 +325,12 @@ def _sources(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
 def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
     """Return what is wrong with a parameter file of any node of this package."""
     about = path.name
+
+    def row(name: str) -> Param | None:     # of any node, until it is known which one this is
+        return next(filter(None, (schema.row(name) for schema in schemas.values())), None)
+
     try:
-        blocks = read_file(path)
+        blocks = read_file(path, row)
         if not blocks:
             return [Finding(NOTE, about, 'has no parameters: the defaults hold')]
         found = [finding for node, values in blocks.items()

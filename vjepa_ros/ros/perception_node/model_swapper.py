@@ -12,7 +12,7 @@ from vjepa_ros.ros.common.logs import Logger, tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.memory import is_out_of_memory, limit_memory
+from vjepa_ros.runtime.memory import is_out_of_memory
 
 
 class Swapper:
@@ -122,9 +122,6 @@ class Swapper:
         """Return this configuration: one that is ready, or with a ready engine, or loaded."""
         engine = next((each.engine for each in ready if each.engine.config == config.engine),
                       None)
-        part = config.engine.memory_fraction
-        if engine is not None and any(one.engine.config.memory_fraction != part for one in ready):
-            limit_memory(engine.choice.device, part)    # it is that of the other
         for each in ready:
             if _key(config) == _key_of(each):
                 return each

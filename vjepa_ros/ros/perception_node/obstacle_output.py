@@ -246,32 +246,32 @@ class ObstacleOutput:
         speed = math.nan if odometry is None else odometry.closing_speed(
             camera.mount, at_ns, ODOMETRY_AGE_S)
         found = find_obstacles(result, camera, speed, settings, config.settings,
-                               self._still(result, ODOMETRY_AGE_S))
-        if not found.withheld and self._blind(result, ODOMETRY_AGE_S):
+                               self._still(result))
+        if not found.withheld and self._blind(result):
             return replace(found, withheld='the view has not moved for '
                            f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
                            'hung or covered?')
         return found
 
-    def _blind(self, result: Result, timeout_s: float) -> bool:
+    def _blind(self, result: Result) -> bool:
         """Return whether the robot has moved under a view that has not."""
         odometry, seen = self._sources.odometry, result.assessment
         if odometry is None or not seen.still_s > 0:       # or it is NaN
             return False
         since_s = seen.stamp_ns / 1e9 - seen.still_s
-        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns, timeout_s)
+        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns, ODOMETRY_AGE_S)
         # Once it has moved, that stays so until the view moves.
         blind = way > STILL_TRAVEL or abs(since_s - self._blind_since_s) < MOVED_S
         self._blind_since_s = since_s if blind else math.nan
         return blind
 
-    def _still(self, result: Result, timeout_s: float) -> bool:
+    def _still(self, result: Result) -> bool:
         """Return whether the robot has stood for as long as the picture is the same."""
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         if odometry is None or result.unchanged_s == 0:
             return False
         since_ns = at_ns - round(result.unchanged_s * 1e9)
-        fast, way = odometry.motion(since_ns, at_ns, timeout_s)
+        fast, way = odometry.motion(since_ns, at_ns, ODOMETRY_AGE_S)
         # Once it has moved under a picture, that stays so: odometry is not kept for ever.
         moved = self._moved_under == since_ns or way > STANDS
         self._moved_under = since_ns if moved else 0
