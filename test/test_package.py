@@ -239,7 +239,7 @@ def test_with_every_parameter_file_the_heads_of_the_package_hold(file):
     values = {**{row.name: row.default for row in SCHEMA.rows},
               **content['/**']['ros__parameters']}
     assert (values['weights'], values['heads'], values['allow_random_weights']) == ('', '', False)
-    meta = read_meta(bundled_file(values['model_size'], values['model_version']))
+    meta = read_meta(bundled_file(values['model_size'], 'auto'))
     assert {name: values[name] for name in ('num_frames', 'image_size', 'resize_mode')} == {
         name: getattr(meta, name) for name in ('num_frames', 'image_size', 'resize_mode')}
     shortest, longest = meta.interval_s

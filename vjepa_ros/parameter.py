@@ -140,7 +140,7 @@ def rows_of(config: type, effect: str = LIVE, before: str = '', only: Iterable[s
         if 'parameter' not in each.metadata or (chosen and each.name not in chosen):
             continue
         name, text, more = each.metadata['parameter']
-        default = each.default
+        default: Any = each.default
         if isinstance(more.get('choices'), Mapping):
             default = next(word for word, value in more['choices'].items() if value == default)
         elif more.get('unit') == 'deg':

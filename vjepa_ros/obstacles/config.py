@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from vjepa_ros.parameter import parameter
 
-DISTANCES = ('auto', 'odometry', 'ground')
 AT_REST = ('withhold', 'publish')
 
 
@@ -17,8 +16,6 @@ AT_REST = ('withhold', 'publish')
 class ObstacleSettings:
     """How obstacles are placed."""
 
-    # 'odometry' takes its speed, 'ground' the ground plane alone, 'auto' both
-    distance: str = 'auto'
     min_height: float = parameter(
         0.05, 'Lower end of the height band of points; lower objects are no obstacles', low=0.0,
         high=5.0, unit='m')
@@ -40,8 +37,6 @@ class ObstacleSettings:
     spacing: float = 0.05  # between points, sideways [m]
 
     def __post_init__(self) -> None:
-        if self.distance not in DISTANCES:
-            raise ValueError(f"distance is '{self.distance}', must be one of {DISTANCES}")
         if self.at_rest not in AT_REST:
             raise ValueError(f"at_rest is '{self.at_rest}', must be one of {AT_REST}")
         if not 0 <= self.min_height < self.max_height:

@@ -142,7 +142,7 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
     free = (far >= how.max_range) & watched.any(axis=0) & moving & ~standing.any(axis=0)
     share = float((cells.known & watched).sum() / max(1, watched.sum()))
     found = not lost and _danger_is_placed(result, field, seen, slope, way, camera, settings)
-    withheld = _withheld(result, share, math.isnan(speed), sees_still, found, settings, how)
+    withheld = _withheld(result, share, sees_still, found, settings, how)
     if not withheld and moving and not (learned is not None and learned.sees):
         withheld = _out_of_sight(far, seen, slope, how)
     if not withheld and not still and result.unchanged_s > 0:
@@ -154,7 +154,7 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
                      source, withheld)
 
 
-def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: bool, found: bool,
+def _withheld(result: Result, known: float, sees_still: bool, found: bool,
               settings: Settings, how: ObstacleSettings) -> str:
     """Name the reason why a result must not reach a planner, or '': unknown is not clear."""
     seen = result.assessment
@@ -169,11 +169,9 @@ def _withheld(result: Result, known: float, speed_unknown: bool, sees_still: boo
                 'takes nothing from it')
     if Quality.ASSUMED_INTRINSICS in seen.flags:
         return 'there is no camera_info for this image'
-    if how.distance == 'odometry' and speed_unknown:
-        return 'there is no recent odometry, which obstacles.distance asks for'
     if known < how.min_known:
         return (f'only {known:.0%} of what lies ahead could be measured, less than '
-                'obstacles.min_known')
+                f'{how.min_known:.0%}')
     if not sees_still and how.at_rest == 'withhold':
         return ('the camera stands or its speed is unknown, and no heads tell the free way: what '
                 'stands still can not be seen')
@@ -195,7 +193,7 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
     if ahead.any() and not (dark[1:] & dark[:-1]).any():
         return ''
     known = float(far[dark].min()) if dark.any() else 0.0
-    return (f'the way ahead is measured for {known:.1f} m only, less than obstacles.min_sight: '
+    return (f'the way ahead is measured for {known:.1f} m only, less than {how.min_sight:g} m: '
             'what lies beyond has too little texture')
 
 
@@ -284,10 +282,8 @@ def _horizon(mount: Mount, how: ObstacleSettings) -> float:
 def _closing_speed(cells: Cells, mount: Mount, odometry: float,
                    how: ObstacleSettings) -> tuple[float, float, str]:
     """Estimate the speed along the optical axis [m/s], its relative error, and its source."""
-    if how.distance != 'ground' and not math.isnan(odometry):
+    if not math.isnan(odometry):
         return odometry, 0.05, 'odometry'
-    if how.distance == 'odometry':
-        return math.nan, math.nan, ''
     # Far ground is seen at too flat an angle; what is on course is no ground.
     depth = mount.height / np.maximum(cells.drop, 1e-6)
     ground = (cells.known & (cells.drop * 1.2 * how.max_range > mount.height * cells.ahead)
@@ -398,7 +394,7 @@ def _distance_of(cells: Cells, rows: np.ndarray, column: int, mount: Mount, spee
             found = 1.0 / mean, error / mean
     foot = _foot(cells, rows, column) if not found else int(np.flatnonzero(rows)[-1])
     fall = float(cells.low[foot, column])
-    if how.distance == 'odometry' or fall <= 0:
+    if fall <= 0:
         return found or (math.nan, math.nan)
     at = mount.height / fall
     error = at * math.hypot(0.4 * cells.pitch, how.pitch_error) / fall

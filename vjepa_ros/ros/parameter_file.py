@@ -202,7 +202,7 @@ class _Reader:
     def value(self, node: yaml.Node, name: str) -> Any:
         """Return the value of a parameter."""
         row, listed = self._rows(name), isinstance(node, yaml.SequenceNode)
-        items = node.value if listed else [node]
+        items: list[Any] = node.value if listed else [node]
         for item in items:
             if not isinstance(item, yaml.ScalarNode):
                 self.refuse(node, f"parameter '{name}' must be one value or a list of values")

@@ -53,14 +53,14 @@ MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
 class EngineConfig:
     """Everything that decides how a model is loaded."""
 
+    model_size: str = parameter('tiny', 'Size of the encoder, a row of the table of variants',
+                                choices=tuple(VARIANTS))
     device: str = parameter(
         'auto', 'Device of the model; auto: CUDA, else MPS, else the CPU', pattern=DEVICE,
         allowed=DEVICES)
     require_device: bool = parameter(
         False, 'Fail when the device is missing or lacks an operator, instead of running on the '
         'CPU with a warning')
-    model_size: str = parameter('tiny', 'Size of the encoder, a row of the table of variants',
-                                choices=tuple(VARIANTS))
     weights: str = parameter(
         '', 'Checkpoint of the encoder: file, folder or name on the Hugging Face hub; empty: the '
         'bundled one, which exists for tiny; random: none, run untrained')
