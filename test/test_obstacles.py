@@ -170,7 +170,7 @@ def test_a_partly_measured_view_is_withheld():
     rate[:, 3:] = np.nan
     part = replace(changed(ahead, level=Level.CLEAR)[0],
                    looming=replace(result.looming, rate=rate))
-    assert 'min_known' in find((part, lens)).withheld
+    assert 'could be measured, less than' in find((part, lens)).withheld
     assert find((part, lens), how=replace(HOW, min_known=0.0, min_sight=0.0)).withheld == ''
 
 
@@ -190,7 +190,7 @@ def test_a_plain_wall_ahead_is_not_a_clear_view():
     assert open_eyed.withheld == ''                      # min_known does not notice
     assert not (open_eyed.region >= 0).any()
     assert not np.isinf(scan(open_eyed, MOUNT, HOW).ranges).any()
-    assert 'obstacles.min_sight' in find(view).withheld
+    assert 'is measured for' in find(view).withheld
 
 
 def test_what_is_measured_up_to_min_sight_is_published_and_nothing_beyond_is_free():
@@ -201,14 +201,14 @@ def test_what_is_measured_up_to_min_sight_is_published_and_nothing_beyond_is_fre
     assert found.withheld == '' and not found.free.any()
     assert np.median(found.sight) == pytest.approx(2.4, abs=0.2)
     far = replace(HOW, min_sight=3.0)
-    assert 'min_sight' in find(view, how=far).withheld
+    assert 'is measured for' in find(view, how=far).withheld
     # Heads that see tell the way instead.
     assert find(with_heads(view, 8.0), how=far, settings=FUSED).withheld == ''
 
 
 def test_a_gap_ahead_hides_what_stands_there_and_one_cell_does_not():
     assert find(blanked(seen(), 3, 3)).withheld == ''
-    assert 'min_sight' in find(blanked(seen(), 3, 4)).withheld
+    assert 'is measured for' in find(blanked(seen(), 3, 4)).withheld
     assert find(blanked(seen(), 3, 4, slice(0, 6))).withheld == ''      # not straight ahead
     assert not find(blanked(seen(), 3, 4, slice(0, 6)), how=SHORT).free[:6].any()
     assert find(blanked(seen(), 3, 4, slice(12, 13))).withheld == ''

@@ -128,7 +128,7 @@ class Demo:
             'camera_source', {
                 'source': plan.spec, 'camera': CAMERA, 'loop': plan.loop, 'truth': True,
                 'rate': plan.rate or 0.0, 'transport': self.transport,
-                'wait_for_subscribers': True, 'wait_timeout': 0.0, 'start_delay': 0.5}))
+                'wait_for_subscribers': True}))
         self.status.phase = 'loading the model in the node process'
         self._await(children, view, 'node', lambda: recording.model.get('state') == 'active')
         parts['node'] = 'ready'
