@@ -151,31 +151,6 @@ def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag, 
     assert len({row['clearance'] for row in whole}) > 10        # the past is told
 
 
-def test_raw_png_sqlite_videos_and_recording_folders_are_read(tmp_path, drive):
-    write_drive(tmp_path / 'raw', drive[:20])
-    write_drive(tmp_path / 'png', drive[:20], 'SQLITE3', 'png')
-    folder = tmp_path / 'deep' / 'walk'
-    (folder / 'frames').mkdir(parents=True)
-    lines = ['frame,stamp_s,collision,time_to_contact_s']
-    film = cv2.VideoWriter(str(tmp_path / 'deep' / 'film.avi'),
-                           cv2.VideoWriter_fourcc(*'MJPG'), 10.0, (160, 120))
-    for n, frame in enumerate(drive[:20]):
-        film.write(np.ascontiguousarray(frame.rgb[..., ::-1]))
-        cv2.imwrite(str(folder / 'frames' / f'{n}.png'), frame.rgb[..., ::-1])
-        lines.append(f'{n}.png,{frame.stamp_ns / 1e9:.4f},,')
-    film.release()
-    (folder / 'labels.csv').write_text('\n'.join(lines))
-    run = scored(tmp_path / 'out', tmp_path)
-    assert not run.problems
-    rows = rows_of(run)
-    by = {name: [r for r in rows if Path(r['bag']).name == name]
-          for name in ('raw', 'png', 'walk', 'film.avi')}
-    same(by['raw'], by['png'], but=('bag', 'topic'))        # png is exact
-    assert {r['topic'] for r in by['png']} == {'/eye/image_raw/compressed'}
-    assert {r['camera'] for r in by['raw'] + by['png']} == {'eye'}
-    assert len(by['walk']) == len(by['film.avi']) == len(by['raw'])
-
-
 # -- what is broken -------------------------------------------------------------------------------
 
 def test_what_is_broken_is_listed_and_loses_nothing_else(tmp_path, drive, monkeypatch):

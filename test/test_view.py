@@ -183,45 +183,6 @@ def test_a_video_is_assessed_and_saved(tmp_path):
         assert found[f'/{path}'] > 0, path
 
 
-def record(folder: Path) -> None:
-    """Write a bag of a camera, an assessment a second, and a guard."""
-    from diagnostic_msgs.msg import DiagnosticArray
-    from rclpy.serialization import serialize_message
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    from test_read import SEEN, STAMP, sent
-
-    from vjepa_ros.ros.common.diagnostics import OK, status
-    from vjepa_ros.ros.common.message_conversion import image, make_header
-
-    store, picture = get_typestore(Stores.ROS2_HUMBLE), np.zeros((48, 64, 3), np.uint8)
-    with Writer(folder, version=8) as bag:
-        topics = {name: bag.add_connection(name, kind, typestore=store) for name, kind in (
-            ('/camera/image_raw', IMAGE), ('/node/camera/assessment', CLOUD), ('/g/state', ARRAY))}
-        for second in range(5):
-            at = STAMP + second * 10**9
-            header = make_header(at, 'optical')
-            for name, msg in (
-                    ('/camera/image_raw', image(header, picture + 40 * second, 'rgb8')),
-                    ('/node/camera/assessment', sent(replace(SEEN, stamp_ns=at))),
-                    ('/g/state', DiagnosticArray(header=header, status=[
-                        status('g: guard', OK, 'free', {'action': 'free'})]))):
-                bag.write(topics[name], at, serialize_message(msg))
-
-
-@NEEDS
-@pytest.mark.ros
-def test_a_bag_is_shown_as_it_was_recorded(tmp_path):
-    pytest.importorskip('rclpy')
-    pytest.importorskip('rosbags')
-    record(tmp_path / 'bag')
-    out = tmp_path / 'out.rrd'
-    assert cli.main(['view', str(tmp_path / 'bag'), '--save', str(out)]) == 0
-    found = rows(out)
-    assert found['/cameras/camera/image'] == found['/plots/contact/camera'] == 5
-    assert found['/states/camera'] == found['/states/g'] == 2       # with their colours
-
-
 def test_a_recording_for_foxglove_is_shown_too(tmp_path, capsys):
     pytest.importorskip('rosbags')
     pytest.importorskip('av')

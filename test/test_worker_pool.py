@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from vjepa_ros.fleet.run import share_of_gpu
-from vjepa_ros.lab.worker_pool import VISIBLE, WorkerPool, visible_gpus
+from vjepa_ros.lab.worker_pool import VISIBLE, WorkerPool
 
 
 def gpu_of(context: object, seconds: float) -> str:
@@ -29,16 +28,6 @@ def test_processes_take_the_gpus_in_turn(monkeypatch):
     with WorkerPool(3, object, gpus=['4', '7']) as pool:
         seen = pool.run([(gpu_of, 2.0)] * 3, lambda result: None)
     assert set(seen) == {'4', '7'} and VISIBLE not in os.environ
-
-
-def test_the_gpus_that_a_process_may_use_are_named(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    monkeypatch.delenv(VISIBLE, raising=False)
-    assert visible_gpus() == ['0', '1']
-    monkeypatch.setenv(VISIBLE, '3,GPU-8f')
-    assert visible_gpus() == ['3', 'GPU-8f']
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 0)
-    assert visible_gpus() == []
 
 
 def shown(context: object, file: str) -> None:

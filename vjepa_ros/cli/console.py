@@ -120,12 +120,7 @@ def end_like_ctrl_c() -> None:
 
 def save(option: str, path: Path | None, write: Callable[[Path], object],
          console: Console) -> int:
-    """Write a file with its folder and say so; 1 where it cannot be, which is told.
-
-    So nothing that took long to find is lost with a file.
-
-    `path`: of the file; None where it was not asked for.
-    """
+    """Write a file with its folder and say so; 1 where it cannot be, which is told."""
     if path is None:
         return 0
     try:

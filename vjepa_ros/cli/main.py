@@ -37,10 +37,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0 on success.
-
-    `argv`: words after the name of the program; None takes those of this process.
-    """
+    """Run one command; the exit code is 0 on success."""
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):      # a terminal may lack characters, as with LANG=C
         if isinstance(stream, io.TextIOWrapper):

@@ -51,12 +51,6 @@ def address() -> str:
             return socket.gethostname()
 
 
-def link(host: str, web_port: int, data_port: int) -> str:
-    """Return what a browser opens to see the recording that is served on these ports."""
-    data = quote(f'rerun+http://{host}:{data_port}/proxy', safe='')
-    return f'http://{host}:{web_port}/?url={data}'
-
-
 def check_ports(args: argparse.Namespace) -> None:
     """Raise ValueError, naming the option, where a port is taken."""
     for option, port in (('--port', args.port), ('--data-port', args.data_port)):
@@ -86,7 +80,8 @@ def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterato
                               cors_allow_origin=[f'http://*:{args.port}'])
             rr.serve_web_viewer(web_port=args.port, open_browser=False)
             for host, where in (('localhost', 'here'), (address(), 'elsewhere')):
-                console.print(f'in a browser {where}: {link(host, args.port, args.data_port)}',
+                data = quote(f'rerun+http://{host}:{args.data_port}/proxy', safe='')
+                console.print(f'in a browser {where}: http://{host}:{args.port}/?url={data}',
                               highlight=False, soft_wrap=True)
         yield RerunLog(stream, live)
     finally:
@@ -96,8 +91,9 @@ def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterato
 
 def perceive(args: argparse.Namespace, console: Console) -> int:
     """Run the perception on a source without ROS and show it."""
-    from vjepa_ros.cli.watch import Feed, detector_of
+    from vjepa_ros.cli.watch import Feed, detector_of, draw
 
+    camera = 'camera'
     with open_source(args.source, PlayOptions(rate=args.rate, topic=args.topic)) as source, \
             recording(args, console, live=not args.save) as log, \
             detector_of(source, args) as detector:
@@ -105,36 +101,32 @@ def perceive(args: argparse.Namespace, console: Console) -> int:
                       f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
         begin = None
         for frames in Feed(source, source.live or not args.save):
+            start, newest = time.perf_counter(), frames[-1]
             begin = frames[0].stamp_ns if begin is None else begin
-            show(log, detector, source, frames)
-            if args.max_seconds and frames[-1].stamp_ns - begin > args.max_seconds * 1e9:
+            for frame in frames:
+                detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
+            result = detector.result()
+            took_ms = (time.perf_counter() - start) * 1e3
+            log.at(newest.stamp_ns)
+            log.picture(camera, newest.rgb)
+            log.picture(camera, draw(detector, source, result, source.rate_hz, took_ms)[..., ::-1],
+                        'overlay')
+            if result is not None:
+                log.result(camera, result, detector.track.optics())
+                log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
+            if args.max_seconds and newest.stamp_ns - begin > args.max_seconds * 1e9:
                 break
         return stay(args, console)
 
 
-def show(log: RerunLog, detector: Any, source: Any, frames: list) -> None:
-    """Take frames, assess the newest, and log it."""
-    from vjepa_ros.cli.watch import draw
-
-    start, newest = time.perf_counter(), frames[-1]
-    for frame in frames:
-        detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
-    result = detector.result()
-    took_ms = (time.perf_counter() - start) * 1e3
-    log.at(newest.stamp_ns)
-    camera = 'camera'
-    log.picture(camera, newest.rgb)
-    log.picture(camera, draw(detector, source, result, source.rate_hz, took_ms)[..., ::-1],
-                'overlay')
-    if result is None:
-        return
-    log.result(camera, result, detector.track.optics())
-    log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
-
-
 def replay(args: argparse.Namespace, console: Console, bag: Bag) -> int:
     """Show what nodes said when a bag was recorded."""
-    check_replay(args)
+    parser = make_parser()
+    idle = [f'--{name.replace("_", "-")}' for name in PERCEIVING
+            if getattr(args, name) != parser.get_default(name)]
+    if idle:
+        parser.error(f"{', '.join(idle)} has no effect with '{args.source}', which holds outputs "
+                     'of nodes; add --perceive')
     with recording(args, console, live=False) as log:
         topics = Topics(log)
         topics.what = published(bag.types)
@@ -149,16 +141,6 @@ def replay(args: argparse.Namespace, console: Console, bag: Bag) -> int:
             topics.take(topic, msg)
         tell(topics, console)
         return stay(args, console)
-
-
-def check_replay(args: argparse.Namespace) -> None:
-    """End the program for options that have no effect where nothing is perceived."""
-    parser = make_parser()
-    idle = [f'--{name.replace("_", "-")}' for name in PERCEIVING
-            if getattr(args, name) != parser.get_default(name)]
-    if idle:
-        parser.error(f"{', '.join(idle)} has no effect with '{args.source}', which holds outputs "
-                     'of nodes; add --perceive')
 
 
 def listen(args: argparse.Namespace, console: Console) -> int:

@@ -50,11 +50,7 @@ class Scorer:
         self._text = config.text()
 
     def score(self, chunk: Chunk) -> Scored:
-        """Score a chunk and write its file.
-
-        What cannot be decoded is a problem of the result, as in the node that skips it; where the
-        recording cannot be read any further, the rows until there are kept.
-        """
+        """Score a chunk and write its file."""
         scored, rows, peaks = Scored(), [], _Peaks()
         remembered_s = self._engine.stream_reach / self._config.track.clip_fps
         begin_s = max(0.0, chunk.begin_s - self._config.warm_up_s - remembered_s)

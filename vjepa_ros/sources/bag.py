@@ -102,13 +102,7 @@ class Bag:
     """An open rosbag2: a file or folder, with or without metadata.
 
     Only messages that are asked for are parsed. Images, camera_info, imu and video have built-in
-    definitions, other types those that the bag brings. `connections` are its topics, once for each
-    file.
-
-    Raises
-    ------
-    SourceError
-        When it cannot be read, or the library is missing.
+    definitions, other types those that the bag brings.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,6 +125,7 @@ class Bag:
         except BaseException:
             self.close()
             raise
+        # Its topics, once for each file.
         self.connections: list[Topic] = [topic for file in self._files
                                          for topic in file.topics.values()]
         spans = [(file.first_ns, file.last_ns) for file in self._files
@@ -438,10 +433,7 @@ class BagSource(Source):
         raise problem or SourceError(f"bag '{self._path}' has no messages on '{self.topic}'")
 
     def _measure(self) -> tuple[int, float]:
-        """Return the number of messages and their mean rate [Hz], by the times of recording.
-
-        Only both ends are read, for long bags.
-        """
+        """Return the number of messages and their mean rate [Hz], by the times of recording."""
         def times(start: float = -math.inf) -> Iterator[int]:
             return (at_ns for _, at_ns, _ in self._reader.messages(self._connections, start))
 

@@ -237,10 +237,7 @@ class McapStorage(Storage):
 
     def _entries(self, begin: int, end: int, start_ns: float, stop_ns: float
                  ) -> Iterator[tuple[int, Any]]:
-        """Yield kind and content of schemas, channels and messages, also of those in chunks.
-
-        Chunks of other times are left out.
-        """
+        """Yield kind and content of schemas, channels and messages, also of those in chunks."""
         for kind, at, length in _records(self._read, begin, end):
             if kind in (FOOTER, DATA_END):
                 return

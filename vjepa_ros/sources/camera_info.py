@@ -83,10 +83,7 @@ def region(info: Any) -> tuple[int, int, int, int]:
 
 
 def _pinhole(info: Any, topic: str) -> Intrinsics:
-    """Return (fx, fy, cx, cy) of the full picture [px]: of `p` where images are rectified.
-
-    Images without distortion may lack `p`: then it is `k`.
-    """
+    """Return (fx, fy, cx, cy) of the full picture [px]: of `p` where images are rectified."""
     if is_rectified(topic) and (any(info.p) or any(info.d)):
         return float(info.p[0]), float(info.p[5]), float(info.p[2]), float(info.p[6])
     return float(info.k[0]), float(info.k[4]), float(info.k[2]), float(info.k[5])

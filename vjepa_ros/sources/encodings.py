@@ -114,10 +114,7 @@ def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) ->
 
 
 def read_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Return the RGB pixels of a jpeg or png picture, uint8, or uint16 for a png of 16 bits.
-
-    `ImageError` when it is neither, broken, cut off, or has more than `max_pixels`.
-    """
+    """Return the RGB pixels of a jpeg or png picture, uint8, or uint16 for a png of 16 bits."""
     data = np.frombuffer(data, np.uint8)
     if data.size == 0:
         raise ImageError('empty', 'compressed image has no data')

@@ -157,10 +157,7 @@ def is_labelled(folder: Path) -> bool:
 
 
 def read_labels(folder: Path) -> Rows:
-    """Return picture, stamp [ns] and truth of every row of ``labels.csv``.
-
-    `SourceError` names the line, when a column, picture or value is missing or wrong.
-    """
+    """Return picture, stamp [ns] and truth of every row of ``labels.csv``."""
     rows: Rows = []
     for row, where in _table(folder / 'labels.csv', _COLUMNS[:2]):
         name = row['frame'] or ''
@@ -214,11 +211,7 @@ def _number(row: dict[str, str], column: str, where: str, empty: float | None = 
 
 
 def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
-    """Return fx, fy, cx, cy [px] of the first row of a KITTI calibration file, None without it.
-
-    A row is a projection matrix (3, 4): 12 numbers, optionally after a name and a colon. It must
-    be plausible for pictures of a size.
-    """
+    """Return fx, fy, cx, cy [px] of the first row of a KITTI calibration file, None without it."""
     if not path.exists():
         return None
     first = read_text(path).strip().splitlines()[:1]

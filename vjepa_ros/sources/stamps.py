@@ -54,11 +54,7 @@ def _place(folder: Path) -> Path | None:
 
 
 def stamped(folder: Path) -> Stamped:
-    """Return the pictures of a folder with their stamps [ns], in order; nothing without stamps.
-
-    The table may lie in the folder or beside it. `SourceError` names its line where it does not
-    fit the pictures or leads elsewhere.
-    """
+    """Return the pictures of a folder with their stamps [ns], in order; nothing without stamps."""
     place = _place(folder)
     if place is None:
         return []

@@ -28,12 +28,7 @@ _NOISE_OFFSETS = 1 << 20  # patterns that one table of noise yields
 
 
 class SyntheticSource(VideoSource):
-    """One cycle of a scene; its end fits its beginning, so with ``loop`` the drive goes on.
-
-    The clip has 30 frames per second and is thinned to the wanted rate, 15 Hz by default. The
-    truth of a frame has the fields of `SourceFrame.truth`; ``box`` is in pixels of the wanted
-    size.
-    """
+    """One cycle of a scene; its end fits its beginning, so with ``loop`` the drive goes on."""
 
     def __init__(self, scene: str, options: PlayOptions) -> None:
         if scene not in SCENES:

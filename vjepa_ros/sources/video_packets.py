@@ -42,8 +42,7 @@ class PacketDecoder:
     """Decodes the packets of one stream, in their order.
 
     With B frames a packet brings the picture of an earlier one, and `rest` the last pictures.
-    `text` names format or encoder, such as 'h264' or 'hevc_nvenc'. `SourceError` when that is
-    neither H.264 nor H.265, or PyAV is missing.
+    `text` names format or encoder, such as 'h264' or 'hevc_nvenc'.
     """
 
     def __init__(self, text: str) -> None:

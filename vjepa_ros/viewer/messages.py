@@ -34,11 +34,7 @@ _COLUMNS = {             # what the numbers of clouds of this package mean
 
 
 def readable(msg: Any) -> dict[str, Any]:
-    """Return the content of any message; what nobody would read is described in a few words.
-
-    An assessment gives its fields, regions and other short clouds a list of ``points``, long ones
-    and maps the range of each field, diagnostics a list of ``status``. Unknown is NaN.
-    """
+    """Return the content of any message; what nobody would read is described in a few words."""
     out: dict[str, Any] = {}
     if hasattr(msg, 'header'):
         out = {'stamp_ns': read.stamp_ns(msg), 'frame_id': msg.header.frame_id}
@@ -53,10 +49,7 @@ def readable(msg: Any) -> dict[str, Any]:
 
 
 def diagnostic(status: Any) -> dict[str, Any]:
-    """Return a DiagnosticStatus as name, level, message and ``values`` by their names.
-
-    Numbers are numbers there, 'unknown' is NaN.
-    """
+    """Return a DiagnosticStatus as name, level, message and ``values`` by their names."""
     level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
     return {'name': status.name, 'level': CONDITIONS[level] if level < 4 else str(level),
             'message': status.message,

@@ -47,11 +47,7 @@ SPEED_COLORS = {'asked': STILL, 'sent': (40, 120, 229)}
 
 
 class RerunLog:
-    """One recording of any number of cameras and nodes.
-
-    Cameras and nodes are added when they are first heard of; the layout of the viewer follows. It
-    follows the newest moment, too, where it is live.
-    """
+    """One recording of any number of cameras and nodes."""
 
     def __init__(self, recording: Any, live: bool) -> None:
         self.recording, self._live = recording, live
@@ -82,10 +78,7 @@ class RerunLog:
             np.nan_to_num(grid, nan=0.0), colormap='turbo', depth_range=(0.0, MAPS[name])))
 
     def cells(self, camera: str, cells: LoomingCells, optics: Optics) -> None:
-        """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer.
-
-        Cells that keep their distance, or of which it is unknown, have none.
-        """
+        """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer."""
         # Flow of a plain wall is noise, although the heads know well that the wall stays away.
         known = (np.isfinite(cells.drift_across) & (cells.confidence >= MIN_CONFIDENCE)
                  & (np.abs(cells.rate) > cells.sigma))

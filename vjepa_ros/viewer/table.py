@@ -22,10 +22,7 @@ LATE_S = 3.0             # without a word for longer, a node may be gone: it rep
 
 
 def render(states: States, now_s: float, title: str = 'vjepa-ros top') -> RenderableType:
-    """Return the whole table.
-
-    `now_s`: the steady time [s].
-    """
+    """Return the whole table at a steady time [s]."""
     rows: list[RenderableType] = []
     nodes = sorted({node for node, part in states.told if part == 'model'})
     for node in nodes:
