@@ -17,7 +17,7 @@ from looming_films import FOCAL, Wall, cells, film
 from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 NS = 1_000_000_000
 NOW = 100 * NS          # stamp of the newest frame of a film
@@ -69,7 +69,7 @@ def errors(walls: list[Wall], options: dict[str, Any], bias: float = 0.0, offset
 
 def main() -> None:
     """Print the table of the notebook."""
-    device = DeviceLooming(Queue(torch.device('cpu')))
+    device = DeviceLooming(DeviceStream(torch.device('cpu')))
     print('| Scene | Image alone | Gyroscope | with a bias of 0.02 rad/s | as on a device |\n'
           '|---|---|---|---|---|')
     for name, (walls, options, _) in TURNING.items():

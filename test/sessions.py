@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Small sessions, clips, and heads that say as much as after training."""
+"""Small models that serve, clips, and heads that say as much as after training."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from vjepa_ros.model.checkpoint.load import load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsReport, load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice, PRECISIONS
-from vjepa_ros.runtime.session import EncoderSession
+from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
@@ -36,7 +36,14 @@ def lively_heads(dim=SIZE.dim, seed=0):
     return heads
 
 
+def serve(encoder, choice=None, shape=SHAPE, heads=None, runner=None, **options):
+    """Make an engine of an encoder."""
+    config = EngineConfig(num_frames=shape[0], image_size=shape[1], **options)
+    report = WeightsReport('', '', False, 0, 'float32', encoder.variant.name, encoder.version)
+    return Engine(config, encoder, report, choice or choice_of(), heads, runner=runner)
+
+
 def session(precision='fp32', device=CPU, heads=True, size=SIZE, shape=SHAPE, **more):
     encoder, _ = load_encoder(size, allow_random_weights=True)
-    return EncoderSession(encoder, choice_of(precision, device), *shape[:2],
-                          lively_heads(size.dim) if heads else None, **more)
+    return serve(encoder, choice_of(precision, device), shape,
+                 lively_heads(size.dim) if heads else None, **{'compile': 'off', **more})

@@ -20,7 +20,7 @@ import torch
 
 from vjepa_ros.ros.perception_node.__main__ import main
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.outputs import Pending
+from vjepa_ros.runtime.prediction import Prediction
 
 log = logging.getLogger('vjepa_ros.slow_node')
 HOLD_AT_MOST_S = 300.0   # a test that died does not let go
@@ -49,7 +49,7 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
             end = time.monotonic() + HOLD_AT_MOST_S
             work_while(lambda: (folder / what).exists() and time.monotonic() < end)
 
-    def slow_submit(self: Engine, clips: Sequence[np.ndarray], **more: object) -> Pending:
+    def slow_submit(self: Engine, clips: Sequence[np.ndarray], **more: object) -> list[Prediction]:
         start = time.monotonic()
         outputs = submit(self, clips, **more)
         work_while(lambda: time.monotonic() < start + encode_s)

@@ -90,8 +90,8 @@ def streamed(dtype, clips=2):
     def work():
         for first in (0, 2):
             keys = [[(clip, first + at) for at in range(6)] for clip in range(clips)]
-            stream.prepare(keys, [np.arange(first, first + 6.0)] * clips)
-            found = (stream.step if first else stream.whole)(frames[:, first:first + 6])
+            stream.send(stream.find(keys), [np.arange(first, first + 6.0)] * clips)
+            found = (stream.decode if first else stream.prefill)(frames[:, first:first + 6])
         return found[:, -1]
 
     return encoder, work

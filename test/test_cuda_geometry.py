@@ -24,7 +24,7 @@ from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
@@ -64,7 +64,7 @@ def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
 
 def test_an_upload_stays_until_it_was_resized():
     view = View('squash', (640, 480), 256)
-    frames = DeviceFrames(Queue(DEVICE), view, (384, 288), 40)
+    frames = DeviceFrames(DeviceStream(DEVICE), view, (384, 288), 40)
     assert frames.captured and frames.how == 'graph'
     images = [picture(seed, (640, 480)) for seed in range(40)]
     for row, image in enumerate(images):
@@ -85,7 +85,7 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
     if not kernels:
         monkeypatch.setattr('vjepa_ros.looming.gpu.estimator.choose_kernels',
                             lambda device: (None, 'not wanted'))
-    ours, cpu = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(torch.device('cpu')))
+    ours, cpu = (DeviceLooming(DeviceStream(one)) for one in (DEVICE, torch.device('cpu')))
     for options in FILMS:
         history, _, _ = film([Wall((0, 0, 2))], **options)
         found, plain = (one.estimate(history, FOCAL) for one in (ours, cpu))
@@ -101,7 +101,7 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
 
 
 def test_a_second_pair_of_graphs_does_not_disturb_the_first():
-    first, second = DeviceLooming(Queue(DEVICE)), DeviceLooming(Queue(DEVICE))
+    first, second = DeviceLooming(DeviceStream(DEVICE)), DeviceLooming(DeviceStream(DEVICE))
     one, two = (film([Wall((0, 0, 2), look=k)], velocity=(0, 0, 1 + k), dt=0.1)[0] for k in (0, 1))
     before = first.estimate(one, FOCAL).rate
     second.estimate(two, FOCAL)

@@ -21,7 +21,7 @@ from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.rope import rope_tables, rotate
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
-from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
 from vjepa_ros.runtime.forward import metal, select
 from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, PlainForward
 from vjepa_ros.runtime.forward.compilation import (
@@ -32,7 +32,6 @@ from vjepa_ros.runtime.forward.compilation import (
     compile_blocks,
 )
 from vjepa_ros.runtime.forward.select import prepare
-from vjepa_ros.runtime.session import SessionError
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 SIZE = Variant('test', 64, 1, 1, 128)

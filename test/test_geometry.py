@@ -24,7 +24,7 @@ from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -103,15 +103,13 @@ def test_the_device_is_the_default_with_cuda_alone(engine, drive, caplog):
 
 def track(host=False, **more):
     return Track('cam', TrackConfig(**{**SHAPE, **more}),
-                 queue=None if host else Queue(torch.device(DEVICE)))
+                 queue=None if host else DeviceStream(torch.device(DEVICE)))
 
 
 def clip_of(one):
     clip = one.frames(one.sample())
-    out = torch.empty(clip.shape, dtype=torch.uint8, device=DEVICE)
     torch.cuda.synchronize() if DEVICE != 'cpu' else None
-    clip.copy_to(out)
-    return out.cpu().numpy().astype(int)
+    return torch.stack(clip.frames).cpu().numpy().astype(int)
 
 
 def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order():

@@ -20,7 +20,7 @@ from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, rotation_matrix
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.folder import (
     BODY_IN_OPTICAL,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 ESTIMATOR = LoomingEstimator()
 DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
 by_either = pytest.mark.parametrize(
-    'by', [ESTIMATOR, DeviceLooming(Queue(torch.device(DEVICE)))], ids=['host', 'device'])
+    'by', [ESTIMATOR, DeviceLooming(DeviceStream(torch.device(DEVICE)))], ids=['host', 'device'])
 
 
 def tumbling(t: float) -> np.ndarray:
@@ -148,7 +148,8 @@ def test_with_a_wrong_assumed_lens_turning_is_hardly_read_as_looming(assumed):
     assert np.nanpercentile(np.abs(found.rate), 95) < 0.1
 
 
-@pytest.mark.parametrize('queue', [None, Queue(torch.device(DEVICE))], ids=['host', 'device'])
+@pytest.mark.parametrize('queue', [None, DeviceStream(torch.device(DEVICE))],
+                         ids=['host', 'device'])
 def test_a_track_uses_its_gyroscope_once_it_has_one(queue):
     history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
     config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)

@@ -26,7 +26,7 @@ from vjepa_ros.perception.patch_maps import (
 )
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, Wants
-from vjepa_ros.runtime.outputs import HeadArrays
+from vjepa_ros.runtime.prediction import HeadArrays
 
 NS = 1_000_000_000
 SIZE = (160, 120)

@@ -15,12 +15,12 @@ from looming_films import FOCAL, K, SIZE, Wall, cells, film, whole
 
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE
 DEVICE = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')
-HOST, ON_DEVICE = LoomingEstimator(), DeviceLooming(Queue(DEVICE))
+HOST, ON_DEVICE = LoomingEstimator(), DeviceLooming(DeviceStream(DEVICE))
 anywhere = pytest.mark.parametrize('estimator', [HOST, ON_DEVICE], ids=['host', 'device'])
 FAR = Wall((0, 0, 4), texel=0.0068)
 

@@ -32,7 +32,7 @@ from vjepa_ros.looming.gpu.kernels import (
     sources,
 )
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing, source_of
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 pytestmark = pytest.mark.slow
 CPU = torch.device('cpu')
@@ -122,7 +122,7 @@ def both(made, monkeypatch):
         for used in (None, made):
             monkeypatch.setattr(device_looming, 'choose_kernels',
                                 lambda device, used=used: (used, ''))
-            estimator = DeviceLooming(Queue(CPU))
+            estimator = DeviceLooming(DeviceStream(CPU))
             yield estimator.estimate(history, FOCAL / 3, None, given)
             assert ('kernels' in estimator.how) == (used is not None)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sessions import CPU, choice_of
+from sessions import CPU, choice_of, serve
 from torch import nn
 
 from vjepa_ros.model.checkpoint.load import load_encoder
@@ -18,13 +18,13 @@ from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, Variant
 from vjepa_ros.runtime import torch_private
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
+from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.forward import float8, int8
 from vjepa_ros.runtime.forward.float8 import norm_gain
 from vjepa_ros.runtime.forward.int8 import Int8Linear, LEVELS, check_products
 from vjepa_ros.runtime.forward.kernels import FLOAT8, LARGEST, PlainSteps
 from vjepa_ros.runtime.forward.narrow_formats import choose, max_error, trials
 from vjepa_ros.runtime.noise_floor import random_scene
-from vjepa_ros.runtime.session import EncoderSession, SessionError
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 # Without VNNI the products overflow, which is why int8 is refused there.
@@ -71,7 +71,7 @@ def test_features_stay_within_the_bound_of_float32(precision, weights):
     encoder = lively() if weights == 'lively' else load_encoder('tiny')[0]
     clips = torch.cat([trials(SHAPE), pictures(SHAPE)])
     exact = exact_features(encoder, clips)
-    session = EncoderSession(encoder, choice_of(precision), SHAPE[0], SHAPE[1])
+    session = serve(encoder, choice_of(precision), SHAPE, compile='off')
     got = torch.from_numpy(np.stack(session.encode(list(clips.numpy()))))
     assert 1e-4 < max_error(got, exact) < BOUND, session.execution_reason
     assert session.choice.precision == precision
@@ -85,7 +85,7 @@ def test_features_stay_within_the_bound_of_float32(precision, weights):
 
 def test_fp8_refuses_block_causal_weights():
     with pytest.raises(SessionError, match=r"'fp8' does not run block-causal.*bf16"):
-        EncoderSession(load_encoder('tiny')[0], choice_of('fp8'), SHAPE[0], SHAPE[1])
+        serve(load_encoder('tiny')[0], choice_of('fp8'), SHAPE)
 
 
 @pytest.mark.parametrize('dim', [192, 1664])
@@ -237,7 +237,7 @@ def test_parts_are_chosen_by_error_per_weight(most, expected):
 
 def refused(precision, **more):
     with pytest.raises(SessionError, match=rf"'{precision}'.*set `(precision|compile)`") as error:
-        EncoderSession(lively(), choice_of(precision), *SHAPE[:2], **more)
+        serve(lively(), choice_of(precision), SHAPE, **more)
     return str(error.value)
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,7 @@ from bundles import constant_heads, meta
 from fake_cuda import install
 from safetensors.torch import save_file
 from scenes import texture
-from sessions import choice_of
+from sessions import choice_of, serve
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.model.checkpoint.files import tensors_sha256
@@ -24,12 +23,10 @@ from vjepa_ros.model.checkpoint.metadata import KEY
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime import device as devices
-from vjepa_ros.runtime import session as sessions
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.queued_runner import QueuedRunner
-from vjepa_ros.runtime.session import EncoderSession, NotFinite
+from vjepa_ros.runtime.engine import Engine, EngineConfig, NotFinite
+from vjepa_ros.runtime.runner import QueuedRunner, Runner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIDE = 4, 64
@@ -78,10 +75,7 @@ def half(monkeypatch):
         real(device), able=(*real(device).able, torch.float16)))
 
 
-RUNNERS: dict[str, Callable] = {
-    'host': lambda forward, read, device, shape: sessions.HostRunner(forward, read, device),
-    'graphs': CudaRunner,
-    'queue': lambda forward, read, device, shape: QueuedRunner(forward, read, device)}
+RUNNERS = {'host': Runner, 'graphs': CudaRunner, 'queue': QueuedRunner}
 
 
 @pytest.mark.parametrize(('window', 'heads'), [(0, False), (0, True), (2, True)])
@@ -90,10 +84,8 @@ def test_only_the_clip_that_overflows_is_lost_and_a_stream_begins_anew(
         tmp_path, monkeypatch, runner, heads, window):
     if runner == 'graphs':
         install(monkeypatch)
-    monkeypatch.setattr(sessions, '_runner', RUNNERS[runner])
     encoder, made, _ = load_model('tiny', weights=write(tmp_path / 'x', window, heads))
-    session = EncoderSession(encoder, choice_of('fp16'), FRAMES, SIDE, made)
-    session.stream()
+    session = serve(encoder, choice_of('fp16'), (FRAMES, SIDE, SIDE, 3), made, RUNNERS[runner])
     assert bool(session.not_streaming) == (not window)
     films = [np.concatenate([clip_of(PICTURE, seed) for seed in (n, n + 3)]) for n in range(3)]
     films[1][2:4] = RED[:SIDE, :SIDE]
@@ -169,7 +161,7 @@ def test_heads_that_break_while_they_run(tmp_path, precision):
     with detector_of(write(tmp_path / 'x.safetensors'), precision=precision) as detector:
         assert show(detector, [PICTURE] * 4).assessment.level is Level.CLEAR
         with torch.no_grad():
-            detector.engine._session._heads.clearance.bias[0] = math.nan
+            detector.engine._runner.heads.clearance.bias[0] = math.nan
         seen = show(detector, [PICTURE] * 4, 2.0).assessment
         helped = precision != 'fp32'        # read anew, they are whole
         assert (seen.level is Level.CLEAR) is helped

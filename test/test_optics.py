@@ -19,7 +19,7 @@ from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.straight_view import StraightView
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 LENSES = {'plumb_bob': (-0.3, 0.1, 0.001, -0.002, 0.0),
           'rational_polynomial': (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02),
@@ -122,7 +122,7 @@ def show(track: Track, speed: float, turn: float) -> Track:
 def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
     """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
     track = show(Track('camera', CONFIG, queue=None if where == 'host' else
-                       Queue(torch.device(DEVICE))), speed, turn)
+                       DeviceStream(torch.device(DEVICE))), speed, turn)
     track.distortion = WIDE.distortion if told else None
     for _ in range(SETTLE_RESULTS + 1):
         result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
@@ -156,7 +156,7 @@ def test_a_wide_lens_that_only_turns_sees_nothing_loom(where):
 def test_a_lens_may_become_known_and_change_while_a_device_holds_the_frames():
     result = result_of(SPEED, 0.0, True)[0]
     for first in (None, Distortion('plumb_bob', LENSES['plumb_bob'])):
-        track = show(Track('camera', CONFIG, queue=Queue(torch.device(DEVICE))), SPEED, 0.0)
+        track = show(Track('camera', CONFIG, queue=DeviceStream(torch.device(DEVICE))), SPEED, 0.0)
         track.distortion = first
         before = track.looming()
         track.distortion = WIDE.distortion

@@ -18,7 +18,7 @@ from vjepa_ros.cli import selftest
 from vjepa_ros.cli.selftest import LIMITS, Model, Reference, compare_detectors
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.sources import PlayOptions
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -60,7 +60,7 @@ def spoiled(name, run):
         if name == 'reused buffer':         # the next result overwrites the last
             buffer = last.setdefault('buffer', first)
             buffer[...] = first
-            out = [Output(buffer, out[0].heads), *out[1:]]
+            out = [Prediction(buffer, out[0].heads), *out[1:]]
         elif name == 'stale input':         # the clip before is encoded
             if len(clips) == 1:
                 out, last['out'] = last.get('out', out), out
@@ -71,7 +71,7 @@ def spoiled(name, run):
         elif name == 'mixed clips':
             out = out[::-1]
         elif name == 'deaf heads':
-            out = [Output(o.features, None) for o in out]
+            out = [Prediction(o.features, None) for o in out]
         return out
     return spoiling
 

@@ -21,7 +21,7 @@ from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.perception_node import shortage
 from vjepa_ros.ros.perception_node.shortage import smaller
 from vjepa_ros.runtime.engine import EngineConfig
-from vjepa_ros.runtime.host_runner import HostRunner
+from vjepa_ros.runtime.runner import Runner
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -35,16 +35,16 @@ class Allocator:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pixels = 8 * SIDE**2
         self.refused: list[tuple[int, int]] = []     # frames and side of each refused pass
-        start = HostRunner.start
+        start = Runner.start
 
-        def limited(runner: HostRunner, clips: Any, *rest: Any) -> Any:
+        def limited(runner: Runner, clips: Any, *rest: Any) -> Any:
             frames, side = len(clips[0]), clips[0][0].shape[0]
             if len(clips) * frames * side**2 > self.pixels:
                 self.refused.append((frames, side))
                 raise torch.cuda.OutOfMemoryError('out of memory: stand-in')
             return start(runner, clips, *rest)
 
-        monkeypatch.setattr(HostRunner, 'start', limited)
+        monkeypatch.setattr(Runner, 'start', limited)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 import torch
 from bundles import save_causal_bundle
 from fake_cuda import install
+from sessions import CPU, choice_of, serve
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -18,7 +19,6 @@ from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.lab.training.network import block_causal
 from vjepa_ros.lab.world.tubelets import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
-from vjepa_ros.model.checkpoint.load import WeightsReport
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
@@ -26,19 +26,22 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.cuda.runner import CudaRunner
-from vjepa_ros.runtime.device import DeviceChoice, choose_device
+from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward import fused
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
 from vjepa_ros.runtime.forward.fused_step import prepare_step
 from vjepa_ros.runtime.forward.kernels import PlainSteps
-from vjepa_ros.runtime.queued_runner import QueuedRunner
-from vjepa_ros.runtime.session import EncoderSession
-from vjepa_ros.runtime.streaming import LEAST_CLIPS, StreamEncoder, TubeletStore
+from vjepa_ros.runtime.runner import QueuedRunner
+from vjepa_ros.runtime.streaming import KeyValueCache, LEAST_CLIPS, StreamEncoder
 
 WINDOW, SIDE = 3, 48
-CPU = torch.device('cpu')
+RUNNERS = {'graphs': CudaRunner, 'queue': QueuedRunner}
+
+
+def engine_of(encoder, choice=None, frames=2 * WINDOW, **more):
+    return serve(encoder, choice, (frames, SIDE, SIDE, 3), **more)
 
 
 @pytest.fixture
@@ -109,20 +112,6 @@ def test_true_times_count(encoder):
     for stamps in (late, slow):
         changed = encoder(clip, times=encoder.times(stamps)) - encoder(clip)
         assert changed[:, -1].abs().max() > 1e-3
-
-
-def test_tokens_left_out_see_the_same_past(encoder):
-    clip, places = torch.randn(2, 3, 8, SIDE, SIDE), SIDE // 16 * (SIDE // 16)
-    times = encoder.times(torch.arange(8.0).expand(2, -1))
-    keep = torch.arange(4 * places).expand(2, -1)
-    assert torch.allclose(encoder(clip, keep, times), encoder(clip, times=times).flatten(1, 3),
-                          atol=1e-4)
-    assert encoder(clip, keep[:, ::2].contiguous(), times).shape == (2, 2 * places, 192)
-
-
-def test_version_2_0_cannot_stream():
-    with pytest.raises(ValueError, match=r'window of 4 .* 2\.0'):
-        Encoder(find_variant('tiny'), '2.0', 4)
 
 
 def test_a_block_causal_start_keeps_what_it_can():
@@ -206,16 +195,6 @@ def encode(encoder, tubelet, known):
     return encoder.step(pixels, times, memory)[0, 0], memory
 
 
-def run_as(device, session, monkeypatch):
-    """Let a session on the CPU run as on another device."""
-    on = session.choice.device
-    if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
-        install(monkeypatch)
-        session._runner = CudaRunner(session._runner._forward, None, on, session.clip_shape)
-    if device == 'queue':       # as on MPS
-        session._runner = QueuedRunner(session._runner._forward, None, on)
-
-
 ANY_RATE, USUAL, SLOW = (4, 40), (8, 16), (3, 7)    # Hz; clips have `FPS`
 
 
@@ -227,9 +206,9 @@ ANY_RATE, USUAL, SLOW = (4, 40), (8, 16), (3, 7)    # Hz; clips have `FPS`
 def test_streams_of_any_rate_jitter_and_drops(encoder, device, rates, resized, monkeypatch):
     on = torch.device(device if device == 'cuda' else 'cpu')
     plain = copy.deepcopy(encoder).to(on)
-    session = EncoderSession(encoder, choose_device(on.type, precision='fp32'), 2 * WINDOW, SIDE)
-    run_as(device, session, monkeypatch)
-    session.stream()
+    if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
+        install(monkeypatch)
+    session = engine_of(encoder, choice_of(device=on), runner=RUNNERS.get(device))
     assert session.not_streaming == ''
     random = np.random.default_rng(0)
     cameras = [Camera(session, 0), Camera(session, 100)]
@@ -270,9 +249,7 @@ def test_a_stream_in_bf16_stays_near_the_one_in_fp32(encoder):
     """What is remembered is rounded, which must not add up along the stream."""
     found = []
     for precision in ('fp32', 'bf16'):
-        session = EncoderSession(copy.deepcopy(encoder), choose_device('cpu', precision=precision),
-                                 2 * WINDOW, SIDE)
-        session.stream()
+        session = engine_of(copy.deepcopy(encoder), choice_of(precision))
         camera, features = Camera(session, 0), []
         for _ in range(30):
             camera.advance(1 / FPS)
@@ -304,31 +281,29 @@ def test_no_float64_reaches_the_device(encoder, monkeypatch):
     with NoFloat64():
         with pytest.raises(AssertionError, match='aten'):
             torch.zeros(1, dtype=torch.float64).to('meta')
-        session = EncoderSession(encoder, DeviceChoice(torch.device('meta'), torch.float32, ''),
-                                 2 * WINDOW, SIDE, Heads.for_variant(encoder.variant))
-        session.stream()
+        session = engine_of(encoder, choice_of(device=torch.device('meta')),
+                            heads=Heads.for_variant(encoder.variant))
         assert session.not_streaming == ''
         session.warm()      # a clip, a clip that is remembered, and a step
 
 
 def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder):
     least = LEAST_CLIPS * WINDOW
-    store = TubeletStore(encoder, 9, max_bytes=1)
+    store = KeyValueCache(encoder, 9, max_bytes=1)
     assert (store.spare, store.layers.shape[3]) == (least, least + 1)
     slots = store.find(range(least))
     assert sorted(slots) == list(range(least))
     most = store.layers[:, :, :, :-1].nbytes + store.features[:-1].nbytes
     assert store.nbytes == most
     assert store.find([0, 'new']) == [slots[0], slots[1]]
-    assert [key in store.keys for key in (0, 1, 2, 'new')] == [True, False, True, True]
+    assert [key in store.slots for key in (0, 1, 2, 'new')] == [True, False, True, True]
     store.forget()
-    assert (0 in store.keys, store.nbytes) == (False, most)
+    assert (0 in store.slots, store.nbytes) == (False, most)
 
 
 def test_more_cameras_than_it_has_room_for_are_several_passes(encoder, monkeypatch):
     monkeypatch.setattr('vjepa_ros.runtime.streaming.MOST_TUBELETS', 1)
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
-    session.stream()
+    session = engine_of(encoder)
     random = np.random.default_rng(0)
     clips = list(random.integers(0, 256, (LEAST_CLIPS + 1, 2 * WINDOW, SIDE, SIDE, 3), np.uint8))
     stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW)) for _ in clips]
@@ -341,24 +316,11 @@ def test_more_cameras_than_it_has_room_for_are_several_passes(encoder, monkeypat
         assert np.abs(one.features - other).max() < 1e-4
 
 
-def test_frames_without_a_key_are_never_found_again(encoder):
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
-    session.stream()
-    clip = np.random.default_rng(0).integers(0, 256, (2, 2 * WINDOW, SIDE, SIDE, 3), np.uint8)
-    nothing, even = [[None] * 2 * WINDOW], [np.arange(2.0 * WINDOW)]
-    session.run([clip[0]], keys=nothing, stamps=even)
-    (after,) = session.run([clip[1]], keys=nothing, stamps=even)
-    session.forget()
-    (alone,) = session.run([clip[1]], keys=nothing, stamps=even)
-    assert np.abs(after.features - alone.features).max() < 1e-4
-
-
 @pytest.mark.parametrize(('stamps', 'problem'), [
     ([1, 2, 3], r'\(3,\)\], expected \(6,\)'), ([0, 1, 2, 2, 4, 5], 'do not rise'),
     ([0, 1, 2, np.nan, 4, 5], 'do not rise')])
 def test_stamps_that_do_not_belong_to_the_frames_are_refused(encoder, stamps, problem):
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
-    session.stream()
+    session = engine_of(encoder)
     clip = np.zeros((2 * WINDOW, SIDE, SIDE, 3), np.uint8)
     with pytest.raises(ValueError, match=problem):
         session.run([clip], keys=[range(2 * WINDOW)], stamps=[np.array(stamps)])
@@ -368,9 +330,8 @@ def test_stamps_that_do_not_belong_to_the_frames_are_refused(encoder, stamps, pr
 
 
 def test_what_a_failed_pass_was_to_remember_is_forgotten(encoder, monkeypatch):
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
-    session.stream()
-    monkeypatch.setattr(session._stream, 'send', lambda *_: 1 / 0)
+    session = engine_of(encoder)
+    monkeypatch.setattr(StreamEncoder, 'send', lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         session.run([np.zeros((2 * WINDOW, SIDE, SIDE, 3), np.uint8)],
                     keys=[range(2 * WINDOW)], stamps=[np.arange(2.0 * WINDOW)])
@@ -378,8 +339,7 @@ def test_what_a_failed_pass_was_to_remember_is_forgotten(encoder, monkeypatch):
 
 
 def test_features_are_of_the_times_that_are_told(encoder):
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE)
-    session.stream()
+    session = engine_of(encoder)
     random = np.random.default_rng(0)
     clip = random.integers(0, 256, (2 * WINDOW, SIDE, SIDE, 3), np.uint8)
     stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW))]
@@ -395,15 +355,15 @@ def test_features_are_of_the_times_that_are_told(encoder):
 
 def test_memory_is_what_is_taken_from_the_device(encoder):
     """A CPU gives pages when they are written and keeps them, a GPU gives everything at once."""
-    host = TubeletStore(encoder, 9)
+    host = KeyValueCache(encoder, 9)
     seen = [host.nbytes]
     for keys in (range(2), range(3), range(1, 3), range(10, 12)):
         host.find(keys)
         seen.append(host.nbytes)
-        host.keep(set(keys))
+        host.drop(host.slots.keys() - set(keys))
     one = host.layers[:, :, :, 0].nbytes + host.features[0].nbytes
     assert seen == [0, 2 * one, 3 * one, 3 * one, 4 * one]
-    device = TubeletStore(encoder.to('meta'), 9)
+    device = KeyValueCache(encoder.to('meta'), 9)
     taken = device.layers.nbytes + device.features.nbytes
     assert device.nbytes == taken == (device.spare + 1) * one
     device.find(range(2))
@@ -414,8 +374,7 @@ def test_memory_is_what_is_taken_from_the_device(encoder):
     (0, 6, 'bidirectional'), (WINDOW, 8, 'num_frames is 8')])
 def test_what_cannot_stream_says_why(window, frames, reason):
     made = Encoder(find_variant('tiny'), '2.1', window)
-    session = EncoderSession(made, choose_device('cpu', precision='fp32'), frames, SIDE)
-    session.stream()
+    session = engine_of(made, frames=frames)
     assert reason in session.not_streaming
 
 
@@ -437,13 +396,7 @@ def test_an_engine_streams_unless_it_is_told_not_to(tmp_path):
 
 
 def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
-    heads = Heads.for_variant(encoder.variant)
-    session = EncoderSession(encoder, choose_device('cpu', precision='fp32'), 2 * WINDOW, SIDE,
-                             heads)
-    session.stream()
-    report = WeightsReport('', '', False, 0, 'float32', 'tiny', '2.1')
-    engine = Engine(EngineConfig(num_frames=2 * WINDOW, image_size=SIDE, model_version='2.1'),
-                    session, report)
+    engine = engine_of(encoder, heads=Heads.for_variant(encoder.variant))
     perception = Perception(engine, TrackConfig(2 * WINDOW, SIDE, 10.0), ['cam'])
     weights, most = engine.memory_bytes(), 2 * WINDOW + 2     # frames that the ring holds
     picture, seen = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8), []
@@ -492,24 +445,12 @@ def test_kernels_encode_a_tubelet_only_where_they_agree(encoder, monkeypatch, ca
     found, expected = (StreamEncoder(encoder, Normalise(CPU), SIDE, step=one)
                        for one in (step, None))
     for made in (found, expected):
-        for run, first in ((made.whole, 0), (made.step, 2)):
+        for run, first in ((made.prefill, 0), (made.decode, 2)):
             part = slice(first, first + 2 * WINDOW)
-            made.prepare([[(clip, at) for at in range(part.start, part.stop)]
-                          for clip in range(2)], stamps[:, part])
+            made.send(made.find([[(clip, at) for at in range(part.start, part.stop)]
+                                 for clip in range(2)]), stamps[:, part])
             features = run(clips[:, part])
         made.features = features
     gap = (found.features - expected.features)[:, -1].norm()
     assert 0 < gap < 0.02 * expected.features[:, -1].norm()
     assert torch.equal(found.features[:, :-1], expected.features[:, :-1])
-
-
-def test_a_stream_on_a_cpu_says_that_it_is_sped_up():
-    engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
-    assert engine.execution == 'fused' and not engine.not_streaming
-    engine.close()
-
-
-def test_times_of_the_host_are_those_of_the_device(encoder):
-    stamps = 1e6 + np.random.default_rng(0).uniform(0.2, 2.0, (3, 8)).cumsum(1)
-    expected = encoder.times(torch.from_numpy(stamps))
-    np.testing.assert_array_equal(encoder.times_of(stamps), expected)

@@ -293,7 +293,7 @@ class ObstacleDetector:
         """Compute features of the newest clip from any depth, as a grid or pooled.
 
         Runs the encoder anew. For the arguments and what comes back see
-        `vjepa_ros.runtime.session.EncoderSession.features`; None until the frames cover a clip.
+        `vjepa_ros.runtime.engine.Engine.features`; None until the frames cover a clip.
         """
         sample = self.track.sample()
         if sample is None:

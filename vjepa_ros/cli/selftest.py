@@ -40,7 +40,7 @@ from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, find_variant
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.outputs import Output, pack, unpack
+from vjepa_ros.runtime.prediction import Prediction, pack, unpack
 from vjepa_ros.sources import PlayOptions, open_source
 
 # Largest rms error of features relative to their rms in float32 on the CPU, by precision. Plain
@@ -205,8 +205,9 @@ class Reference:
             features = encoder(pixels.permute(3, 0, 1, 2)[None])
             self.features.append(features[0].numpy())
             if heads is not None and report.heads is not None:
-                packed = pack(report.heads.meta.calibration.apply(heads(features))).numpy()
-                self.heads += unpack(packed, features.shape[2], features.shape[3], heads.specs)
+                packed, = pack(report.heads.meta.calibration.apply(heads(features))).numpy()
+                rows, cols = features.shape[2:4]
+                self.heads.append(unpack(packed, rows, cols, heads.specs))
 
     def try_precision(self, precision: str, device: str) -> dict[str, Any]:
         """Load the model in a precision and compare it."""
@@ -260,13 +261,13 @@ def relative(got: np.ndarray, wanted: np.ndarray, worst: bool = False) -> float:
     return float(np.sqrt(error / np.square(wanted, dtype=np.float64).mean()))
 
 
-def _features(output: Output) -> np.ndarray:
+def _features(output: Prediction) -> np.ndarray:
     if output.features is None:
         raise RuntimeError('the engine gave no features')
     return output.features
 
 
-def _heads(got: Output, wanted: Any) -> float:
+def _heads(got: Prediction, wanted: Any) -> float:
     """Return the largest error; probabilities are compared as they are."""
     if got.heads is None:
         return float('inf')

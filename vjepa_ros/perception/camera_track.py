@@ -45,12 +45,12 @@ from vjepa_ros.perception.patch_maps import (
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
-from vjepa_ros.runtime.cuda.frame_upload import Clip
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.memory import release_memory
 from vjepa_ros.runtime.noise_floor import NoiseFloor
-from vjepa_ros.runtime.outputs import Output
+from vjepa_ros.runtime.prediction import Prediction
+from vjepa_ros.runtime.runner import Clip
 
 T = TypeVar('T')
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class Track:
     """
 
     def __init__(self, name: str, config: TrackConfig, model: ModelFacts | None = None,
-                 queue: Queue | None = None) -> None:
+                 queue: DeviceStream | None = None) -> None:
         self.name = name
         self.config = config
         self.heads = HeadsUse(name, None if model is None else model.heads, config)
@@ -211,9 +211,9 @@ class Track:
         self._sample: tuple[Sample | None] | None = None
         self._job: LoomingJob | None = None
         self._field: LoomingField | None = None      # of the clip before: the same cells
-        self._heads_read: tuple[Output, tuple[str, LearnedField | None]] | None = None
+        self._heads_read: tuple[Prediction, tuple[str, LearnedField | None]] | None = None
         self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], Alone] | None = None
-        self._moved: tuple[Output, np.ndarray | None] | None = None
+        self._moved: tuple[Prediction, np.ndarray | None] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
 
@@ -410,7 +410,7 @@ class Track:
             job.ahead_s += time.perf_counter() - clock
         return self._shown[1]
 
-    def read_heads(self, sample: Sample, output: Output) -> tuple[str, LearnedField | None]:
+    def read_heads(self, sample: Sample, output: Prediction) -> tuple[str, LearnedField | None]:
         """Return why the heads are not valid for a clip, and else what they say of it."""
         known = self._heads_read
         if known is None or known[0] is not output:
@@ -432,7 +432,7 @@ class Track:
                 settings)
         return known[2]
 
-    def read_ahead(self, sample: Sample, output: Output, settings: Settings,
+    def read_ahead(self, sample: Sample, output: Prediction, settings: Settings,
                    wants: Wants) -> None:
         """Compute what `result` will need of the model, while a device measures looming.
 
@@ -448,7 +448,7 @@ class Track:
             self._motion(sample, output, job.geometry)
         job.ahead_s += time.perf_counter() - clock
 
-    def result(self, sample: Sample, output: Output | None, settings: Settings, wants: Wants,
+    def result(self, sample: Sample, output: Prediction | None, settings: Settings, wants: Wants,
                age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
         """Assess a clip.
 
@@ -506,13 +506,13 @@ class Track:
                       self.image if wants.image else None, learned, found.method, problem,
                       still.unchanged_s, None if field is None else field.gyroscope)
 
-    def _motion(self, sample: Sample, output: Output, place: Geometry) -> np.ndarray | None:
+    def _motion(self, sample: Sample, output: Prediction, place: Geometry) -> np.ndarray | None:
         known = self._moved
         if known is None or known[0] is not output:
             self._moved = known = output, self._measured_motion(sample, output, place)
         return None if known[1] is None else known[1].copy()
 
-    def _measured_motion(self, sample: Sample, output: Output,
+    def _measured_motion(self, sample: Sample, output: Prediction,
                          place: Geometry) -> np.ndarray | None:
         if self._model is None:
             return None
@@ -530,10 +530,10 @@ class Track:
         return View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
 
 
-def _await_features(output: Output, timings: dict[str, float]) -> None:
+def _await_features(output: Prediction, timings: dict[str, float]) -> None:
     """Wait for features that arrive last; their times count in the stages of the rest."""
     clock = time.perf_counter()
-    download_ms = output.arrive()
+    download_ms = 0.0 if output.source is None else output.source.wait_for_features()
     if download_ms:
         waited_ms = (time.perf_counter() - clock) * 1e3
         for stage, ms in (('download', download_ms), ('await', waited_ms)):

@@ -30,9 +30,9 @@ from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.perception.gpu_frames import DeviceFrames, StraightFrames, Upload
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
-from vjepa_ros.runtime.cuda.frame_upload import Clip
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
+from vjepa_ros.runtime.runner import Clip
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,8 @@ class DeviceGeometry:
     NUMBER = np.dtype(np.int32)
     on_device = True
 
-    def __init__(self, config: TrackConfig, view: View, queue: Queue, capacity: int) -> None:
+    def __init__(self, config: TrackConfig, view: View, queue: DeviceStream,
+                 capacity: int) -> None:
         self.view = view
         self._history_s = config.looming_history
         self.grey_size = grey_size(view.source_size, config.looming_width)
@@ -347,7 +348,7 @@ class DeviceGeometry:
 
 
 def geometry_for(config: TrackConfig, view: View, ring: FrameRing,
-                 queue: Queue | None) -> tuple[Geometry, str]:
+                 queue: DeviceStream | None) -> tuple[Geometry, str]:
     """Return the geometry for images of one size, and why it is not on the device or ''.
 
     The ring is empty, or drops its frames with the next one, which has another size. Its limit is

@@ -16,9 +16,9 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Structure
 from vjepa_ros.perception.straight_view import StraightView
-from vjepa_ros.runtime.cuda.frame_upload import DeviceClip, words
-from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream, Replay
 from vjepa_ros.runtime.memory import is_out_of_memory
+from vjepa_ros.runtime.runner import DeviceClip
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DeviceFrames:
         How images are resized, for diagnostics.
     """
 
-    def __init__(self, queue: Queue, view: View, grey_size: tuple[int, int],
+    def __init__(self, queue: DeviceStream, view: View, grey_size: tuple[int, int],
                  capacity: int) -> None:
         self.queue, self.capacity = queue, capacity
         device, side = queue.device, view.image_size
@@ -68,7 +68,7 @@ class DeviceFrames:
 
             self._raw = zeros(height, width, 3)
             self._rgb, self._small = zeros(capacity, side, side, 3), zeros(1, side, side, 3)
-            self._words = words(self._rgb)
+            self._rows = list(self._rgb)
             self.grey = zeros(capacity, *grey_size[::-1])
             self._dim = zeros(1, *grey_size[::-1])
             self._view = DeviceView(view, device)
@@ -140,7 +140,7 @@ class DeviceFrames:
 
     def clip(self, rows: Sequence[int]) -> DeviceClip:
         """Return a clip of some rows, for the model."""
-        return DeviceClip(self._rgb, list(rows), self._ready, self._mark_used, self._words)
+        return DeviceClip([self._rows[row] for row in rows], self._ready, self._mark_used)
 
     def pixels(self, rows: Sequence[int]) -> list[np.ndarray]:
         """Return the same on the host, T times (S, S, 3) uint8."""
@@ -198,7 +198,7 @@ class StraightFrames:
         (capacity, h, w) uint8; only the rows of the last `draw` are right.
     """
 
-    def __init__(self, queue: Queue, grey: torch.Tensor, view: StraightView) -> None:
+    def __init__(self, queue: DeviceStream, grey: torch.Tensor, view: StraightView) -> None:
         self.view, self._queue, self._grey = view, queue, grey
         with queue.here():
             # Another place for each view, so that looming starts anew with it.

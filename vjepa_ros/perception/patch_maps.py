@@ -57,7 +57,7 @@ from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.noise_floor import Change, NoiseFloor, patch_strength, tubelet_change
-from vjepa_ros.runtime.outputs import HeadArrays
+from vjepa_ros.runtime.prediction import HeadArrays
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from vjepa_ros.perception.camera_track import LoomingJob, ModelFacts, Track
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
-from vjepa_ros.runtime.cuda.frame_upload import Keys
-from vjepa_ros.runtime.cuda.graph_replay import Queue
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.outputs import Output, Pending
+from vjepa_ros.runtime.prediction import Prediction
+from vjepa_ros.runtime.streaming import Keys
 
 log = logging.getLogger(__name__)
 # By this part of a period a result may be early. Otherwise, once one was late by more than a
@@ -104,7 +104,7 @@ class Perception:
 
     def encode(self, samples: Mapping[str, Sample], wants: Mapping[str, Wants],
                settings: Settings | None = None, on_error: OnError | None = None
-               ) -> tuple[dict[str, Output], dict[str, float]]:
+               ) -> tuple[dict[str, Prediction], dict[str, float]]:
         """Run the model on the clips that need it, in one forward pass."""
         settings = settings or Settings()
         names, keys, heads, looming, features = self._asked(samples, wants, settings)
@@ -138,36 +138,37 @@ class Perception:
         if self._on_device:
             for name in looming:
                 idle_s += self._first_come(name, pending, on_error)
-                if pending.arrived():       # before looming, which is measured still
-                    for each, output in zip(names, pending.early(), strict=True):
+                if _arrived(pending):       # before looming, which is measured still
+                    for each, output in zip(names, self.engine.wait(pending), strict=True):
                         self._read_ahead(each, samples[each], output, settings, wants[each])
                 self._try(name, on_error, Track.work_ahead, settings)
             waiting = time.perf_counter() - idle_s
-        outputs = dict(zip(names, pending.early(), strict=True))
+        outputs = dict(zip(names, self.engine.wait(pending), strict=True))
         awaited = time.perf_counter()
         self._retry(outputs, samples)
-        return outputs, {'gather': (handed - start) * 1e3, **pending.timings,
+        return outputs, {'gather': (handed - start) * 1e3, **self.engine.timings,
                          'submit': (submitted - begun) * 1e3,
                          'await': (awaited - waiting) * 1e3}
 
-    def _retry(self, outputs: Mapping[str, Output], samples: Mapping[str, Sample]) -> None:
+    def _retry(self, outputs: Mapping[str, Prediction], samples: Mapping[str, Sample]) -> None:
         """Let the engine try a clip in fp32 whose output is not finite."""
         for name, output in outputs.items():
             if not output.finite:
                 self.engine.retry(partial(self.tracks[name].clip, samples[name]),
                                   samples[name].moments(self.config.clip_fps))
 
-    def _first_come(self, name: str, pending: Pending, on_error: OnError | None) -> float:
+    def _first_come(self, name: str, pending: Sequence[Prediction],
+                    on_error: OnError | None) -> float:
         """Wait for the pass or for the looming of a camera; return for how long [s]."""
         begun, ready = time.perf_counter(), list[bool]()
-        while not pending.arrived() and not any(ready):
+        while not _arrived(pending) and not any(ready):
             # There is nothing that waits for either. Long passes leave Python to other threads.
             time.sleep(0 if time.perf_counter() - begun < SOON_S else 2e-4)
             job = self.tracks[name].looming_job()
             self._try(name, on_error, lambda track, job=job: ready.append(job.ready))
         return time.perf_counter() - begun
 
-    def _read_ahead(self, name: str, sample: Sample, output: Output, settings: Settings,
+    def _read_ahead(self, name: str, sample: Sample, output: Prediction, settings: Settings,
                     want: Wants) -> None:
         """Read an output before it is asked for; `result` meets an error again."""
         try:
@@ -249,7 +250,7 @@ class Perception:
             self.tracks[name].looming_job().give_up()
             on_error(name, error)
 
-    def result(self, name: str, sample: Sample, output: Output | None, settings: Settings,
+    def result(self, name: str, sample: Sample, output: Prediction | None, settings: Settings,
                wants: Wants, age_s: float, timings: Mapping[str, float]) -> Result:
         """Assess the clip of one camera with its output of `encode`.
 
@@ -310,7 +311,7 @@ def on_device(geometry: str, device: torch.device) -> bool:
     return geometry == 'device' or (geometry == 'auto' and device.type == 'cuda')
 
 
-def _queue(geometry: str, device: torch.device) -> Queue | None:
+def _queue(geometry: str, device: torch.device) -> DeviceStream | None:
     """Return the queue for frames and looming on the device; None: on the host."""
     there = on_device(geometry, device)
     log.info("frames are resized and looming is measured on %s: geometry is '%s' and the model "
@@ -320,7 +321,11 @@ def _queue(geometry: str, device: torch.device) -> Queue | None:
     # Now, and not at the first frame.
     prepare_kernels(device)
     kernels_of(device)
-    return Queue(device)
+    return DeviceStream(device)
+
+
+def _arrived(predictions: Sequence[Prediction]) -> bool:
+    return all(one.source is None or one.source.arrived() for one in predictions)
 
 
 def known_age(now_ns: int, stamp_ns: int) -> float:

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A model ready to serve: loaded and warmed, and the noise floor of its features."""
+"""A model that serves: encoder and heads on a device, and the noise floor of its features."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
+from vjepa_ros.model.encoder import Encoder, pooled
+from vjepa_ros.model.head_specs import Calibration
+from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import (
     IMAGE_SIZE,
     NUM_FRAMES,
@@ -26,25 +31,36 @@ from vjepa_ros.model.variants import (
     find_variant,
 )
 from vjepa_ros.parameter import DEVICE, DEVICES, parameter
-from vjepa_ros.runtime.cuda.frame_upload import Clip, Keys
 from vjepa_ros.runtime.cuda.prewarm import waking
 from vjepa_ros.runtime.device import (
     DeviceChoice,
     PRECISIONS,
+    SessionError,
     all_operators_on,
     choose_device,
     computing_with,
     device_name,
     load_on,
 )
-from vjepa_ros.runtime.forward.compilation import MODES
-from vjepa_ros.runtime.memory import limited_memory
+from vjepa_ros.runtime.forward.compilation import MODES, allow_shapes
+from vjepa_ros.runtime.memory import (
+    OutOfMemory,
+    SMALLER,
+    is_out_of_memory,
+    limited_memory,
+    release_memory,
+)
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
-from vjepa_ros.runtime.outputs import Output, Pending
-from vjepa_ros.runtime.session import EncoderSession, NotFinite, UNCALIBRATED, not_finite
-from vjepa_ros.runtime.streaming import STREAMING
+from vjepa_ros.runtime.prediction import Prediction
+from vjepa_ros.runtime.runner import Clip, DeviceClip, QueuedRunner, Runner
+from vjepa_ros.runtime.streaming import Keys, STREAMING
 
 log = logging.getLogger(__name__)
+
+PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
+MOST_WARM = 8  # numbers of clips in a pass that are made ready
+UNCALIBRATED = Calibration()
+Item = TypeVar('Item')
 
 MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
 
@@ -113,38 +129,75 @@ class EngineConfig:
             raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
 
 
-class Engine:
-    """A loaded model. Make one with `Engine.load`.
+class NotFinite(SessionError):
+    """The model computes values that are not finite."""
 
-    Attributes
+
+class Engine:
+    """A loaded model, fed with uint8 clips of one fixed shape. Make one with `Engine.load`.
+
+    All methods may be called from any thread; passes are queued one after the other.
+
+    Parameters
     ----------
     config : EngineConfig
-        What was asked for.
+        Shape of the clips, threads, and whether it is compiled and streams.
+    encoder, heads : Encoder, Heads
+        Moved to the device; owned by the engine from then on.
     report : WeightsReport
         Where the weights come from.
     choice : DeviceChoice
-        Where the model runs.
+        Device and precision.
+    calibration : Calibration
+        Of the heads.
+    runner : type of Runner, optional
+        How passes run; by the device when omitted.
+
+    Raises
+    ------
+    SessionError
+        When the device has no room for the weights, `compile` is 'on' and impossible, or the
+        precision does not run here.
+
+    Attributes
+    ----------
     load_s : dict of str to float
         Seconds that `load` took: weights, read; prepare, on the device with kernels that are
         checked; warm, with capture.
+    timings : dict of str to float
+        Milliseconds of the stages upload, encode, heads and download of the last results; on
+        CUDA by events of the device, with the change of the features in heads.
+    not_streaming : str
+        Why clips are encoded as a whole; '' where each tubelet is encoded once.
     trouble : str
         What was done about values that are not finite; '' where there were none.
 
     """
 
-    def __init__(self, config: EngineConfig, session: EncoderSession, report: WeightsReport,
-                 load_s: Mapping[str, float] | None = None):
-        self.config = config
-        self.report = report
-        self.choice: DeviceChoice = session.choice
-        self.load_s = dict(load_s or {})
-        self._session = session
+    def __init__(self, config: EngineConfig, encoder: Encoder, report: WeightsReport,
+                 choice: DeviceChoice, heads: Heads | None = None,
+                 calibration: Calibration = UNCALIBRATED, runner: type[Runner] | None = None):
+        self.config, self.report, self.choice = config, report, choice
+        self.clip_shape = (config.num_frames, config.image_size, config.image_size, 3)
+        self.load_s: dict[str, float] = {}
+        self.timings: dict[str, float] = {}
+        self.trouble = ''
+        self._lock = threading.Lock()
+        self._most: int | None = None   # clips of a pass, once memory has run out
         self._measuring = threading.Lock()
         self._noise_floor: NoiseFloor | None = None
-        self.trouble = ''
         self._prepared = (1, False)
         self._trial: threading.Thread | None = None     # in fp32
         self._better: Engine | None = None              # which has helped
+        kind = runner or _runner_for(choice.device)
+        self._runner = kind(encoder, heads, calibration, choice, self.clip_shape, config.compile)
+        self.not_streaming = "'streaming' is off"
+        if config.streaming == 'auto':
+            try:
+                self.not_streaming = self._runner.begin_stream()
+            except BaseException:
+                self.close()
+                raise
 
     @classmethod
     def load(cls, config: EngineConfig) -> Engine:
@@ -182,26 +235,302 @@ class Engine:
                 config.allow_random_weights, config.seed, config.weights_part)
         laps.append(time.perf_counter())
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
-        session = EncoderSession(encoder, choice, config.num_frames, config.image_size, heads,
-                                 calibration, config.compile)
+        engine = cls(config, encoder, report, choice, heads, calibration)
         del encoder, heads
         laps.append(time.perf_counter())
         try:
-            if config.streaming == 'auto':
-                session.stream()
             with all_operators_on(choice.device):
-                session.warm()
+                engine.warm()
         except BaseException:
-            session.close()
+            engine.close()
             raise
         log.info("model '%s' %s is ready on %s in %s (%s): %d frames of %d pixels",
                  config.model_size, report.version, device_name(choice.device),
-                 choice.precision, session.execution, config.num_frames, config.image_size)
+                 choice.precision, engine.execution, config.num_frames, config.image_size)
         laps.append(time.perf_counter())
-        took = {name: round(end - begin, 3) for name, (begin, end) in
-                zip(('weights', 'prepare', 'warm'), pairwise(laps), strict=True)}
-        log.debug('seconds to load: %s', took)
-        return cls(config, session, report, took)
+        engine.load_s = {name: round(end - begin, 3) for name, (begin, end) in
+                         zip(('weights', 'prepare', 'warm'), pairwise(laps), strict=True)}
+        log.debug('seconds to load: %s', engine.load_s)
+        return engine
+
+    @property
+    def execution(self) -> str:
+        """How passes run: eager, compiled, fused or steps; with graph if captured."""
+        return self._runner.execution
+
+    @property
+    def execution_reason(self) -> str:
+        """Why it does not run faster, and how much is in a narrow format; ''."""
+        return self._runner.execution_reason
+
+    def memory_bytes(self) -> int:
+        """Return the bytes of weights and of what streams remember (0 if closed).
+
+        On CUDA of buffers and graphs as well.
+        """
+        return self._runner.nbytes    # no lock: diagnostics ask while an inference holds it
+
+    # -- passes ----------------------------------------------------------------------------
+
+    def warm(self, clips: int = 1, change: bool = False) -> None:
+        """Run passes of up to `clips` clips, so that none is slow later; may raise NotFinite.
+
+        With `change` as passes with `valid` run, see `run`.
+
+        Where passes are CUDA graphs, every number of clips is captured, the largest first;
+        elsewhere one clip alone is run.
+        """
+        grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
+        everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
+        least = max(clips - MOST_WARM, 0)
+        finite = True
+        for count in range(clips, least, -1) if self._runner.captured else (1,):
+            given = [grey] * count
+            valid = [everything] * count if change else None
+            finite = self.run(given, valid=valid)[0].finite
+            if not self.not_streaming:      # as a whole, then a step
+                keys = [[(n, at) for at in range(len(grey))] for n in range(count)]
+                stamps = [np.arange(len(grey), dtype=np.float64)] * count
+                for _ in range(2):
+                    finite &= self.run(given, True, keys, valid, stamps)[0].finite
+        self.forget()
+        if not finite:
+            raise self._not_finite()
+
+    def prepare(self, clips: int, change: bool = False) -> None:
+        """Make passes of up to `clips` clips ready where the first of a kind is slow.
+
+        With `change` those that are asked for the change of the features, too.
+        """
+        self._prepared = clips, change
+        if (clips > 1 or change) and self._runner.captured:
+            self.warm(clips, change)
+
+    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
+        """Compute the features of clips alone, see `run`."""
+        found = [one.features for one in self.run(clips) if one.finite]
+        features = [one for one in found if one is not None]
+        if len(features) < len(clips):
+            raise self._not_finite()
+        return features
+
+    def run(self, clips: Sequence[Clip], features: bool = True,
+            keys: Sequence[Keys] | None = None,
+            valid: Sequence[np.ndarray] | None = None,
+            stamps: Sequence[np.ndarray] | None = None) -> list[Prediction]:
+        """Compute features and heads of clips in one forward pass.
+
+        Parameters
+        ----------
+        clips : sequence of clips
+            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
+            array, as a list of frames, or as a `DeviceClip` of that shape.
+        features : bool
+            Whether to download the features.
+        keys : sequence of sequence of hashable, optional
+            For each clip the identity of each of its frames; None for a frame that never comes
+            again. Frames with the same key must be equal.
+        valid : sequence of ndarray, optional
+            For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
+            features is then computed as well; elsewhere this has no effect.
+        stamps : sequence of ndarray, optional
+            For each clip (num_frames,) float64, when its frames were taken, in frame intervals
+            since a moment that is always the same for a camera. A model that streams then
+            encodes only the newest tubelet of a clip whose others it remembers, see `remembered`;
+            it needs keys for that. Elsewhere this has no effect.
+
+        Returns
+        -------
+        list of Prediction
+            For each clip; features (num_frames/2, image_size/16, image_size/16, D) float32.
+
+        Raises
+        ------
+        ValueError
+            For a clip of another shape or type, or another number of keys or stamps than frames.
+        SessionError
+            If the engine is closed, or the device has no memory for a single clip. If it has
+            none for all of them, they run in several passes, and so do later ones.
+
+        Notes
+        -----
+        A clip for which the model computes a value that is not finite gets a `Prediction` that
+        says so and has nothing else, and what streams remember of it is forgotten. `encode` and
+        `features` raise NotFinite for it.
+
+        """
+        return self.wait(self.submit(clips, features, keys, valid, stamps), features)
+
+    def submit(self, clips: Sequence[Clip], features: bool = True,
+               keys: Sequence[Keys] | None = None,
+               valid: Sequence[np.ndarray] | None = None,
+               stamps: Sequence[np.ndarray] | None = None) -> list[Prediction]:
+        """Start a pass and return its predictions, to be given to `wait`.
+
+        On a GPU this returns when the clips are copied and their pass is queued; on the CPU the
+        pass is over then. The clips may then be changed. Arguments and errors are those of `run`;
+        later errors of the device are raised by `wait`.
+        """
+        if self._better is not None:
+            self._adopt(self._better)
+        with self._lock:
+            stream, groups = self._runner.stream, [list(range(len(clips)))]
+            if stream is None or keys is None:
+                stamps = None
+            check_clips(clips, keys, stamps, self.clip_shape)
+            self._open()
+            if stream is not None and keys is not None and stamps is not None and len(clips) > 1:
+                groups = stream.groups(keys)
+            found: dict[int, Prediction] = {}
+
+            def start(places: list[int]) -> None:
+                one = self._runner.start(
+                    [clips[at] for at in places], _at(keys, places), features,
+                    _at(valid, places), _at(stamps, places))
+                for number, at in enumerate(places):
+                    found[at] = Prediction(source=one, index=number,
+                                           keys=() if keys is None else keys[at])
+
+            try:
+                with self._threads(keys):
+                    for group in groups:
+                        self._in_parts(group, start)
+            except BaseException:
+                if stream is not None:
+                    stream.cache.forget()       # what was to be remembered is not
+                raise
+        return [found[at] for at in range(len(clips))]
+
+    def wait(self, predictions: Sequence[Prediction], features: bool = False) -> list[Prediction]:
+        """Wait for predictions, for their features only if asked to; they come when they are read.
+
+        The time of the features is in `timings` only if they are waited for.
+        """
+        total: dict[str, float] = {}
+        for one in dict.fromkeys(prediction.source for prediction in predictions):
+            assert one is not None
+            one.wait()
+            late = {'download': one.wait_for_features()} if features else {}
+            for stage, ms in (*one.timings.items(), *late.items()):
+                total[stage] = total.get(stage, 0.0) + ms
+        for prediction in predictions:
+            prediction.fill(self.clip_shape[1] // PATCH, self._runner.specs)
+        broken = [one.keys for one in predictions if not one.finite]
+        if broken and self._runner.stream is not None:
+            with self._lock:
+                self._runner.stream.drop(broken)   # later tubelets would attend to them
+        self.timings = total
+        return list(predictions)
+
+    def _in_parts(self, places: list[int], run: Callable[[list[int]], None]) -> None:
+        """Run clips, one part after the other, halving the parts when memory runs out."""
+        while places:
+            part = places[:self._most]
+            try:
+                run(part)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                problem = str(error).partition('\n')[0]
+            else:
+                places = places[len(part):]
+                continue
+            # Not above: the traceback of an error keeps what the failed pass has allocated.
+            self._make_room(len(part), problem)
+
+    def _make_room(self, failed: int, problem: str) -> None:
+        """Free what can be made again, and take fewer clips from now on."""
+        self._runner.trim()
+        release_memory(self.choice.device)
+        frames, side = self.clip_shape[:2]
+        what = f'{failed} clips' if failed > 1 else 'one clip'
+        what += f' of {frames} frames of {side} px in {self.choice.precision}'
+        if failed <= 1:
+            raise OutOfMemory(f'{self.choice.device} has no memory for {what} ({problem}); '
+                              f'{SMALLER}')
+        self._most = failed // 2
+        log.warning('%s has no memory for %s in one pass (%s); at most %d in one pass from now on',
+                    self.choice.device, what, problem, self._most)
+
+    def _open(self) -> Encoder:
+        """Return the encoder, ready for this thread."""
+        encoder = self._runner.encoder
+        if encoder is None:
+            raise SessionError('the engine is closed')
+        if not self._runner.not_compiled:
+            allow_shapes()
+        return encoder
+
+    def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
+        """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
+
+        The products of float32 take longer than threads take to meet, and do gain.
+        """
+        self._set_threads()
+        stream = self._runner.stream
+        spares = (keys is not None and len(keys) == 1 and stream is not None
+                  and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
+                  and stream.ready(keys))
+        return (computing_with(max(1, torch.get_num_threads() - 1)) if spares else nullcontext())
+
+    def _set_threads(self) -> None:
+        """Set the number of threads, which PyTorch keeps for each thread that has computed."""
+        if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
+            torch.set_num_threads(self.config.cpu_threads)
+
+    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
+                 levels: int = 0, per: str = 'grid', newest: int = 0,
+                 stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
+        """Compute features of clips from any depth, as grids or pooled."""
+        check_wanted(layers, levels, per)
+        if not 0 <= newest <= self.clip_shape[0] // TUBELET:
+            raise ValueError(f'features of the newest {newest} tubelets are asked for; a clip has '
+                             f'{self.clip_shape[0] // TUBELET}')
+        found: list[np.ndarray] = []
+        with self._lock:
+            encoder, times = self._open(), None
+            if not encoder.window:
+                stamps = None
+            check_clips(clips, None, stamps, self.clip_shape)
+            if stamps is not None:
+                times = encoder.times(torch.from_numpy(np.stack(stamps)))[:, -newest:]
+
+            def run(places: list[int]) -> None:
+                look = deep_features(encoder, self._runner.normalise, layers, levels, per, newest,
+                                     None if times is None else times[places])
+                found.extend(self._runner.apply([clips[at] for at in places], look))
+
+            self._in_parts(list(range(len(clips))), run)
+        if not all(np.isfinite(array).all() for array in found):
+            raise self._not_finite()
+        return found
+
+    # -- streams ---------------------------------------------------------------------------
+
+    @property
+    def stream_reach(self) -> int:
+        """How far before its clip a result depends on the past [frame intervals]; 0: not."""
+        stream = self._runner.stream
+        return 0 if stream is None else stream.reach
+
+    def remembered(self) -> Set[Hashable]:
+        """Return the frames in which tubelets end that need not be encoded again."""
+        stream = self._runner.stream
+        return frozenset() if stream is None else stream.cache.slots.keys()
+
+    def forget(self) -> None:
+        """Forget all tubelets."""
+        with self._lock:
+            if self._runner.stream is not None:
+                self._runner.stream.cache.forget()
+
+    def keep(self, frames: Set[Hashable]) -> None:
+        """Forget the tubelets that end in no frame of these, which cameras still hold."""
+        with self._lock:
+            if self._runner.stream is not None:
+                self._runner.stream.keep(frames)
+
+    # -- noise floor, and values that are not finite ---------------------------------------
 
     def noise_floor(self) -> NoiseFloor:
         """Return the change of the features of a still scene, measured by the first call.
@@ -210,10 +539,9 @@ class Engine:
         """
         with self._measuring:
             if self._noise_floor is None:
-                self._set_threads()
                 shape = self.config.num_frames, self.config.image_size
                 try:
-                    self._noise_floor = measure_noise_floor(self._session.encode, *shape)
+                    self._noise_floor = measure_noise_floor(self.encode, *shape)
                 except NotFinite:
                     self.retry(lambda: np.zeros((*shape, shape[1], 3), np.uint8),
                                np.arange(shape[0], dtype=np.float64))
@@ -223,94 +551,8 @@ class Engine:
                     self._noise_floor = self._better.noise_floor()
             return self._noise_floor
 
-    @property
-    def timings(self) -> dict[str, float]:
-        """Milliseconds of the stages of the last results, see `EncoderSession`."""
-        return self._session.timings
-
-    @property
-    def execution(self) -> str:
-        """How the model runs, see `EncoderSession.execution`."""
-        return self._session.execution
-
-    @property
-    def execution_reason(self) -> str:
-        """Why it does not run faster, see `EncoderSession.execution_reason`."""
-        return self._session.execution_reason
-
-    @property
-    def not_streaming(self) -> str:
-        """Why clips are encoded as a whole; '' where each tubelet is encoded once."""
-        return self._session.not_streaming
-
-    @property
-    def stream_reach(self) -> int:
-        """How far before its clip a result depends on the past [frame intervals]; 0: not."""
-        return self._session.stream_reach
-
-    def remembered(self) -> Set[Hashable]:
-        """Return the tubelets that are remembered, see `EncoderSession.remembered`."""
-        return self._session.remembered()
-
-    def forget(self) -> None:
-        """Forget all tubelets, see `EncoderSession.forget`."""
-        if not self.not_streaming:
-            self._session.forget()
-
-    def keep(self, frames: Set[Hashable]) -> None:
-        """Forget tubelets of frames that are gone, see `EncoderSession.keep`."""
-        self._session.keep(frames)
-
-    def prepare(self, clips: int, change: bool = False) -> None:
-        """Make passes of up to `clips` clips ready where the first of a kind is slow.
-
-        With `change` those that are asked for the change of the features, too.
-        """
-        self._prepared = clips, change
-        if (clips > 1 or change) and self.choice.device.type == 'cuda':
-            self._session.warm(clips, change)
-
-    def encode(self, clips: Sequence[Clip]) -> list[np.ndarray]:
-        """Features of clips alone, see `EncoderSession.encode`."""
-        return self._session.encode(clips)
-
-    def run(self, clips: Sequence[Clip], features: bool = True,
-            keys: Sequence[Keys] | None = None,
-            valid: Sequence[np.ndarray] | None = None,
-            stamps: Sequence[np.ndarray] | None = None) -> list[Output]:
-        """Run the model on clips, see `EncoderSession.run`."""
-        with self._threads(keys):
-            return self._session.run(clips, features, keys, valid, stamps)
-
-    def submit(self, clips: Sequence[Clip], features: bool = True,
-               keys: Sequence[Keys] | None = None,
-               valid: Sequence[np.ndarray] | None = None,
-               stamps: Sequence[np.ndarray] | None = None) -> Pending:
-        """Start what `run` does, see `EncoderSession.submit`."""
-        with self._threads(keys):
-            return self._session.submit(clips, features, keys, valid, stamps)
-
-    def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
-        """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
-
-        The products of float32 take longer than threads take to meet, and do gain.
-        """
-        if self._better is not None:
-            self._adopt(self._better)
-        self._set_threads()
-        spares = (keys is not None and len(keys) == 1 and not self.not_streaming
-                  and self.choice.device.type == 'cpu' and self.choice.branches == torch.bfloat16
-                  and self.remembered() >= set(keys[0][1:-1:TUBELET]))
-        return computing_with(max(1, torch.get_num_threads() - spares))
-
-    def features(self, clips: Sequence[Clip], layers: Sequence[int] | None = None,
-                 levels: int = 0, per: str = 'grid', newest: int = 0,
-                 stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
-        """Features of clips from any depth, as grids or pooled, see `EncoderSession.features`."""
-        return self._session.features(clips, layers, levels, per, newest, stamps)
-
     def retry(self, clip: Callable[[], np.ndarray], stamps: np.ndarray) -> None:
-        """Try a clip whose output is not finite in fp32, in a thread; once, and never again.
+        """Try a clip whose prediction is not finite in fp32, in a thread; once, and never again.
 
         If that helps, the model runs in fp32 from the next pass on, see `trouble`.
         """
@@ -335,9 +577,9 @@ class Engine:
         try:
             self._set_threads()
             other = Engine._on(_in_fp32(self.choice), self.config)
-            output, = other.run([clip], False, [range(len(clip))], stamps=[stamps])
+            found, = other.run([clip], False, [range(len(clip))], stamps=[stamps])
             other.forget()
-            why = '' if output.finite else 'its values are not finite there, either'
+            why = '' if found.finite else 'its values are not finite there, either'
             if other.report.tensors_sha256 != self.report.tensors_sha256:
                 why = f"'{self.report.path}' has changed since it was loaded"
             other.noise_floor()
@@ -357,28 +599,51 @@ class Engine:
 
     def _adopt(self, better: Engine) -> None:
         """Go on in fp32; called between two passes."""
-        old, self._session, self._better = self._session, better._session, None
-        self.choice, self._noise_floor = better.choice, better._noise_floor
-        old.close()
+        with self._lock:
+            old, self._runner, self._better = self._runner, better._runner, None
+            self.choice, self._noise_floor = better.choice, better._noise_floor
+            old.close()
+        release_memory(self.choice.device)
 
     def _tell(self, trouble: str) -> None:
         self.trouble = trouble
         log.warning('%s', trouble)
 
-    def _set_threads(self) -> None:
-        """Set the number of threads, which PyTorch keeps for each thread that has computed."""
-        if self.config.cpu_threads and torch.get_num_threads() != self.config.cpu_threads:
-            torch.set_num_threads(self.config.cpu_threads)
-
-    def memory_bytes(self) -> int:
-        """Bytes the model holds, see `EncoderSession.memory_bytes`."""
-        return self._session.memory_bytes()
+    def _not_finite(self) -> NotFinite:
+        remedy = ('set `weights` to another file' if self.choice.dtype == torch.float32 else
+                  'set `precision: fp32`')
+        return NotFinite(f'{not_finite(self.choice)}; {remedy}')
 
     def close(self) -> None:
-        """Wait for a running call and release the model. May be called twice."""
+        """Wait for a running call, then free the memory. May be called twice.
+
+        Predictions of clips that were submitted before stay available.
+        """
         if self.settle() and self._better is not None:
             self._better.close()
-        self._session.close()
+        with self._lock:
+            if self._runner.encoder is None:
+                return
+            self._runner.close()
+        release_memory(self.choice.device)
+
+
+def _runner_for(device: torch.device) -> type[Runner]:
+    if device.type == 'cuda':
+        from vjepa_ros.runtime.cuda.runner import CudaRunner  # robots without one do not load it
+
+        return CudaRunner
+    return QueuedRunner if device.type == 'mps' else Runner
+
+
+def _at(values: Sequence[Item] | None, places: Sequence[int]) -> list[Item] | None:
+    return None if values is None else [values[at] for at in places]
+
+
+def not_finite(choice: DeviceChoice) -> str:
+    """Say that a model which runs so computes values that are not finite."""
+    return (f'the model computes values that are not finite on {choice.device} in '
+            f'{choice.precision}')
 
 
 def _in_fp32(choice: DeviceChoice) -> DeviceChoice:
@@ -389,3 +654,55 @@ def _in_fp32(choice: DeviceChoice) -> DeviceChoice:
 def _instead(choice: DeviceChoice) -> str:
     return (f'{not_finite(choice)}; it runs in fp32 instead, which is slower: set '
             '`precision: fp32` to start so')
+
+
+def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
+                stamps: Sequence[np.ndarray] | None, shape: tuple[int, ...]) -> None:
+    """Raise ValueError for clips of another shape or type, and keys or stamps that do not fit."""
+    for clip in clips:
+        forms = ({(clip.dtype, clip.shape)} if isinstance(clip, np.ndarray | DeviceClip)
+                 else {(frame.dtype, (len(clip), *frame.shape)) for frame in clip})
+        if forms != {(np.dtype(np.uint8), shape)}:
+            found = ' and '.join(f'{kind} {size}' for kind, size in sorted(forms, key=str))
+            raise ValueError(f"a clip is {found or 'empty'}, expected uint8 {shape}")
+    if keys is not None and [*map(len, keys)] != [shape[0]] * len(clips):
+        raise ValueError(f'there are keys for {[*map(len, keys)]} frames, expected '
+                         f'{shape[0]} for each of {len(clips)} clips')
+    if stamps is None:
+        return
+    if [*map(np.shape, stamps)] != [(shape[0],)] * len(clips):
+        raise ValueError(f'stamps have the shapes {[*map(np.shape, stamps)]}, expected '
+                         f'{(shape[0],)} for each of {len(clips)} clips')
+    times = np.asarray(stamps)
+    if not (times[:, 1::TUBELET] > times[:, ::TUBELET]).all():      # NaN is above nothing
+        raise ValueError('stamps do not rise within each tubelet; leave out clips in which a '
+                         'frame goes with itself')
+
+
+def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
+    """Raise ValueError for what no encoder has, see `Engine.features`."""
+    if layers is not None and (levels or not len(layers)):
+        raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
+                         'asked for; choose some layers or levels')
+    if per not in PER:
+        raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
+
+
+def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
+                  layers: Sequence[int] | None, levels: int, per: str, newest: int = 0,
+                  times: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """Make the function from uint8 pixels (B, T, S, S, 3) to `Engine.features`."""
+
+    def look(pixels: Tensor) -> Tensor:
+        clip = normalise(pixels[:, -TUBELET * newest:])
+        when = None if times is None else times.to(pixels.device)
+        if layers is not None:
+            found = encoder.layers(clip, layers, times=when)
+        else:
+            found = (encoder.dense(clip, levels, times=when) if levels
+                     else encoder(clip, times=when),)
+        if per != 'grid':
+            found = tuple(pooled(one, per == 'tubelet') for one in found)
+        return found[0] if layers is None else torch.stack(found, dim=1)
+
+    return look

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Recognise that memory ran out, release it, and run clips in passes that fit into it."""
+"""Recognise that the memory of a device ran out, limit it, and release it."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
-from vjepa_ros.runtime.device import DeviceChoice, SessionError
+from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.torch_private import clear_workspaces, empty_host_cache
-
-log = logging.getLogger(__name__)
 
 SMALLER = ('choose a smaller model_size, image_size or num_frames, or half precision '
            '(precision: fp16 or bf16)')
-Part = TypeVar('Part')
 
 # A process captures one CUDA graph at a time, and frees no memory meanwhile.
 CAPTURING = threading.RLock()
@@ -112,63 +107,3 @@ def release_memory(device: torch.device) -> None:
         trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
         if trim is not None:
             trim(0)
-
-
-class Parts:
-    """Split clips into passes, whose size it learns from those that ran out of memory.
-
-    Parameters
-    ----------
-    choice : DeviceChoice
-        Where they run.
-    clip_shape : tuple of int
-        (T, S, S, 3).
-    trim : callable
-        Frees all memory that can be allocated again.
-
-    Attributes
-    ----------
-    most : int, optional
-        Clips of one pass; None until memory has run out once.
-
-    """
-
-    def __init__(self, choice: DeviceChoice, clip_shape: tuple[int, ...],
-                 trim: Callable[[], None]):
-        self._choice = choice
-        self._clip_shape = clip_shape
-        self._trim = trim
-        self.most: int | None = None
-
-    def run(self, clips: int, run: Callable[[slice], Part]) -> list[Part]:
-        """Run all clips, one part after the other, halving the parts when memory runs out."""
-        done, results = 0, []
-        while done < clips:
-            left = clips - done
-            part = slice(done, done + (left if self.most is None else min(left, self.most)))
-            try:
-                results.append(run(part))
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                problem = str(error).partition('\n')[0]
-            else:
-                done = part.stop
-                continue
-            # Not above: the traceback of an error keeps what the failed pass has allocated.
-            self._make_room(part.stop - part.start, problem)
-        return results
-
-    def _make_room(self, failed: int, problem: str) -> None:
-        """Free what can be made again, and take fewer clips from now on."""
-        self._trim()
-        release_memory(self._choice.device)
-        frames, side = self._clip_shape[:2]
-        what = f'{failed} clips' if failed > 1 else 'one clip'
-        what += f' of {frames} frames of {side} px in {self._choice.precision}'
-        if failed <= 1:
-            raise OutOfMemory(f'{self._choice.device} has no memory for {what} ({problem}); '
-                              f'{SMALLER}')
-        self.most = failed // 2
-        log.warning('%s has no memory for %s in one pass (%s); at most %d in one pass from now on',
-                    self._choice.device, what, problem, self.most)

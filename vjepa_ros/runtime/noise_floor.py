@@ -144,11 +144,6 @@ class Change:
     steps: np.ndarray  # (T'-1, Hp, Wp) float32, see `tubelet_change`
     strength: np.ndarray  # (Hp, Wp) float32, see `patch_strength`
 
-    @classmethod
-    def unpack(cls, packed: np.ndarray) -> Change:
-        """Unpack the result of `ChangeReader` for one clip."""
-        return cls(packed[:-1], packed[-1])
-
 
 class ChangeReader:
     """Compute `tubelet_change` and `patch_strength` on the device of the features.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Encode each tubelet of a camera once: a block-causal encoder with what it remembers.
+"""Encode each tubelet of a camera once: a block-causal encoder with a cache of keys and values.
 
-The result for a clip is made of the newest tubelet, which is encoded, and of earlier ones, whose
-keys, values and features are remembered. When one is missing, the clip is encoded as a whole, in a
-pass with others like it, and remembered. What is remembered lies in slots at fixed addresses and
-what a pass needs to know beside the pixels is uploaded into fixed places, so that CUDA graphs can
-hold both kinds of pass.
+The result for a clip is made of the newest tubelet, which is encoded (`decode`), and of earlier
+ones, whose keys, values and features are cached. When one is missing, the clip is encoded as a
+whole (`prefill`), in a pass with others like it. The cache has slots at fixed addresses, and what
+a pass needs beside the pixels is uploaded into fixed places, so that CUDA graphs can hold both
+kinds of pass.
 
 B clips, T = 2 W frames, W tubelets, P places (patches) of a tubelet, L layers, H heads, d channels
 of a head, D width.
@@ -14,6 +14,7 @@ of a head, D width.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence, Set
 
 import numpy as np
@@ -23,30 +24,22 @@ from torch import Tensor
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
-from vjepa_ros.runtime.cuda.frame_upload import Keys, Rows, SlotMap
 from vjepa_ros.runtime.forward.base import Step, Work
 
 STREAMING = ('auto', 'off')
-MAX_BYTES = 512 << 20   # of what is remembered of all cameras
-MOST_TUBELETS = 256     # that are remembered
+MAX_BYTES = 512 << 20   # of the cache, for all cameras
+MOST_TUBELETS = 256     # in the cache
 LEAST_CLIPS = 4         # of a pass, at any size
 
+# For each frame of a clip a key that no other frame has; None for a frame that never comes again.
+Keys = Sequence[Hashable]
 # Where keys and values of the newest tubelets of a pass belong: what a layer keeps (see
-# `StoredLayer`), the slots of these tubelets (B,), and slots and room (see `_Inputs`).
+# `StoredLayer`), the slots of these tubelets (B,), and slots and room (see `CacheSlots`).
 Place = tuple[Tensor, list[int], Tensor, Tensor]
 
 
-class TubeletStore:
-    """What is remembered of tubelets, in slots; the least recently used go first.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Block-causal, on its device and in its precision.
-    places : int
-        P.
-    max_bytes : int
-        Most that is kept, but for `LEAST_CLIPS` clips.
+class KeyValueCache:
+    """Keys, values and features of tubelets in slots; the least recently used are replaced.
 
     Attributes
     ----------
@@ -56,6 +49,8 @@ class TubeletStore:
         (L, 2, H, slots + 1, P, d) rotated keys, and values.
     features : Tensor
         (slots + 1, P, D) float32.
+    slots : dict
+        Slot of each cached tubelet by the key of its newer frame, least recently used first.
 
     """
 
@@ -63,52 +58,47 @@ class TubeletStore:
         variant = encoder.variant
         device, dtype = encoder.branch_device, encoder.branch_dtype
         self._each = (2 * variant.depth * dtype.itemsize + 4) * places * variant.dim
-        slots = min(MOST_TUBELETS, max_bytes // self._each)
-        slots = max(slots, LEAST_CLIPS * encoder.window)
-        self.spare = slots
+        self.spare = max(min(MOST_TUBELETS, max_bytes // self._each),
+                         LEAST_CLIPS * encoder.window)
         self._ever_used = 0
         self.forget()
-        self.layers = torch.empty((variant.depth, 2, variant.heads, slots + 1, places,
+        self.layers = torch.empty((variant.depth, 2, variant.heads, self.spare + 1, places,
                                    variant.head_dim), dtype=dtype, device=device)
-        self.features = torch.empty((slots + 1, places, variant.dim), device=device)
+        self.features = torch.empty((self.spare + 1, places, variant.dim), device=device)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that are taken, whatever is remembered now."""
-        # On a CPU a page costs nothing until it is first written, and is kept when its tubelet
-        # is forgotten. Slots that were used before are taken first, so these are as many as
-        # there ever were tubelets at once. Other devices give everything at the start.
+        """Bytes of memory that are taken, whatever is cached now."""
+        # On a CPU a page costs nothing until it is first written. Slots that were used before are
+        # taken first, so these are as many as there ever were tubelets at once.
         if self.layers.device.type == 'cpu':
             return self._ever_used * self._each
         return self.layers.nbytes + self.features.nbytes
 
-    @property
-    def keys(self) -> Set[Hashable]:
-        """Return the tubelets that have a slot now."""
-        return self._map.keys
-
     def find(self, ends: Sequence[Hashable]) -> list[int]:
         """Return the slot of each tubelet; those that are new get one."""
-        slots = self._map.find(ends)[0]
-        self._ever_used = max(self._ever_used, 1 + max(slots, default=-1))
-        return slots
+        for end in ends:
+            if end in self.slots:
+                self.slots.move_to_end(end)
+        for end in ends:
+            if end not in self.slots:
+                slot = self._free.pop() if self._free else self.slots.popitem(last=False)[1]
+                self.slots[end] = slot
+                self._ever_used = max(self._ever_used, slot + 1)
+        return [self.slots[end] for end in ends]
 
-    def keep(self, frames: Set[Hashable]) -> None:
-        """Forget the tubelets that end in no frame of these."""
-        self._map.forget(list(self._map.keys - frames))
-
-    def drop(self, ends: Set[Hashable]) -> None:
+    def drop(self, ends: Iterable[Hashable]) -> None:
         """Forget these tubelets."""
-        self._map.forget(list(self._map.keys & ends))
+        self._free += [self.slots.pop(end) for end in ends if end in self.slots]
 
     def forget(self) -> None:
         """Forget everything."""
-        self._map = SlotMap(self.spare)
-        self._map.grow(self.spare)
+        self.slots: OrderedDict[Hashable, int] = OrderedDict()
+        self._free = list(range(self.spare))[::-1]
 
 
-class Whereabouts:
-    """Where the tubelets of clips are.
+class CacheSlots:
+    """Where the cached tubelets of the clips of a pass are.
 
     Attributes
     ----------
@@ -127,20 +117,20 @@ class Whereabouts:
 
 
 class StoredLayer(LayerMemory):
-    """Keys and values of one layer in the slots of a store.
+    """Keys and values of one layer in the slots of a cache.
 
     Parameters
     ----------
     kept : Tensor
-        (2, H, slots + 1, P, d), one of `TubeletStore.layers`.
-    given : Whereabouts
+        (2, H, slots + 1, P, d), one of `KeyValueCache.layers`.
+    given : CacheSlots
         Where the tubelets of the clips are.
     new : int
         How many of them, the newest, come with the pass.
 
     """
 
-    def __init__(self, kept: Tensor, given: Whereabouts, new: int):
+    def __init__(self, kept: Tensor, given: CacheSlots, new: int):
         super().__init__()
         self._kept, self._given, self._new = kept, given, new
 
@@ -196,82 +186,54 @@ def by_clip(room: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
     return found[0], found[1]
 
 
-class _Inputs(Whereabouts):
+class _Inputs(CacheSlots):
     """What passes of so many clips need beside the pixels, at fixed addresses.
-
-    Parameters
-    ----------
-    clips : int
-        B.
-    encoder : Encoder
-        See `StreamEncoder`.
-    store : TubeletStore
-        What the passes remember in.
-    eager : bool
-        See `StreamEncoder`.
 
     Attributes
     ----------
     times : Tensor
         See `Encoder.times`.
-    frames : Tensor
-        (B T,) int64, numbers of the frames of the clips, where the caller finds pixels by them.
     layers : dict
         By the number of new tubelets of a pass, the memory of its layers.
 
     """
 
-    def __init__(self, clips: int, encoder: Encoder, store: TubeletStore, eager: bool):
+    def __init__(self, clips: int, encoder: Encoder, cache: KeyValueCache, eager: bool):
         even = np.arange(encoder.window * TUBELET, dtype=np.float64)
-        count = clips * encoder.window
-        first = count + clips * len(even)       # of the times
-        self._nothing = [store.spare] * count, np.stack([even] * clips)
-        self._times_of = encoder.times_of
-        times = encoder.times_of(even[None])
-        device, size = encoder.branch_device, clips * times.size
-        # One upload: whole numbers, and behind them the times, two in the place of one. MPS may
-        # read a part of a buffer wrongly in another type, and has two.
-        self._packed = np.zeros(first + -(-size // 2), np.int64)
-        self._slots, self._frames = self._packed[:count], self._packed[count:first]
-        self._times = self._packed[first:].view(np.float32)[:size]
-        self._apart: Rows | None = None
-        if device.type == 'mps':
-            self._rows, self._apart = Rows(first, device), Rows(size, device, torch.float32)
-            told = self._apart.there
-        else:
-            self._rows = Rows(len(self._packed), device)
-            told = self._rows.there[first:].view(torch.float32)[:size]
-        self.frames = self._rows.there[count:first]
-        super().__init__(self._rows.there[:count].view(clips, -1),
-                         store.layers[0, :, :, :1].repeat(1, 1, count, 1, 1))
-        self.times = told.view(clips, *times.shape[1:])
+        device, self._times_of = encoder.branch_device, encoder.times_of
+        super().__init__(
+            torch.empty((clips, encoder.window), dtype=torch.int64, device=device),
+            cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1))
+        self.times = torch.empty((clips, *encoder.times_of(even[None]).shape[1:]), device=device)
         self.layers: dict[int, list[StoredLayer]] = {}
-        self._eager = eager
+        self._eager, self._nothing = eager, ([cache.spare] * self.slots.numel(),
+                                             np.stack([even] * clips))
         self.idle()
 
-    def send(self, slots: Sequence[int], stamps: np.ndarray, frames: Sequence[int] = ()) -> None:
-        """Upload slots (B W,) and what follows from stamps (B, T) float64, on the current stream.
+    def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
+        """Upload slots (B W,) and what follows from stamps (B, T), on the current stream.
 
-        The float64 stays here: not every device has it. With `frames` (B T,), if there are any.
+        The float64 stays here: not every device has it.
         """
         self.known = list(slots) if self._eager else []
-        self._slots[:] = slots
-        self._times[:] = self._times_of(stamps).ravel()
-        if frames:
-            self._frames[:] = frames
-        if self._apart is not None:
-            self._rows.send(self._packed[:len(self._slots) + len(self._frames)])
-            self._apart.send(self._times)
-        else:
-            self._rows.send(self._packed)
+        upload(np.reshape(slots, self.slots.shape), self.slots)
+        upload(self._times_of(stamps), self.times)
 
     def idle(self) -> None:
-        """Let the next passes remember nothing."""
+        """Let the next passes use the spare slot alone."""
         self.send(*self._nothing)
 
 
+def upload(numbers: np.ndarray, there: Tensor) -> None:
+    """Queue a copy of numbers to a tensor of their shape, on the current stream."""
+    # PyTorch does not reuse the pinned memory that it hands out before the copy is done.
+    staged = torch.empty(there.shape, dtype=there.dtype, pin_memory=there.is_cuda)
+    staged.numpy()[...] = numbers
+    there.copy_(staged, non_blocking=there.is_cuda)
+
+
 class StreamEncoder:
-    """A block-causal encoder that remembers tubelets.
+    """A block-causal encoder with a cache of the tubelets it has encoded.
 
     Parameters
     ----------
@@ -286,6 +248,14 @@ class StreamEncoder:
     step : callable, optional
         Encodes the newest tubelets; the encoder itself does when omitted.
 
+    Attributes
+    ----------
+    cache : KeyValueCache
+        What is remembered.
+    reach : int
+        How far back a result depends on what was seen, before its clip [frame intervals]: in
+        each block a tubelet attends to those before it, which have attended to earlier ones.
+
     """
 
     def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool = False,
@@ -296,109 +266,71 @@ class StreamEncoder:
         self._step: Step = step or (lambda pixels, times, memory: encoder.step(
             normalise(pixels), times, memory))
         self._side = image_size // PATCH
-        self._store = TubeletStore(encoder, self._side ** 2)
+        self.cache = KeyValueCache(encoder, self._side ** 2)
+        self.reach = encoder.variant.depth * (encoder.window - 1) * TUBELET
         self._inputs: dict[int, _Inputs] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory for what is remembered, see `TubeletStore.nbytes`."""
-        return self._store.nbytes
-
-    @property
-    def reach(self) -> int:
-        """How far back a result depends on what was seen, before its clip [frame intervals].
-
-        In each block a tubelet attends to those before it, which have attended to earlier ones.
-        """
-        return self._encoder.variant.depth * (self._encoder.window - 1) * TUBELET
-
-    @property
-    def remembered(self) -> Set[Hashable]:
-        """Return the tubelets that are remembered now, by the key of their newer frame."""
-        return self._store.keys
-
-    def forget(self) -> None:
-        """Forget everything."""
-        self._store.forget()
 
     def drop(self, clips: Iterable[Keys]) -> None:
         """Forget the tubelets of clips."""
-        self._store.drop({end for each in clips for end in each[1::TUBELET]})
+        self.cache.drop({end for each in clips for end in each[1::TUBELET]})
 
     def keep(self, frames: Set[Hashable]) -> None:
         """Forget the tubelets that end in no frame of these."""
-        self._store.keep(frames)
+        self.cache.drop(self.cache.slots.keys() - frames)
 
     def idle(self, clips: int) -> None:
-        """Let passes of so many clips remember nothing until `prepare`."""
+        """Let passes of so many clips remember nothing until `send`."""
         self._inputs_for(clips).idle()
 
     def ready(self, keys: Sequence[Keys]) -> bool:
-        """Return whether `step` can compute clips; else `whole` has to. See `prepare`."""
-        return self._store.keys >= {end for each in keys for end in each[1:-1:TUBELET]}
+        """Return whether `decode` can compute clips; else `prefill` has to."""
+        return all(end in self.cache.slots for each in keys for end in each[1:-1:TUBELET])
 
     def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
         """Return the places of the clips of each pass: those that are ready, then the others.
 
         No pass has more of them than there are slots for.
         """
-        most = self._store.spare // self._encoder.window
+        most = self.cache.spare // self._encoder.window
         steps = [self.ready([each]) for each in keys]
         groups = [[at for at, step in enumerate(steps) if step is wanted]
                   for wanted in (True, False)]
         return [group[at:at + most] for group in groups for at in range(0, len(group), most)]
 
-    def prepare(self, keys: Sequence[Keys], stamps: Sequence[np.ndarray],
-                frames: Sequence[int] = ()) -> Tensor:
-        """Upload what the pass of some clips needs, on the current stream.
-
-        `frames`: sequence of int (B T,) numbers of the frames, where the caller finds pixels by
-        them.
-        """
-        self.send(self.find(keys), stamps, frames)
-        return self._inputs_for(len(stamps)).frames
-
     def find(self, keys: Sequence[Keys]) -> list[int]:
-        """Return the slots of the tubelets of clips, for `send`; see `prepare`."""
+        """Return the slots of the tubelets of clips, for `send`."""
         # A frame without a key never comes again, so its slot is never found again.
-        return self._store.find([object() if end is None else end
-                                 for each in keys for end in each[1::TUBELET]])
+        return self.cache.find([object() if end is None else end
+                                for each in keys for end in each[1::TUBELET]])
 
-    def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray],
-             frames: Sequence[int] = ()) -> None:
-        """Upload slots and stamps; the second half of `prepare`."""
-        self._inputs_for(len(stamps)).send(slots, np.stack(stamps), frames)
+    def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
+        """Upload slots and stamps for the next pass, on the current stream."""
+        self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
 
-    def step(self, pixels: Tensor) -> Tensor:
-        """Encode the newest tubelet of clips whose others are remembered.
+    def decode(self, pixels: Tensor) -> Tensor:
+        """Encode the newest tubelet of clips whose others are cached.
 
         `pixels`: (B, T, S, S, 3) uint8, or the newest tubelet of it.
         """
-        given = self._inputs_for(len(pixels))
-        features = self._step(pixels[:, -TUBELET:], given.times[:, -1:], self._memory(given, 1))
-        return self._remembered(given.slots, features)
+        return self._run(pixels[:, -TUBELET:], 1)
 
-    def whole(self, pixels: Tensor) -> Tensor:
-        """Encode all tubelets of clips, see `step`."""
-        given = self._inputs_for(len(pixels))
-        memory = self._memory(given, self._encoder.window)
-        features = self._encoder(self._normalise(pixels), times=given.times, memory=memory)
-        return self._remembered(given.slots, features)
+    def prefill(self, pixels: Tensor) -> Tensor:
+        """Encode all tubelets of clips, see `decode`."""
+        return self._run(pixels, self._encoder.window)
 
-    def _memory(self, given: _Inputs, new: int) -> Sequence[LayerMemory]:
+    def _run(self, pixels: Tensor, new: int) -> Tensor:
+        given = self._inputs_for(len(pixels))
         if new not in given.layers:
-            given.layers[new] = [StoredLayer(kept, given, new) for kept in self._store.layers]
-        return given.layers[new]
-
-    def _remembered(self, slots: Tensor, newest: Tensor) -> Tensor:
-        """Remember features (B, n, Hp, Wp, D) of the newest tubelets; return those of all."""
-        store, new = self._store.features, newest.shape[1]
-        store[slots[:, -new:].flatten()] = newest.flatten(0, 1).flatten(1, 2)
-        return store[slots].unflatten(2, (self._side, self._side))
+            given.layers[new] = [StoredLayer(kept, given, new) for kept in self.cache.layers]
+        memory, slots, stored = given.layers[new], given.slots, self.cache.features
+        features = (self._step(pixels, given.times[:, -1:], memory) if new == 1 else
+                    self._encoder(self._normalise(pixels), times=given.times, memory=memory))
+        stored[slots[:, -new:].flatten()] = features.flatten(0, 1).flatten(1, 2)
+        return stored[slots].unflatten(2, (self._side, self._side))
 
     def _inputs_for(self, clips: int) -> _Inputs:
         if clips not in self._inputs:
-            self._inputs[clips] = _Inputs(clips, self._encoder, self._store, self._eager)
+            self._inputs[clips] = _Inputs(clips, self._encoder, self.cache, self._eager)
         return self._inputs[clips]
 
 

@@ -57,9 +57,8 @@ from vjepa_ros.lab.report.measurement import (
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, VARIANTS
-from vjepa_ros.runtime.device import DeviceError, WANTED, device_name
+from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_name
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.session import SessionError
 
 ABOUT = {
     'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ', '.join(('auto', *VERSIONS)),

@@ -45,7 +45,7 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.engine import Engine
-from vjepa_ros.runtime.outputs import HeadArrays, Output
+from vjepa_ros.runtime.prediction import HeadArrays, Prediction
 
 START_NS = 1_000_000_000
 GYROSCOPE_HZ = 200                # samples a second of rendered cameras with a gyroscope
@@ -268,25 +268,25 @@ def streams(setup: Setup) -> bool:
     return setup.engine is not None and not setup.engine.not_streaming
 
 
-def encoded(rendered: Sequence[Film], setup: Setup) -> list[Output | None]:
+def encoded(rendered: Sequence[Film], setup: Setup) -> list[Prediction | None]:
     """Run the heads on the rendered pixels, without resizing."""
     if setup.engine is None:
         return [None] * len(rendered)
     if streams(setup):
         return [streamed(film, setup.engine) for film in rendered]
     step = ENCODED.get(setup.engine.choice.device.type, 1)
-    out: list[Output | None] = []
+    out: list[Prediction | None] = []
     for first in range(0, len(rendered), step):
         out += setup.engine.run([film.frames for film in rendered[first:first + step]],
                                 features=False)
     return out
 
 
-def streamed(film: Film, engine: Engine) -> Output:
+def streamed(film: Film, engine: Engine) -> Prediction:
     """Run the heads at the newest frame of a clip, encoded tubelet by tubelet as on a robot."""
     window = engine.config.num_frames
     frames, stamps = film.tubelets(max(window, len(film.frames) - TUBELET) // TUBELET)
-    outputs: list[Output] = []
+    outputs: list[Prediction] = []
     engine.forget()
     for end in range(window, len(frames) + 1, TUBELET):
         shown = slice(end - window, end)
@@ -296,7 +296,7 @@ def streamed(film: Film, engine: Engine) -> Output:
     return outputs[0]
 
 
-def judged(film: Film, setup: Setup, output: Output | None) -> dict[str, list[Result]]:
+def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, list[Result]]:
     """Return the results of every method at every horizon."""
     config = film.track(setup.track, streams(setup))
     wants = Wants(features=False, image=False)

@@ -40,7 +40,7 @@ from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back
 from vjepa_ros.looming.gpu.flow import Choice, DenseFlow, GlobalMotion, Trust
 from vjepa_ros.looming.gpu.kernels import Fits, HEAD, MOST_FRAMES, read_pair
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
-from vjepa_ros.runtime.cuda.graph_replay import Queue, Replay
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream, Replay
 
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
@@ -94,7 +94,7 @@ class DeviceLooming:
         How the device computes, in words; any thread may read it.
     """
 
-    def __init__(self, queue: Queue, settings: LoomingSettings | None = None) -> None:
+    def __init__(self, queue: DeviceStream, settings: LoomingSettings | None = None) -> None:
         self.queue = queue
         self.how = 'not started'
         self._settings = settings or LoomingSettings()
@@ -262,7 +262,7 @@ class _Steps:
     With `on_host` the motion of the camera and the rates are left to the host, also by kernels.
     """
 
-    def __init__(self, queue: Queue, settings: LoomingSettings, frames: Tensor,
+    def __init__(self, queue: DeviceStream, settings: LoomingSettings, frames: Tensor,
                  on_host: bool) -> None:
         device, (h, w) = queue.device, frames.shape[1:]
         self.frames, self.on_host, self._settings = frames, on_host, settings

@@ -2,9 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Repeat work of static shape on a device, as CUDA graphs where they can be captured.
 
-A graph replays hundreds of kernels with one launch. It reads and writes at fixed addresses: a pass
-has one static input for each number of clips, and static outputs in a pool of memory that belongs
-to the graphs of one session alone.
+A graph replays hundreds of kernels with one launch. It reads and writes at fixed addresses, in a
+pool of memory of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.variants import PATCH, TUBELET
-from vjepa_ros.runtime.cuda.frame_upload import Collector
 from vjepa_ros.runtime.forward.base import Work, closed
 from vjepa_ros.runtime.memory import CAPTURING, is_out_of_memory
 from vjepa_ros.runtime.noise_floor import ChangeReader
@@ -31,20 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WARM_RUNS = 2   # kernels are chosen and loaded in the first
+WARM_RUNS = 3   # kernels are chosen, compiled and loaded in the first
 MOST_GRAPHS = 8  # numbers of clips that stay captured
-WARM_PASSES = 3  # kernels are chosen, compiled and loaded in the first
 
 
 class Fork:
-    """Work beside that of the current stream, in CUDA graphs, too; without CUDA in turn.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where the work is done.
-
-    """
+    """Work beside that of the current stream, in CUDA graphs, too; without CUDA in turn."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -69,15 +59,10 @@ class Fork:
             torch.cuda.current_stream(self._device).wait_stream(self._side)
 
 
-class Queue:
+class DeviceStream:
     """An order of work on a device.
 
     On CUDA a stream of high priority; elsewhere all work is done when a call returns.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where the work is done.
 
     Attributes
     ----------
@@ -89,19 +74,19 @@ class Queue:
     def __init__(self, device: torch.device):
         self.device, self.fork = device, Fork(device)
         self.stream: torch.cuda.Stream | None = None
-        self._beside: Queue | None = None
+        self._beside: DeviceStream | None = None
         if device.type == 'cuda':
             with torch.cuda.device(device):
                 self.stream = torch.cuda.Stream(device, priority=-1)
 
-    def beside(self) -> Queue:
-        """Return a second queue of the device, the same at every call.
+    def beside(self) -> DeviceStream:
+        """Return a second stream of the device, the same at every call.
 
         PyTorch has 32 streams and then hands out the first ones again: a new one each time would
         in the end be that of a capture.
         """
         if self._beside is None:
-            self._beside = Queue(self.device)
+            self._beside = DeviceStream(self.device)
         return self._beside
 
     @contextlib.contextmanager
@@ -122,14 +107,10 @@ class Queue:
 
     def mark(self) -> torch.cuda.Event | None:
         """Return an event that comes when all work queued so far is done; None: it is."""
-        if self.stream is None:
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self.stream)
-        return event
+        return None if self.stream is None else mark(self.stream)
 
     def wait_for(self, event: torch.cuda.Event | None) -> None:
-        """Let all further work wait for an event of another queue."""
+        """Let all further work wait for an event of another stream."""
         if self.stream is not None and event is not None:
             self.stream.wait_event(event)
 
@@ -139,14 +120,54 @@ class Queue:
             self.stream.synchronize()
 
 
+def mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """Return an event, with a time, that comes when all work of a stream so far is done."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(stream)
+    return event
+
+
+@contextlib.contextmanager
+def capturing(pool: Pool, device: torch.device) -> Iterator[None]:
+    """Let the block capture graphs into a pool, which a failure leaves unusable."""
+    with CAPTURING:
+        # Without an older workspace a graph gets one in its own pool, which nobody frees while it
+        # lives; and none of its own is left for work outside of it.
+        clear_workspaces()
+        try:
+            yield
+        except RuntimeError:
+            abandon_pool(pool, device)
+            raise
+        finally:
+            clear_workspaces()
+
+
+def capture(work: Callable[[], Tensor | None], pool: Pool, stream: torch.cuda.Stream
+            ) -> tuple[torch.cuda.CUDAGraph, Tensor | None]:
+    """Capture work within `capturing`: the graph, and its static result."""
+    graph = torch.cuda.CUDAGraph()
+    # Another model may serve in another thread meanwhile.
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode='thread_local'):
+        out = work()
+    return graph, out
+
+
+def capture_problem(error: BaseException) -> str:
+    """Say why a capture has failed: the first error, because ending it is another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f'CUDA graph capture failed: {type(error).__name__}: {error}'
+
+
 class Replay:
-    """A function on the device from numbers of the host to numbers of the host.
+    """A function on the device that takes numbers of the host and returns numbers to it.
 
     Both copies are part of the graph: starting it is a single call.
 
     Parameters
     ----------
-    queue : Queue
+    queue : DeviceStream
         Where it runs. Made and called by one thread at once.
     work : callable
         From the numbers (n,) on the device to a float32 tensor there, or to None if it has no
@@ -163,14 +184,12 @@ class Replay:
 
     Attributes
     ----------
-    captured : bool
-        Whether it is a CUDA graph.
-    reason : str
-        Why it is not; ''.
+    captured, reason : bool, str
+        Whether it is a CUDA graph, and why not.
 
     """
 
-    def __init__(self, queue: Queue, work: Callable[[Tensor], Tensor | None], count: int,
+    def __init__(self, queue: DeviceStream, work: Callable[[Tensor], Tensor | None], count: int,
                  what: str, capture: bool = True, first: np.ndarray | None = None):
         self._queue = queue
         self._work: Callable[[Tensor], Tensor | None] | None = work     # until there is a graph
@@ -192,20 +211,12 @@ class Replay:
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run. The one before must be finished."""
-        stream = self._queue.stream
-        if self._graph is None or stream is None:
-            with self._queue.here():
-                self.start_here(numbers)
-                self._done = self._queue.mark()
-            return
-        with self._queue.lightly():
+        with self._queue.here() if self._graph is None else self._queue.lightly():
             self.start_here(numbers)
-            if self._done is None:
-                self._done = torch.cuda.Event()
-            self._done.record(stream)
+            self._done = self._queue.mark()
 
     def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
-        """Queue a run within `Queue.here`, without an end for `finish`."""
+        """Queue a run within `DeviceStream.here`, without an end for `finish`."""
         self._numbers[:] = numbers
         if self._graph is not None:
             self._graph.replay()
@@ -233,28 +244,21 @@ class Replay:
             self._landed.copy_(found, non_blocking=True)
 
     def _capture(self, what: str, stream: torch.cuda.Stream) -> None:
-        for _ in range(WARM_RUNS):
+        for _ in range(WARM_RUNS - 1):
             self._run()
         stream.synchronize()
-        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        with CAPTURING:
-            # As in `Stage.capture`: the graph gets a workspace of its own, which nobody frees.
-            clear_workspaces()
-            try:
-                with torch.cuda.graph(graph, pool=pool, stream=stream,
-                                      capture_error_mode='thread_local'):
-                    self._run()
-            except RuntimeError as error:
-                abandon_pool(pool, self._queue.device)
-                if is_out_of_memory(error):
-                    raise
-                self.reason = f'CUDA graph capture failed: {type(error).__name__}: {error}'
-                log.warning('%s: %s; it runs kernel by kernel instead, which is slower', what,
-                            self.reason)
-                return
-            finally:
-                clear_workspaces()
-        self._graph, self.captured = graph, True
+        pool = torch.cuda.graph_pool_handle()
+        try:
+            with capturing(pool, self._queue.device):
+                self._graph, _ = capture(self._run, pool, stream)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            self.reason = capture_problem(error)
+            log.warning('%s: %s; it runs kernel by kernel instead, which is slower', what,
+                        self.reason)
+            return
+        self.captured = True
         self._work = None   # often a method of the owner: memory must not wait for `gc`
 
 
@@ -264,41 +268,35 @@ class Stage:
     Parameters
     ----------
     forward, read : callable
-        See `Stages`.
+        See `GraphCache`.
     pixels : Tensor
-        See below.
+        (B, T, S, S, 3) uint8, to be filled before `encode`.
     fork : Fork, optional
         Computes the change, beside the heads; None: it is not wanted.
 
     Attributes
     ----------
-    pixels : Tensor
-        (B, T, S, S, 3) uint8, to be filled before `encode`.
-    collector : Collector
-        Fills them with frames.
     valid : Tensor
         (B, Hp, Wp) float32, to be filled before `read`: 1 where a patch shows the image.
-    nbytes : int
-        Bytes that it keeps on the device.
     encode : callable
         Computes the features of the pixels.
     read : callable
         Computes the packed heads (B, n) from the features that `encode` gave, and behind them
         their change where it is wanted.
-    change : tuple of int, optional
-        (T', Hp, Wp) of the change of a clip, see `ChangeReader`; None where it is not wanted.
+    change : tuple of int
+        (T', Hp, Wp) of the change of a clip, see `ChangeReader`; () where it is not wanted.
 
     """
 
     def __init__(self, forward: Work, read: Work, pixels: Tensor, fork: Fork | None):
         self.pixels = pixels
-        self.collector = Collector(pixels)
         grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
         self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
+        self.shown: list[np.ndarray] = []       # what `valid` has, which hardly ever changes
         self.nbytes = pixels.nbytes + valid.nbytes
         self.encode: Callable[[], Tensor] = lambda: forward(pixels)
         self.read: Work = read
-        self.change: tuple[int, ...] | None = None
+        self.change: tuple[int, ...] = ()
         if fork is not None:
             # Its constants must stay where graphs read them.
             self._changes = changes = ChangeReader(pixels.device)
@@ -319,36 +317,25 @@ class Stage:
         Called on the current stream, which must not be the default one, when the kernels are
         warm. On an error the stage runs kernel by kernel as before.
         """
-        stream = torch.cuda.current_stream(self.pixels.device)
-        plain_read = self.read
-        # Without an older workspace the graphs get one in their own pool, which nobody frees
-        # while they live; and none of theirs is left for work outside of them.
-        clear_workspaces()
-        try:
-            encode, features = _captured(self.encode, pool, stream)
-            read = _captured(lambda: plain_read(features), pool, stream)[0]
-        finally:
-            clear_workspaces()
-        self.encode = encode
-        self.read = lambda features: read()
+        stream, plain = torch.cuda.current_stream(self.pixels.device), self.read
+        with capturing(pool, self.pixels.device):
+            encode, features = capture(self.encode, pool, stream)
+            assert features is not None
+            read, said = capture(lambda: plain(features), pool, stream)
+        assert said is not None
+
+        def encoded() -> Tensor:
+            encode.replay()
+            return features
+
+        def spoken(_: Tensor) -> Tensor:
+            read.replay()
+            return said
+
+        self.encode, self.read = encoded, spoken
 
 
-def _captured(work: Callable[[], Tensor], pool: Pool, stream: torch.cuda.Stream
-              ) -> tuple[Callable[[], Tensor], Tensor]:
-    """Capture work as a CUDA graph: a function that replays it, and its static result."""
-    graph = torch.cuda.CUDAGraph()
-    # Another session may serve in another thread meanwhile.
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode='thread_local'):
-        out = work()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return out
-
-    return replay, out
-
-
-class Stages:
+class GraphCache:
     """Stages by number of clips; the least recently used of too many is dropped.
 
     Parameters
@@ -366,47 +353,39 @@ class Stages:
 
     Attributes
     ----------
-    captured : bool
-        Whether passes are captured; False from the first failure on.
-    reason : str
-        Why they are not; ''.
+    captured, reason : bool, str
+        Whether passes are captured, False from the first failure on, and why not.
 
     """
 
     def __init__(self, forward: Work, read: Work, clip_shape: tuple[int, ...],
                  stream: torch.cuda.Stream, fork: Fork):
-        self._forward = forward
-        self._read = read
-        self._clip_shape = clip_shape
-        self._stream = stream
+        self._forward, self._read, self._clip_shape = forward, read, clip_shape
+        self._stream, self._fork = stream, fork
         self._kept: OrderedDict[int, Stage] = OrderedDict()
         self._pool: Pool | None = None
         self._pool_bytes = 0
         self._change = False    # until a pass asks for it: most never do
-        self._fork = fork
-        self.captured = True
-        self.reason = ''
+        self.captured, self.reason = True, ''
 
-    def get(self, clips: int, change: bool = False) -> Stage:
+    def has(self, clips: int, change: bool) -> bool:
+        """Return whether `get` has nothing to make or to warm."""
+        return clips in self._kept and self._change >= change
+
+    def get(self, clips: int, change: bool) -> Stage:
         """Return the stage for so many clips, warm; `change` if it will be asked for it."""
         if change and not self._change:
             self._stream.synchronize()
             self.reset()
             self._change = True
-        stage = self._kept.get(clips)
-        if stage is None:
+        if clips not in self._kept:
             while len(self._kept) >= MOST_GRAPHS:
                 self._stream.synchronize()
                 self._kept.popitem(last=False)
             with torch.cuda.stream(self._stream):
-                stage = self._make(clips)
-            self._kept[clips] = stage
+                self._kept[clips] = self._make(clips)
         self._kept.move_to_end(clips)
-        return stage
-
-    def has(self, clips: int, change: bool = False) -> bool:
-        """Return whether `get` has nothing to make or to warm."""
-        return clips in self._kept and self._change >= change
+        return self._kept[clips]
 
     def reset(self) -> None:
         """Drop all stages. Nothing may be running."""
@@ -426,51 +405,30 @@ class Stages:
         return self._pool_bytes + sum(stage.nbytes for stage in list(self._kept.values()))
 
     def _make(self, clips: int) -> Stage:
-        pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8,
-                             device=self._stream.device)
+        device = self._stream.device
+        pixels = torch.zeros((clips, *self._clip_shape), dtype=torch.uint8, device=device)
         stage = Stage(self._forward, self._read, pixels, self._fork if self._change else None)
-        self._warm(stage)
-        problem = self._capture(stage) if self.captured else ''
-        if not problem:
-            return stage
-        self.captured, self.reason = False, f'CUDA graph capture failed: {problem}'
-        log.warning('%s on %s; passes run kernel by kernel instead, which is slower',
-                    self.reason, self._stream.device)
-        # The graphs of before are whole, but their pool is the one in which the capture failed.
-        self._stream.synchronize()
-        self.reset()
-        return stage
-
-    def _warm(self, stage: Stage) -> None:
-        for _ in range(WARM_PASSES):
+        for _ in range(WARM_RUNS):
             stage.read(stage.encode())
         self._stream.synchronize()
-
-    def _capture(self, stage: Stage) -> str:
-        """Capture a stage; '' or why it cannot be."""
-        with CAPTURING:
-            if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            try:
-                stage.capture(self._pool)
-            except RuntimeError as error:
-                abandon_pool(self._pool, self._stream.device)
-                # With fewer clips a pass there may be room for a graph; with one there is not.
-                if is_out_of_memory(error) and len(stage.pixels) > 1:
-                    raise
-                first = _first(error)
-                return f'{type(first).__name__}: {first}'
-            self._pool_bytes = _pool_bytes(self._pool)
-            return ''
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the first error; ending the capture that it broke is another one."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error
-
-
-def _pool_bytes(pool: tuple[int, int]) -> int:
-    return sum(segment['total_size'] for segment in torch.cuda.memory_snapshot()
-               if tuple(segment.get('segment_pool_id', ())) == tuple(pool))
+        if not self.captured:
+            return stage
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        try:
+            stage.capture(self._pool)
+        except RuntimeError as error:
+            # With fewer clips a pass there may be room for a graph; with one there is not.
+            if is_out_of_memory(error) and clips > 1:
+                raise
+            self.captured, self.reason = False, capture_problem(error)
+            log.warning('%s on %s; passes run kernel by kernel instead, which is slower',
+                        self.reason, device)
+            # The graphs of before are whole, but their pool is the one that was abandoned.
+            self._stream.synchronize()
+            self.reset()
+            return stage
+        self._pool_bytes = sum(
+            segment['total_size'] for segment in torch.cuda.memory_snapshot()
+            if tuple(segment.get('segment_pool_id', ())) == tuple(self._pool))
+        return stage

@@ -24,7 +24,7 @@ from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import Step, Work, kernels_for, on_device
 from vjepa_ros.runtime.forward.fused import FusedEncoder
 from vjepa_ros.runtime.forward.kernels import Steps
-from vjepa_ros.runtime.streaming import StoredLayer, Whereabouts, by_clip
+from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer, by_clip
 
 CHOOSING = threading.Lock()     # which attention the process uses
 
@@ -106,7 +106,7 @@ def _trial(step: Step, encoder: Encoder, side: int) -> Tensor:
                           variant.head_dim), dtype=encoder.branch_dtype, device=device)
     with on_device(device):
         for at, slots in ((0.0, [[0], [3]]), (2.0, [[0, 1], [3, 2]])):
-            where = Whereabouts(torch.tensor(slots, device=device),
+            where = CacheSlots(torch.tensor(slots, device=device),
                                 torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
             memory = [StoredLayer(kept, where, 1) for kept in layers]
             pixels = torch.randint(0, 256, (2, TUBELET, side, side, 3), dtype=torch.uint8,

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""What a model says of a clip, as NumPy arrays; on a GPU it may still be under way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.head_specs import (
+    CONTACT,
+    Calibration,
+    HeadOutputs,
+    HeadSpec,
+    to_arrays,
+)
+from vjepa_ros.model.heads import Branch, Heads, IN_TURN
+from vjepa_ros.runtime.noise_floor import Change
+
+
+class HeadArrays(SimpleNamespace):
+    """Calibrated results of the heads for one clip, by name; times count in frame intervals.
+
+    Attributes
+    ----------
+    expansion : ndarray
+        (Hp, Wp) float32 looming rate times frame interval; positive: closing in.
+    scale : ndarray
+        (Hp, Wp) float32 scale b of the Laplace distribution of its error: the mean absolute
+        error; the standard deviation is sqrt(2) b.
+    moving, course : ndarray
+        (Hp, Wp) float32 probability that the surface moves by itself; that it will enter the
+        robot's volume at constant velocities.
+    contact : ndarray
+        (K+1,) float32 probability of each bin of `CONTACT_EDGES`; the last one: later or never.
+    clearance : ndarray
+        (C+1,) float32 probability of each bin of `CLEARANCE_EDGES` [m]; the last one: farther
+        or free.
+
+    """
+
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> np.ndarray: ...
+
+    def contact_within(self, intervals: float | Sequence[float] | np.ndarray) -> np.ndarray:
+        """Compute the probability that anything enters the robot's volume within times."""
+        values = np.asarray(intervals, np.float32)
+        below = CONTACT.cumulative(torch.from_numpy(self.contact)[None],
+                                   torch.from_numpy(values.reshape(1, -1)))
+        return below.numpy().reshape(values.shape)
+
+
+class Pass:
+    """One pass of a model over some clips. This one is over; on a GPU it may be under way."""
+
+    def __init__(self, values: np.ndarray, features: np.ndarray | None,
+                 timings: dict[str, float], change_shape: tuple[int, ...] = ()):
+        # (B, n) float32: heads (see `pack`), a number that is NaN where the clip is not finite,
+        # and the change of the features, if its shape (T', Hp, Wp) is given
+        self.values = values
+        self.features = features        # (B, T', Hp, Wp, D) float32
+        self.timings = timings          # milliseconds by stage
+        self.change_shape = change_shape
+
+    def arrived(self) -> bool:
+        """Return whether `wait` would return at once."""
+        return True
+
+    def wait(self) -> None:
+        """Wait for everything but the features, or raise what went wrong."""
+
+    def wait_for_features(self) -> float:
+        """Wait for the features; return the time they took after all else had arrived [ms]."""
+        return 0.0
+
+
+class Prediction:
+    """What a model says of one clip. `Engine.wait` fills in one of `Engine.submit`.
+
+    Attributes
+    ----------
+    heads : HeadArrays, optional
+        Where the model has heads.
+    change : Change, optional
+        Where it was asked for, on CUDA; elsewhere it follows from the features.
+    finite : bool
+        Whether all that the model computed for the clip is finite; where it is not, there is
+        nothing else.
+    source : Pass, optional
+        The pass it comes from.
+    keys : sequence of hashable
+        Of the frames of the clip.
+
+    """
+
+    def __init__(self, features: np.ndarray | None = None, heads: HeadArrays | None = None,
+                 source: Pass | None = None, index: int = 0, keys: Sequence[Hashable] = ()):
+        self.heads, self.source, self.keys = heads, source, keys
+        self.change: Change | None = None
+        self.finite = True
+        self._features, self._index = features, index
+
+    def fill(self, side: int, specs: Sequence[HeadSpec]) -> None:
+        """Read the results of a pass that has arrived, with `side` patches per side."""
+        source = self.source
+        assert source is not None
+        row, shape = source.values[self._index], source.change_shape
+        end = len(row) - (math.prod(shape) if shape else 0)
+        self.finite = math.isfinite(row[end - 1])
+        if not self.finite:
+            return
+        if end > 1:
+            self.heads = unpack(row, side, side, specs)
+        if shape:
+            changed = row[end:].reshape(shape)
+            self.change = Change(changed[:-1], changed[-1])
+        if source.features is not None:
+            self._features = source.features[self._index]
+
+    @property
+    def has_features(self) -> bool:
+        """Whether there are features, without waiting for them."""
+        return self._features is not None
+
+    @property
+    def features(self) -> np.ndarray | None:
+        """(T', Hp, Wp, D) float32, when asked for; waits for them."""
+        if self.source is not None:
+            self.source.wait_for_features()
+        return self._features
+
+
+def pack(outputs: HeadOutputs) -> Tensor:
+    """Pack calibrated outputs into one tensor, so that one download brings all."""
+    return torch.cat([one.reshape(len(one), -1) for one in to_arrays(outputs).values()], dim=1)
+
+
+def checked(features: Tensor) -> Tensor:
+    """Return for each clip 0 where all its features are finite, else NaN: (B, 1) float32."""
+    return features.flatten(1).sum(1, keepdim=True, dtype=torch.float32) * 0.0
+
+
+def reading(heads: Heads, calibration: Calibration,
+            branch: Branch = IN_TURN) -> Callable[[Tensor], Tensor]:
+    """Make the function from features of clips to their packed heads, and last of `checked`."""
+    def read(features: Tensor) -> Tensor:
+        packed = pack(calibration.apply(heads(features, branch)))
+        return torch.cat([packed, checked(features) + checked(packed)], dim=1)
+
+    return read
+
+
+def unpack(packed: np.ndarray, rows: int, cols: int, specs: Sequence[HeadSpec]) -> HeadArrays:
+    """Unpack the heads of one clip, from `pack` of these heads."""
+    return HeadArrays(**{name: packed[start:end].reshape(shape)
+                         for name, start, end, shape in _layout(rows, cols, tuple(specs))})
+
+
+@lru_cache(16)
+def _layout(rows: int, cols: int, specs: tuple[HeadSpec, ...]
+            ) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
+    """Return name, start, end and shape of each array among the packed numbers of a clip."""
+    layout, start = [], 0
+    for spec in specs:
+        for name, shape in spec.array_shapes(rows, cols).items():
+            layout.append((name, start, start + math.prod(shape), shape))
+            start += math.prod(shape)
+    return tuple(layout)

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run the passes of a model on a device: in place, as on a CPU, or in a thread, as on MPS.
+
+`vjepa_ros.runtime.cuda.runner` runs them on CUDA.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.head_specs import Calibration
+from vjepa_ros.model.heads import Branch, Heads, IN_TURN
+from vjepa_ros.model.variants import TUBELET
+from vjepa_ros.runtime.device import DeviceChoice
+from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, Work, closed
+from vjepa_ros.runtime.forward.compilation import Toolchain, choose_compile, compile_blocks
+from vjepa_ros.runtime.forward.fused_step import prepare_step
+from vjepa_ros.runtime.forward.select import prepare
+from vjepa_ros.runtime.memory import OutOfMemory, SMALLER, is_out_of_memory, release_memory
+from vjepa_ros.runtime.prediction import Pass, checked, reading
+from vjepa_ros.runtime.streaming import Keys, StreamEncoder, why_not
+from vjepa_ros.runtime.torchscript import Traced
+
+# Runs the pass, the slots of its tubelets in the cache (None: it has none), and what it reads of
+# each clip.
+Plan = tuple[Work, list[int] | None, slice]
+
+
+class DeviceClip:
+    """A clip of frames that are on the device of the model already.
+
+    Parameters
+    ----------
+    frames : sequence of Tensor
+        (S, S, 3) uint8, contiguous, oldest first.
+    ready : torch.cuda.Event, optional
+        After it the frames are there; None: they are.
+    used : callable, optional
+        Called with the event after which the frames may be replaced.
+
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, frames: Sequence[Tensor], ready: torch.cuda.Event | None = None,
+                 used: Callable[[torch.cuda.Event], None] = lambda event: None):
+        self.shape = (len(frames), *frames[0].shape)
+        self.frames, self.ready, self.used = frames, ready, used
+
+
+# (T, S, S, 3) uint8, oldest frame first: an array, or its frames; or on the device.
+Clip = np.ndarray | Sequence[np.ndarray] | DeviceClip
+
+
+class Runner:
+    """An encoder and its heads on a device. Passes are over when `start` returns.
+
+    The methods are called by one thread at once.
+
+    Parameters
+    ----------
+    encoder, heads : Encoder, Heads
+        Moved to the device; owned by the runner from then on, see also `Heads.fix`.
+    calibration : Calibration
+        Of the heads. It is applied here and nowhere else.
+    choice : DeviceChoice
+        Device and precision.
+    clip_shape : tuple of int
+        (T, S, S, 3).
+    compile : str
+        Whether torch.compile is used, see `choose_compile`.
+
+    Attributes
+    ----------
+    stream : StreamEncoder, optional
+        Encodes clips with keys and stamps; None: all clips are encoded as a whole.
+    captured, reason : bool, str
+        Whether passes are CUDA graphs, and why they are not although they could be.
+
+    """
+
+    captured, reason = False, ''
+    eager = True    # whether each pass runs from Python
+
+    def __init__(self, encoder: Encoder, heads: Heads | None, calibration: Calibration,
+                 choice: DeviceChoice, clip_shape: tuple[int, ...], compile: str = 'off'):
+        encoder.set_branch_precision(choice.branches)
+        try:
+            self.encoder: Encoder | None = encoder.to(choice.device).eval()
+            self.heads = None if heads is None else heads.to(choice.device).eval().fix()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            for part in filter(None, (encoder, heads)):
+                part.cpu()  # what did fit
+            release_memory(choice.device)
+            raise OutOfMemory(f'the weights do not fit into the memory of {choice.device}; '
+                              f'{SMALLER}') from error
+        self.choice, self.clip_shape = choice, clip_shape
+        self.specs = () if heads is None else heads.specs
+        self.stream: StreamEncoder | None = None
+        forward = prepare(encoder, choice, Normalise(choice.device), clip_shape,
+                          fuse=compile != 'on')
+        self.normalise: Callable[[Tensor], Tensor] = forward.normalise
+        self._forward: Work = forward
+        self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
+        branch = self._open(choice.device)
+        read = checked if heads is None else reading(heads, calibration, branch)
+        self._read: Work = Traced(read, 'reading of heads') if heads and self.eager else read
+        try:
+            self.not_compiled = self._compile(compile, encoder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, device: torch.device) -> Branch:
+        """Prepare the device; return what lets heads work beside each other."""
+        return IN_TURN
+
+    def _compile(self, wanted: str, encoder: Encoder) -> str:
+        """Compile the encoder, if so decided; '' or why not."""
+        instead = 'kernels' if self._kind != PLAIN else 'streams' if encoder.window else ''
+        choice = choose_compile(wanted, self.choice.device.type, instead, Toolchain.here())
+        grey = np.full(self.clip_shape, 128, np.uint8)
+        return compile_blocks(encoder.blocks, choice, wanted == 'on',
+                              lambda: self.start([grey], None, False))
+
+    def begin_stream(self) -> str:
+        """Encode each tubelet once from now on, if possible; '' or why not."""
+        assert self.encoder is not None
+        problem = why_not(self.encoder, self.clip_shape[0])
+        if problem or not self.not_compiled:
+            return problem or 'torch.compile is used'
+        side = self.clip_shape[1]
+        try:
+            step = prepare_step(self.encoder, self.choice, self.normalise, side)
+            self.stream = StreamEncoder(self.encoder, self.normalise, side, self.eager, step)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfMemory(f'what a stream remembers does not fit into the memory of '
+                              f'{self.choice.device}; {SMALLER}') from error
+        if step is not None:
+            self._kind = FUSED
+        return ''
+
+    @property
+    def execution(self) -> str:
+        """How passes run: eager, compiled, fused or steps; with graph if captured."""
+        kind = self._kind if self.not_compiled else 'compiled'
+        words = ([] if kind == PLAIN else [kind]) + (['graph'] if self.captured else [])
+        return ' '.join(words) or 'eager'
+
+    @property
+    def execution_reason(self) -> str:
+        """Why there are no graphs or compiled kernels, and how much is in float8 or int8; ''."""
+        return '; '.join(filter(None, (self.reason, self.not_compiled, self._note)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and of the cache of a stream; 0 when closed."""
+        # Diagnostics ask while another thread closes it.
+        parts = [part for part in (self.encoder, self.heads) if part is not None]
+        weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
+        stream = self.stream
+        return weights + (self._own_bytes if parts else 0) + (
+            0 if stream is None else stream.cache.nbytes)
+
+    @torch.inference_mode()
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
+              valid: Sequence[np.ndarray] | None = None,
+              stamps: Sequence[np.ndarray] | None = None) -> Pass:
+        """Run a pass over clips, see `Engine.run`.
+
+        `valid` has no effect off CUDA: there the change of the features is computed from them.
+        """
+        begin = time.perf_counter()
+        forward, slots, read = self._plan(keys, stamps)
+        return self._pass(forward, slots, stamps, self._pixels(clips, read), features, begin)
+
+    def _plan(self, keys: Sequence[Keys] | None, stamps: Sequence[np.ndarray] | None) -> Plan:
+        """Decide how a pass runs, and find the slots of its tubelets."""
+        stream = self.stream
+        if stream is None or keys is None or stamps is None:
+            return self._forward, None, slice(None)
+        if stream.ready(keys):
+            return stream.decode, stream.find(keys), slice(-TUBELET, None)
+        return stream.prefill, stream.find(keys), slice(None)
+
+    @staticmethod
+    def _pixels(clips: Sequence[Clip], read: slice) -> Tensor:
+        """Copy what a pass reads of clips (B, T, S, S, 3)."""
+        host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
+        if len(host) < len(clips):
+            return torch.stack([_stacked(clip, read) for clip in clips])
+        # One copy of all frames.
+        frames = np.stack([frame for clip in host for frame in clip[read]])
+        return torch.from_numpy(frames.reshape(len(clips), -1, *frames.shape[1:]))
+
+    def _pass(self, forward: Work, slots: list[int] | None,
+              stamps: Sequence[np.ndarray] | None, pixels: Tensor, features: bool, begin: float
+              ) -> Pass:
+        """Upload, compute and download; `begin` is when it began."""
+        if slots is not None and stamps is not None and self.stream is not None:
+            self.stream.send(slots, stamps)
+        pixels = pixels.to(self.choice.device)
+        uploaded = self._clock()
+        found = forward(pixels)
+        encoded = self._clock()
+        values = self._read(found)
+        read = self._clock()
+        arrays = found.float().cpu().numpy() if features else None
+        said = values.cpu().numpy()
+        timings = {'upload': uploaded - begin, 'encode': encoded - uploaded,
+                   'heads': read - encoded, 'download': time.perf_counter() - read}
+        return Pass(said, arrays, {name: 1e3 * spent for name, spent in timings.items()})
+
+    def _clock(self) -> float:
+        """Return the time once the device has finished its queue."""
+        if self.choice.device.type == 'mps':
+            torch.mps.synchronize()
+        return time.perf_counter()
+
+    @torch.inference_mode()
+    def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
+        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
+        pixels = self._pixels(clips, slice(None)).to(self.choice.device)
+        return function(pixels).float().cpu().numpy()
+
+    def trim(self) -> None:
+        """Free what can be made again."""
+        if self.stream is not None:
+            self.stream.cache.forget()
+
+    def close(self) -> None:
+        """Wait for what runs, then drop the networks."""
+        self.encoder = self.heads = self.stream = None
+        self._forward = self._read = self.normalise = closed
+
+
+def _stacked(clip: Clip, read: slice) -> Tensor:
+    if isinstance(clip, DeviceClip):
+        return torch.stack([*clip.frames[read]])
+    return torch.from_numpy(np.stack([*clip[read]]))
+
+
+class QueuedPass(Pass):
+    """A pass in the thread of a `QueuedRunner`."""
+
+    def __init__(self, future: Future[Pass]):
+        self._future = future
+
+    def arrived(self) -> bool:
+        """Return whether it is over."""
+        return self._future.done()
+
+    def wait(self) -> None:
+        """Wait for the results, or raise what went wrong."""
+        vars(self).update(vars(self._future.result()))
+
+
+class QueuedRunner(Runner):
+    """Passes in a thread of their own, which alone gives the device work, one at a time.
+
+    So nothing depends on how a device orders the work of several threads. The first pass of a
+    kind is over when `start` returns: whether the device has memory for it is known there.
+    """
+
+    def _open(self, device: torch.device) -> Branch:
+        self._thread = ThreadPoolExecutor(1, 'passes')
+        self._running: list[Future[Pass]] = []
+        self._proven: set[tuple[Any, ...]] = set()   # kinds of passes that have run
+        self._failed = False
+        return super()._open(device)
+
+    def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
+              valid: Sequence[np.ndarray] | None = None,
+              stamps: Sequence[np.ndarray] | None = None) -> Pass:
+        """Copy the clips, and queue a pass over them."""
+        wait(self._running)
+        if self._failed:
+            self.trim()
+        begin = time.perf_counter()
+        forward, slots, read = self._plan(keys, stamps)
+        given = forward, slots, stamps, self._pixels(clips, read), features, begin
+        future = self._thread.submit(self._try, *given)
+        self._running = [future]
+        kind = forward, len(clips), features
+        if kind not in self._proven:
+            future.result()
+            self._proven.add(kind)
+        return QueuedPass(future)
+
+    @torch.inference_mode()
+    def _try(self, *given: Any) -> Pass:
+        try:
+            return self._pass(*given)
+        except BaseException as error:
+            self._failed = True
+            traceback.clear_frames(error.__traceback__)    # they keep what was allocated
+            raise
+
+    def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
+        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
+        return self._thread.submit(super().apply, clips, function).result()
+
+    def trim(self) -> None:
+        """Wait for what runs, then free what can be made again."""
+        wait(self._running)
+        self._failed = False
+        self._proven.clear()
+        super().trim()
+
+    def close(self) -> None:
+        """Wait for what runs, then drop the networks."""
+        self._thread.shutdown()
+        super().close()
