@@ -97,9 +97,9 @@ $(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT): $(VENV)/.with-%: $(READY) req
 
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 ifneq ($(GUARD),)
-	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --mcap demo_output $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --page demo_output/guard.html $(ARGS)
 else ifneq ($(PLAN),)
-	@$(PY) -m vjepa_ros.cli.main drive --ros --set get_past --seed 1 --first 1 --episodes 1 --modes with_planner --json demo_output/plan.json --film demo_output/plan_pictures --page demo_output/plan.html $(ARGS)
+	@$(PY) -m vjepa_ros.cli.main drive --ros --set get_past --seed 1 --first 1 --episodes 1 --modes with_planner --json demo_output/plan.json --page demo_output/plan.html $(ARGS)
 else
 	@$(PY) -m vjepa_ros.cli.main demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 endif

@@ -11,13 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import cv2
 import pytest
-
-from vjepa_ros.sources.bag import Bag
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.timeout(900)]
 pytest.importorskip('rclpy')
@@ -77,18 +74,13 @@ def test_the_demo_plays_the_scene_over_dds_and_writes_everything(tmp_path):
         assert isinstance(summary['ttc_median_relative_error'], float)
     page = (out / 'report.html').read_text()
     assert '<svg' in page or 'image/svg' in page
+    capture = cv2.VideoCapture(str(out / 'overlay.mp4'))
+    seconds = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
+    capture.release()
+    # In real time; a node that waits for its camera shows that, too.
     played = float(re.search(r'talked over DDS for ([\d.]+) s', page)[1])
     assert played > 8
-    if (out / 'overlay.mp4').is_file():      # in real time; it shows a node that waits, too
-        capture = cv2.VideoCapture(str(out / 'overlay.mp4'))
-        seconds = capture.get(cv2.CAP_PROP_FRAME_COUNT) / capture.get(cv2.CAP_PROP_FPS)
-        capture.release()
-        assert 0.7 * played < seconds < took
-    with Bag(out / 'recording.mcap') as bag:
-        kept = Counter(topic for topic, _ in bag.read(bag.types))
-    assert kept['/vjepa_node/camera/time_to_contact'] == summary['assessments_out']
-    assert kept['/vjepa_node/camera/overlay/compressed'] > 5
-    assert kept['/vjepa_node/camera/looming_map'] > 5
+    assert 0.7 * played < seconds < took
     text = log.read_text()
     assert 'report.html' in text and 'tiny on cpu (trained)' in text
     assert 'UNTRAINED' not in text + re.sub('data:[^"]+', '', page)

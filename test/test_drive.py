@@ -17,9 +17,9 @@ from rich.progress import Progress
 from vjepa_ros.cli import drive, evaluate
 from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive import jobs
-from vjepa_ros.lab.drive.figures import figures
-from vjepa_ros.lab.drive.jobs import Driver
-from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Outcome, Recorder
+from vjepa_ros.lab.drive.jobs import Driver, Recipe
+from vjepa_ros.lab.drive.loop import Loop, MODES, Outcome, Recorder
+from vjepa_ros.lab.drive.page import figures
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
@@ -116,32 +116,30 @@ def test_figures_count_collisions_and_compare_progress_on_free_episodes():
     assert [row['number'] for row in details['with_guard']['collided']] == [2, 3]
 
 
-def test_the_command_writes_figures_plot_and_video(bank, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_figures_and_a_page(bank, tmp_path, monkeypatch, capsys):
     short = EpisodeConfig(speed=(0.8, 1.2), travel_s=(1.0, 1.2), rate=4.0, settle_s=1.0)
     model = EngineConfig(num_frames=4, image_size=64, device='cpu', weights='random',
                          allow_random_weights=True)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
-    monkeypatch.setattr(drive, 'EpisodeConfig', lambda: short)
-    monkeypatch.setattr(drive, 'LoopConfig', partial(LoopConfig, width=96))
+    monkeypatch.setattr(drive, 'Recipe', partial(Recipe, episode=short, width=96))
     monkeypatch.setattr(drive, 'EngineConfig', lambda **more: model)
-    file, before = tmp_path / 'figures.json', tmp_path / 'film' / MODES[0] / '0000' / '9999.png'
-    before.parent.mkdir(parents=True)
-    before.write_bytes(b'of a longer drive')
-    code = cli.main(['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1',
-                     '--json', str(file), '--film', str(tmp_path / 'film'), '--video',
-                     str(tmp_path / 'film.mp4'), '--mcap', str(tmp_path / 'mcap')])
-    assert code == 0
+    file, page = tmp_path / 'figures.json', tmp_path / 'page.html'
+    (blocked := tmp_path / 'file').touch()
+    words = ['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1']
+    assert cli.main([*words, '--json', str(file), '--page', str(page)]) == 0
     result = json.loads(file.read_text())
     assert set(result) == {*MODES, 'progress_kept', 'configuration'}
     for mode in MODES:
         assert set(result[mode]) == {'collisions_per_episode', 'progress'}
         assert 0 <= result[mode]['progress'] <= 1
     assert result['configuration']['details']['episodes'] == 1
-    assert any(f.stat().st_size > 10_000 for f in tmp_path.glob('film.*'))
-    assert file.with_suffix('.png').stat().st_size > 10_000
-    assert not before.exists() and any(before.parent.iterdir())
-    assert {f.name for f in (tmp_path / 'mcap').iterdir()} == {f'{m}-0000.mcap' for m in MODES}
+    assert 'image/webp' in (text := page.read_text()) and 'image/svg+xml' in text
+    assert page.with_suffix('.mp4').stat().st_size > 10_000
     assert 'collisions per episode' in capsys.readouterr().out
+    # Figures that took long are told where a file cannot be written.
+    assert cli.main([*words, '--page', str(blocked / 'a.html'), '--modes', MODES[0]]) == 1
+    said = capsys.readouterr().out
+    assert 'collisions per episode' in said and 'cannot be written' in said
 
 
 def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypatch, capsys):
@@ -161,31 +159,11 @@ def test_what_has_ended_is_kept_when_a_drive_breaks_off(bank, tmp_path, monkeypa
     assert 'the power went' in capsys.readouterr().out
 
 
-def test_figures_are_told_where_a_plot_cannot_be_written(bank, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
-    monkeypatch.setattr(Driver, 'drive', lambda self, mode, numbers: [
-        outcome(number, False, 1.0) for number in numbers])
-    (blocked := tmp_path / 'file').touch()
-    assert cli.main(['drive', '--episodes', '1', '--jobs', '1', '--device', 'cpu', '--set',
-                     'get_past', '--modes', 'without_guard', '--json', str(tmp_path / 'a.json'),
-                     '--plot', str(blocked / 'plot.png')]) == 1
-    said = capsys.readouterr().out
-    assert 'success 0.000' in said and f'wrote {tmp_path / "a.json"}' in said
-    assert f"--plot '{blocked / 'plot.png'}' cannot be written" in said
-    assert 'unfinished' not in json.loads((tmp_path / 'a.json').read_text())['configuration']
-
-
 @pytest.mark.parametrize(('words', 'text'), [
     (['--episodes', '0'], '--episodes: 0 is out of range'),
-    (['--guard', 'nonsense=1'], "'nonsense=1' is not known"),
-    (['--guard', 'braking=fast'], 'needs a number'),
-    (['--guard', 'braking=-1'], 'braking is -1.0'),
-    (['--real-time'], '--real-time: needs --ros'),
-    (['--ros', '--latency', '2'], '--latency: does not go with --ros'),
-    (['--ros', '--set', 'get_past', '--no-odometry'], '--ros: goals need odometry'),
-    (['--first', '2', '--episodes', '3', '--follow', '3', '7'],
+    (['--ros', '--jobs', '2'], '--ros: does not go with --jobs'),
+    (['--first', '2', '--episodes', '3', '--follow', '7'],
      'argument --follow: 7 is not among the episodes 2 to 4'),
-    (['--ros', '--page', 'page.html'], '--page: needs --ros, --film and --set get_past'),
 ])
 def test_bad_options_are_named(words, text, capsys):
     with pytest.raises(SystemExit):
@@ -207,21 +185,13 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 
 
-def test_settings_of_the_guard_become_parameters_of_its_node():
-    words = ['clearance_releases=0', 'stop_level=2', 'release_hold=0.5', 'braking=3']
-    assert drive.guard_parameters(words, drive.guard_settings(words)) == {
-        'clearance_releases': False, 'stop_level': 'warning', 'release.hold': 0.5,
-        'braking': 3.0}
-
-
 @pytest.mark.slow
 def test_guard_and_planner_stop_what_drives_into_a_wall_without_them():
-    bank, small = TextureBank.procedural(BANK_SEED), LoopConfig(width=160)
+    bank = TextureBank.procedural(BANK_SEED)
     episode = first('wall', 1, Materials(bank.groups, bank.walks), SHORT)
     engine, follow = Engine.load(EngineConfig(device='cpu')), frozenset([episode.number])
     before, guarded, planned = (
-        Loop(EpisodeWorld([episode], SHORT, bank, small.width), mode, engine, small,
-             Recorder(follow)).run()[0]
+        Loop(EpisodeWorld([episode], SHORT, bank, 160), mode, engine, Recorder(follow)).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
     engine.close()
     assert before.collided and before.touched == 'wall'
@@ -248,9 +218,9 @@ class Hung(EpisodeWorld):
 
 def test_a_robot_whose_camera_hangs_with_noise_stops_before_the_wall(bank, materials):
     slow = EpisodeConfig(speed=(0.4, 0.5), travel_s=(6.0, 6.5), rate=6.0, settle_s=2.3)
-    episode, loop = first('wall', 1, materials, slow), LoopConfig(width=160)
+    episode = first('wall', 1, materials, slow)
     engine = Engine.load(EngineConfig(device='cpu'))
-    ended = Loop(Hung([episode], slow, bank, loop.width), 'with_guard', engine, loop,
+    ended = Loop(Hung([episode], slow, bank, 160), 'with_guard', engine,
                  Recorder(frozenset([episode.number]))).run()[0]
     engine.close()
     begun, last = next(m for m in ended.moments if m.time >= 0), ended.moments[-1]

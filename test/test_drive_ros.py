@@ -43,7 +43,7 @@ def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
     before = film / 'with_planner' / '0001_map' / '9999.png'
     before.parent.mkdir(parents=True)
     before.write_bytes(b'of a longer drive')
-    run = RosRun(SEED, 'get_past', rate=6.0, width=256, film=film)
+    run = RosRun(SEED, 'get_past', rate=6.0, width=256, follow=frozenset([DOORWAY]), film=film)
     outcome = run.drive([DOORWAY], ['with_planner'], logs, lambda count: None)['with_planner'][0]
     assert outcome.scenario == 'doorway' and outcome.reached and not outcome.collided
     assert outcome.shortest < outcome.driven < 2 * outcome.shortest and outcome.plan_ms > 0

@@ -10,8 +10,7 @@ import math
 import pytest
 from rich.console import Console
 
-from vjepa_ros.lab.report.live_view import Point, Status, render
-from vjepa_ros.lab.report.recording import Recording
+from vjepa_ros.lab.report.live_view import Point, Recording, Status, render
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
 
@@ -27,7 +26,7 @@ def test_the_view_shows_estimate_truth_direction_and_that_it_is_untrained():
     status.sides = {'LEFT': 1.9}
     console = Console(width=100, height=30, force_terminal=False)
     with console.capture() as capture:
-        console.print(render(status, 30))
+        console.print(render(status))
     for part in ('WARNING', 'contact in 1.9 s', 'true: 2.1 s', '6° left', 'UNTRAINED',
                  'low texture', 'nearing, 1.9 s', '1.0 / 10.0 s', 'latency 50 ms', 'recorder'):
         assert part in capture.get(), part

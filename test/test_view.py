@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -183,28 +182,46 @@ def test_a_video_is_assessed_and_saved(tmp_path):
         assert found[f'/{path}'] > 0, path
 
 
-def test_a_recording_for_foxglove_is_shown_too(tmp_path, capsys):
+def record(folder: Path) -> None:
+    """Write a bag of a camera, an assessment a second, and a guard."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from rclpy.serialization import serialize_message
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    from test_read import SEEN, STAMP, sent
+
+    from vjepa_ros.ros.common.diagnostics import OK, status
+    from vjepa_ros.ros.common.message_conversion import image, make_header
+
+    store, picture = get_typestore(Stores.ROS2_HUMBLE), np.zeros((48, 64, 3), np.uint8)
+    with Writer(folder, version=8) as bag:
+        topics = {name: bag.add_connection(name, kind, typestore=store) for name, kind in (
+            ('/camera/image_raw', IMAGE), ('/node/camera/assessment', CLOUD), ('/g/state', ARRAY))}
+        for second in range(5):
+            at = STAMP + second * 10**9
+            header = make_header(at, 'optical')
+            for name, msg in (
+                    ('/camera/image_raw', image(header, picture + 40 * second, 'rgb8')),
+                    ('/node/camera/assessment', sent(replace(SEEN, stamp_ns=at))),
+                    ('/g/state', DiagnosticArray(header=header, status=[
+                        status('g: guard', OK, 'free', {'action': 'free'})]))):
+                bag.write(topics[name], at, serialize_message(msg))
+
+
+@NEEDS
+@pytest.mark.ros
+def test_a_bag_is_shown_as_it_was_recorded(tmp_path, capsys):
+    pytest.importorskip('rclpy')
     pytest.importorskip('rosbags')
-    pytest.importorskip('av')
-    from test_foxglove import RECORDS
-
-    from vjepa_ros.lab.report.foxglove import Shown, write_mcap
-
-    cv2.imwrite(str(tmp_path / 'overlay.png'), np.full((120, 160, 3), 90, np.uint8))
-    bag = write_mcap(tmp_path / 'run.mcap', Shown(
-        RECORDS, [(each['stamp_ns'], tmp_path / 'overlay.png') for each in RECORDS], []))
-    out = tmp_path / 'out.rrd'
+    record(tmp_path / 'bag')
     with pytest.raises(SystemExit):       # nothing is perceived
-        cli.main(['view', str(bag), '--save', 'out.rrd', '--rate', '5', '--model-size', 'base'])
-    said = capsys.readouterr().err
-    assert '--rate, --model-size has no effect' in said and '--perceive' in said
-    pytest.importorskip('rerun')
-    assert cli.main(['view', str(bag), '--save', str(out)]) == 0
+        cli.main(['view', str(tmp_path / 'bag'), '--save', 'out.rrd', '--rate', '5'])
+    assert '--rate has no effect' in capsys.readouterr().err
+    out = tmp_path / 'out.rrd'
+    assert cli.main(['view', str(tmp_path / 'bag'), '--save', str(out)]) == 0
     found = rows(out)
-    assert found['/cameras/camera/overlay'] == found['/plots/contact/camera'] == len(RECORDS)
-    assert found['/states/camera'] == 1 + len(RECORDS)       # with their colours
-    assert cli.main(['view', str(bag), '--save', str(out), '--max-seconds', '0.15']) == 0
-    assert rows(out)['/states/camera'] == 1 + 2              # 0.1 s apart
+    assert found['/cameras/camera/image'] == found['/plots/contact/camera'] == 5
+    assert found['/states/camera'] == found['/states/g'] == 2       # with their colours
 
 
 @NEEDS

@@ -26,8 +26,7 @@ from vjepa_ros.cli.console import (
     real,
     ros_problem,
 )
-from vjepa_ros.lab.report.live_view import Status, View, log_to
-from vjepa_ros.lab.report.recording import Recording
+from vjepa_ros.lab.report.live_view import Recording, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.ros.common.processes import (
     Children,
@@ -101,11 +100,10 @@ class Demo:
                 self.status.phase = f'writing {out}'
                 view.tick()
                 # Before and after the run, pictures show that there is no camera.
-                pictures, maps = ([item for path in sorted((work / name).iterdir())
-                                   if self.recording.covers((item := (int(path.stem), path))[0])]
-                                  for name in ('overlay', 'looming_map'))
+                pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').iterdir())
+                            if self.recording.covers(int(path.stem))]
                 result = write_outputs(out, self.recording.records(), pictures,
-                                       self._meta(command), maps)
+                                       self._meta(command))
                 self.status.phase = ''
                 return result
             except ProcessFailed:

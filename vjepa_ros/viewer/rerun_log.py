@@ -19,7 +19,6 @@ import numpy as np
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region, Result
-from vjepa_ros.viewer.topics import CONTACT, NUMBERS
 from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, SLOW_RATE
 from vjepa_ros.visualization.panel import LEVEL_COLORS
 
@@ -34,6 +33,7 @@ MIN_CONFIDENCE = 0.2     # of a cell that gets an arrow
 STILL = (150, 150, 150)  # of what does not come nearer
 REGION_COLORS = {True: (229, 48, 48), False: (255, 180, 60)}   # on course, and passing by
 CONTACT_SHOWN_S = 10.0
+SCORES = ('collision_probability', 'collision_if_ahead', 'motion_score', 'obstacle_score')
 MARGIN = 0.05            # of the axis of a plot, beyond both ends: else the last number is cut off
 MAPS = {'motion_map': 1.0, 'moving_map': 1.0, 'looming_map': 1.0}   # name: end of the colours
 QUALITY = 85
@@ -106,20 +106,16 @@ class RerunLog:
     def assessment(self, camera: str, a: Assessment) -> None:
         """Log level, time to contact and scores; unknown values are gaps."""
         self._add_camera(camera)
-        for name in NUMBERS:
-            self.number(camera, name, getattr(a, name))
+        for name in ('', *SCORES):       # what is unknown or infinite is a gap
+            value = getattr(a, name or 'time_to_contact')
+            self._scalar(f'plots/scores/{camera}/{name}' if name else f'plots/contact/{camera}',
+                         value if math.isfinite(value) else math.nan)
         self._scalar(f'plots/timings/{camera}/latency', a.latency_ms)
         self.level(camera, a.level.name.lower())
 
     def level(self, camera: str, level: str) -> None:
         """Log a level, by its name in lower case."""
         self._change(f'states/{camera}', level)
-
-    def number(self, camera: str, name: str, value: float) -> None:
-        """Log one of `NUMBERS`; what is unknown or infinite is a gap."""
-        folder = 'contact' if name == CONTACT else 'scores'
-        self._scalar(f'plots/{folder}/{camera}' + f'/{name}' * (name != CONTACT),
-                     value if math.isfinite(value) else math.nan)
 
     def result(self, camera: str, result: Result, optics: Optics) -> None:
         """Log all of a result but pictures; ``optics`` are those of the source image."""

@@ -13,7 +13,6 @@ import numpy as np
 from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.ros import read
 from vjepa_ros.sources.encodings import decode_raw
-from vjepa_ros.sources.video_packets import PacketDecoder
 from vjepa_ros.viewer.messages import CLOUD, DIAGNOSTICS, camera_of, own_statuses
 
 if TYPE_CHECKING:
@@ -25,12 +24,7 @@ OUTPUTS = {              # of the perception node, below ~/CAMERA/
     'assessment': CLOUD, 'obstacles': CLOUD, 'looming_field': CLOUD, 'motion_map': IMAGE,
     'moving_map': IMAGE, 'looming_map': IMAGE, 'map_info': INFO, 'overlay/compressed': COMPRESSED}
 STAGE = 'stage_ms.'
-# Recordings of `demo`, `watch` and `drive` for Foxglove have these in place of assessments.
-VIDEO, FLOAT = 'foxglove_msgs/msg/CompressedVideo', 'std_msgs/msg/Float32'
-CONTACT = 'time_to_contact'
-NUMBERS = (CONTACT, 'collision_probability', 'collision_if_ahead', 'motion_score',
-           'obstacle_score')
-What = tuple[str, str]   # one of `OUTPUTS`, `NUMBERS`, 'image', 'diagnostics', 'state'; camera
+What = tuple[str, str]   # one of `OUTPUTS`, 'image', 'diagnostics', 'state'; camera
 
 
 def published(topics: Mapping[str, str], read_by: Callable[[str], Iterable[str]] = lambda node: ()
@@ -39,14 +33,11 @@ def published(topics: Mapping[str, str], read_by: Callable[[str], Iterable[str]]
     found: dict[str, What] = {}
     for topic, kind in topics.items():
         name = next((one for one in OUTPUTS if topic.endswith(f'/{one}')), '')
-        if name and kind in (OUTPUTS[name], VIDEO if OUTPUTS[name] == COMPRESSED else ''):
+        if name and kind == OUTPUTS[name]:
             found[topic] = name, camera_of(topic.removesuffix(name) + 'output')[1]
         elif kind == DIAGNOSTICS and topic.rpartition('/')[2] in ('diagnostics', 'state'):
             found[topic] = topic.rpartition('/')[2], ''
     cameras = [camera_of(topic) for topic, (name, _) in found.items() if name == 'assessment']
-    found |= {topic: (topic.rpartition('/')[2], camera_of(topic)[1])
-              for topic, kind in topics.items() if kind == FLOAT
-              and topic.rpartition('/')[2] in NUMBERS and camera_of(topic) not in cameras}
     for node in {node for node, _ in cameras}:
         names = [camera for owner, camera in cameras if owner == node]
         found |= {topic: ('image', camera)
@@ -83,8 +74,6 @@ class Topics:
     def __init__(self, log: RerunLog) -> None:
         self._log = log
         self._optics: dict[str, Optics] = {}
-        self._videos: dict[str, PacketDecoder] = {}      # of overlays, by camera
-        self._assessed: set[str] = set()
         self.what: dict[str, What] = {}      # as `published` returns it
         self.problem = ''                    # why the last message could not be shown
 
@@ -111,17 +100,9 @@ class Topics:
     def _output(self, name: str, camera: str, msg: Any) -> None:
         log = self._log
         if name == 'assessment':
-            self._assessed.add(camera)
             log.assessment(camera, read.assessment(msg, camera))
         elif name == 'obstacles':
             log.regions(camera, read.obstacles(msg))
-        elif name in NUMBERS:
-            log.number(camera, name, msg.data)
-        elif hasattr(msg, 'timestamp'):
-            log.at(msg.timestamp.sec * 1_000_000_000 + msg.timestamp.nanosec)
-            if camera not in self._videos:
-                self._videos[camera] = PacketDecoder(msg.format)
-            log.picture(camera, self._videos[camera].decode(bytes(msg.data)), 'overlay')
         elif name == 'overlay/compressed':
             log.picture(camera, bytes(msg.data), 'overlay')
         elif name == 'map_info':
@@ -136,8 +117,6 @@ class Topics:
         values = got['values']
         if part.startswith('camera '):
             camera = part.removeprefix('camera ')
-            if 'level' in values and camera not in self._assessed:
-                self._log.level(camera, str(values['level']))
             self._log.stages(camera, {
                 key.removeprefix(STAGE): ms for key, ms in values.items()
                 if key.startswith(STAGE) and isinstance(ms, (int, float))})

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import Loop, LoopConfig, MODES, Moment, Outcome, Recorder
+from vjepa_ros.lab.drive.loop import Loop, MODES, Moment, Outcome, Recorder
 from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes import episode, get_past
@@ -35,12 +35,11 @@ class Recipe:
 
     seed: int  # seed of the episodes
     engine: EngineConfig  # the model; its device also renders
-    # episode, loop: settings of the episodes, and of perception and guard
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
-    loop: LoopConfig = field(default_factory=LoopConfig)
     follow: frozenset[int] = frozenset()  # numbers of episodes to record
     film: Path | None = None  # folder for the images of these, by mode; None writes none
     set: str = 'stop'  # which episodes, one of `SETS`
+    width: int = 384  # of rendered images [px]
 
 
 class Driver:
@@ -66,14 +65,10 @@ class Driver:
             for number in recipe.follow.intersection(numbers):
                 remove_pictures(recipe.film / mode, number)
         engine = None if mode == MODES[0] else self.engine
-        return Loop(self._world(numbers), mode, engine, recipe.loop,
-                    Recorder(recipe.follow, write)).run()
-
-    def _world(self, numbers: Sequence[int]) -> EpisodeWorld:
-        recipe = self.recipe
         episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
                     for number in numbers]
-        return EpisodeWorld(episodes, recipe.episode, self.bank, recipe.loop.width)
+        world = EpisodeWorld(episodes, recipe.episode, self.bank, recipe.width)
+        return Loop(world, mode, engine, Recorder(recipe.follow, write)).run()
 
     def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
         """Return the mode and what `drive` returns."""
@@ -87,18 +82,11 @@ def remove_pictures(folder: Path, number: int) -> None:
 
 
 def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment) -> None:
-    """Write the next image of an episode as PNG, with the moment as text."""
+    """Write the next image of an episode as PNG."""
     folder = folder / f'{number:04d}'
     folder.mkdir(parents=True, exist_ok=True)
-    shown = picture.copy()
-    text = (f't {moment.time:.2f}  v {moment.speed:.2f} of {moment.wanted:.2f}  '
-            f'd {moment.distance:.2f}  ttc {moment.time_to_contact:.1f}')
-    for row, line in enumerate((text, f'{moment.state} {moment.reason}')):
-        for colour, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):
-            cv2.putText(shown, line, (4, 12 + 13 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.36, colour,
-                        width, cv2.LINE_AA)
     index = len(list(folder.iterdir()))
-    cv2.imwrite(str(folder / f'{index:04d}.png'), shown[..., ::-1])
+    cv2.imwrite(str(folder / f'{index:04d}.png'), picture[..., ::-1])
 
 
 def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs: int,

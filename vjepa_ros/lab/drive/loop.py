@@ -39,26 +39,14 @@ _FREE_S = 2.0         # a stop is needless when the path is free for this time
 class BatchPerception:
     """Perception of many simulated robots: one model, one camera for each.
 
-    Parameters
-    ----------
-    engine
-        The loaded model.
-    intrinsics
-        (N, 4) fx, fy, cx, cy [px], as in camera_info.
-
-    Attributes
-    ----------
-    wants
-        What results bring.
+    `intrinsics`: (N, 4) fx, fy, cx, cy [px], as in camera_info.
     """
 
     def __init__(self, engine: Engine, intrinsics: np.ndarray) -> None:
         self._names = [f'robot_{number}' for number in range(len(intrinsics))]
         config = TrackConfig(engine.config.num_frames, engine.config.image_size)
         self._perception = Perception(engine, config, self._names)
-        self.wants = _WANTS
-        for name, lens in zip(self._names, intrinsics, strict=True):
-            fx, fy, cx, cy = map(float, lens)
+        for name, (fx, fy, cx, cy) in zip(self._names, intrinsics.tolist(), strict=True):
             self._perception.tracks[name].intrinsics = fx, fy, cx, cy
 
     def assess(self, which: Sequence[int], images: Sequence[np.ndarray],
@@ -72,27 +60,11 @@ class BatchPerception:
         samples = self._perception.pending([self._names[number] for number in which])
         if not samples:
             return {}
-        wants = dict.fromkeys(samples, self.wants)
         # In simulated time every image is new.
-        results = self._perception.run(samples, Settings(), wants, lambda stamp: 0.0)
+        results = self._perception.run(samples, Settings(), dict.fromkeys(samples, _WANTS),
+                                       lambda stamp: 0.0)
         numbers = {self._names[number]: number for number in which}
         return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
-
-
-@dataclass(frozen=True)
-class LoopConfig:
-    """Settings of perception, guard and planner."""
-
-    guard: GuardSettings = field(default_factory=GuardSettings)  # settings of the guard
-    # Settings of the planner; the size of the robot is filled in
-    twist: LocalConfig = field(default_factory=LocalConfig)
-    latency: int = 1  # images after which an assessment can act, 1 or more
-    odometry: bool = True  # whether guard and planner receive the speed of the robot
-    width: int = 384  # width of rendered images [px]
-
-    def __post_init__(self) -> None:
-        if self.latency < 1:
-            raise ValueError(f'latency is {self.latency} images, must be at least 1')
 
 
 @dataclass(frozen=True)
@@ -146,15 +118,15 @@ class Outcome:
 
 
 class _Control:
-    """Guard, and perhaps planner, between controller and base of one robot."""
+    """Guard, and perhaps planner, between controller and base of one robot.
 
-    def __init__(self, loop: LoopConfig, planner: LocalPlanner | None, optics: Optics) -> None:
-        self._guard = VelocityGuard(loop.guard, {CAMERA: 0.0})
-        self._planner = planner
-        self._optics, self._odometry = optics, loop.odometry
-        self._results: list[Result | None] = []
-        self._latency = loop.latency
-        self._sent = (0.0, 0.0)
+    An assessment acts at the image after its own.
+    """
+
+    def __init__(self, planner: LocalPlanner | None, optics: Optics) -> None:
+        self._guard = VelocityGuard(GuardSettings(), {CAMERA: 0.0})
+        self._planner, self._optics = planner, optics
+        self._last: Result | None = None
         self.state, self.reason = 'free', ''
 
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
@@ -165,32 +137,22 @@ class _Control:
         ahead + 1j left of the robot [m]; None: it follows what the controller wants.
         """
         speed, turn = wanted
-        known = own if self._odometry else self._sent
-        if self._odometry:
-            self._guard.observe_speed(Motion(own[0], 0.0, own[1]), now_s)
+        self._guard.observe_speed(Motion(own[0], 0.0, own[1]), now_s)
+        last, self._last = self._last, result
+        if last is not None:
+            self._guard.observe(SourceReport.of(last.assessment, now_s, source=CAMERA))
         if self._planner is not None:
-            self._planner.move(Twist(known[0], 0.0, known[1]), dt)
-        self._results.append(result)
-        if len(self._results) > self._latency:
-            self._observe(self._results.pop(0), now_s, self._latency * dt)
-        if self._planner is not None:
+            self._planner.move(Twist(own[0], 0.0, own[1]), dt)
+            if last is not None:
+                self._planner.see(CAMERA, LoomingCells.of(last, self._optics), last.assessment, dt)
             plan = (self._planner.choose(Twist(speed, 0.0, turn)) if goal is None
                     else self._planner.pursue(goal))
             speed, turn = plan.twist.vx, plan.twist.omega
         self._guard.command(Motion(speed, 0.0, turn), now_s)
         decision = self._guard.decide(now_s)
-        sent = decision.motion
         self.state, self.reason = decision.state, decision.reason
-        self._sent = (0.0, 0.0) if sent is None else (sent.vx, sent.omega)
-        return self._sent
-
-    def _observe(self, result: Result | None, now_s: float, age_s: float) -> None:
-        if result is None:
-            return
-        self._guard.observe(SourceReport.of(result.assessment, now_s, source=CAMERA))
-        if self._planner is not None:
-            cells, seen = LoomingCells.of(result, self._optics), result.assessment
-            self._planner.see(CAMERA, cells, seen, age_s)
+        sent = decision.motion
+        return (0.0, 0.0) if sent is None else (sent.vx, sent.omega)
 
 
 @dataclass
@@ -210,34 +172,15 @@ class Recorder:
 
 
 class Loop:
-    """A batch of episodes in one mode.
+    """A batch of episodes, at their start, in one of `MODES`; only guard and planner need a model.
 
-    Parameters
-    ----------
-    world
-        The episodes, at their start.
-    mode
-        One of `MODES`.
-    engine
-        The model; only guard and planner need it.
-    loop
-        Settings of perception, guard and planner.
-    recorder
-        Records some episodes.
-
-    Raises
-    ------
-    ValueError
-        For an unknown mode, or a mode that lacks its model.
+    `recorder`: records some episodes.
     """
 
     def __init__(self, world: EpisodeWorld, mode: str, engine: Engine | None,
-                 loop: LoopConfig | None = None, recorder: Recorder | None = None) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode is '{mode}', must be one of {', '.join(MODES)}")
+                 recorder: Recorder | None = None) -> None:
         self.world, self.mode = world, mode
         self.episodes, self.config = world.episodes, world.config
-        self._loop = loop or LoopConfig()
         self._recorder = recorder or Recorder()
         self._stops = np.zeros((len(self.episodes), 2), int)
         self._plans_s: list[list[float]] = [[] for _ in self.episodes]
@@ -252,13 +195,13 @@ class Loop:
         self._perception = BatchPerception(engine, lenses)
         for episode, lens in zip(self.episodes, lenses, strict=True):
             planner = self._planner(episode) if mode == 'with_planner' else None
-            self._controls.append(_Control(self._loop, planner, Optics(*lens, assumed=False)))
+            self._controls.append(_Control(planner, Optics(*lens, assumed=False)))
 
     def _planner(self, episode: Episode) -> LocalPlanner:
         robot = self.config.robot
-        config = replace(self._loop.twist, cruise=episode.route.cruise,
-                         half_width=robot.half_width, height=robot.height, length=robot.length,
-                         clearance=robot.clearance, max_turn=self.config.drive.turn)
+        config = LocalConfig(
+            cruise=episode.route.cruise, half_width=robot.half_width, height=robot.height,
+            length=robot.length, clearance=robot.clearance, max_turn=self.config.drive.turn)
         return LocalPlanner(config, {
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
 

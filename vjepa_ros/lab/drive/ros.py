@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from vjepa_ros.lab.drive.jobs import SETS, remove_pictures
 from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros.common.processes import (
     Child,
@@ -33,10 +33,10 @@ START_LIMIT_S = 120.0     # loading PyTorch from a cold disk takes its time
 EPISODE_LIMIT_S = 300.0   # for an episode of at most 20 s on a slow, busy computer
 SETTLE_S = 4.0            # the robot waits for the first clip and the release of the guard
 _TICK_S = 0.1
-_REAL_TIME = 0.95         # share of real time that counts as real time
 _WANTS_M_S, _FREE_S = 0.2, 2.0     # see `drive.loop`
 NODE, GUARD, ROBOT = 'vjepa_node', 'collision_guard', 'simulated_robot'
 PLANNER, PLANNED = 'local_planner', 'cmd_vel_planned'
+COMMON = {'use_sim_time': True, 'autostart': True}     # parameters of all nodes but the robot
 
 
 @dataclass
@@ -65,16 +65,9 @@ class RosRun:
     # rate, width: images per second [Hz] and their width [px]
     rate: float = 10.0
     width: int = 384
-    # Whether to use the clock of the computer. Otherwise time is simulated, and passes more
-    # slowly where rendering and assessing take longer.
-    real_time: bool = False
-    # Whether guard and planner receive the speed of the robot, where nav_msgs is installed
-    odometry: bool = True
-    # node, guard, planner: parameters of the nodes
-    node: dict[str, object] = field(default_factory=dict)
-    guard: dict[str, object] = field(default_factory=dict)
-    planner: dict[str, object] = field(default_factory=dict)
-    film: Path | None = None  # folder for the images of the episodes, by mode; None writes none
+    node: dict[str, object] = field(default_factory=dict)  # parameters of the perception node
+    follow: frozenset[int] = frozenset()  # numbers of the episodes that are filmed
+    film: Path | None = None  # folder for their images, by mode; None writes none
 
     def drive(self, numbers: Sequence[int], modes: Sequence[str], logs: Path,
               done: Callable[[int], object]) -> dict[str, list[Outcome]]:
@@ -86,8 +79,7 @@ class RosRun:
                     ros_environment(domain, work / 'ros', os.environ), work) as children:
                 if set(modes) - {MODES[0]}:
                     children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, {
-                        **self._time, 'autostart': True, f'{CAMERA}.transport': 'raw',
-                        **self.node}))
+                        **COMMON, f'{CAMERA}.transport': 'raw', **self.node}))
                 for mode in modes:
                     for number in numbers:
                         found[mode].append(self._episode(children, mode, number))
@@ -104,24 +96,10 @@ class RosRun:
         """Return the robot and how it drives."""
         return replace(EpisodeConfig(), rate=self.rate, settle_s=SETTLE_S)
 
-    @property
-    def told_speed(self) -> bool:
-        """Whether guard and planner receive the speed of the robot."""
-        return self.odometry and importlib.util.find_spec('nav_msgs') is not None
-
-    @property
-    def _time(self) -> dict[str, object]:
-        """Parameters of all nodes but the robot."""
-        return {'use_sim_time': not self.real_time}
-
-    def drawn(self, number: int) -> Episode:
-        """Return an episode."""
-        bank = TextureBank.procedural(BANK_SEED)
-        return SETS[self.set](self.seed, number, Materials(bank.groups, bank.walks), self.episode)
-
     def _planned(self, number: int) -> dict[str, object]:
         """Return parameters of the planner for the robot of an episode."""
-        episode, config = self.drawn(number), self.episode
+        bank, config = TextureBank.procedural(BANK_SEED), self.episode
+        episode = SETS[self.set](self.seed, number, Materials(bank.groups, bank.walks), config)
         robot = config.robot
         return {f'{CAMERA}.height': episode.camera_height, f'{CAMERA}.x': 0.5 * robot.length,
                 'cruise': episode.route.cruise, 'robot.half_width': robot.half_width,
@@ -134,27 +112,25 @@ class RosRun:
         mine: list[Child] = []
         if guarded:
             # A new one for each episode, because its memory of the path is outdated.
-            words = ros_arguments(GUARD, {**self._time, 'autostart': True,
-                                          'odometry': self.told_speed, **self.guard})
+            words = ros_arguments(GUARD, {**COMMON, 'odometry': told_speed()})
             if planned:
                 words += ['-r', f'cmd_vel_in:={PLANNED}']
             mine.append(children.start('guard', 'vjepa_ros.ros.collision_guard', words))
         if planned:
             mine.append(children.start('planner', 'vjepa_ros.ros.local_planner', [
                 *ros_arguments(PLANNER, {
-                    **self._time, 'autostart': True,
-                    'speed_from': 'odometry' if self.told_speed else 'sent',
-                    **self._planned(number), **self.planner}),
+                    **COMMON, 'speed_from': 'odometry' if told_speed() else 'sent',
+                    **self._planned(number)}),
                 '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
         watched = 'node' in children.all
-        if self.film is not None:
+        film = ''
+        if self.film is not None and number in self.follow:
+            film = str((self.film / mode / f'{number:04d}').absolute())
             remove_pictures(self.film / mode, number)
         robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
-            'publish_clock': not self.real_time, 'seed': self.seed, 'episode': number,
+            'publish_clock': True, 'seed': self.seed, 'episode': number,
             'set': self.set, 'goal': planned and self.set == 'get_past',
-            'film': '' if self.film is None else str(
-                (self.film / mode / f'{number:04d}').absolute()),
-            'rate': self.rate, 'width': self.width,
+            'film': film, 'rate': self.rate, 'width': self.width,
             'settle': SETTLE_S if watched else 0.5, 'wait_for_camera': watched,
             'command_topic': 'cmd_vel_out' if guarded else 'cmd_vel_in'}), on_line=lines.take)
         mine.append(robot)
@@ -193,23 +169,6 @@ def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
         k: v for k, v in record.items() if k in known}), moments=tuple(moments))
 
 
-def slowness(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
-    """Return a remark on a computer that was too slow for real time, or ''."""
-    factors = [o.real_time_factor for rows in outcomes.values() for o in rows
-               if o.real_time_factor is not None]
-    if factors and min(factors) < _REAL_TIME:
-        return (f'simulated time passed at {min(factors):.2f} of real time, because this computer '
-                'takes long to render and assess an image; the result does not depend on it')
-    late = sum(_late_stops(outcome.moments) for mode, rows in outcomes.items()
-               if mode != MODES[0] for outcome in rows)
-    if not late:
-        return ''
-    return (f'{late} times the guard stopped because an assessment was too old: this computer is '
-            'too slow to render and assess in real time, and the figures show that rather than '
-            'the guard. Without --real-time the simulated time waits')
-
-
-def _late_stops(moments: Sequence[Moment]) -> int:
-    """Count the stops of the guard because an assessment was too old."""
-    held = [m.state == 'fault' and 'timeout' in m.reason for m in moments if m.time > 0]
-    return sum(now and not before for before, now in zip([False, *held], held, strict=False))
+def told_speed() -> bool:
+    """Return whether guard and planner receive the speed of the robot."""
+    return importlib.util.find_spec('nav_msgs') is not None

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Show assessments live, in a terminal or as plain lines of a log."""
+"""Show assessments live, in a terminal or as plain lines of a log, and collect them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.logging import RichHandler
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +30,9 @@ LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'd
 TRUTH_STYLE = 'bright_white'
 NEAR_S = 3.0             # a shorter time to contact stands out
 PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
+STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics
+SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
+          'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')
 # Flags that every user should see; the others are in the overlay and the report.
 NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
            | Quality.WARMING_UP)
@@ -102,7 +106,8 @@ class View:
     def __init__(self, status: Status, console: Console) -> None:
         self.status = status
         self.console = console
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8) \
+        self._live = Live(console=console, get_renderable=lambda: render(status),
+                          refresh_per_second=8) \
             if console.is_terminal else None
         self._said = ('', -math.inf)
 
@@ -127,9 +132,6 @@ class View:
         self._said = (phase, now)
         self.console.print(phase or plain_line(self.status), highlight=False, soft_wrap=True)
 
-    def _render(self) -> RenderableType:
-        return render(self.status, self.console.height)
-
 
 def log_to(console: Console) -> None:
     """Print the warnings of this package through the console, above a live panel."""
@@ -148,18 +150,15 @@ def plain_line(status: Status) -> str:
     return ' | '.join(parts)
 
 
-def render(status: Status, height: int = 24) -> RenderableType:
+def render(status: Status) -> RenderableType:
     """Return the whole panel."""
-    rows: list[RenderableType] = [_header(status), _progress(status), Text()]
-    if status.phase and not status.points:
-        rows.append(Spinner('dots', Text(status.phase, 'bold')))
-    else:
+    rows: list[RenderableType] = [_header(status), _clock(status), Text()]
+    if status.points:
         point = status.points[-1]
         rows += [_headline(point), _scores(point.assessment, status.sides), Text(),
-                 _history(status, max(3, min(10, height - 12))),
                  Text('   '.join(_speed(status)), 'grey70')]
-        if status.phase:
-            rows.append(Spinner('dots', Text(status.phase, 'bold')))
+    if status.phase:
+        rows.append(Spinner('dots', Text(status.phase, 'bold')))
     if status.note:
         rows.append(Text(status.note, 'yellow', no_wrap=True, overflow='ellipsis'))
     return Panel(Group(*rows), title=f'[bold]{status.title}', border_style='grey50',
@@ -180,17 +179,10 @@ def _header(status: Status) -> RenderableType:
     return _row(left, right)
 
 
-def _progress(status: Status) -> RenderableType:
+def _clock(status: Status) -> Table:
     now, span = status.time_s, status.span_s
-    clock = f'{now:.1f} s' if span is None else f'{min(now, span):.1f} / {span:.1f} s'
-    grid = Table.grid(expand=True, padding=(0, 1))
-    grid.add_column(no_wrap=True, overflow='ellipsis', max_width=46)
-    grid.add_column(ratio=1)
-    grid.add_column(justify='right', no_wrap=True)
-    shown = ProgressBar(total=span or 1.0, completed=min(now, span) if span else 0.0,
-                        pulse=span is None, complete_style='cyan', finished_style='green')
-    grid.add_row(Text(status.source if status.parts else '', 'bold'), shown, clock)
-    return grid
+    return _row(Text(status.source if status.parts else '', 'bold'), Text(
+        f'{now:.1f} s' if span is None else f'{min(now, span):.1f} / {span:.1f} s'))
 
 
 def _headline(point: Point) -> RenderableType:
@@ -205,47 +197,15 @@ def _headline(point: Point) -> RenderableType:
 
 
 def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
-    scores = (('motion', a.motion_score, 'cyan'), ('obstacle', a.obstacle_score, 'dark_orange'),
-              ('collision', a.collision_probability, 'red'),
-              ('if ahead', a.collision_if_ahead, 'magenta'))
-    cells: list[RenderableType] = []
-    for name, value, style in scores:
-        known = 0.0 if math.isnan(value) else min(1.0, max(0.0, value))
-        cell = Table.grid(padding=(0, 1), expand=True)
-        cell.add_column(no_wrap=True)
-        cell.add_column(ratio=1)
-        cell.add_row(Text(name, 'grey70'), ProgressBar(
-            total=1.0, completed=known, complete_style=style, finished_style=style),
-            _score(value))
-        cells.append(cell)
-    places: list[RenderableType] = []
-    for side in ('LEFT', 'CENTER', 'RIGHT'):
-        ttc = sides.get(side)
-        near = Text('–', 'grey50') if ttc is None else Text(
-            f'nearing, {ttc:.1f} s', 'bold' if ttc < NEAR_S else '')
-        places.append(Text.assemble((f'{side.lower():<9} ', 'grey70'), near))
-    return Group(_columns(cells), _columns(places))
-
-
-def _columns(cells: Sequence[RenderableType]) -> RenderableType:
-    grid = Table.grid(expand=True, padding=(0, 2))
-    for _ in cells:
-        grid.add_column(ratio=1)
-    grid.add_row(*cells)
-    return grid
-
-
-def _history(status: Status, rows: int) -> RenderableType:
-    """Return the newest result of each of the last seconds, newest first."""
-    newest = {int(point.time_s): point for point in status.recent(float(rows))}
-    table = Table('time', 'level', 'contact', box=None, padding=(0, 2, 0, 0),
-                  header_style='grey70')
-    for second in sorted(newest, reverse=True)[:rows]:
-        point = newest[second]
-        a = point.assessment
-        table.add_row(f'{point.time_s:.1f} s', Text(a.level.name, LEVEL_STYLES[a.level]),
-                      _contact(a) + _true(point))
-    return table
+    scores = Text('   ').join(Text.assemble((f'{name} ', 'grey70'), _score(value)) for name, value
+                              in (('motion', a.motion_score), ('obstacle', a.obstacle_score),
+                                  ('collision', a.collision_probability),
+                                  ('if ahead', a.collision_if_ahead)))
+    places = Text('   ').join(Text.assemble(
+        (f'{side.lower()} ', 'grey70'), '–' if (ttc := sides.get(side)) is None else (
+            f'nearing, {ttc:.1f} s', 'bold' if ttc < NEAR_S else ''))
+        for side in ('LEFT', 'CENTER', 'RIGHT'))
+    return Group(scores, places)
 
 
 def _speed(status: Status) -> list[str]:
@@ -295,3 +255,111 @@ def _direction(bearing: float) -> str:
 
 def _score(value: float) -> str:
     return ' -- ' if math.isnan(value) else f'{value:.2f}'
+
+
+class Recording:
+    """Output of the recorder so far.
+
+    `take` may run in another thread than the rest.
+
+    Parameters
+    ----------
+    status
+        Updated for the live view.
+
+    Attributes
+    ----------
+    ready : threading.Event
+        Set when the recorder has subscribed.
+    model, camera : dict of str to str
+        The newest diagnostics of the node.
+    frames_sent : int
+        Frames that the camera published.
+    states : int
+        Number of diagnostics so far.
+    """
+
+    def __init__(self, status: Status) -> None:
+        self.ready = threading.Event()
+        self.model: dict[str, str] = {}
+        self.camera: dict[str, str] = {}
+        self.frames_sent = 0
+        self.states = 0
+        self._status = status
+        self._results: list[dict[str, Any]] = []
+        self._truth: dict[int, dict[str, Any]] = {}
+        self._first_ns = self._last_ns = 0
+
+    def take(self, line: str) -> None:
+        """Take one line of JSON; other lines, such as output of libraries, are ignored."""
+        if not line.startswith('{'):
+            return
+        message = json.loads(line)
+        getattr(self, '_on_' + message.pop('kind'))(message)
+
+    @property
+    def configure_failed(self) -> bool:
+        """Whether the node failed to load its model."""
+        state = self.model.get('state', '')
+        return state == 'unconfigured' and self.model['message'] != state
+
+    @property
+    def played_s(self) -> float:
+        """Time from the first to the newest frame of the camera [s]."""
+        return (self._last_ns - self._first_ns) / 1e9
+
+    def covers(self, stamp_ns: int) -> bool:
+        """Return whether a time lies between the first and the newest frame of the camera."""
+        return self._first_ns <= stamp_ns <= self._last_ns
+
+    @property
+    def results(self) -> int:
+        """Return the number of assessments so far."""
+        return len(self._results)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all assessments by stamp, each with the truth of its stamp."""
+        unknown = {'true_ttc': math.nan, 'true_looming': math.nan}
+        return sorted(({**r, **self._truth.get(r['stamp_ns'], unknown)} for r in self._results),
+                      key=lambda record: record['stamp_ns'])
+
+    def _on_ready(self, message: dict[str, Any]) -> None:
+        self.ready.set()
+
+    def _on_frames(self, message: dict[str, Any]) -> None:
+        self.frames_sent = message['count']
+        self._first_ns, self._last_ns = message['first_ns'], message['last_ns']
+
+    def _on_truth(self, message: dict[str, Any]) -> None:
+        self._truth[message.pop('stamp_ns')] = message
+
+    def _on_result(self, message: dict[str, Any]) -> None:
+        # Assessments have no stage times; those of the diagnostics are at most a second old.
+        timings = {k[len(STAGE):]: float(v) for k, v in self.camera.items()
+                   if k.startswith(STAGE) and v != 'unknown'}
+        self._results.append({**message, 'timings': timings})
+        stamp = message['stamp_ns']
+        self._first_ns = self._first_ns or stamp
+        truth = self._truth.get(stamp, {}).get('true_ttc', math.nan)
+        seen = Assessment(camera='', stamp_ns=stamp, frame_id='', level=Level(message['level']),
+                          flags=Quality(message['flags']), **{k: message[k] for k in SCORES})
+        self._status.add(Point((stamp - self._first_ns) / 1e9, seen, truth,
+                               message['latency_ms']))
+
+    def _on_sides(self, message: dict[str, Any]) -> None:
+        self._status.sides = message['sides']
+
+    def _on_state(self, message: dict[str, Any]) -> None:
+        self.states += 1
+        self.model = message.get('model', self.model)
+        self.camera = message.get('camera', self.camera)
+        status, model = self._status, self.model
+        if 'device' in model:
+            status.model = f"{model['model']} on {model['device']}, {model['precision']}"
+            status.trained = model['trained'] == 'True'
+        if model.get('state') == 'active' and status.parts.get('node') == 'starting':
+            status.parts['node'] = 'ready'
+        if self.camera:
+            status.frames_in = int(self.camera['frames_in'])
+            rate = self.camera['rate_in_hz']
+            status.rate_in_hz = math.nan if rate == 'unknown' else float(rate)

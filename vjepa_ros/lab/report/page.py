@@ -1,34 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Lay out a run report as one self-contained HTML page."""
+"""Parts of self-contained HTML pages."""
 
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.report.plots import LEVELS, Series, TTC_RANGE, all_plots
+from vjepa_ros.lab.report.plots import LEVELS
 
-THUMBNAIL_WIDTH = 720
-PLOTS = {
-    'ttc': ('Time to contact', f'Estimated and, where it is known, true; logarithmic. A gap in '
-            'the estimate means unknown; triangles at the upper edge mean that nothing on course '
-            f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
-    'looming': ('Looming rate', 'Closing speed over distance; the time to contact is its inverse. '
-                'Rare outliers are clipped at the edge of the plot.'),
-    'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
-               'that changes). Obstacle: share that comes nearer. Collision: probability of a '
-               'contact within the horizon, as things move now. Collision if ahead: the same if '
-               'the robot drove ahead; it can be high where nothing comes nearer.'),
-    'latency': ('Latency', 'Where the time goes, stage by stage. The black line is the age of the '
-                'image when its assessment arrived; the gap is transport and waiting.'),
-}
 STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:#eef1f5;color:#1c2430;line-height:1.5;
@@ -117,115 +101,11 @@ def jpeg_bytes(bgr: np.ndarray, quality: int = 85) -> bytes:
     return data.tobytes()
 
 
-def render_page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
-                meta: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return the whole page of a run."""
-    series = Series(records)
-    title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
-    body = [_header(title, meta), _tiles(series, summary), _notes(records, meta, summary)]
-    if records:
-        body.append(_plots(series))
-    if frames:
-        body.append(_frames(series, frames, meta))
-    settings = html_table(('parameter', 'value'), [
-        (str(key), str(value)) for key, value in (meta.get('configuration') or {}).items()], False)
-    body.append(f'<div class="pair">{_stage_table(series)}<section><h2>Configuration</h2>'
-                f'{settings}</section></div>')
-    return html_page(title, body)
-
-
-def _header(title: str, meta: dict[str, Any]) -> str:
-    badge = ('yes', 'TRAINED') if meta['trained'] else ('no', 'UNTRAINED')
-    facts = ''.join(f'<div><b>{name}</b>{escape(str(meta[key]))}</div>' for key, name in (
-        ('source', 'Source'), ('model', 'Model'), ('device', 'Device'), ('date', 'Date'))
-        if meta.get(key))
-    command = f'<code class="cmd">{escape(str(meta["command"]))}</code>' if meta.get(
-        'command') else ''
-    return (f'<header><div class="head"><h1>{title}</h1>'
-            f'<div class="badge {badge[0]}">{badge[1]}</div></div>'
-            f'<div class="facts">{facts}</div>{command}</header>')
-
-
-def _tiles(series: Series, summary: dict[str, Any]) -> str:
-    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
-    tiles = [(str(summary['frames_in']), 'frames in'),
-             (str(summary['assessments_out']), 'assessments out'),
-             (_ms(latency['median']), 'median latency'),
-             (_ms(latency['p95']), 'latency, 95th percentile')]
-    if summary['ttc_coverage'] is not None:
-        tiles += [(_percent(error), 'median error of time to contact'),
-                  (_percent(summary['ttc_coverage']), 'of true contacts had an estimate')]
-    tiles.append((str(summary['level_changes']), 'changes of level'))
-    if len(series.time):
-        tiles.append((f'{series.time[-1]:.0f} s', 'from first to last result'))
-    cells = ''.join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
-                    for value, name in tiles)
-    return f'<div class="tiles">{cells}</div>'
-
-
-def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
-           summary: dict[str, Any]) -> str:
-    notes = []
-    if not meta['trained']:
-        notes.append('The encoder ran with random weights. Motion score and features react to '
-                     'change, but are not learned. Time to contact, looming and level are '
-                     'geometric and need no weights.')
-    if not records:
-        notes.append('This run has no assessment.')
-    elif summary['ttc_coverage'] is None:
-        notes.append('This source has no true time to contact between 0.3 and 6 s, so the '
-                     'estimates are shown but not judged.')
-    notes += [str(note) for note in meta.get('notes', ())]
-    notes.append('This software is not a certified safety device.')
-    items = ''.join(f'<li>{escape(note)}</li>' for note in notes)
-    return f'<section class="notes"><h2>Read this first</h2><ul>{items}</ul></section>'
-
-
-def _plots(series: Series) -> str:
-    levels = 'Level: ' + ''.join(chip(level) for level in LEVELS if (series.level == level).any())
-    sections = []
-    for name, svg in all_plots(series).items():
-        heading, caption = PLOTS[name]
-        caption += f' {levels}' if name in ('ttc', 'scores') else ''
-        sections.append(
-            f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
-            f'<div class="wide"><img alt="{heading} over time" '
-            f'src="{data_uri(svg.encode(), "svg+xml")}"></div></section>')
-    return '\n'.join(sections)
-
-
-def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
-            meta: dict[str, Any]) -> str:
-    figures = []
-    for index, image in frames:
-        record = series.records[index]
-        words = [f'{series.time[index]:.1f} s', f'TTC {_ttc(record.get("time_to_contact"))}']
-        if (truth := record.get('true_ttc')) is not None and not math.isnan(truth):
-            words.append(f'true {_ttc(truth)}')
-        figures.append(
-            f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
-            f'src="{data_uri(jpeg_bytes(_thumbnail(image)), "jpeg")}">'
-            f'<figcaption>{chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
-            '</figure>')
-    video = meta.get('video')
-    link = (f' The whole run: <a href="{escape(str(video), quote=True)}">{escape(str(video))}</a>'
-            ' in the same folder.' if video else '')
-    return ('<section><h2>What the camera saw</h2><p class="soft">Blue: moving by itself (without '
-            'learned heads: all change). Yellow to red: coming nearer. Dots: looming unknown. '
-            'Boxes carry the time to contact; those in the colour of the level are on '
-            f'course.{link}</p>'
-            f'<div class="frames">{"".join(figures)}</div></section>')
-
-
-def _stage_table(series: Series) -> str:
-    rows = [(name, values) for name, values in series.stages().items()]
-    total = series.column('latency_ms')
-    if (known := total[np.isfinite(total)]).size:
-        rows.append(('total latency', known))
-    return '<section><h2>Stages</h2>' + html_table(
-        ('stage', 'median ms', '95 % ms'),
-        [(name, f'{np.median(values):.1f}', f'{np.percentile(values, 95):.1f}')
-         for name, values in rows]) + '</section>'
+def html_tiles(tiles: Iterable[tuple[str, str]]) -> str:
+    """Return figures, each a value with its name, which may contain markup."""
+    return '<div class="tiles">' + ''.join(
+        f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
+        for value, name in tiles) + '</div>'
 
 
 def chip(level: int) -> str:
@@ -233,27 +113,3 @@ def chip(level: int) -> str:
     name, color = LEVELS.get(level, LEVELS[255])
     ink = '#1c2430' if name in ('CLEAR', 'CAUTION', 'WARNING') else '#fff'
     return f'<span class="chip" style="background:{color};color:{ink}">{name}</span>'
-
-
-def _thumbnail(image: np.ndarray) -> np.ndarray:
-    height, width = image.shape[:2]
-    if width <= THUMBNAIL_WIDTH:
-        return image
-    size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
-    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-
-
-def _ttc(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return 'unknown'
-    return 'none' if math.isinf(value) else f'{value:.1f} s'
-
-
-def _ms(value: float | str | None) -> str:
-    return '&ndash;' if value is None else f'{float(value):.0f} ms'
-
-
-def _percent(value: float | str | None) -> str:
-    if value is None:
-        return '&ndash;'
-    return '&infin;' if value == 'inf' else f'{100 * float(value):.0f} %'

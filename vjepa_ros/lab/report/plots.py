@@ -23,8 +23,6 @@ LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#f
 STAGES = ('transport', 'wait', 'decode', 'preprocess', 'gather', 'upload', 'encode', 'download',
           'motion', 'heads', 'looming', 'assess', 'overlay', 'publish')
 WITHIN = {'submit', 'await'}    # contain stages of the model, which must not count twice
-STAGE_COLORS = ('#9db2c8', '#c9d3de', '#3f7cac', '#5aa9e6', '#7fc8f8', '#2a9d8f', '#0b6bcb',
-                '#8ab17d', '#e9c46a', '#d9a86c', '#f4a261', '#e76f51', '#b56576', '#6d597a')
 WIDTH, HEIGHT, TEXT = 11.0, 2.7, 10.0    # of one panel [inch], and of its text [pt]
 
 
@@ -74,26 +72,17 @@ class Series:
 
 
 def all_plots(series: Series) -> dict[str, str]:
-    """Draw ttc, looming, scores and latency of the records; without data a plot is missing."""
-    plots = {'ttc': _ttc(series)}
-    if np.isfinite(series.column('looming_rate')).any():
-        plots['looming'] = _looming(series)
-    plots['scores'] = _scores(series)
-    if series.stages() or np.isfinite(series.column('latency_ms')).any():
-        plots['latency'] = _latency(series)
-    return plots
+    """Draw the time to contact and the scores of the records."""
+    return {'ttc': _ttc(series), 'scores': _scores(series)}
 
 
-def _figure(series: Series, tall: float = 1.0, band: bool = False) -> tuple[Figure, Axes]:
+def _figure(series: Series, tall: float) -> tuple[Figure, Axes]:
+    """Return a figure whose axes have a band of levels below them."""
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(WIDTH, HEIGHT * tall + (0.35 if band else 0)), layout='constrained')
-    if band:
-        axes, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={
-            'height_ratios': [HEIGHT * tall, 0.22]})
-        _level_band(strip, series)
-    else:
-        axes = figure.subplots()
-        axes.set_xlabel('seconds')
+    figure = Figure(figsize=(WIDTH, HEIGHT * tall + 0.35), layout='constrained')
+    axes, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={
+        'height_ratios': [HEIGHT * tall, 0.22]})
+    _level_band(strip, series)
     axes.grid(True, color=GRID, linewidth=0.8)
     open_axes(axes)
     axes.margins(x=0)
@@ -114,10 +103,10 @@ def _svg(figure: Figure) -> str:
     return text[text.index('<svg'):]
 
 
-def _legend(axes: Axes, columns: int = 3, handles: list[Artist] | None = None) -> None:
+def _legend(axes: Axes, handles: list[Artist] | None = None) -> None:
     axes.legend(handles=handles or axes.get_legend_handles_labels()[0], frameon=False,
                 loc='lower left', bbox_to_anchor=(0, 1.0), borderaxespad=0.2, labelcolor=INK,
-                ncol=columns, handlelength=1.4, fontsize=TEXT * 0.95, columnspacing=1.1)
+                ncol=4, handlelength=1.4, fontsize=TEXT * 0.95, columnspacing=1.1)
 
 
 def _runs(series: Series) -> list[tuple[int, float, float]]:
@@ -150,7 +139,7 @@ def _level_band(axes: Axes, series: Series) -> None:
 
 def _ttc(series: Series) -> str:
     from matplotlib.lines import Line2D
-    figure, axes = _figure(series, tall=1.25, band=True)
+    figure, axes = _figure(series, tall=1.25)
     low, high = TTC_RANGE
     handles = []
     true, estimate = series.column('true_ttc'), series.column('time_to_contact')
@@ -174,31 +163,12 @@ def _ttc(series: Series) -> str:
     axes.set_yticks(ticks, [f'{t:g}' for t in ticks])
     axes.minorticks_off()
     axes.set_ylabel('time to contact [s]')
-    _legend(axes, handles=handles)
-    return _svg(figure)
-
-
-def _looming(series: Series) -> str:
-    figure, axes = _figure(series)
-    true, estimate = series.column('true_looming'), series.column('looming_rate')
-    finite = np.concatenate([v[np.isfinite(v)] for v in (true, estimate)])
-    # A single outlier must not flatten the rest.
-    top = max(0.5, float(np.percentile(finite, 98)) * 1.25)
-    bottom = min(-0.05, max(-top, float(np.percentile(finite, 2)) * 1.25))
-    if np.isfinite(true).any():
-        axes.plot(series.time, np.clip(true, bottom, top), color=TRUTH, linewidth=2.2, alpha=0.85,
-                  dashes=(4, 1.6), label='true')
-    axes.plot(series.time, np.clip(estimate, bottom, top), color=ESTIMATE, linewidth=1.3,
-              marker='o', markersize=2.4, markeredgewidth=0, label='estimated')
-    axes.axhline(0, color=SOFT, linewidth=0.8)
-    axes.set_ylim(bottom, top)
-    axes.set_ylabel('looming rate [1/s]')
-    _legend(axes)
+    _legend(axes, handles)
     return _svg(figure)
 
 
 def _scores(series: Series) -> str:
-    figure, axes = _figure(series, band=True)
+    figure, axes = _figure(series, tall=1.0)
     for name, color, label in (('motion_score', '#3b82f6', 'motion'),
                                ('obstacle_score', '#d99a00', 'obstacle'),
                                ('collision_probability', '#d62828', 'collision'),
@@ -210,22 +180,4 @@ def _scores(series: Series) -> str:
     axes.set_ylabel('score or probability')
     if axes.lines:
         _legend(axes)
-    return _svg(figure)
-
-
-def _latency(series: Series) -> str:
-    figure, axes = _figure(series)
-    stages = series.stages()
-    if stages:
-        colors: dict[str, str] = dict(zip(STAGES, STAGE_COLORS, strict=True))
-        axes.stackplot(series.time, *stages.values(), labels=list(stages), linewidth=0,
-                       colors=[colors.get(name, '#8d99ae') for name in stages], step='mid')
-    total = series.column('latency_ms')
-    if np.isfinite(total).any():
-        axes.plot(series.time, total, color=TRUTH, linewidth=1.2, label='total latency')
-    finite = total[np.isfinite(total)]
-    summed = sum(stages.values()) if stages else np.zeros(1)
-    axes.set_ylim(0, 1.3 * max(1.0, float(np.percentile(np.append(finite, summed), 98))))
-    axes.set_ylabel('milliseconds')
-    _legend(axes, 7)
     return _svg(figure)

@@ -1,44 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write what a run did as one self-contained web page, a summary file and a video."""
+"""Write what a run did: one self-contained web page, a summary file and a video."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from itertools import chain, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.report.foxglove import Shown, write_mcap
-from vjepa_ros.lab.report.page import render_page
-from vjepa_ros.lab.report.plots import Series
-from vjepa_ros.lab.report.video import evenly, frame_rate, write_video
+from vjepa_ros.lab.report.page import (
+    chip,
+    data_uri,
+    html_page,
+    html_table,
+    html_tiles,
+    jpeg_bytes,
+)
+from vjepa_ros.lab.report.plots import LEVELS, Series, TTC_RANGE, all_plots
 
 log = logging.getLogger(__name__)
 
-MCAP_NAME = 'recording.mcap'
-FILE_NAMES = ('overlay.mp4', 'overlay.gif', MCAP_NAME)
 T = TypeVar('T')
+FPS_RANGE = (1.0, 30.0)
+MAX_STILL_S = 5.0          # longest time that a picture is shown
 NEEDED = ('frames_in', 'device', 'model', 'trained')
 JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
+THUMBNAIL_WIDTH = 720
+PLOTS = {
+    'ttc': ('Time to contact', f'Estimated and, where it is known, true; logarithmic. A gap in '
+            'the estimate means unknown; triangles at the upper edge mean that nothing on course '
+            f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
+    'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
+               'that changes). Obstacle: share that comes nearer. Collision: probability of a '
+               'contact within the horizon, as things move now. Collision if ahead: the same if '
+               'the robot drove ahead; it can be high where nothing comes nearer.'),
+}
 
 
 def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
-                  pictures: Sequence[tuple[int, Path]], meta: dict[str, Any],
-                  maps: Sequence[tuple[int, Path]] = ()) -> tuple[dict[str, Any], list[Path]]:
-    """Write page, summary, video and an MCAP file for Foxglove into a folder.
+                  pictures: Sequence[tuple[int, Path]], meta: dict[str, Any]
+                  ) -> tuple[dict[str, Any], list[Path]]:
+    """Write page, summary and video into a folder.
 
-    `pictures`: stamp [ns] and JPEG file of each overlay, oldest first; some have no record;
-    `maps`: stamp [ns] and file (.npy) of each looming map, oldest first.
+    `pictures`: stamp [ns] and JPEG file of each overlay, oldest first; some have no record.
     """
-    out_dir.mkdir(parents=True, exist_ok=True)
-    for name in FILE_NAMES:  # of an earlier run
-        (out_dir / name).unlink(missing_ok=True)
+    video = out_dir / 'overlay.mp4'
+    video.unlink(missing_ok=True)       # of an earlier run
     files = []
     if pictures:
         fps = frame_rate([stamp for stamp, _ in pictures])
@@ -46,13 +62,11 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
         shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), None)
         frames = (image for path in evenly(pictures, fps)
                   if (image := load(path)) is not None and image.shape == shape)
-        video = write_video(out_dir / 'overlay', frames, fps)
-        files.append(video)
-        meta = {**meta, 'video': video.name}
-    try:
-        files.append(write_mcap(out_dir / MCAP_NAME, Shown(records, pictures, maps)))
-    except ValueError as error:
-        log.warning('%s is not written: %s', MCAP_NAME, error)
+        try:
+            files.append(write_video(video, frames, fps))
+            meta = {**meta, 'video': video.name}
+        except OSError as error:
+            log.warning('%s', error)
     index = {record['stamp_ns']: at for at, record in enumerate(records)}
     # Chosen before they are decoded, because a run has many pictures.
     chosen = pick_frames(records, [(index[stamp], path) for stamp, path in pictures
@@ -103,7 +117,7 @@ def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
     summary = summarise(records, meta)
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     (out_dir / 'summary.json').write_text(text + '\n', encoding='utf-8')
-    page = render_page(records, pick_frames(records, frames), meta, summary)
+    page = _page(records, pick_frames(records, frames), meta, summary)
     (out_dir / 'report.html').write_text(page, encoding='utf-8')
     return summary
 
@@ -190,3 +204,181 @@ def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T
 
     return [frames[max(part, key=lambda place, part=part: urgency(place, part))]
             for part in parts]
+
+
+def _page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
+                meta: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return the whole page of a run."""
+    series = Series(records)
+    title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
+    body = [_header(title, meta), _tiles(series, summary), _notes(records, meta, summary)]
+    if records:
+        body.append(_plots(series))
+    if frames:
+        body.append(_frames(series, frames, meta))
+    settings = html_table(('parameter', 'value'), [
+        (str(key), str(value)) for key, value in (meta.get('configuration') or {}).items()], False)
+    body.append(f'<div class="pair">{_stage_table(series)}<section><h2>Configuration</h2>'
+                f'{settings}</section></div>')
+    return html_page(title, body)
+
+
+def _header(title: str, meta: dict[str, Any]) -> str:
+    badge = ('yes', 'TRAINED') if meta['trained'] else ('no', 'UNTRAINED')
+    facts = ''.join(f'<div><b>{name}</b>{escape(str(meta[key]))}</div>' for key, name in (
+        ('source', 'Source'), ('model', 'Model'), ('device', 'Device'), ('date', 'Date'))
+        if meta.get(key))
+    command = f'<code class="cmd">{escape(str(meta["command"]))}</code>' if meta.get(
+        'command') else ''
+    return (f'<header><div class="head"><h1>{title}</h1>'
+            f'<div class="badge {badge[0]}">{badge[1]}</div></div>'
+            f'<div class="facts">{facts}</div>{command}</header>')
+
+
+def _tiles(series: Series, summary: dict[str, Any]) -> str:
+    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
+    tiles = [(str(summary['frames_in']), 'frames in'),
+             (str(summary['assessments_out']), 'assessments out'),
+             (_ms(latency['median']), 'median latency'),
+             (_ms(latency['p95']), 'latency, 95th percentile')]
+    if summary['ttc_coverage'] is not None:
+        tiles += [(_percent(error), 'median error of time to contact'),
+                  (_percent(summary['ttc_coverage']), 'of true contacts had an estimate')]
+    tiles.append((str(summary['level_changes']), 'changes of level'))
+    if len(series.time):
+        tiles.append((f'{series.time[-1]:.0f} s', 'from first to last result'))
+    return html_tiles(tiles)
+
+
+def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
+           summary: dict[str, Any]) -> str:
+    notes = []
+    if not meta['trained']:
+        notes.append('The encoder ran with random weights. Motion score and features react to '
+                     'change, but are not learned. Time to contact, looming and level are '
+                     'geometric and need no weights.')
+    if not records:
+        notes.append('This run has no assessment.')
+    elif summary['ttc_coverage'] is None:
+        notes.append('This source has no true time to contact between 0.3 and 6 s, so the '
+                     'estimates are shown but not judged.')
+    notes += [str(note) for note in meta.get('notes', ())]
+    notes.append('This software is not a certified safety device.')
+    items = ''.join(f'<li>{escape(note)}</li>' for note in notes)
+    return f'<section class="notes"><h2>Read this first</h2><ul>{items}</ul></section>'
+
+
+def _plots(series: Series) -> str:
+    levels = 'Level: ' + ''.join(chip(level) for level in LEVELS if (series.level == level).any())
+    sections = []
+    for name, svg in all_plots(series).items():
+        heading, caption = PLOTS[name]
+        caption += f' {levels}' if name in ('ttc', 'scores') else ''
+        sections.append(
+            f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
+            f'<div class="wide"><img alt="{heading} over time" '
+            f'src="{data_uri(svg.encode(), "svg+xml")}"></div></section>')
+    return '\n'.join(sections)
+
+
+def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
+            meta: dict[str, Any]) -> str:
+    figures = []
+    for index, image in frames:
+        record = series.records[index]
+        words = [f'{series.time[index]:.1f} s', f'TTC {_ttc(record.get("time_to_contact"))}']
+        if (truth := record.get('true_ttc')) is not None and not math.isnan(truth):
+            words.append(f'true {_ttc(truth)}')
+        figures.append(
+            f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
+            f'src="{data_uri(jpeg_bytes(_thumbnail(image)), "jpeg")}">'
+            f'<figcaption>{chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
+            '</figure>')
+    video = meta.get('video')
+    link = (f' The whole run: <a href="{escape(str(video), quote=True)}">{escape(str(video))}</a>'
+            ' in the same folder.' if video else '')
+    return ('<section><h2>What the camera saw</h2><p class="soft">Blue: moving by itself (without '
+            'learned heads: all change). Yellow to red: coming nearer. Dots: looming unknown. '
+            'Boxes carry the time to contact; those in the colour of the level are on '
+            f'course.{link}</p>'
+            f'<div class="frames">{"".join(figures)}</div></section>')
+
+
+def _stage_table(series: Series) -> str:
+    rows = [(name, values) for name, values in series.stages().items()]
+    total = series.column('latency_ms')
+    if (known := total[np.isfinite(total)]).size:
+        rows.append(('total latency', known))
+    return '<section><h2>Stages</h2>' + html_table(
+        ('stage', 'median ms', '95 % ms'),
+        [(name, f'{np.median(values):.1f}', f'{np.percentile(values, 95):.1f}')
+         for name, values in rows]) + '</section>'
+
+
+def _thumbnail(image: np.ndarray) -> np.ndarray:
+    height, width = image.shape[:2]
+    if width <= THUMBNAIL_WIDTH:
+        return image
+    size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+
+
+def _ttc(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return 'unknown'
+    return 'none' if math.isinf(value) else f'{value:.1f} s'
+
+
+def _ms(value: float | str | None) -> str:
+    return '&ndash;' if value is None else f'{float(value):.0f} ms'
+
+
+def _percent(value: float | str | None) -> str:
+    if value is None:
+        return '&ndash;'
+    return '&infin;' if value == 'inf' else f'{100 * float(value):.0f} %'
+
+
+def frame_rate(stamps: Sequence[int]) -> float:
+    """Return the frame rate of a video of pictures with these stamps [ns]."""
+    gaps = [(b - a) / 1e9 for a, b in pairwise(stamps) if b > a]
+    low, high = FPS_RANGE
+    return min(high, max(low, 1.0 / median(gaps))) if gaps else low
+
+
+def evenly(pictures: Iterable[tuple[int, T]], fps: float) -> Iterator[T]:
+    """Yield pictures, repeated or left out, so that a video plays in the time of the stamps.
+
+    `pictures`: stamp [ns] and picture, oldest first.
+    """
+    time_s, shown = 0.0, 0   # time and frames of the video so far
+    held: tuple[int, T] | None = None
+    for stamp, picture in pictures:
+        if held is not None:
+            time_s += min(MAX_STILL_S, max(0.0, (stamp - held[0]) / 1e9))
+            # A little early is on time, because stamps of a camera are not perfectly even.
+            while shown < math.ceil(time_s * fps - 0.25):
+                yield held[1]
+                shown += 1
+        held = stamp, picture
+    if held is not None:
+        yield held[1]
+
+
+def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> Path:
+    """Write a video as ``.mp4`` and return its path (OSError where OpenCV cannot)."""
+    stream = iter(frames)
+    first = next(stream, None)
+    if first is None:
+        raise ValueError(f'no frames to write to {path}')
+    # Video codecs store colour at half resolution and need even sides.
+    size = max(2, first.shape[1] // 2 * 2), max(2, first.shape[0] // 2 * 2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'mp4v'), fps, size)
+    if not writer.isOpened():
+        raise OSError(f'OpenCV {cv2.__version__} cannot write {path} (codec mp4v)')
+    for image in chain([first], stream):
+        writer.write(image if image.shape[1::-1] == size else
+                     cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+    writer.release()
+    return path

@@ -3,11 +3,10 @@
 """Record what the node publishes about one camera, for the demo and its report.
 
 Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (for overlay
-pictures, and looming maps as ``.npy``, named by their stamp in ns), ``camera`` and ``node`` (names
-of the camera and of the perception node) and ``all_outputs`` (false: of the outputs of the node
-only the assessment is subscribed, so that it computes no other). Every message but these becomes
-one line of JSON (with NaN and Infinity) on standard output and in ``folder/records.jsonl``, of a
-``kind``:
+pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
+perception node) and ``all_outputs`` (false: of the outputs of the node only the assessment is
+subscribed, so that it computes no other). Every message but these becomes one line of JSON (with
+NaN and Infinity) on standard output and in ``folder/records.jsonl``, of a ``kind``:
 
 - ``ready``: everything is subscribed.
 - ``frames``: count, first_ns and last_ns of the camera_info messages so far.
@@ -30,7 +29,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
+from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.process import run
@@ -57,9 +56,8 @@ class Recorder(Served, Node):
         names: dict[str, Any] = {name: self.declare_parameter(name, default).value
                                  for name, default in defaults.items()}
         self._folder = Path(names['folder'])
-        self._pictures, self._maps = self._folder / 'overlay', self._folder / 'looming_map'
-        for folder in (self._pictures, self._maps):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._pictures = self._folder / 'overlay'
+        self._pictures.mkdir(parents=True, exist_ok=True)
         self._camera, self._node_name = names['camera'], names['node']
         self._file = (self._folder / 'records.jsonl').open('w', encoding='utf-8')
         self._out: TextIO | None = out
@@ -73,7 +71,6 @@ class Recorder(Served, Node):
                   (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
         if names['all_outputs']:
             topics += [(PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
-                       (Image, f'{outputs}/looming_map', self._on_map),
                        (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay)]
         for kind, topic, callback in topics:
             self.create_subscription(kind, topic, callback, qos)
@@ -130,9 +127,6 @@ class Recorder(Served, Node):
             nearest = min(region.time_to_contact, sides.get(region.side, math.inf))
             sides[region.side] = nearest
         self.write('sides', stamp_ns=read.stamp_ns(msg), sides=sides)
-
-    def _on_map(self, msg: Image) -> None:
-        np.save(self._maps / f'{read.stamp_ns(msg):020d}.npy', read.grid(msg))
 
     def _on_overlay(self, msg: CompressedImage) -> None:
         path = self._pictures / f'{read.stamp_ns(msg):020d}.jpg'
