@@ -11,7 +11,6 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -50,39 +49,33 @@ DRAIN_S = 2.5             # for the last results and two diagnostics messages
 TICK_S = 0.1
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to play: the source, its name for people, and for how long [s]."""
-
-    spec: str
-    name: str
-    seconds: float
-    loop: bool
-    max_frame_gap: float
-    rate: float | None = None        # of pictures without stamps [Hz]
-
-
-def make_plan(spec: str, seconds: float | None, given_hz: float | None = None) -> Plan:
-    """Check a source before anything starts (`SourceError` when it cannot be opened)."""
-    with open_source(spec, PlayOptions(rate=given_hz)) as source:
-        rate, count = source.rate_hz, source.frame_count
-        length = count / rate if count and rate > 0 else math.inf
-        endless = spec.strip().startswith('synthetic')
-        wanted = min(length, LONGEST_S) if seconds is None else seconds
-        # Slow recordings must not start a new clip with every frame.
-        gap = max(1.0, 2.5 / rate) if rate > 0 else 1.0
-        name = f'{source.name}, {source.size[0]}x{source.size[1]}'
-        return Plan(spec, name, wanted if endless else min(wanted, length), endless, gap,
-                    given_hz)
-
-
 class Demo:
-    """One run of camera, node (with some parameters) and recorder."""
+    """One run of camera, node (with some parameters) and recorder on a source.
 
-    def __init__(self, plan: Plan, parameters: dict[str, object]) -> None:
-        self.plan, self._parameters = plan, parameters
+    `SourceError` when it cannot be opened. `seconds` limits the time; `rate` is that of pictures
+    without stamps [Hz].
+    """
+
+    def __init__(self, spec: str, seconds: float | None, rate: float | None,
+                 parameters: dict[str, object]) -> None:
+        with open_source(spec, PlayOptions(rate=rate)) as source:
+            length = source.frame_count / source.rate_hz \
+                if source.frame_count and source.rate_hz > 0 else math.inf
+            # Slow recordings must not start a new clip with every frame.
+            gap = max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0
+            self.name = f'{source.name}, {source.size[0]}x{source.size[1]}'
+        endless = spec.strip().startswith('synthetic')
+        self.seconds = min(length, LONGEST_S) if seconds is None else seconds
+        if not endless:
+            self.seconds = min(self.seconds, length)
         self.transport = 'raw' if takes_large_images(os.environ) else 'compressed'
-        self.status = Status('vjepa-ros demo', plan.name, span_s=plan.seconds,
+        self._node = {'autostart': True, f'{CAMERA}.transport': self.transport,
+                      'max_frame_gap': gap, **parameters}
+        # The camera waits for the node, so that no moment of the scene is lost.
+        self._camera = {'source': spec, 'camera': CAMERA, 'loop': endless, 'truth': True,
+                        'rate': rate or 0.0, 'transport': self.transport,
+                        'wait_for_subscribers': True}
+        self.status = Status('vjepa-ros demo', self.name, span_s=self.seconds,
                              parts=dict.fromkeys(('camera', 'node', 'recorder'), 'starting'))
         self.recording = Recording(self.status)
         self.interrupted = False         # whether Ctrl-C ended it after the first result
@@ -111,22 +104,16 @@ class Demo:
                 raise
 
     def _play(self, children: Children, view: View, work: Path) -> None:
-        recording, parts, plan = self.recording, self.status.parts, self.plan
+        recording, parts = self.recording, self.status.parts
         self.status.phase = 'starting the processes'
-        children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, {
-            'autostart': True, f'{CAMERA}.transport': self.transport,
-            'max_frame_gap': plan.max_frame_gap, **self._parameters}))
+        children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, self._node))
         children.start('recorder', 'vjepa_ros.ros.sim.recorder', ros_arguments(
             'recorder', {'folder': str(work), 'camera': CAMERA, 'node': NODE}),
             on_line=recording.take)
         self._await(children, view, 'recorder', recording.ready.is_set)
         parts['recorder'] = 'ready'
-        # The camera waits for the node, so that no moment of the scene is lost.
-        children.start('camera', 'vjepa_ros.ros.sim.camera_source', ros_arguments(
-            'camera_source', {
-                'source': plan.spec, 'camera': CAMERA, 'loop': plan.loop, 'truth': True,
-                'rate': plan.rate or 0.0, 'transport': self.transport,
-                'wait_for_subscribers': True}))
+        children.start('camera', 'vjepa_ros.ros.sim.camera_source',
+                       ros_arguments('camera_source', self._camera))
         self.status.phase = 'loading the model in the node process'
         self._await(children, view, 'node', lambda: recording.model.get('state') == 'active')
         parts['node'] = 'ready'
@@ -162,7 +149,7 @@ class Demo:
         recording, camera = self.recording, children.all['camera']
         begin = moved = time.monotonic()
         seen = recording.frames_sent
-        while camera.returncode is None and recording.played_s < self.plan.seconds:
+        while camera.returncode is None and recording.played_s < self.seconds:
             children.check(may_end=('camera',))
             now = time.monotonic()
             if recording.frames_sent > seen:
@@ -196,7 +183,7 @@ class Demo:
         for name in self.status.parts:
             self.status.parts[name] = 'ended'
         if not self.recording.results:
-            raise ProcessFailed(f'{self.plan.name} ended before the first clip was full: nothing '
+            raise ProcessFailed(f'{self.name} ended before the first clip was full: nothing '
                                 'to report (a clip takes about 2 s)')
 
     def _meta(self, command: str) -> dict[str, Any]:
@@ -215,11 +202,11 @@ class Demo:
             notes.append(f'{sent - came} of {sent} frames from the camera did not arrive.')
         if self.interrupted:
             notes.append(f'The run was interrupted; its planned length was '
-                         f'{self.plan.seconds:.0f} s.')
+                         f'{self.seconds:.0f} s.')
         shown = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
                  'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
         return {
-            'title': 'vjepa_ros demo', 'source': self.plan.name, 'command': command,
+            'title': 'vjepa_ros demo', 'source': self.name, 'command': command,
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
             'frames_in': came, 'device': model.get('device', 'unknown'),
             'model': model.get('model', 'unknown'), 'trained': model.get('trained') == 'True',
@@ -259,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                   'require_device': args.device != 'auto'}
     end_like_ctrl_c()
     try:
-        demo = Demo(make_plan(args.source, args.seconds, args.rate), parameters)
+        demo = Demo(args.source, args.seconds, args.rate, parameters)
         summary, files = demo.run(console, args.out, printable(shlex.join(words)))
     except (ProcessFailed, SourceError, OSError) as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)
