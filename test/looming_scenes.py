@@ -8,7 +8,7 @@ import numpy as np
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
-from vjepa_ros.perception.fusion import CourseField
+from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.types import Assessment, Level, Quality, Result
 
 SIZE, FOCAL, CELL = (384, 288), 300.0, 16

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from vjepa_ros.perception.assessment import Assessor, SETTLE_RESULTS, Smoother
+from vjepa_ros.perception.assessment import LevelFilter, SETTLE_RESULTS, Smoother
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import Contact
 from vjepa_ros.perception.fusion import Judgement
@@ -33,7 +33,7 @@ class Film:
     """Feeds an assessor at 10 Hz and remembers where in time it is."""
 
     def __init__(self, settings: Settings) -> None:
-        self.assessor = Assessor()
+        self.assessor = LevelFilter()
         self.settings = settings
         self.time = 100.0
 
@@ -48,7 +48,7 @@ class Film:
     (Contact(0.01, 0.01, 0.1), [0.01, 0.01, 0.9]),      # geometry alone sees it
     (Contact(0.4, 0.3, 0.7), [0.01, 0.4, 0.9])])        # heads see a part of it
 def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads, shown):
-    assessor, rates, odds = Assessor(), [], []
+    assessor, rates, odds = LevelFilter(), [], []
     for number, rate in enumerate((0.01, 0.9, 0.9)):
         found = Judgement('fused', None, UNKNOWN, rate, believed=rate,
                           by_heads=heads if rate > 0.5 else None)
@@ -61,14 +61,14 @@ def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads
 
 def test_what_was_before_a_pause_confirms_nothing():
     for pause, shown in ((0.1, 0.8), (10.0, 0.8), (60.0, 0.9)):
-        assessor, heads = Assessor(), Contact(0.01, 0.01, 0.1)
+        assessor, heads = LevelFilter(), Contact(0.01, 0.01, 0.1)
         for rate, stamp in ((0.8, 100.0), (0.9, 100.0 + pause)):
             told = assessor.smooth(raw(rate, stamp), Judgement(
                 'fused', None, UNKNOWN, 0.5, believed=rate, by_heads=heads), RAW)
         assert told.looming_rate == pytest.approx(shown)
     settings = replace(RAW, smoothing_method='median', smoothing_window=5)
     for others in ([settings] * 4, [settings] * 3 + [RAW]):
-        assessor = Assessor()
+        assessor = LevelFilter()
         for number, given in enumerate(others):
             assessor.smooth(raw(0.0, 100 + number / 10),
                             Judgement('geometric', None, UNKNOWN), given)
@@ -78,7 +78,7 @@ def test_what_was_before_a_pause_confirms_nothing():
 
 
 def test_where_nothing_is_measured_any_more_what_the_heads_see_is_told_whole():
-    assessor = Assessor()
+    assessor = LevelFilter()
     for number in range(5):
         assessor.smooth(raw(0.0, 100 + number / 30),
                         Judgement('fused', None, UNKNOWN, 0.0), Settings())
@@ -89,7 +89,7 @@ def test_where_nothing_is_measured_any_more_what_the_heads_see_is_told_whole():
 
 def test_an_old_picture_tells_nothing_of_the_way_ahead():
     for flags, known in ((Quality(0), True), (Quality.STALE, False)):
-        told = Assessor().smooth(
+        told = LevelFilter().smooth(
             replace(raw(0.1, 100.0), clearance=5.0, collision_if_ahead=0.2, flags=flags),
             Judgement('geometric', None, UNKNOWN), RAW)
         assert math.isfinite(told.clearance) == math.isfinite(told.collision_if_ahead) == known
@@ -152,12 +152,12 @@ def test_the_probability_belongs_to_the_smoothed_rate_unless_it_is_given():
     assert scores.looming_rate < 2.0
     assert scores.time_to_contact == pytest.approx(1 / scores.looming_rate)
     assert 0.0 <= scores.collision_probability < 0.5
-    told = Assessor().smooth(raw(2.0, 1.0), Judgement('fused', None, UNKNOWN, 0.7), RAW)
+    told = LevelFilter().smooth(raw(2.0, 1.0), Judgement('fused', None, UNKNOWN, 0.7), RAW)
     assert told.collision_probability == 0.7
 
 
 def test_a_fading_danger_keeps_its_direction_until_it_is_gone():
-    assessor, found = Assessor(), Judgement('geometric', None, UNKNOWN)
+    assessor, found = LevelFilter(), Judgement('geometric', None, UNKNOWN)
     seen, fading, over = (assessor.smooth(one, found, Settings()) for one in (
         raw(1.0, 1.0, bearing=0.3, elevation=-0.1), raw(0.0, 1.2), raw(0.0, 5.0)))
     assert (seen.bearing, seen.elevation) == (fading.bearing, fading.elevation) == (0.3, -0.1)

@@ -16,10 +16,10 @@ import pytest
 from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup, open_item
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception import danger
-from vjepa_ros.perception.assessment import Assessor
+from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import (
-    RULE,
+    BELIEVED,
     age_problem,
     believed_rate,
     collision_if_ahead,
@@ -27,8 +27,8 @@ from vjepa_ros.perception.danger import (
     is_alarm,
     level_rates,
     level_times,
+    probability_when_unobserved,
     time_to_contact,
-    told_unmeasured,
     wanted_level,
 )
 from vjepa_ros.perception.fusion import Judgement
@@ -90,47 +90,31 @@ def threat_of(random: Random) -> Threat:
     if random.random() < 0.15:
         return UNKNOWN
     return replace(UNKNOWN, course_rate=max(0.0, rate_of(random)),
-                   known_fraction=random.uniform(0.0, 1.0), obstacle_score=random.random())
+                   observed_fraction=random.uniform(0.0, 1.0), obstacle_score=random.random())
 
 
 def test_a_level_never_falls_when_the_time_falls_or_a_score_rises():
     for random in situations(1):
         settings, ease = settings_of(random), random.uniform(1.0, 1.5)
-        motion, obstacle = score_of(random), score_of(random)
+        scores = score_of(random), score_of(random)
         times = sorted((10 ** random.uniform(-2, 2) for _ in range(20)), reverse=True)
-        levels = [wanted_level(time, obstacle, motion, settings, ease)
-                  for time in (math.inf, *times, 0.0)]
-        assert levels == sorted(levels)
-        assert levels[-1] == Level.DANGER
-        (low, high), time = sorted((random.random(), random.random())), 10 ** random.uniform(-1, 1)
-        for more in (wanted_level(time, high, low, settings),
-                     wanted_level(time, low, high, settings),
-                     wanted_level(time, low, low, settings, ease)):
-            assert more >= wanted_level(time, low, low, settings)
+        levels = [wanted_level(time, *scores, settings, ease) for time in (math.inf, *times, 0.0)]
+        assert levels == sorted(levels) and levels[-1] == Level.DANGER
+        time = 10 ** random.uniform(-1, 1)
         quiet = wanted_level(time, math.nan, math.nan, settings)
-        assert quiet <= wanted_level(time, 1.0, 1.0, settings) <= max(quiet, Level.CAUTION)
+        assert Level.UNKNOWN != quiet <= wanted_level(time, 1.0, 1.0, settings)
+        assert wanted_level(time, 1.0, 1.0, settings) <= max(quiet, Level.CAUTION)
+        assert wanted_level(math.nan, *scores, settings, ease) == Level.UNKNOWN
+    assert math.isnan(time_to_contact(math.nan, Settings()))
 
 
-def test_each_level_begins_at_its_own_time_and_the_times_fall_in_order():
+def test_each_level_begins_at_its_own_time():
     for random in situations(5):
         settings = settings_of(random)
-        levels, times = zip(*level_times(settings), strict=True)
-        assert levels == (Level.DANGER, Level.WARNING, Level.CAUTION)
-        assert times[0] < times[1] < times[2]
         assert list(level_rates(settings)) == sorted(level_rates(settings), reverse=True)
-        for level, time in zip(levels, times, strict=True):
+        for level, time in level_times(settings):
             assert wanted_level(time * (1 - 1e-9), 0.0, 0.0, settings) == level
             assert wanted_level(time, 0.0, 0.0, settings) == level - 1
-
-
-def test_unknown_looming_is_never_a_known_level_and_an_unknown_score_hides_nothing():
-    for random in situations(7):
-        settings = settings_of(random)
-        assert math.isnan(time_to_contact(math.nan, settings))
-        assert wanted_level(math.nan, score_of(random), score_of(random), settings,
-                            random.uniform(1, 2)) == Level.UNKNOWN
-        known = wanted_level(random.uniform(0, 9), math.nan, math.nan, settings)
-        assert known != Level.UNKNOWN
 
 
 @pytest.mark.parametrize(('age_s', 'current'), [
@@ -186,22 +170,8 @@ def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact(
         if believed > 0 and is_alarm(1.0 / believed, settings):
             alarms += 1
             # Where nobody can say, the alarm stands.
-            assert not contact_within(1.0 / believed, heads, threats[1]) < RULE.believed
+            assert not contact_within(1.0 / believed, heads, threats[1]) < BELIEVED
     assert alarms > SITUATIONS // 20
-
-
-def test_a_slow_approach_in_one_source_alone_does_not_count_beside_a_combination():
-    for random in situations(15):
-        heads, settings = heads_of(random), settings_of(random)
-        combined, geometry, learned = (threat_of(random) for _ in range(3))
-        least = 1.0 / (settings.caution_ttc * (1.0 + settings.hysteresis))
-        slow = replace(geometry, course_rate=random.uniform(0.0, least))
-        believed = believed_rate((combined, slow, learned), heads, slow, settings)
-        unknown = replace(slow, course_rate=math.nan)
-        if math.isnan(combined.course_rate):
-            assert believed >= slow.course_rate
-        elif combined.course_rate >= 0:
-            assert believed == believed_rate((combined, unknown, learned), heads, slow, settings)
 
 
 # -- one story ------------------------------------------------------------------------------------
@@ -262,7 +232,7 @@ def turning(rate: float, gyroscope: str | None) -> LoomingField:
     (0.3, None, (9.0, 1.0), 'CLEAR DANGER')])
 def test_a_level_needs_two_results_where_the_picture_turns_far(yaw, gyroscope, times, levels):
     for believed, p in ((None, None), (1.0, 0.9)):
-        assessor, told = Assessor(), []
+        assessor, told = LevelFilter(), []
         for number, time in enumerate(times):
             seen = replace(RAW, looming_rate=1 / time, stamp_ns=number * 10 ** 8)
             told.append(assessor.smooth(seen, Judgement(
@@ -279,7 +249,7 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
             settings_of(random), smoothing_method=random.choice(SMOOTHING_METHODS),
             hysteresis=random.uniform(0.0, 0.5), level_hold=random.uniform(0.0, 1.0),
             smoothing_fall=random.uniform(0.0, 2.0))
-        assessor, stamp = Assessor(), 0.0
+        assessor, stamp = LevelFilter(), 0.0
         for _ in range(30):
             stamp += random.uniform(0.02, 0.5)
             rate = random.choice((math.nan, *(rate_of(random) for _ in range(9))))
@@ -303,8 +273,8 @@ def test_a_single_moment_is_told_with_the_probability_that_was_computed():
         rate = max((t.course_rate for t in threats if not math.isnan(t.course_rate)),
                    default=math.nan)
         if math.isnan(rate):
-            p = told_unmeasured(p, heads, settings)
-        told = Assessor().smooth(replace(raw(random, rate, 1.0), flags=Quality(0)), Judgement(
+            p = probability_when_unobserved(p, heads, settings)
+        told = LevelFilter().smooth(replace(raw(random, rate, 1.0), flags=Quality(0)), Judgement(
             'fused', None, UNKNOWN, p, False, believed), settings)
         assert contradiction(told, settings) == ''
         assert told.collision_probability == pytest.approx(p, abs=1e-9, nan_ok=True)
@@ -315,7 +285,7 @@ def test_that_nothing_comes_is_not_told_of_a_view_that_cannot_be_measured():
     for random in situations(23):
         heads, settings, p = heads_of(random), settings_of(random), score_of(random)
         soon = heads.contact.below(settings.caution_ttc)
-        found = told_unmeasured(p, heads, settings)
+        found = probability_when_unobserved(p, heads, settings)
         assert math.isnan(found) or found == p
         assert math.isnan(found) or p >= 0.5 or (heads.sees and soon >= 0.2)
         assert not (p >= 0.5 and math.isnan(found))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
-from vjepa_ros.perception.fusion import CourseField
+from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning import local_planner

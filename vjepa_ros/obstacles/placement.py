@@ -33,9 +33,8 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
-from vjepa_ros.perception.collision import course_weight
+from vjepa_ros.perception.collision import CourseField, course_weight
 from vjepa_ros.perception.danger import is_alarm
-from vjepa_ros.perception.fusion import CourseField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 

@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Assess one clip, then smooth over the clips of a camera.
 
-`assess` adds scores and flags to what `vjepa_ros.perception.fusion` judges, a pure function.
-`Assessor` keeps the only state: smoothing and the hold of a level. The level itself follows from
+`assess` is a pure function: it adds scores and flags to what `vjepa_ros.perception.fusion` judges.
+`LevelFilter` keeps the only state, smoothing and the hold of a level, which follows from
 `vjepa_ros.perception.danger`.
 """
 
@@ -31,7 +31,13 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     turned_far,
 )
-from vjepa_ros.perception.fusion import Before, Judgement, WHOLE, judge, without_sight
+from vjepa_ros.perception.fusion import (
+    Judgement,
+    SourceVerdict,
+    WHOLE,
+    judge,
+    without_sight,
+)
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
@@ -44,68 +50,59 @@ PAUSE_S = 12.0         # between results after which the one before confirms not
 
 
 @dataclass(frozen=True)
-class Measured:
+class FrameEvidence:
     """What is known of a clip before it is assessed."""
 
-    # camera, sample: name of the camera; its clip
-    camera: str
-    sample: Sample
-    # view, grey_size, optics: geometry of the encoder's input; size of the image that looming is
-    # measured in [px]; intrinsics of the source image
-    view: View
-    grey_size: tuple[int, int]
-    optics: Optics
+    camera: str  # its name
+    sample: Sample  # the clip
+    view: View  # geometry of the encoder's input
+    grey_size: tuple[int, int]  # of the image that looming is measured in [px]
+    optics: Optics  # of the source image
     # Geometric looming at the newest frame; None when unknown or not wanted
     looming: LoomingField | None
-    before: Before  # what was computed of geometry, and of the heads, alone
+    geometry: SourceVerdict | None  # of it; None where nobody has judged it yet
     # Heads of the clip; None without heads, where they are not valid, or are not wanted
     learned: LearnedField | None
+    by_heads: SourceVerdict | None  # of them; None where nobody has judged them yet
     motion_score: float  # how much of the view moves, 0..1; NaN unknown
     age_s: float  # age of the newest frame [s]; NaN when unknown
-    flags: Quality  # flags of the model (untrained, fallback), and of its output
-    frozen: bool = False  # whether the picture has stopped changing
-    geometry_failed: bool = False  # whether an error prevented looming from being measured
-    # Why the heads are not valid for the clip; '' when they are or there are none
-    heads_problem: str = ''
+    flags: Quality  # of the model, of its output, and of the camera
     still_s: float = math.nan  # how long the view has not moved [s]; NaN unknown
     sight: float = math.nan  # how much of the middle of the view shows detail, 0..1; NaN unknown
 
 
-def assess(known: Measured, settings: Settings) -> tuple[Judgement, Assessment]:
+def assess(seen: FrameEvidence, settings: Settings) -> tuple[Judgement, Assessment]:
     """Return what a clip says about contact, and its assessment before smoothing.
 
-    The assessment has no level and no probability yet; those follow from `Assessor.smooth`.
+    The assessment has no level and no probability yet; those follow from `LevelFilter.smooth`.
     """
-    found = judge(known.looming, known.learned, known.view.source_size, known.grey_size,
-                  known.optics, settings, known.before)
-    flags, sample, heads = known.flags, known.sample, known.learned
-    if known.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
+    found = judge(seen.looming, seen.learned, seen.view.source_size, seen.grey_size,
+                  seen.optics, settings, seen.geometry, seen.by_heads)
+    flags, sample, heads = seen.flags, seen.sample, seen.learned
+    if seen.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
         found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
     threat = found.threat
     for flag, is_set in (
-            (Quality.GEOMETRY_FAILED, known.geometry_failed),
-            (Quality.GYROSCOPE_UNUSED, bool(known.looming and known.looming.gyroscope)),
-            (Quality.PARTIAL_VIEW, known.view.coverage < WHOLE),
-            (Quality.STALE, bool(age_problem(known.age_s, settings.max_frame_age))),
+            (Quality.GYROSCOPE_UNUSED, bool(seen.looming and seen.looming.gyroscope)),
+            (Quality.PARTIAL_VIEW, seen.view.coverage < WHOLE),
+            (Quality.STALE, bool(age_problem(seen.age_s, settings.max_frame_age))),
             (Quality.SLOW_CAMERA, sample.distinct < len(sample.slots)),
-            (Quality.ASSUMED_INTRINSICS, known.optics.assumed),
-            (Quality.FROZEN, known.frozen),
-            (Quality.HEADS_OUT_OF_RANGE, bool(known.heads_problem)),
+            (Quality.ASSUMED_INTRINSICS, seen.optics.assumed),
             (Quality.DISAGREEMENT, found.disagrees)):
         if is_set:
             flags |= flag
     return found, Assessment(
-        camera=known.camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
-        motion_score=known.motion_score, obstacle_score=threat.obstacle_score,
+        camera=seen.camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
+        motion_score=seen.motion_score, obstacle_score=threat.obstacle_score,
         collision_probability=math.nan, time_to_contact=math.nan,
         looming_rate=threat.course_rate, bearing=threat.bearing, elevation=threat.elevation,
         level=Level.UNKNOWN, flags=flags, regions=threat.regions,
         clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
-        known_fraction=threat.known_fraction,
+        known_fraction=threat.observed_fraction,
         clearance=math.nan if heads is None else heads.free_way,
         collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
         approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon,
-        still_s=known.still_s)
+        still_s=seen.still_s)
 
 
 class Smoother:
@@ -152,7 +149,7 @@ class Smoother:
         return smoothed
 
 
-class Assessor:
+class LevelFilter:
     """Smoothing and level of one camera. Keeps its state when the model changes."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.assessment import Assessor, Measured, assess
+from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
 from vjepa_ros.perception.frame_store import (
     Geometry,
     Prepared,
@@ -30,7 +30,7 @@ from vjepa_ros.perception.frame_store import (
     grey_size,
     host_planes,
 )
-from vjepa_ros.perception.fusion import Alone, Before, judge_geometry, judge_heads
+from vjepa_ros.perception.fusion import SourceVerdict, judge_geometry, judge_heads
 from vjepa_ros.perception.patch_maps import (
     HeadsUse,
     LearnedField,
@@ -62,7 +62,7 @@ LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones f
 class OnCourse:
     """Results of a looming field alone."""
 
-    alone: Alone | None  # what is on course; None where looming is unknown
+    alone: SourceVerdict | None  # what is on course; None where looming is unknown
     grid: np.ndarray | None  # (Hp, Wp) looming rate of the patches; None where it was not wanted
 
 
@@ -144,9 +144,8 @@ class LoomingJob:
         if self._on_course is None or self._on_course[0] != asked:
             field, clock, view = self.finish(), time.perf_counter(), self.geometry.view
             grid = looming_map(view, field, settings.min_confidence) if self._with_map else None
-            whole = self._with_map or settings.looming_method != 'fused'
             alone = (None if field is None else
-                     judge_geometry(field, view.source_size, optics, settings, whole))
+                     judge_geometry(field, view.source_size, optics, settings))
             self._on_course = asked, OnCourse(alone, grid)
             self.ahead_s += time.perf_counter() - clock
         return self._on_course[1]
@@ -193,7 +192,7 @@ class Track:
         self.name = name
         self.config = config
         self.heads = HeadsUse(name, None if model is None else model.heads, config)
-        self.assessor = Assessor()
+        self.assessor = LevelFilter()
         self.still = StillView()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
@@ -212,7 +211,8 @@ class Track:
         self._job: LoomingJob | None = None
         self._field: LoomingField | None = None      # of the clip before: the same cells
         self._heads_read: tuple[Prediction, tuple[str, LearnedField | None]] | None = None
-        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics], Alone] | None = None
+        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics],
+                                 SourceVerdict] | None = None
         self._moved: tuple[Prediction, np.ndarray | None] | None = None
         self._shown: tuple[Sample, Shown] | None = None
         self._optics: tuple[object, Optics] | None = None
@@ -422,7 +422,7 @@ class Track:
             self._heads_read = known = output, (problem, learned)
         return known[1]
 
-    def judge_heads(self, learned: LearnedField, settings: Settings) -> Alone:
+    def judge_heads(self, learned: LearnedField, settings: Settings) -> SourceVerdict:
         """Return what the heads alone say on the cells of the last looming field, see `judge`."""
         known, asked = self._heads_alone, (settings, self.optics())
         if known is None or known[0] is not learned or known[1] != asked:
@@ -487,11 +487,14 @@ class Track:
             seen = seen if field is None else job.on_course(optics, settings)
         still = self.still
         still.roi = settings.roi
-        found, raw = assess(Measured(
-            self.name, sample, place.view, place.grey_size, optics, field,
-            Before(seen.alone, by_heads),
-            learned if wants.looming else None, score, age_s, flags, still.frozen,
-            wants.looming and job.failed, problem, still.still_s, still.sight), settings)
+        for flag, is_set in ((Quality.FROZEN, still.frozen),
+                             (Quality.GEOMETRY_FAILED, wants.looming and job.failed),
+                             (Quality.HEADS_OUT_OF_RANGE, bool(problem))):
+            flags |= flag if is_set else Quality(0)
+        found, raw = assess(FrameEvidence(
+            self.name, sample, place.view, place.grey_size, optics, field, seen.alone,
+            learned if wants.looming else None, by_heads, score, age_s, flags, still.still_s,
+            still.sight), settings)
         assessment = self.assessor.smooth(raw, found, settings)
         grid = None
         if wants.looming:

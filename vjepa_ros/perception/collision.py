@@ -13,10 +13,10 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -34,44 +34,46 @@ COURSE_CELLS = 1.5   # weight of cells on course that makes their region, or the
 # The margin up and down relative to sideways: the ground ahead of a fast robot passes below the
 # camera at a few degrees only, while what stands in the way reaches to the height of the camera.
 UPRIGHT_MARGIN = 0.2
-
-
 _ZERO = np.float32(0)
 UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
 
 
-def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Optics,
-                 settings: Settings, course: np.ndarray | None = None,
-                 whole: bool = True) -> Threat:
+@dataclass(frozen=True)
+class CourseField(LoomingField):
+    """A looming field that also says what is on course."""
+
+    course: np.ndarray  # (Hc, Wc) float32, how far a cell is on collision course, 0..1
+
+    @classmethod
+    def by_flow(cls, field: LoomingField, focal: float, settings: Settings) -> CourseField:
+        """Return a field with the course that its flow shows; see `course_weight`."""
+        return cls(**vars(field), course=course_weight(field, focal, settings))
+
+
+def find_threats(field: CourseField, size: tuple[int, int], optics: Optics,
+                 settings: Settings) -> Threat:
     """Return regions, looming rate on course and obstacle score of one field.
 
-    `field`: looming on its own grid over the whole image, or None; `size`: source image (width,
-    height) [px]; `course`: (Hc, Wc) 0..1, how far each cell is on course; None computes it from
-    the flow; `whole`: whether to look for what decides nothing, too: the regions that are not on
-    course, and the obstacle score, which is NaN otherwise.
+    `size`: width and height of the source image [px].
     """
-    if field is None:
-        return UNKNOWN
     scale = size[0] / field.gray_size[0]
-    inside, most = _roi_of(field, settings)
+    inside, most = in_roi(field, settings)
     usable = known_cells(field, settings.min_confidence)
     if most < inside.size:
         usable &= inside
     count = int(np.count_nonzero(usable))
     if not count:
         return UNKNOWN
-    known_fraction = count / most
-    if course is None:
-        course = course_weight(field, optics.fx / scale, settings)
-    rate = field.rate
+    observed_fraction = count / most
+    rate, course = field.rate, field.course
     if count < usable.size:
         rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
     cells = _Cells(field, rate, usable, course, course * field.confidence, scale, size, optics)
     course_rate, strength = _peak(cells)
-    regions = _regions(cells, level_rates(settings), whole)
+    regions = _regions(cells, level_rates(settings))
     ahead = bool(regions) and regions[0].on_course
-    if known_fraction < settings.min_known and not ahead:      # that does not stand for all
-        return Threat(math.nan, math.nan, math.nan, math.nan, known_fraction, regions)
+    if observed_fraction < settings.min_known and not ahead:      # that does not stand for all
+        return Threat(math.nan, math.nan, math.nan, math.nan, observed_fraction, regions)
     bearing = elevation = math.nan
     if ahead:
         course_rate = max(course_rate, regions[0].looming_rate)
@@ -80,8 +82,8 @@ def find_threats(field: LoomingField | None, size: tuple[int, int], optics: Opti
         peak = divmod(int(strength.argmax()), strength.shape[1])
         x, y = field.centers[peak] * scale
         bearing, elevation = optics.direction(float(x), float(y))
-    score = _obstacle_score(cells, count, settings) if whole else math.nan
-    return Threat(course_rate, bearing, elevation, score, known_fraction, regions)
+    return Threat(course_rate, bearing, elevation, _obstacle_score(cells, count, settings),
+                  observed_fraction, regions)
 
 
 def known_cells(field: LoomingField, least: float) -> np.ndarray:
@@ -91,13 +93,8 @@ def known_cells(field: LoomingField, least: float) -> np.ndarray:
     return known
 
 
-def in_roi(field: LoomingField, settings: Settings) -> np.ndarray:
-    """Return the cells (Hc, Wc) bool that are centred in the region of interest, read only."""
-    return _roi_of(field, settings)[0]
-
-
-def _roi_of(field: LoomingField, settings: Settings) -> tuple[np.ndarray, int]:
-    """Return `in_roi`, and how many cells that are."""
+def in_roi(field: LoomingField, settings: Settings) -> tuple[np.ndarray, int]:
+    """Return the cells (Hc, Wc) bool that are centred in the region of interest, and how many."""
     return _in_roi(field.centers.tobytes(), field.centers.dtype, field.rate.shape,
                    field.gray_size, settings.roi)
 
@@ -127,22 +124,17 @@ def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.n
     return np.exp(-0.5 * (beside[..., 0] + beside[..., 1]))
 
 
-@dataclass(slots=True)
-class _Cells:
-    """The cells of a field as `find_threats` uses them."""
+class _Cells(NamedTuple):
+    """The cells of a field as `find_threats` uses them; arrays are (Hc, Wc)."""
 
-    field: LoomingField  # the field
-    # rate, usable, course: (Hc, Wc) looming rate [1/s] and how far it is on course, 0..1, both 0
-    # where not usable; whether it counts
-    rate: np.ndarray
+    field: CourseField
+    rate: np.ndarray  # looming rate [1/s], 0 where not usable
     usable: np.ndarray
-    course: np.ndarray
-    share: np.ndarray  # (Hc, Wc) how much each cell says about the looming of the course
-    # scale, size, optics: pixels of the source image over those of the grey image; source image
-    # (width, height) [px] and its intrinsics
-    scale: float
-    size: tuple[int, int]
-    optics: Optics
+    course: np.ndarray  # how far it is on course, 0..1, 0 where not usable
+    share: np.ndarray  # how much it says about the looming of the course
+    scale: float  # pixels of the source image over those of the grey image
+    size: tuple[int, int]  # of the source image [px]
+    optics: Optics  # of the source image
 
 
 def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
@@ -162,7 +154,7 @@ def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
     return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
 
 
-def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Region, ...]:
+def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
     """Return connected cells above each rate [1/s], the highest first; see `find_threats`.
 
     What is too little on course by itself may be a part of something slower that is: that is one
@@ -182,47 +174,49 @@ def _regions(cells: _Cells, rates: tuple[float, ...], whole: bool) -> tuple[Regi
             parts = _parts(cells, mask)
         for part in parts:
             if part.on_course:
-                met.append(part.region())
+                met.append(part.region(cells))
                 free, left = free & ~part.mask, left & ~part.mask
                 beside = [(other, its) for other, its in beside if not (its & part.mask).any()]
-        if not whole:
-            continue
         if beside or not may_meet:
             parts = _parts(cells, left & fast)
         for part in parts:
             if not part.on_course:
-                beside.append((part.region(), part.mask))
+                beside.append((part.region(cells), part.mask))
                 left = left & ~part.mask
     found = met + [region for region, _ in beside]
     found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """A connected part of the cells."""
 
-    cells: _Cells  # all of them
-    mask: np.ndarray  # (Hc, Wc) bool, those of the part
+    mask: np.ndarray  # (Hc, Wc) bool
     box: list[int]  # first column and row, width and height, number of cells
-    course: float  # sum of how far they are on course
+    on_course: bool  # whether enough of it will be met
 
-    @property
-    def on_course(self) -> bool:
-        """Whether enough of the part will be met."""
-        return self.course >= COURSE_CELLS
-
-    def region(self) -> Region:
+    def region(self, cells: _Cells) -> Region:
         """Describe the part."""
-        cells, mask, (*box, area) = self.cells, self.mask, self.box
+        mask, (column, row, wide, tall, area) = self.mask, self.box
         rate = cells.rate[mask]
         if self.on_course:      # then only the part that will be met counts
             share = cells.share[mask]
             rate = float(np.dot(share, rate) / share.sum())
         else:
             rate = middle(rate)
-        confidence = float(cells.field.confidence[mask].sum()) / area
-        return _region(cells, box, rate, confidence, self.on_course)
+        field, scale, size = cells.field, cells.scale, cells.size
+        half = 0.5 * field.cell_px
+        left, top = field.centers[row, column].tolist()
+        right, bottom = field.centers[row + tall - 1, column + wide - 1].tolist()
+        x0, x1 = max(0.0, (left - half) * scale), min(float(size[0]), (right + half) * scale)
+        y0, y1 = max(0.0, (top - half) * scale), min(float(size[1]), (bottom + half) * scale)
+        x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
+        third = x / size[0]
+        side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
+        bearing, elevation = cells.optics.direction(x, y)
+        confidence = float(field.confidence[mask].sum()) / area
+        return Region(x0, y0, x1 - x0, y1 - y0, bearing, elevation, 1.0 / rate, rate, side,
+                      confidence, self.on_course)
 
 
 def _parts(cells: _Cells, mask: np.ndarray) -> list[_Part]:
@@ -232,26 +226,8 @@ def _parts(cells: _Cells, mask: np.ndarray) -> list[_Part]:
     _, labels, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=4)
     boxes = stats.tolist()
     course = np.bincount(labels.ravel(), cells.course.ravel(), len(boxes)).tolist()
-    return [_Part(cells, labels == one, box, course[one]) for one, box in enumerate(boxes)
-            if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]      # 0 is the rest
-
-
-def _region(cells: _Cells, box: Sequence[int], rate: float, confidence: float,
-            on_course: bool) -> Region:
-    """Return the region of the cells in a box: first column and row, width and height."""
-    field, scale, size, optics = cells.field, cells.scale, cells.size, cells.optics
-    half = 0.5 * field.cell_px
-    column, row, wide, tall = box
-    left, top = field.centers[row, column].tolist()
-    right, bottom = field.centers[row + tall - 1, column + wide - 1].tolist()
-    x0, x1 = max(0.0, (left - half) * scale), min(float(size[0]), (right + half) * scale)
-    y0, y1 = max(0.0, (top - half) * scale), min(float(size[1]), (bottom + half) * scale)
-    x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
-    third = x / size[0]
-    side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
-    bearing, elevation = optics.direction(x, y)
-    return Region(x0, y0, x1 - x0, y1 - y0, bearing, elevation, 1.0 / rate, rate, side,
-                  confidence, on_course)
+    return [_Part(labels == one, box, course[one] >= COURSE_CELLS)
+            for one, box in enumerate(boxes) if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]
 
 
 def _obstacle_score(cells: _Cells, count: int, settings: Settings) -> float:

@@ -2,9 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """The danger law: level, time to contact and probability as functions of what was measured.
 
-Functions of numbers alone: no images, no fields, no state. Fields are reduced to a `Threat` by
-`vjepa_ros.perception.collision`; `vjepa_ros.perception.fusion` joins them, and
-`vjepa_ros.perception.assessment` smooths and holds levels.
+Functions of numbers alone: no images, no fields, no state. `vjepa_ros.perception.collision`
+reduces fields to a `Threat`, `vjepa_ros.perception.fusion` joins two of them, and
+`vjepa_ros.perception.assessment` smooths the result and holds levels.
 
 Level
     DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.
@@ -12,46 +12,42 @@ Level
     time to contact is unknown or the newest frame is stale: unknown is never CLEAR.
 
 Unknown
-    Where less than ``min_known`` of the region of interest is known and nothing is seen coming,
-    the looming rate on course is unknown, and with it the time to contact. The probability is
-    told only where the heads see something coming, see `told_unmeasured`.
+    Where less than ``min_known`` of the region of interest can be observed and nothing is seen
+    coming, the looming rate on course is unknown, and with it the time to contact. A probability
+    is then given only where the heads see something coming (`probability_when_unobserved`).
 
-Contact within a time
+Probability of contact within a time
     The log odds of the calibrated hazard of the heads, plus 0.3 times those of the geometric
-    probability, which are cut at 2 and count less where geometry knows under half of the region
-    of interest. Geometry alone where the newest frame shows no structure (a covered lens, a
-    white-out, a plain wall that fills the view). Only a hazard of 0.5 or more counts even then, if
-    an earlier frame of the clip showed structure: what comes so near that it fills the view has
-    not gone away, but no blind frame says that nothing comes.
+    probability, which are cut at 2 and weigh less where geometry observes under half of the
+    region of interest. Geometry alone where the newest frame shows no structure (a covered lens,
+    a white-out, a plain wall that fills the view). Even then a hazard of 0.5 or more counts if an
+    earlier frame of the clip showed structure: what fills the view has not gone away, but a blind
+    frame never says that nothing comes.
 
 Belief
-    The level follows the most urgent of geometry, heads and their combination (geometry or heads
-    alone from the rate on that keeps a CAUTION, or where both together know none) as far as
-    contact is probable: WARNING and DANGER need a probability of 0.6 that it comes within their
-    time. What is not believed is CAUTION, never CLEAR. So neither geometry nor heads alone raise
-    an alarm that the other surely contradicts, and neither is dropped in silence.
-
-Collision probability
-    Contact within ``collision_horizon``, as things move now.
+    The level follows the most urgent of geometry, heads and their combination, as far as contact
+    is probable: WARNING and DANGER need a probability of 0.6 that it comes within their time.
+    Beside a combination, geometry or heads alone count only from the rate on that keeps a
+    CAUTION. What is not believed becomes CAUTION, never CLEAR. So neither source alone raises an
+    alarm that the other surely contradicts, and neither is dropped in silence.
 
 Rotation
-    What the fit of the rotation leaves passes for an approach where the picture turns far between
-    two frames. But it differs from one pair of frames to the next, while an approach stays. So
-    unless a gyroscope tells the rotation, what is on course counts there as far as two results in
-    succession show it. So does, anywhere, what geometry shows alone: more than twice the rate that
-    the heads see. Noise of two pictures does not come again with the next two. What the heads see
-    counts at once.
+    Errors in the fit of a large rotation look like an approach, but differ from one pair of
+    frames to the next, while an approach stays. So where the picture turns far and no gyroscope
+    measures the rotation, an approach counts as far as two successive results show it. The same
+    holds anywhere for what geometry sees more than twice as fast as the heads do. What the heads
+    see counts at once.
 
 Collision if ahead
-    The heads also know the free way ahead: the probability that it is shorter than what the robot
-    would cover within the horizon at ``approach_speed``. It is another question and raises no
-    level: a robot that stands before a wall is in no danger.
+    The heads also estimate the free way ahead: the probability that it is shorter than what the
+    robot would cover within ``collision_horizon`` at ``approach_speed``. It raises no level: a
+    robot that stands before a wall is in no danger.
 
-One story
-    What is told beside each other does not contradict itself, smoothed or not:
+Consistency
+    The numbers of an assessment do not contradict each other, smoothed or not:
 
     - UNKNOWN: time to contact, looming rate and direction are NaN. So is the probability, unless
-      the heads see something coming (`told_unmeasured`). A stale frame says nothing at all.
+      the heads see something coming. A stale frame says nothing at all.
     - CLEAR: the time is at least ``caution_ttc``, and the probability below 0.5 (unless
       ``collision_horizon`` exceeds ``caution_ttc``: later contacts are not urgent yet).
     - WARNING, DANGER: the time is at most that of the level, with its hysteresis. Where that lies
@@ -60,12 +56,11 @@ One story
     - A time below that of a higher alarm, or of less than half the horizon beside a probability
       below 0.5: flagged DISAGREEMENT. Geometry or heads see something that is not believed.
 
-    Time and probability are smoothed each by itself and levels are held, so levels, times and
-    probabilities fade at different speeds. `level_beside` keeps a level from falling too early,
-    `agreed_contact` keeps time and probability with a level that is held. Without smoothing
-    and hold neither changes a probability.
+    Time and probability are smoothed separately and levels are held, so they fade at different
+    speeds. `level_beside` keeps a level from falling too early, `agreed_contact` keeps time and
+    probability consistent with a level that is held.
 
-docs/notebook/fusion.md shows what each number of `Rule` decides.
+docs/notebook/fusion.md shows what the numbers that join geometry and heads decide.
 """
 
 from __future__ import annotations
@@ -110,23 +105,13 @@ FAR_TURN = 0.04
 AHEAD_S = 0.1
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Numbers that join geometry and heads."""
-
-    geometry_weight: float = 0.3  # of the geometric log odds, relative to those of the heads
-    # Geometric log odds beside heads are cut here; 2 is a probability of 0.88
-    most_geometric: float = 2.0
-    # Known part of the region of interest from which geometry has its full weight
-    known_well: float = 0.5
-    believed: float = 0.6  # probability of contact that an alarm needs
-    # Where between WARNING, 0, and CAUTION, 1, that stands which is not believed
-    cautious: float = 0.75
-    # Learned probability from which a cell counts as on course, and from which it counts whole
-    on_course: tuple[float, float] = (0.3, 0.6)
-
-
-RULE = Rule()
+# What joins geometry and heads.
+GEOMETRY_WEIGHT = 0.3    # of the geometric log odds, relative to those of the heads
+MOST_GEOMETRIC = 2.0     # geometric log odds beside heads are cut here: a probability of 0.88
+KNOWN_WELL = 0.5         # observed part of the region from which geometry has its full weight
+BELIEVED = 0.6           # probability of contact that an alarm needs
+CAUTIOUS = 0.75          # where between WARNING, 0, and CAUTION, 1, what is not believed stands
+ON_COURSE = (0.3, 0.6)   # learned probability from which a cell is on course, and is so fully
 
 
 # -- levels ---------------------------------------------------------------------------------------
@@ -184,10 +169,10 @@ def age_problem(age_s: float, max_age_s: float) -> str:
     return f'{age_s:.2f} s old' if age_s > max_age_s else ''
 
 
-def measured_flags(rate: float, known_fraction: float) -> Quality:
-    """Return the flags of a looming rate on course [1/s] and of the known part of the region."""
+def measured_flags(rate: float, observed_fraction: float) -> Quality:
+    """Return the flags of a looming rate on course [1/s] and the observed part of the region."""
     flags = Quality.LOOMING_UNKNOWN if math.isnan(rate) else Quality(0)
-    return flags | Quality.LOW_TEXTURE if known_fraction < LOW_TEXTURE else flags
+    return flags | Quality.LOW_TEXTURE if observed_fraction < LOW_TEXTURE else flags
 
 
 # -- time to contact ------------------------------------------------------------------------------
@@ -231,23 +216,22 @@ def turned_far(rotation: np.ndarray, dt_s: float) -> bool:
 
 # -- probability ----------------------------------------------------------------------------------
 
-def contact_probability(rate: float, horizon_s: float, spread: float = SPREAD) -> float:
+def contact_probability(rate: float, horizon_s: float) -> float:
     """Compute the probability of contact within the horizon from the looming rate on course.
 
-    The time to contact is taken as log-normal around 1 / rate with the given spread, so the
-    probability is Phi(log(rate * horizon) / spread), here by the logistic approximation
-    of the normal distribution. NaN stays NaN.
+    The time to contact is taken as log-normal around 1 / rate, so the probability is
+    Phi(log(rate * horizon) / SPREAD), here by the logistic approximation of the normal
+    distribution. NaN stays NaN.
     """
     if math.isnan(rate):
         return math.nan
     if rate <= 0:
         return 0.0
-    z = LOGISTIC * math.log(rate * horizon_s) / spread
+    z = LOGISTIC * math.log(rate * horizon_s) / SPREAD
     return 1.0 / (1.0 + math.exp(-z)) if z > -700 else 0.0
 
 
-def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
-                   rule: Rule = RULE) -> float:
+def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat) -> float:
     """Compute the probability of contact within a time from heads and geometry, 0..1, NaN unknown.
 
     `time_s`: above 0 [s].
@@ -258,14 +242,15 @@ def contact_within(time_s: float, learned: LearnedField, by_geometry: Threat,
         return geometric
     odds = _log_odds(hazard, MOST_LOG_ODDS)
     if not math.isnan(geometric):
-        odds += (rule.geometry_weight * min(1.0, by_geometry.known_fraction / rule.known_well)
-                 * _log_odds(geometric, rule.most_geometric))
+        odds += (GEOMETRY_WEIGHT * min(1.0, by_geometry.observed_fraction / KNOWN_WELL)
+                 * _log_odds(geometric, MOST_GEOMETRIC))
     both = 1.0 / (1.0 + math.exp(-odds))
     # Where the newest frame shows nothing, heads that suspect something do not calm geometry.
     return both if learned.sees else max(both, geometric)       # of NaN, max takes the first
 
 
-def told_unmeasured(probability: float, learned: LearnedField, settings: Settings) -> float:
+def probability_when_unobserved(probability: float, learned: LearnedField,
+                                settings: Settings) -> float:
     """Return what is told of a probability where nothing on course can be measured; NaN: nothing.
 
     That something comes is told: what is likelier than not, and where the newest frame shows
@@ -293,7 +278,7 @@ def collision_if_ahead(learned: LearnedField, settings: Settings) -> float:
 
 
 def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry: Threat,
-                  settings: Settings, rule: Rule = RULE) -> float:
+                  settings: Settings) -> float:
     """Return the looming rate on course [1/s] that the level follows; NaN when none is known."""
     combined, *alone = [threat.course_rate for threat in threats]
     # What is slower than a CAUTION that lasts is measured better by both than by one.
@@ -302,10 +287,8 @@ def believed_rate(threats: Iterable[Threat], learned: LearnedField, by_geometry:
     rate = max([combined, *(other for other in alone if other >= least)],
                key=lambda rate: -math.inf if math.isnan(rate) else rate)
     # Within CAUTION, which needs no belief, by enough to outlast the smoothing.
-    least = 1.0 / (settings.caution_ttc ** rule.cautious
-                   * settings.warning_ttc ** (1.0 - rule.cautious))
-    while rate > least and contact_within(1.0 / rate, learned, by_geometry,
-                                          rule) < rule.believed:
+    least = 1.0 / (settings.caution_ttc ** CAUTIOUS * settings.warning_ttc ** (1.0 - CAUTIOUS))
+    while rate > least and contact_within(1.0 / rate, learned, by_geometry) < BELIEVED:
         rate = max(least, rate / STEP)
     return rate
 
@@ -359,7 +342,7 @@ def agreed_contact(contact: Contact, level: Level, settings: Settings) -> Contac
     """Return a contact that contradicts neither itself nor the level, which may be held."""
     probability, horizon, least = contact.probability, settings.collision_horizon, -math.inf
     if level == Level.UNKNOWN:
-        return replace(NOTHING, probability=probability)     # see `told_unmeasured`
+        return replace(NOTHING, probability=probability)     # see `probability_when_unobserved`
     if probability >= LIKELY:
         least = 1.0 / (APART_TIME * horizon)
     if level >= Level.WARNING:

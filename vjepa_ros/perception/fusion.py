@@ -36,8 +36,8 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import (
+    CourseField,
     UNKNOWN,
-    course_weight,
     find_threats,
     in_roi,
     known_cells,
@@ -46,14 +46,13 @@ from vjepa_ros.perception.danger import (
     APART_TIME,
     Contact,
     LIKELY,
-    RULE,
-    Rule,
+    ON_COURSE,
     believed_rate,
     clip_counts,
     contact_probability,
     contact_within,
+    probability_when_unobserved,
     times_disagree,
-    told_unmeasured,
 )
 from vjepa_ros.perception.patch_maps import LearnedField
 from vjepa_ros.perception.settings import Settings
@@ -68,13 +67,6 @@ APART_AREA, APART_CELLS = 0.1, 6
 ROUNDING = 1e-5               # between rates of the same cells, joined with nothing or not
 _F32 = np.float32
 _ZERO = _F32(0)
-
-
-@dataclass(frozen=True)
-class CourseField(LoomingField):
-    """A looming field that also says what is on course."""
-
-    course: np.ndarray  # (Hc, Wc) float32, how far a cell is on collision course, 0..1
 
 
 @dataclass(frozen=True)
@@ -96,125 +88,86 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Alone:
+class SourceVerdict:
     """What geometry, or the heads, say alone."""
 
     cells: CourseField  # looming
     threat: Threat  # what is on course
-    # Whether it has its regions beside the course and its obstacle score, too. Where both
-    # sources are joined few results show those of one alone.
-    complete: bool
-
-    def whole(self, size: tuple[int, int], optics: Optics, settings: Settings) -> Threat:
-        """Return the threat with all regions and the obstacle score; arguments as for `judge`."""
-        if self.complete:
-            return self.threat
-        found = find_threats(self.cells, size, optics, settings, self.cells.course)
-        return replace(self.threat, regions=found.regions, obstacle_score=found.obstacle_score)
-
-
-@dataclass(frozen=True)
-class Before:
-    """What was computed of either source before they are joined; None where it was not."""
-
-    by_geometry: Alone | None = None  # `judge_geometry` of the geometric field
-    by_heads: Alone | None = None  # `judge_heads` of the heads
 
 
 def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
-                   settings: Settings, whole: bool = False) -> Alone:
-    """Judge a geometric looming field, see `judge`; `whole` as for `find_threats`."""
-    course = course_weight(field, optics.fx * field.gray_size[0] / size[0], settings)
-    cells = CourseField(
-        field.rate, field.confidence, field.sigma, field.flow, field.centers, field.rotation,
-        field.direction, field.dt_s, field.cell_px, field.gray_size, gyroscope=field.gyroscope,
-        course=course)
-    return Alone(cells, find_threats(cells, size, optics, settings, course, whole), whole)
+                   settings: Settings) -> SourceVerdict:
+    """Judge a geometric looming field, see `judge`."""
+    cells = CourseField.by_flow(field, optics.fx * field.gray_size[0] / size[0], settings)
+    return SourceVerdict(cells, find_threats(cells, size, optics, settings))
 
 
 def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-                grey_size: tuple[int, int], optics: Optics, settings: Settings,
-                whole: bool = False) -> Alone:
-    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`.
-
-    `whole` as for `find_threats`.
-    """
+                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> SourceVerdict:
+    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
     cells = on_cells(learned, like, size, grey_size)
-    threat = find_threats(cells, size, optics, settings, cells.course, whole)
-    return Alone(cells, _with_clip(threat, learned, cells, size, optics, settings), whole)
+    threat = find_threats(cells, size, optics, settings)
+    return SourceVerdict(cells, _with_clip(threat, learned, cells, size, optics, settings))
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
           grey_size: tuple[int, int], optics: Optics, settings: Settings,
-          before: Before = Before()) -> Judgement:
+          geometry: SourceVerdict | None = None,
+          by_heads: SourceVerdict | None = None) -> Judgement:
     """Judge one clip by ``settings.looming_method`` where there are valid heads.
 
     `geometric`: geometric looming of the newest frame; None when unknown or not wanted;
     `learned`: heads of the clip; None when there are none or they are not valid; `size,
     grey_size`: width and height of the source image and of the grey image of the looming estimate
-    [px].
+    [px]; `geometry, by_heads`: results of `judge_geometry` and `judge_heads` that are there
+    already.
     """
-    geometry, by_heads = before.by_geometry, before.by_heads
-    if geometric is None or (learned is not None and settings.looming_method == 'learned'):
-        geometry = None
-    elif geometry is None:
-        geometry = judge_geometry(geometric, size, optics, settings,
-                                  learned is None or settings.looming_method != 'fused')
+    if geometry is None and geometric is not None:
+        geometry = judge_geometry(geometric, size, optics, settings)
     if learned is None or settings.looming_method == 'geometric':
-        return Judgement('geometric', geometric, UNKNOWN if geometry is None
-                         else geometry.whole(size, optics, settings))
+        return Judgement('geometric', geometric, geometry.threat if geometry else UNKNOWN)
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
-        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings,
-                               geometry is None)
+        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
     alone, by_geometry, aside = by_heads.threat, UNKNOWN, UNKNOWN
-    if geometry is not None:
+    field, threat, disagrees = by_heads.cells, alone, False
+    if geometry is not None and settings.looming_method == 'fused':
         by_geometry = geometry.threat
         aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
-    field, threat, disagrees = _joined(geometry, by_heads, learned, size, optics, settings)
+        pair = FieldPair(geometry.cells, by_heads.cells)
+        field = pair.fuse(settings.min_confidence)
+        threat = find_threats(field, size, optics, settings)
+        if not math.isnan(alone.course_rate):
+            threat = _with_clip(threat, learned, by_heads.cells, size, optics, settings)
+        disagrees = pair.disagree(settings) or times_disagree(by_geometry, alone, settings)
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(aside.course_rate):
         believed = max(aside.course_rate, believed)     # of a number and NaN, the first
     least = believed * (1 - ROUNDING)
     if not math.isnan(believed) and not threat.course_rate >= least:
         # One source alone raises this: report it no later than the level does.
-        if aside.course_rate >= least:
-            one = aside
-        elif geometry is not None and geometry.threat.course_rate >= least:
-            one = geometry.whole(size, optics, settings)
-        else:
-            one = by_heads.whole(size, optics, settings)
-        threat = replace(one, course_rate=believed, known_fraction=threat.known_fraction,
+        one = next(one for one in (aside, by_geometry, alone)
+                   if one is alone or one.course_rate >= least)
+        threat = replace(one, course_rate=believed, observed_fraction=threat.observed_fraction,
                          regions=one.regions or threat.regions)
+    by_heads_alone = None
+    if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
+        by_heads_alone = Contact(alone.course_rate, alone.course_rate, contact_within(
+            settings.collision_horizon, learned, UNKNOWN))
     return Judgement(settings.looming_method, field, threat,
                      _probability(believed, aside, by_geometry, learned, settings), disagrees,
-                     believed, _by_heads_alone(threat, alone, learned, settings))
-
-
-def _joined(geometry: Alone | None, by_heads: Alone, learned: LearnedField, size: tuple[int, int],
-            optics: Optics, settings: Settings) -> tuple[CourseField, Threat, bool]:
-    """Return the field of both sources, what is on course there, and whether they disagree."""
-    heads, alone = by_heads.cells, by_heads.threat
-    if geometry is None:
-        return heads, by_heads.whole(size, optics, settings), False
-    both = Both(geometry.cells, heads)
-    field = both.fuse(settings.min_confidence)
-    threat = find_threats(field, size, optics, settings, field.course)
-    if not math.isnan(alone.course_rate):
-        threat = _with_clip(threat, learned, heads, size, optics, settings)
-    return field, threat, (both.disagree(settings)
-                           or times_disagree(geometry.threat, alone, settings))
+                     believed, by_heads_alone)
 
 
 def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: LearnedField,
                  settings: Settings) -> float:
-    """Return the probability of contact within ``collision_horizon`` that is told; NaN: none."""
-    probability = contact_within(settings.collision_horizon, learned, by_geometry)
+    """Return the probability of contact within ``collision_horizon``; NaN where it is not told."""
+    horizon = settings.collision_horizon
+    probability = contact_within(horizon, learned, by_geometry)
     if not math.isnan(aside.course_rate):
-        probability = max(contact_probability(aside.course_rate, settings.collision_horizon),
-                          probability)
+        probability = max(contact_probability(aside.course_rate, horizon), probability)
     if math.isnan(believed):
-        return told_unmeasured(probability, learned, settings)
+        return probability_when_unobserved(probability, learned, settings)
     return probability
 
 
@@ -231,19 +184,10 @@ def without_sight(found: Judgement, learned: LearnedField | None,
     if likely or any(rate * settings.caution_ttc > 1.0 for rate in rates):    # false with NaN
         return None
     if probability is not None and learned is not None:
-        probability = told_unmeasured(probability, learned, settings)
+        probability = probability_when_unobserved(probability, learned, settings)
     return replace(
         found, probability=probability, believed=None if believed is None else math.nan,
         threat=replace(threat, course_rate=math.nan, bearing=math.nan, elevation=math.nan))
-
-
-def _by_heads_alone(threat: Threat, alone: Threat, learned: LearnedField,
-                    settings: Settings) -> Contact | None:
-    """Return `Judgement.by_heads`."""
-    if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
-        return Contact(alone.course_rate, alone.course_rate,
-                       contact_within(settings.collision_horizon, learned, UNKNOWN))
-    return None
 
 
 def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],
@@ -254,11 +198,11 @@ def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: t
     inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
                           geometric.rate.shape, size, grey_size, view)
     beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
-    return find_threats(beside, size, optics, settings, geometric.course)
+    return find_threats(beside, size, optics, settings)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-             gray_size: tuple[int, int], rule: Rule = RULE) -> CourseField:
+             gray_size: tuple[int, int]) -> CourseField:
     """Return what the heads say on the cells of a geometric field, or of a grid of the same kind.
 
     Each cell takes the patch that its centre lies in; outside the view it is unknown.
@@ -270,7 +214,7 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
     inside, patches, everywhere = _patches(
         centers.astype(np.float32, copy=False).tobytes(), centers.shape[:2], size, gray_size,
         learned.view)
-    low, high = rule.on_course
+    low, high = ON_COURSE
     course = (learned.course - _F32(low)) / _F32(high - low)
     course = np.minimum(np.maximum(course, _ZERO), _F32(1))
 
@@ -300,65 +244,49 @@ def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
     return inside, patches, bool(inside.all())
 
 
-class Both:
-    """Two fields on the same cells, stacked: NumPy takes as long for both as for one.
-
-    Parameters
-    ----------
-    geometry, heads
-        The fields.
-
-    Attributes
-    ----------
-    rate, confidence, course
-        (2, Hc, Wc) of geometry, then of the heads.
-    variance
-        (2, Hc, Wc) squared standard errors of the rates [1/s^2], no smaller than `LEAST_SIGMA`.
-    """
+class FieldPair:
+    """Two fields on the same cells, stacked: NumPy takes as long for both as for one."""
 
     def __init__(self, geometry: CourseField, heads: CourseField) -> None:
         self._like = geometry
         self._sigma = np.array((geometry.sigma, heads.sigma))
-        self.rate = np.array((geometry.rate, heads.rate))
-        self.confidence = np.array((geometry.confidence, heads.confidence))
-        self.course = np.array((geometry.course, heads.course))
+        self._rate = np.array((geometry.rate, heads.rate))
+        self._confidence = np.array((geometry.confidence, heads.confidence))
+        self._course = np.array((geometry.course, heads.course))
         # Of a number and NaN, fmax takes the number.
-        least = np.fmax(np.abs(self.rate), _ZERO)
+        least = np.fmax(np.abs(self._rate), _ZERO)
         least *= _F32(LEAST_SIGMA[1])
         least += _F32(LEAST_SIGMA[0])
-        self.variance = np.maximum(self._sigma, least)
-        self.variance *= self.variance
+        self._variance = np.maximum(self._sigma, least)     # no source counts as better
+        self._variance *= self._variance
 
     def fuse(self, min_confidence: float) -> CourseField:
         """Combine both on their cells: points 1 and 2 of the rule."""
-        known = np.isfinite(self.rate)
-        known &= self.confidence >= min_confidence
+        known = np.isfinite(self._rate)
+        known &= self._confidence >= min_confidence
         knows = known.astype(np.float32)
-        weights = knows / self.variance
+        weights = knows / self._variance
         whole = weights[0] + weights[1]
-        weights *= np.where(known, self.rate, _ZERO)        # 0 times NaN is NaN
+        weights *= np.where(known, self._rate, _ZERO)        # 0 times NaN is NaN
         any_known = whole > 0
         # Where neither knows, keep the less uncertain one with its low confidence.
-        first = self.confidence[0] >= self.confidence[1]
+        first = self._confidence[0] >= self._confidence[1]
         rate, sigma, course = (np.where(first, *each)
-                               for each in (self.rate, self._sigma, self.course))
+                               for each in (self._rate, self._sigma, self._course))
         np.divide(weights[0] + weights[1], whole, out=rate, where=any_known)
         np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
-        shares = knows * self.course
+        shares = knows * self._course
         np.divide(shares[0] + shares[1], knows[0] + knows[1], out=course, where=any_known)
-        like = self._like
-        return CourseField(
-            rate, np.maximum(*self.confidence), sigma, like.flow, like.centers, like.rotation,
-            like.direction, like.dt_s, like.cell_px, like.gray_size, gyroscope=like.gyroscope,
-            course=course)
+        return replace(self._like, rate=rate, confidence=np.maximum(*self._confidence),
+                       sigma=sigma, course=course)
 
     def disagree(self, settings: Settings) -> bool:
         """Return whether both are sure of contradicting rates on a part of the roi: point 5."""
-        apart = np.abs(self.rate[0] - self.rate[1])     # NaN where either is unknown
-        sure = np.minimum(*self.confidence) >= SURE
+        apart = np.abs(self._rate[0] - self._rate[1])     # NaN where either is unknown
+        sure = np.minimum(*self._confidence) >= SURE
         sure &= np.isfinite(apart)
-        sure &= in_roi(self._like, settings)
-        limit = APART_SIGMA * np.sqrt(self.variance[0] + self.variance[1])
+        sure &= in_roi(self._like, settings)[0]
+        limit = APART_SIGMA * np.sqrt(self._variance[0] + self._variance[1])
         against = sure & (apart > np.maximum(limit, settings.looming_threshold))
         least = max(APART_CELLS, APART_AREA * np.count_nonzero(sure))
         return bool(np.count_nonzero(against) >= least)

@@ -137,8 +137,8 @@ class Threat:
         Direction of it [rad], NaN when nothing approaches.
     obstacle_score
         0..1, NaN when unknown or not asked for.
-    known_fraction
-        Part of the region of interest that is known, 0..1.
+    observed_fraction
+        Part of the region of interest that can be observed, 0..1.
     regions
         Approaching regions, most urgent first.
     """
@@ -147,7 +147,7 @@ class Threat:
     bearing: float
     elevation: float
     obstacle_score: float
-    known_fraction: float
+    observed_fraction: float
     regions: tuple[Region, ...]
 
 

@@ -18,7 +18,7 @@ from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion, PictureScores
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
-from vjepa_ros.perception.assessment import Assessor
+from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -165,7 +165,7 @@ class Reader:
             if self.gyroscope is None:     # one that can not be used: each result then says why
                 self.track.gyroscope = Gyroscope()
                 self.track.gyroscope.problem = NO_RATES
-        self._assessors = {method: Assessor() for method in setup.methods}
+        self._assessors = {method: LevelFilter() for method in setup.methods}
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 
     def take(self, frame: SourceFrame) -> dict[str, Result]:

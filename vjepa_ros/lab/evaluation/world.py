@@ -39,7 +39,7 @@ from vjepa_ros.lab.world.tubelets import stream_frames
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.model.variants import TUBELET
-from vjepa_ros.perception.assessment import Assessor
+from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
@@ -309,7 +309,7 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
         for horizon in HORIZONS_S:
             settings = replace(setup.settings, looming_method=method, smoothing_method='none',
                                collision_horizon=horizon)
-            track.assessor = Assessor()
+            track.assessor = LevelFilter()
             out[method].append(
                 track.result(sample, output, settings, wants))
     return out
