@@ -14,7 +14,7 @@ from pictures import GREY, flat_png
 from scenes import texture
 
 from vjepa_ros.sources import encodings
-from vjepa_ros.sources.encodings import ImageError, MAX_SCANS, decode_compressed, picture_size
+from vjepa_ros.sources.encodings import ImageError, MAX_SCANS, picture_size, read_compressed
 
 RGB = np.random.default_rng(1).integers(0, 255, (6, 8, 3), np.uint8)
 
@@ -133,7 +133,7 @@ GOOD = {
 @pytest.mark.parametrize('kind', GOOD)
 def test_the_size_is_that_of_the_decoded_picture(kind):
     assert size_of(GOOD[kind]) == SIZE
-    assert decode_compressed(GOOD[kind]).shape == (*SIZE[::-1], 3)
+    assert read_compressed(GOOD[kind]).shape == (*SIZE[::-1], 3)
 
 
 @pytest.mark.parametrize('kind', ['.webp', '.bmp', '.tiff', '.gif'])
@@ -141,7 +141,7 @@ def test_what_is_neither_jpeg_nor_png_is_refused_whatever_opencv_makes_of_it(kin
     data = by_pillow('GIF') if kind == '.gif' else file(kind)
     assert size_of(data) is None
     with pytest.raises(ImageError, match='jpeg or png') as caught:
-        decode_compressed(data)
+        read_compressed(data)
     assert caught.value.kind == 'corrupt'
 
 
@@ -169,7 +169,7 @@ def with_size(data: bytes, width: int, height: int) -> bytes:
 def test_a_large_picture_is_refused_with_its_size_and_not_decoded(data, monkeypatch):
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)       # whoever calls it fails
     with pytest.raises(ImageError, match=r'5000x4000.*16777216 pixels') as caught:
-        decode_compressed(data, 4096 * 4096)
+        read_compressed(data, 4096 * 4096)
     assert caught.value.kind == 'too large'
     with pytest.raises(ImageError, match=r'100x100.*9999 pixels'):
         encodings.decode_raw(bytes(10_000), 100, 100, 'mono8', 100, max_pixels=9_999)
@@ -183,22 +183,22 @@ def test_two_sizes_in_one_header_are_refused(data):
     for first, second in ((b'', segment), (segment, b'')):
         double = data[:at] + first + data[at:at + len(segment)] + second + data[at + len(segment):]
         with pytest.raises(ImageError):
-            decode_compressed(double)
+            read_compressed(double)
 
 
 def test_a_png_whose_chunk_claims_what_is_not_there_is_refused_before_it_costs_memory(monkeypatch):
     good, chunk = GOOD['png'], (0xfffffff0).to_bytes(4, 'big') + b'tEXt'
-    assert decode_compressed(good + bytes(range(256))).shape[:2] == SIZE[::-1]     # after its end
+    assert read_compressed(good + bytes(range(256))).shape[:2] == SIZE[::-1]     # after its end
     monkeypatch.setattr(encodings.cv2, 'imdecode', None)       # it would allocate 4 GB
     for data in (good[:33] + chunk + good[33:], good[:33] + chunk, good[:33] + bytes(12 << 17),
                  good[:-12] + b'\xff' * 4 + good[-8:]):
         with pytest.raises(ImageError, match='header'):
-            decode_compressed(data)
+            read_compressed(data)
 
 
 def test_a_jpeg_of_endless_scans_is_refused():
     at = PROGRESSIVE.rindex(b'\xff\xda')
     scan = PROGRESSIVE[at:-2]
-    assert decode_compressed(PROGRESSIVE[:at] + scan * 3 + b'\xff\xd9').shape[:2] == SIZE[::-1]
+    assert read_compressed(PROGRESSIVE[:at] + scan * 3 + b'\xff\xd9').shape[:2] == SIZE[::-1]
     with pytest.raises(ImageError, match='header'):
-        decode_compressed(PROGRESSIVE[:at] + scan * MAX_SCANS + b'\xff\xd9')
+        read_compressed(PROGRESSIVE[:at] + scan * MAX_SCANS + b'\xff\xd9')

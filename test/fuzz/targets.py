@@ -86,7 +86,7 @@ def image(data: bytes) -> None:
 def compressed(data: bytes) -> None:
     """A jpeg or png."""
     try:
-        rgb = encodings.decode_compressed(data, MOST_PIXELS)
+        rgb = encodings.read_compressed(data, MOST_PIXELS)
     except ImageError:
         return
     assert rgb.ndim == 3 and rgb.shape[0] * rgb.shape[1] <= MOST_PIXELS

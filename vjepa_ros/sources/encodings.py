@@ -108,11 +108,6 @@ def check_aspect(width: int, height: int, max_aspect: float = MAX_ASPECT) -> Non
                          f'1:{max_aspect:g}: crop it')
 
 
-def decode_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Return `read_compressed` in 8 bits, for a picture alone: the gain of each is its own."""
-    return GainControl().reduce(read_compressed(data, max_pixels))[0]
-
-
 def read_compressed(data: bytes | np.ndarray, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Return the RGB pixels of a jpeg or png picture, uint8, or uint16 for a png of 16 bits."""
     data = np.frombuffer(data, np.uint8)
