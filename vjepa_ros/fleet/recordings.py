@@ -150,8 +150,8 @@ def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording],
     wanted = ['/' + topic.lstrip('/') for topic in topics] or cameras
     absent = [f"bag '{path}' has no image topic '{topic}'; it has: {', '.join(present)}"
               for topic in wanted if topic not in present]
-    return [Recording(str(path), topic, _camera(topic)) for topic in wanted
-            if topic in present], absent
+    return [Recording(str(path), topic, topic.partition(RAW)[0].removesuffix(COMPRESSED).strip('/')
+                      or 'camera') for topic in wanted if topic in present], absent
 
 
 def looked_at(path: Path, topics: Sequence[str] = (), rate: float | None = None
@@ -173,27 +173,19 @@ def looked_at(path: Path, topics: Sequence[str] = (), rate: float | None = None
     return found, list(dict.fromkeys(problems))
 
 
-def _camera(topic: str) -> str:
-    return topic.partition(RAW)[0].removesuffix(COMPRESSED).strip('/') or 'camera'
-
-
 def cut(recording: Recording, chunk_s: float, identity: str) -> list[Chunk]:
     """Return the chunks of a recording, each of a length [s]."""
+    path = Path(recording.path)
+    # What changes when the content of the recording changes.
+    files = [Path(at, name) for at, _, names in os.walk(path) for name in names] \
+        if path.is_dir() else [path]
+    states = [(f.relative_to(path.parent), f.stat() if f.exists() else f.lstat()) for f in files]
+    facts = [identity, recording.path, recording.topic, recording.rate, chunk_s,
+             *sorted(f'{name} {state.st_size} {state.st_mtime_ns}' for name, state in states)]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    name = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{path.stem}-{recording.camera}')
     # The last chunk goes on to the end: lengths of videos are estimates.
     count = max(1, math.floor(recording.duration_s / chunk_s)) \
         if math.isfinite(recording.duration_s) else 1
-    facts = [identity, recording.path, recording.topic, *state_of(Path(recording.path)), chunk_s]
-    facts += [] if recording.rate is None else [f'{recording.rate} Hz']
-    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    name = re.sub(r'[^A-Za-z0-9_-]+', '_', f'{Path(recording.path).stem}-{recording.camera}')
     return [Chunk(recording, n * chunk_s, math.inf if n == count - 1 else (n + 1) * chunk_s,
                   f'{name[:80]}-{digest}-{n:05d}.parquet') for n in range(count)]
-
-
-def state_of(path: Path) -> list[str]:
-    """Return what changes when the content of a recording changes."""
-    files = [Path(at, name) for at, _, names in os.walk(path) for name in sorted(names)] \
-        if path.is_dir() else [path]
-    states = [(f, f.stat() if f.exists() else f.lstat()) for f in files]
-    return sorted(f'{f.relative_to(path.parent)} {state.st_size} {state.st_mtime_ns}'
-                  for f, state in states)

@@ -50,7 +50,7 @@ class RerunLog:
     """One recording of any number of cameras and nodes."""
 
     def __init__(self, recording: Any, live: bool) -> None:
-        self.recording, self._live = recording, live
+        self.recording, self._log, self._live = recording, recording.log, live
         self._cameras: dict[str, set[str]] = {}        # with their maps, and 'image' if shown
         self._last: dict[str, str] = {}
         self._parts: set[str] = set()
@@ -161,9 +161,6 @@ class RerunLog:
         if self._last.get(path) != state:
             self._last[path] = state
             self._log(path, rr.StateChange(state=state))
-
-    def _log(self, path: str, what: Any, static: bool = False) -> None:
-        self.recording.log(path, what, static=static)
 
     def _add_camera(self, camera: str, name: str = '') -> None:
         maps = self._cameras.get(camera)
