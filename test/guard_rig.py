@@ -35,8 +35,8 @@ NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)
 # Quick to release, so that tests need not wait.
-QUICK = {'release.hold': 0.1, 'release.acceleration': 50.0, 'release.speed': 2.0,
-         'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
+QUICK = {'release.acceleration': 50.0, 'release.speed': 2.0, 'unseen_speed': 2.0,
+         'min_time_to_contact': 1.5, 'autostart': True}
 WITHIN_S = 0.05          # in which the guard must have stopped after source_timeout
 RELIABLE = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 
@@ -85,17 +85,11 @@ class Every(threading.Thread):
 
 
 class Late(Every):
-    """How late this machine lets threads run, at worst, until the block ends.
+    """How late this machine lets threads of this process and others run, until the block ends.
 
-    The guard stops in its own time: of the `WITHIN_S` it takes up to 20 ms by itself, the period
-    at which it looks at timeouts. A machine that others keep busy wakes threads late, and lets
-    those that are ready wait, which Linux counts. So that much more is granted, and on a machine
-    at rest next to nothing.
-
-    Parameters
-    ----------
-    pids
-        Processes that count beside this one.
+    Of the `WITHIN_S` the guard takes up to 20 ms by itself, the period at which it looks at
+    timeouts. A machine that others keep busy wakes threads late, and lets those that are ready
+    wait, which Linux counts: so much more is granted, on a machine at rest next to nothing.
     """
 
     def __init__(self, *pids: int, period_s: float = 0.01) -> None:
@@ -202,6 +196,12 @@ class Rig(CommandRig):
         """A clear view, now."""
         self.seen, self.stamp, self.looking = CLEAR, now_ns, True
 
+    def ready(self) -> Rig:
+        """Wait for the node, and return this."""
+        self.wait(lambda: self.camera.get_subscription_count() and
+                  self.controller.get_subscription_count() and self.states)
+        return self
+
     def look(self) -> None:
         if self.looking:
             self.looked_ns = self.stamp()
@@ -242,7 +242,4 @@ def active(kind: type[CommandNode], **params: Any) -> Iterator[Any]:
 @contextmanager
 def guarding(ros: Session, stamped: bool = False, **params: Any) -> Iterator[Rig]:
     with ros.compose(GUARD, {**QUICK, **parameters(params)}) as process:
-        rig = Rig(ros, process, stamped)
-        rig.wait(lambda: rig.camera.get_subscription_count() and
-                 rig.controller.get_subscription_count() and rig.states)
-        yield rig
+        yield Rig(ros, process, stamped).ready()

@@ -49,7 +49,7 @@ ALSO: dict[str, dict[str, list[str]]] = {
         'publish': [f'~/camera/{name}' for name in ('detections', 'obstacle_points', 'scan')],
         'subscribe': ['camera/image_raw/compressed', 'camera/image_raw/ffmpeg',
                       *_TIME_AND_TF]},
-    'collision_guard': {'publish': ['bond'], 'subscribe': _TIME_AND_TF},
+    'collision_guard': {'subscribe': _TIME_AND_TF},
     'local_planner': {'subscribe': ['clock', 'odom']},
     'command_watchdog': {'subscribe': ['clock']},
     'camera_source': {'subscribe': ['clock']}}

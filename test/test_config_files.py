@@ -89,7 +89,7 @@ def remarks(make: type, folder: Path, text: str) -> dict[str, str]:
 def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_path):
     wrong, right = MISSPELT[make]
     others = ('cameras: [front]\nsources: [front]\nuse_sim_time: false\nfront.mount.height: 0.3\n'
-              'front.yaw: 0.0\nmax_rate: 5.0\nhorizon: 3.0\nloop: true\nsettle: 1.0\n'
+              'front.yaw: 0.0\nmax_rate: 5.0\ncruise: 1.0\nloop: true\nsettle: 1.0\n'
               'qos_overrides./camera/image_raw.subscription.reliability: reliable\n')
     found = remarks(make, tmp_path, f'{others}{wrong}: 1\nzzzz: 1')
     assert found.keys() == {wrong, 'zzzz'}        # the others are those of other nodes

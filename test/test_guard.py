@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
 from vjepa_ros.guard.settings import ALWAYS, GuardSettings
 from vjepa_ros.guard.source import safe_speed, stopping_speed
@@ -103,15 +102,6 @@ def test_the_safe_speed_keeps_time_to_contact_and_braking_distance(distance, spe
     assert safe_speed(distance, GuardSettings()) == pytest.approx(speed)
 
 
-def test_the_stopping_speed_leaves_the_stop_distance():
-    settings = GuardSettings(braking=2.0, reaction=0.1, stop_distance=0.3)
-    for room in (0.05, 0.3, 2.0):
-        speed = stopping_speed(0.3 + room, settings)
-        assert speed * 0.1 + speed ** 2 / 4.0 == pytest.approx(room)
-    assert stopping_speed(0.2, settings) == 0 == stopping_speed(-1.0, settings)
-    assert stopping_speed(math.nan, settings) == math.inf
-
-
 @pytest.mark.parametrize('start', [0.6, 4.0, 8.0])
 def test_the_robot_keeps_its_time_to_contact_and_stands_before_the_wall(start):
     w = world(wall=start)
@@ -145,9 +135,8 @@ def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
-@pytest.mark.parametrize('time', [0.7, 1.55])
-@pytest.mark.parametrize('level', [Level.CLEAR, Level.WARNING])
-@pytest.mark.parametrize('speed', [0.2, 2.0])
+@pytest.mark.parametrize(('speed', 'level', 'time'), [
+    (0.2, Level.CLEAR, 0.7), (2.0, Level.CLEAR, 1.55), (2.0, Level.WARNING, 0.7)])
 def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, speed):
     w = world(unseen_speed=2.0)
     asked = Motion(speed)
@@ -159,19 +148,9 @@ def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, sp
     assert time > w.guard.settings.stop_time_to_contact or w.last.state == 'stopped'
 
 
-@pytest.mark.parametrize(('believe', 'free'), [
-    (Level.CAUTION, (Level.CLEAR,)), (Level.WARNING, (Level.CLEAR, Level.CAUTION))])
-@pytest.mark.parametrize('level', [Level.CLEAR, Level.CAUTION, Level.WARNING])
-def test_a_time_to_contact_can_be_doubted_below_a_level(believe, free, level):
-    w = driving(believe_level=believe, doubted_factor=1.0)
-    w.change = {'level': level, 'time_to_contact': 0.5, 'collision_probability': 0.0}
-    assert (w.run(0.3).motion.vx == 1.0) is (level in free)
-
-
-@pytest.mark.parametrize(('probability', 'threshold', 'left'), [
-    (0.2, 0.5, 0.95), (0.5, 0.5, 0.7), (math.nan, 0.5, 0.7), (0.0, 0.0, 0.7)])
-def test_caution_slows_less_where_a_contact_is_improbable(probability, threshold, left):
-    w = driving(caution_probability=threshold)
+@pytest.mark.parametrize(('probability', 'left'), [(0.2, 0.95), (0.5, 0.7), (math.nan, 0.7)])
+def test_caution_slows_less_where_a_contact_is_improbable(probability, left):
+    w = driving()
     w.change = {'level': Level.CAUTION, 'collision_probability': probability}
     assert w.run(1.0).motion.vx == pytest.approx(left)
     assert w.last.state == 'slowed'
@@ -309,12 +288,12 @@ def test_free_views_before_and_after_a_silence_are_not_in_a_row():
 
 
 def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
-    w = driving(release_hold=0.1, release_speed=0.3, release_acceleration=50.0)
+    w = driving(release_speed=0.3, release_acceleration=50.0)
     w.change = {'flags': Quality.UNTRAINED}
     assert w.run(0.5).motion.vx == 0
     w.change = {}
     before = len(w.decisions)
-    assert w.run(3.0).motion.vx == 1.0
+    assert w.run(4.0).motion.vx == 1.0
     slow = [d.motion.vx for d in w.decisions[before:] if 0 < d.motion.vx < 0.5]
     assert max(slow) <= 0.3 + 1e-9
     # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
@@ -348,18 +327,8 @@ def test_what_is_in_the_way_now_slows_though_nothing_closes_in(clearance):
     assert w.run(2.0).motion.vx == pytest.approx(1.0)
 
 
-def test_a_remembered_obstacle_is_dropped_also_when_odometry_trembles():
-    w = world(wall=2.0, forget=2.0)
-    w.run(5.0)
-    for i in range(200):
-        w.guard.observe_speed(Motion(1e-4 * (-1) ** i), w.now)
-        w.run(STEP, STILL)
-    assert not w.source.free_path.threat
-
-
 @pytest.mark.parametrize(('change', 'word'), [
-    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.WARMING_UP}, 'warming_up'),
-    ({'flags': Quality.PARTIAL_VIEW}, 'partial_view'), ({'flags': Quality.STALE}, 'stale'),
+    ({'flags': Quality.UNTRAINED}, 'untrained'), ({'flags': Quality.STALE}, 'stale'),
     ({'level': Level.UNKNOWN}, 'unknown'), ({'time_to_contact': math.nan}, 'unknown'),
     ({'flags': Quality.LOOMING_UNKNOWN}, 'looming_unknown'),
     ({'flags': Quality.NOT_FINITE}, 'not_finite'),
@@ -495,22 +464,15 @@ def test_a_command_that_cannot_be_meant_stops(bad):
     assert w.run(0.1).motion.vx == 1.0
 
 
-def test_the_end_of_commands_is_one_zero_and_then_silence():
-    w = driving()
-    before = len(w.decisions)
-    w.run(2.0, None)
-    sent = [d.motion for d in w.decisions[before:]]
-    ended = sent.index(STILL)
-    assert 0.4 < ended * STEP < 0.6
-    assert all(m is None for m in sent[ended + 1:])
-
-
 def test_an_override_passes_commands_and_ends():
-    w = world(wall=2.0, override_timeout=1.0)
+    w = world(wall=2.0)
     w.run(20.0)
     w.guard.override(True, w.now)
+    w.wall += 20.0
     assert w.run(0.5).motion.vx == 1.0 and w.last.state == 'override'
     assert w.run(0.1, Motion(math.nan)).motion == STILL
+    w.wall = w.position + 0.2
+    assert w.run(9.0, STILL).state == 'override'
     assert w.run(0.6).motion.vx == 0
 
 
@@ -570,7 +532,7 @@ def test_a_late_reading_replaces_no_newer_one_and_silence_keeps_the_obstacle(set
 
 @pytest.mark.parametrize(('values', 'word'), [
     ({'stop_time_to_contact': 3.0}, 'stop_time_to_contact'), ({'braking': 0.0}, 'braking'),
-    ({'caution_factor': 1.5}, 'caution_factor'), ({'horizon': math.nan}, 'horizon'),
+    ({'min_time_to_contact': math.nan}, 'min_time_to_contact'),
     ({'release_speed': 0.05}, 'release_speed'), ({'uncovered': 'fly'}, 'uncovered'),
     ({'stop_distance': -1}, 'stop_distance'),
     ({'stop_on': ('timeout',)}, 'missing'), ({'slow_on': ('tired',)}, 'tired'),
@@ -582,23 +544,16 @@ def test_bad_settings_are_refused_by_name(values, word):
         VelocityGuard(GuardSettings(**values), sources)
 
 
-def test_only_two_short_measurements_in_a_row_show_that_an_object_moves():
-    path = FreePath(0.0)
-    for now, (distance, moving) in enumerate(
-            [(5.0, False), (2.0, False), (5.0, False), (2.0, False), (2.0, True)]):
-        path.measure(distance, float(now), 0.0)
-        assert path.moving is moving
-
-
 @pytest.mark.parametrize('after_stop', [True, False])
 def test_after_a_stop_a_threat_measured_while_driving_releases_and_one_while_creeping_does_not(
         after_stop):
-    w = world(wall=1.3, horizon=20.0, release_hold=0.1, release_acceleration=50.0)
+    w = world(wall=0.45, stop_distance=0.05, release_acceleration=50.0, min_time_to_contact=0.3,
+              stop_time_to_contact=0.1)
     w.run(1.0, STILL)
     if after_stop:
         w.change = {'flags': Quality.UNTRAINED}
         w.run(0.5)
-    w.change = {}
+    w.change = {'level': Level.CLEAR}
     w.run(2.0, Motion(0.06))
     assert w.source.free_path.threat
     assert (w.run(STEP).motion.vx == pytest.approx(0.3)) == after_stop

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,11 +52,6 @@ print('alive')
 """
 
 
-def wait_for_guard(rig: Rig) -> None:
-    rig.wait(lambda: rig.camera.get_subscription_count() and
-             rig.controller.get_subscription_count() and rig.states)
-
-
 def zeros(rig: Rig) -> list[int]:
     """When each of the zeros was published that came after the last motion [ns]."""
     last = max(n for n, (_, twist) in enumerate(rig.out) if twist.linear.x)
@@ -89,8 +84,7 @@ def test_a_signal_that_was_ignored_on_purpose_stays_so():
     for number in sorted(ENDING) if number <= signal.SIGRTMIN or number == signal.SIGRTMAX])
 def test_each_signal_ends_a_guard_in_order_with_zeros_for_a_while(number):
     with ros_session(env=LAUNCHED) as ros, ros.spawn(GUARD, QUICK) as process:
-        rig = Rig(ros, process)
-        wait_for_guard(rig)
+        rig = Rig(ros, process).ready()
         with rig.driving(), Late(process.pid) as late:
             rig.wait_for_speed(1.0)
             process.send(number)
@@ -110,8 +104,7 @@ def test_a_guard_that_the_terminal_stops_ends_motion_first_and_its_watchdog_goes
             GUARD, {**QUICK, 'heartbeat': 0.4}) as process, ros.spawn(
             WATCHDOG, {'timeout': 0.3}, {'cmd_vel': 'cmd_vel_out',
                                          'heartbeat': '/collision_guard/heartbeat'}) as dog:
-        rig = Rig(ros, process)
-        wait_for_guard(rig)
+        rig = Rig(ros, process).ready()
         said: list[str] = []
         ros.node.create_subscription(DiagnosticArray, '/diagnostics', lambda msg: said.append(
             msg.status[0].message), 10)
@@ -132,47 +125,34 @@ def test_a_guard_that_the_terminal_stops_ends_motion_first_and_its_watchdog_goes
         dog.terminate_and_check()
 
 
-def waiting(out: int) -> str:
-    """What can be read now."""
-    try:
-        return os.read(out, 1 << 20).decode(errors='replace')
-    except BlockingIOError:
-        return ''
-
-
-def full_pipe() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
-    """A pipe that is full, and what empties it."""
+def full_pipe() -> tuple[int, int]:
+    """A pipe that is full."""
     out, into = os.pipe()
     os.set_blocking(into, False)
-    try:
+    with suppress(BlockingIOError):
         while True:
             os.write(into, b'x' * 4096)
-    except BlockingIOError:
-        os.set_blocking(into, True)
-    os.set_blocking(out, False)
-
-    return out, into, lambda: waiting(out), lambda: waiting(out)
+    os.set_blocking(into, True)
+    return out, into
 
 
-def held_terminal() -> tuple[int, int, Callable[[], None], Callable[[], str]]:
-    """A terminal held by Ctrl-S, and what lets it go on."""
+def held_terminal() -> tuple[int, int]:
+    """A terminal held by Ctrl-S."""
     out, into = pty.openpty()
     os.write(out, b'\x13')
-    os.set_blocking(out, False)
-
-    return out, into, lambda: os.write(out, b'\x11'), lambda: waiting(out)
+    return out, into
 
 
 @pytest.mark.parametrize('made', [full_pipe, held_terminal])
 def test_a_guard_whose_log_nobody_reads_guards_on_and_tells_later(made):
-    out, into, release, read = made()
+    out, into = made()
+    os.set_blocking(out, False)
     with ros_session(env=LAUNCHED) as ros, subprocess.Popen(
             [sys.executable, '-m', GUARD, *arguments_of({**QUICK, 'heartbeat': 0.4}, None)],
             env=ros_env(ros.domain_id, {**LAUNCHED, 'RCUTILS_COLORIZED_OUTPUT': None}),
             stdout=into, stderr=into, cwd=REPOSITORY) as process:
         try:
-            rig = Rig(ros, SimpleNamespace(pid=process.pid, output=''))
-            wait_for_guard(rig)
+            rig = Rig(ros, SimpleNamespace(pid=process.pid, output='')).ready()
             for _ in range(2):
                 rig.again()
                 with rig.driving():
@@ -182,12 +162,14 @@ def test_a_guard_whose_log_nobody_reads_guards_on_and_tells_later(made):
                         rig.wait_for_state('timeout')
                 took_s = (rig.stopped_ns() - rig.looked_ns) / NS
                 assert took_s < GuardSettings.source_timeout + WITHIN_S + late.worst_s
-            release()
+            if made is held_terminal:
+                os.write(out, b'\x11')
             text = ''
 
             def told() -> bool:
                 nonlocal text
-                text += read()
+                with suppress(BlockingIOError):
+                    text += os.read(out, 1 << 20).decode(errors='replace')
                 return 'nobody read the output' in text
 
             assert ros.spin_until(told, 30.0), text
@@ -224,18 +206,15 @@ def test_motion_ends_with_zeros_for_a_while_and_then_nothing(end):
 
 def test_a_command_ends_the_zeros_and_a_decision_that_is_late_becomes_one():
     sent: list[Motion] = []
-    output = CommandOutput(sent.append, print, 0.02)
-    try:
-        ahead, now = Motion(1.0), time.monotonic()
-        output.send(ahead, True, now + 60.0)
-        output.stop()
-        while len(sent) < 4:
-            time.sleep(0.01)
-        output.send(ahead, True, now + 60.0)
-        count = len(sent)
-        time.sleep(0.1)
-        assert sent[1:count] == [STILL] * (count - 2) + [ahead] and len(sent) == count
-        output.send(ahead, True, now - LATE_S)
-        assert sent[count] == STILL
-    finally:
-        output.close()
+    output, ahead, now = CommandOutput(sent.append, print, 0.02), Motion(1.0), time.monotonic()
+    output.send(ahead, True, now + 60.0)
+    output.stop()
+    while len(sent) < 4:
+        time.sleep(0.01)
+    output.send(ahead, True, now + 60.0)
+    count = len(sent)
+    time.sleep(0.1)
+    assert sent[1:] == [STILL] * (count - 2) + [ahead]
+    output.send(ahead, True, now - LATE_S)
+    assert sent[count] == STILL
+    output.close()

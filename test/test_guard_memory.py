@@ -161,11 +161,6 @@ def test_nor_do_heads_that_see_a_free_path_while_the_robot_stands():
     assert room.run(60.0).closest > 0.05
 
 
-@pytest.mark.parametrize('settings', [{'forget': 1.0}, {'forget': 0.1}])
-def test_nor_does_forgetting_on_purpose(settings):
-    assert Room(2.0, **settings).run(50.0).closest > 0.05
-
-
 @pytest.mark.parametrize('configured', [False, True])
 def test_nor_do_many_activations(configured):
     room = Room(2.0).run(20.0)

@@ -233,17 +233,15 @@ def test_messages_that_are_something_else_are_refused_by_name(rig):
 
 
 def test_parameters_are_checked_and_act_at_once(rig):
-    assert 'accepted' in rig.try_set('accepted', 2.0).reason
-    assert 'turns is [0.5]' in rig.try_set('turns', [0.5]).reason
+    assert 'margin' in rig.try_set('margin', -1.0).reason
     assert 'active' in rig.try_set('sources', ['front']).reason
     rig.boxes = LEFT
     with rig.driving():
         rig.wait_for_turn()
-        rig.set(turns=[0.0])                    # it may only slow down now
-        rig.wait_for_motion(lambda twist: twist.angular.z == 0 and twist.linear.x < 1)
-        rig.set(accepted=1.0)                   # and now anything
+        rig.set(**{'robot.half_width': 0.05, 'margin': 0.0})     # it passes beside the box now
+        rig.boxes = [(-1.5, -0.4, 1.4)]
         rig.wait_for_speed(1.0)
-    rig.set(turns=[-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0], accepted=0.3)
+    rig.set(**{'robot.half_width': 0.3, 'margin': 0.15})
 
 
 def test_it_drives_to_a_goal_around_an_obstacle_and_arrives(rig):

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
+from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning import local_planner
 from vjepa_ros.planning.course import Course, Pose
-from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Mount, Twist
+from vjepa_ros.planning.decision import Choice, LocalDecider
+from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, LocalPlan, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
-from vjepa_ros.ros.local_planner.decision import Choice, LocalDecider
-from vjepa_ros.ros.local_planner.parameters import SCHEMA, make_config, source_rows
 
 
 def look(planner: LocalPlanner, speed: float, boxes: list[tuple[float, float, float]],
@@ -136,13 +136,13 @@ def test_where_looming_was_not_measured_the_way_is_not(flag):
 @pytest.mark.parametrize('age', [0.0, 0.7])
 def test_the_way_since_the_picture_counts(age):
     """A box that was 2 m ahead when the picture was taken is nearer by what was driven since."""
-    planner = driving(LocalConfig(window_s=0.1))
+    planner = driving()
     drive(planner, 1.0, age)
     look(planner, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
     time = straight_on(planner.choose(Twist(1.0)))['time_to_contact']
     # 0.3 m from the camera back to the middle, less half a length and the margin.
     assert time == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
-    others = driving(LocalConfig(window_s=0.1))
+    others = driving()
     drive(others, 1.0, age, 1.0)                      # the same, but it has turned to the left
     look(others, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
     memory = others.memory
@@ -295,7 +295,7 @@ def test_on_the_way_to_a_goal_a_base_changes_its_speed_in_time():
     (0.3, 0.05, 2.0), (0.1, 0.0, 1.0)])
 def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
     can = LocalConfig(length=length, margin=margin, max_speed=speed)
-    for away in np.arange(0.5, min(can.reach, speed * can.horizon_s) - 0.5, 0.1):
+    for away in np.arange(0.5, min(6.0, speed * local_planner.HORIZON_S) - 0.5, 0.1):
         planner, wall = LocalPlanner(can), np.zeros((40, 6))
         wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 3.0
         planner.memory.keep(wall)
@@ -327,9 +327,8 @@ def test_it_looks_before_it_drives_beside_its_view(side, monkeypatch):
     assert unseen[0] < 0.5 * unseen[1]
 
 
-@pytest.mark.parametrize('horizon', [0.6, 2.4, 200.0])
-def test_where_nothing_was_seen_at_all_it_drives(horizon):
-    planner = LocalPlanner(LocalConfig(cruise=1.0, horizon_s=horizon))
+def test_where_nothing_was_seen_at_all_it_drives():
+    planner = LocalPlanner(LocalConfig(cruise=1.0))
     plan = planner.pursue(40 + 0j)
     assert plan.twist.vx > 0.5 and np.isfinite(plan.candidates['cost']).all()
 
@@ -414,7 +413,6 @@ def test_a_path_is_followed_along_its_corner():
         assert arrived == (at.real > 7)
 
 
-VALUES = {row.name: row.default for row in (*SCHEMA.rows, *source_rows('camera'))}
 WALL = [(-3.0, 3.0, 1.2)]
 NS = 1_000_000_000
 
@@ -423,9 +421,10 @@ class Drive:
     """A robot that drives ahead at 1 m/s, whose camera is 0.1 s behind."""
 
     def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
-                 **values: object) -> None:
-        config = make_config({**VALUES, 'speed_from': 'odometry', **values})
-        self.decider = LocalDecider(config, 0.0)
+                 speed_from: str = 'odometry') -> None:
+        watch = GuardSettings(slow_on=())
+        self.decider = LocalDecider(DecisionConfig(
+            LocalConfig(), watch, {'camera': Mount()}, speed_from, 'stop'), 0.0)
         self.rate = 5.0
         self.now = 0.0
         self.boxes, self.flags = boxes or [], Quality(0)

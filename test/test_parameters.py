@@ -83,7 +83,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     twist = TWIST.read({**defaults(TWIST, 'camera'), 'message': 'twist_stamped',
                         'camera.topic': 'eyes/front/', 'camera.yaw': 1.0, 'camera.x': 2.0,
                         'camera.height': 4.0})
-    assert twist.stamped and twist.sources[0].topic == 'eyes/front'
+    assert twist.stamped and twist.topics == {'camera': 'eyes/front'}
     assert twist.mounts['camera'] == local_config.Mount(1.0, 2.0, 0.0, 4.0)
     node = PERCEPTION.read({**defaults(PERCEPTION, 'rear'), 'cameras': ('rear',),
                             'rear.mount.height': 0.4, 'rear.mount.yaw': 180.0})
@@ -101,7 +101,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     (PERCEPTION, {'camera.imu_rotation': (1.0, 1.0)}, 'camera.imu_rotation'),
     (GUARD, {'sources': ()}, 'empty'), (GUARD, {'ranges': ('camera',)}, 'once'),
     (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),
-    (TWIST, {'sources': ('rate',)}, 'rate'), (TWIST, {'stop_on': ('missing',)}, 'timeout')])
+    (TWIST, {'sources': ('cruise',)}, 'cruise'), (GUARD, {'stop_on': ('missing',)}, 'timeout')])
 def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, named):
     assert named in schema.problem({**defaults(schema), **change})
 

@@ -23,7 +23,7 @@ from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import Obstacles
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.ros.collision_guard.camera_directions import Frames
+from vjepa_ros.ros.collision_guard.inputs import Frames
 from vjepa_ros.ros.perception_node.obstacle_inputs import Poses
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import (

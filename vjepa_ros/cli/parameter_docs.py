@@ -17,7 +17,7 @@ import yaml
 from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
-from vjepa_ros.ros.command_watchdog.parameters import SCHEMA as WATCHDOG
+from vjepa_ros.ros.command_watchdog import SCHEMA as WATCHDOG
 from vjepa_ros.ros.common.parameter import (
     BACKGROUND,
     CONFIGURE,

@@ -9,10 +9,10 @@ reduced by the distance travelled, and kept while the robot stands:
 
 - A *threat* (an object nearer than speed * horizon) is kept until one of these: a new
   measurement; a turn of the robot; no approach in `MIN_SAMPLES` measurements over `LIFT_S` while
-  driving; a free path by clearance or a range sensor for `release_hold`. A threat that moved by
+  driving; a free path by clearance or a range sensor for `RELEASE_HOLD_S`. A threat that moved by
   itself is dropped once the robot stands.
-- A *free* path (no approach within the horizon, so speed * horizon is free) is kept for `memory`
-  seconds, because somebody may step into it.
+- A *free* path (no approach within the horizon, so speed * horizon is free) is kept for
+  `MEMORY_S`, because somebody may step into it.
 
 What is forgotten without having been seen free (after a turn, or because it moved by itself) may
 still be there. Its place is kept, and moves with the robot: where it is ahead again, the robot
@@ -28,7 +28,7 @@ from collections import deque
 from typing import NamedTuple
 
 from vjepa_ros.guard.motion_history import SpeedHistory
-from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.settings import GuardSettings, RELEASE_HOLD_S
 
 MIN_SAMPLES = 3          # of clearance, range or free views before they count
 # Least duration of free views that lift a threat: longer than it takes to flag a camera that hangs
@@ -37,7 +37,8 @@ LIFT_S = 0.6
 APPROACHED = 0.5         # fraction of the expected distance below which a threat moved by itself
 MIN_SHORTFALL = 0.1      # and the least difference to the expected distance [m]
 AT_REST = 0.85           # fraction from which it did not
-STANDSTILL = 0.02        # speed up to which a robot counts as standing [m/s]
+MEMORY_S = 2.0           # for so long a path counts as free: people step into it
+RELEASE_TURN = 0.35      # heading change after which measurements no longer apply [rad]
 RISE = 0.3               # fraction of an increase in distance that one measurement applies
 PLACES = 8               # that are kept, the nearest
 PLACES_M = 3.0           # how far away they are kept [m]
@@ -47,7 +48,7 @@ ASIDE_FACTOR = 2.0       # ...nearer than stop_distance by this factor: then it 
 
 
 class WindowMinimum:
-    """The minimum over a time window; unknown until values cover the window."""
+    """The minimum over `RELEASE_HOLD_S`; unknown until values cover that time."""
 
     def __init__(self) -> None:
         self._values: deque[tuple[float, float]] = deque()
@@ -58,20 +59,17 @@ class WindowMinimum:
         self._values.clear()
         self._since = math.nan
 
-    def add(self, time_s: float, value: float, window_s: float) -> None:
-        """Add a value [m]; NaN (unknown) drops all before."""
+    def add(self, time_s: float, value: float) -> float:
+        """Add a value [m]; NaN (unknown) drops all before. Return the minimum, NaN unknown."""
         if math.isnan(value):
             self.clear()
-            return
+            return math.nan
         self._values.append((time_s, value))
-        while self._values[0][0] < time_s - window_s:
+        while self._values[0][0] < time_s - RELEASE_HOLD_S:
             self._values.popleft()
         if len(self._values) == 1:      # after a gap the window starts anew
             self._since = time_s
-
-    def least(self, window_s: float) -> float:
-        """Return the minimum [m]; NaN while values do not cover the window."""
-        if len(self._values) < MIN_SAMPLES or not self._values[-1][0] - self._since >= window_s:
+        if len(self._values) < MIN_SAMPLES or not time_s - self._since >= RELEASE_HOLD_S:
             return math.nan
         return min(value for _, value in self._values)
 
@@ -129,7 +127,6 @@ class FreePath:
         self._free: tuple[int, float] = 0, math.nan    # free views in a row, and since when
         self._farthest = math.nan    # largest estimate of this threat, less the travel since
         self._turned = self._aside = 0.0     # by odometry; and what commands explain of it
-        self._still_s = 0.0
         self._excess = 0.0           # part of the travel that only commands tell of [m]
 
     def restart(self) -> None:
@@ -137,7 +134,6 @@ class FreePath:
         self.clearance.clear()
         self.range.clear()
         self.interrupt()
-        self._still_s = 0.0
         if not self.threat:
             self._drop()
 
@@ -171,7 +167,7 @@ class FreePath:
         nearest = math.inf
         for one in self._places:
             away, beside = abs(one.at), abs(cmath.phase(one.at))
-            if beside <= settings.release_turn:
+            if beside <= RELEASE_TURN:
                 nearest = min(nearest, away)
             elif one.wide and beside < ASIDE:
                 wall = away / math.cos(beside)
@@ -179,12 +175,12 @@ class FreePath:
                     nearest = min(nearest, wall)
         return nearest
 
-    def _see_free(self, distance: float, settings: GuardSettings) -> None:
+    def _see_free(self, distance: float) -> None:
         """Drop places ahead up to a distance [m] that is known to be free."""
         aside = [one._replace(wide=False) for one in self._places
-                 if abs(cmath.phase(one.at)) > settings.release_turn]
+                 if abs(cmath.phase(one.at)) > RELEASE_TURN]
         self._places = aside + [one for one in self._places if abs(one.at) > distance
-                                and abs(cmath.phase(one.at)) <= settings.release_turn]
+                                and abs(cmath.phase(one.at)) <= RELEASE_TURN]
 
     def advance(self, begin_s: float, now_s: float, history: SpeedHistory,
                 settings: GuardSettings) -> None:
@@ -199,29 +195,17 @@ class FreePath:
         self._turned += history.turned(begin_s, now_s)
         self._aside += aside
         self._move(covered + 1j * history.travel(begin_s, now_s, self.yaw + math.pi / 2), aside)
-        # Measured speeds are never exactly zero.
-        stands = abs(covered) <= STANDSTILL * (now_s - begin_s)
-        self._still_s = self._still_s + now_s - begin_s if stands else 0.0
-        if abs(self._turned) > settings.release_turn:
+        if abs(self._turned) > RELEASE_TURN:
             self.clearance.clear()   # of another direction
             self.forget(settings)
-        elif self.threat:
-            if 0 < settings.forget < self._still_s:
-                self.forget(settings)
-        elif now_s - self.known_s > settings.memory:
+        elif not self.threat and now_s - self.known_s > MEMORY_S:
             self._drop()
 
     def measure(self, found: float, now_s: float, turned: float) -> None:
         """Take the distance to an object, measured while driving.
 
-        Parameters
-        ----------
-        found
-            Speed times time to contact, less the distance travelled since [m].
-        now_s
-            Time [s].
-        turned
-            Change of heading since the measurement [rad].
+        `found`: speed times time to contact, less the distance travelled since [m]; `turned`:
+        change of heading since the measurement [rad].
         """
         # For an object at rest all estimates agree. For one that approaches they fall short more
         # and more as the robot slows down.
@@ -236,20 +220,16 @@ class FreePath:
         self._farthest = max(self.distance, self._farthest)
         self.threat = True
 
-    def free(self, found: float, now_s: float, turned: float, settings: GuardSettings) -> bool:
+    def free(self, found: float, now_s: float, turned: float) -> bool:
         """Take a view without any approach within a distance [m], measured while driving.
 
-        Returns
-        -------
-        bool
-            Whether such views have lasted long enough to lift a threat. A single view can miss
-            an object, so a threat stays until then.
+        Return whether such views have lasted long enough to lift a threat: one can miss an object.
         """
         steady = self._steady(now_s)
         if self.threat and not steady:
             return False
         if steady:
-            self._see_free(found, settings)
+            self._see_free(found)
         # The distance is a lower bound: more may be known already.
         if not self.distance > found:
             self._update(found, now_s, turned)
@@ -284,7 +264,7 @@ class FreePath:
         self.distance = found
         self.known_s, self.known_by = now_s, 'looming'
         self._turned = self._aside = turned
-        self._still_s = self._excess = 0.0
+        self._excess = 0.0
         self.clearance.clear()
 
     def see_clearance(self, clearance: float, now_s: float, settings: GuardSettings) -> None:
@@ -293,20 +273,18 @@ class FreePath:
         It can only extend a remembered distance: on rendered drives the heads reported 0.3 m in
         rooms with a free path of 3 m while nothing moved, and a robot held by that never starts.
         """
-        self.clearance.add(now_s, clearance, settings.release_hold)
-        least = self.clearance.least(settings.release_hold)
-        if settings.clearance_releases and self.threat and least > self.distance:
+        least = self.clearance.add(now_s, clearance)
+        if self.threat and least > self.distance:
             if self.known_by != 'clearance':
                 self.forget(settings)        # heads can be far off while nothing moves
             self.distance, self.threat, self.known_by = least, least < math.inf, 'clearance'
             self.known_s = now_s
 
-    def see_range(self, distance: float, now_s: float, settings: GuardSettings) -> None:
+    def see_range(self, distance: float, now_s: float) -> None:
         """Take the free path by a range sensor [m]; it can clear a threat."""
-        self.range.add(now_s, distance, settings.release_hold)
-        least = self.range.least(settings.release_hold)
-        if not settings.range_releases or math.isnan(least):
+        least = self.range.add(now_s, distance)
+        if math.isnan(least):
             return
-        self._see_free(least, settings)
+        self._see_free(least)
         if self.threat and least > self.distance:
             self._drop()

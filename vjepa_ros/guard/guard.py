@@ -13,7 +13,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 
 from vjepa_ros.guard.motion_history import SpeedHistory
-from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.settings import (
+    CLOCK_TOLERANCE_S,
+    FAULT_SPEED,
+    GuardSettings,
+    MEASURING_SPEED,
+    SILENCE_S,
+)
 from vjepa_ros.guard.source import FREE, SourceGuard, safe_speed
 from vjepa_ros.guard.types import Decision, Limit, Motion, RangeReading, STILL, SourceReport
 
@@ -22,6 +28,7 @@ SAME_VIEW = math.cos(math.radians(30.0))    # a range sensor within 30 degrees s
 DIRECTIONS = {'forward': 0.0, 'left': math.pi / 2, 'backward': math.pi, 'right': -math.pi / 2}
 UNCOVERED_REASON = 'no source looks where the robot goes'
 MIN_SPEED = 1e-6         # slower is no motion towards a source [m/s]
+OVERRIDE_S = 10.0        # then somebody must ask again: nobody forgets an override
 AGREES_S = 2.0           # over which odometry has to agree with the commands sent...
 LEAST_OF_SENT, MOST_OF_SENT = 0.3, 2.0      # ...within these factors
 MAX_DT = 0.5             # longest time between decisions that lets a limit rise [s]
@@ -90,7 +97,7 @@ class VelocityGuard:
     def turn_source(self, name: str, yaw: float) -> None:
         """Change the direction of a camera [rad].
 
-        Its measurements stay valid until it has turned by `release_turn`, as when the robot turns.
+        Its measurements stay valid until it has turned by `RELEASE_TURN`, as when the robot turns.
         """
         self._sources[name].turn_to(yaw)
 
@@ -102,7 +109,7 @@ class VelocityGuard:
     def uncovered_text(self) -> str:
         """Return where no source looks and what applies there; '' when all is covered."""
         how = {'free': 'is free, BLIND', 'stop': 'is stopped', 'slow':
-               f'is slowed to {self.settings.fault_speed:g} m/s'}[self.settings.uncovered]
+               f'is slowed to {FAULT_SPEED:g} m/s'}[self.settings.uncovered]
         where = describe_arcs(uncovered_arcs(self.yaws.values()))
         return where and f'{where}: motion there {how}'
 
@@ -139,17 +146,17 @@ class VelocityGuard:
         """Take a reading of a range sensor; NaN, or one older than the newest, is ignored."""
         newest = self._readings.get(reading.sensor)
         now = reading.received_s
-        if newest is not None and reading.stamp_s < newest.stamp_s <= (
-                now + self.settings.clock_tolerance):
+        if newest is not None and (
+                reading.stamp_s < newest.stamp_s <= now + CLOCK_TOLERANCE_S):
             return
         self._advance(now)
         yaw = self._ranges[reading.sensor]
         seen = min(reading.distance, reading.reach)     # it measures nothing beyond its reach
-        if math.isnan(reading.distance) or not self._timely(reading, now):
+        if math.isnan(reading.distance) or not _timely(reading, now):
             seen = math.nan
         for source in self._sources.values():
             if math.cos(source.yaw - yaw) > SAME_VIEW:
-                source.free_path.see_range(seen, now, self.settings)
+                source.free_path.see_range(seen, now)
         if not math.isnan(reading.distance):
             self._readings[reading.sensor] = reading
 
@@ -161,7 +168,7 @@ class VelocityGuard:
 
     def measures_speed(self, now_s: float) -> bool:
         """Return whether odometry is current; otherwise the commands sent count as speed."""
-        return now_s - self._odometry_s <= self.settings.odometry_timeout
+        return now_s - self._odometry_s <= SILENCE_S
 
     def speed_problem(self, now_s: float) -> str:
         """Return how odometry contradicts the commands sent; '' when it does not."""
@@ -171,17 +178,17 @@ class VelocityGuard:
         measured, sent = (complex(one.travel(*window, 0.0), one.travel(*window, math.pi / 2))
                           / AGREES_S for one in (self.history, self._commands))
         along = (measured * sent.conjugate()).real / abs(sent) if sent else 0.0
-        if abs(sent) >= self.settings.measuring_speed and along < LEAST_OF_SENT * abs(sent):
+        if abs(sent) >= MEASURING_SPEED and along < LEAST_OF_SENT * abs(sent):
             return (f'odom tells of {along:.2f} m/s where {abs(sent):.2f} m/s were sent: the '
                     'base does not execute commands, or its odometry is wrong; the larger counts')
-        if abs(measured) > MOST_OF_SENT * abs(sent) + self.settings.measuring_speed:
+        if abs(measured) > MOST_OF_SENT * abs(sent) + MEASURING_SPEED:
             return (f'odom tells of {abs(measured):.2f} m/s where {abs(sent):.2f} m/s were sent: '
                     'something else moves the base, or its odometry is wrong (unit?)')
         return ''
 
     def override(self, on: bool, now_s: float) -> None:
-        """Pass every command for `override_timeout`, or end that."""
-        self._override_s = now_s + self.settings.override_timeout if on else -math.inf
+        """Pass every command for `OVERRIDE_S`, or end that."""
+        self._override_s = now_s + OVERRIDE_S if on else -math.inf
 
     def override_left(self, now_s: float) -> float:
         """Return the time left of an override [s]."""
@@ -224,7 +231,7 @@ class VelocityGuard:
         ends = [self._commanded_s + settings.command_timeout, self._override_s]
         ends += [source.report.stamp_s + settings.source_timeout
                  for source in self._sources.values() if source.report is not None]
-        ends += [reading.stamp_s + settings.range_timeout for reading in self._readings.values()]
+        ends += [reading.stamp_s + SILENCE_S for reading in self._readings.values()]
         return min((end for end in ends if end >= now_s), default=math.inf)
 
     def decide(self, now_s: float) -> Decision:
@@ -292,20 +299,16 @@ class VelocityGuard:
         return Limit(limit.source, 'release' if limit.kind == 'free' else limit.kind, speed,
                      limit.reason or 'free again, speeding up')
 
-    def _timely(self, reading: RangeReading, now_s: float) -> bool:
-        age = now_s - reading.stamp_s
-        return -self.settings.clock_tolerance <= age <= self.settings.range_timeout
-
     def _range_limit(self, name: str, yaw: float, now_s: float) -> Limit:
         """Return the limit of a range sensor by its distance; silence is a fault."""
         reading = self._readings.get(name)
         distance = math.nan if reading is None else (
             reading.distance - self.history.reach(reading.stamp_s, now_s, yaw))
         speed = safe_speed(distance, self.settings)
-        if reading is None or not self._timely(reading, now_s):
+        if reading is None or not _timely(reading, now_s):
             age = math.inf if reading is None else now_s - reading.stamp_s
             fault = 'missing' if reading is None else 'timeout' if age > 0 else 'clock'
-            limit = 0.0 if fault in self.settings.stop_on else self.settings.fault_speed
+            limit = 0.0 if fault in self.settings.stop_on else FAULT_SPEED
             text = 'no reading yet' if reading is None else f'reading is {age:.2f} s old'
             return Limit(name, 'fault', min(limit, speed), f'{fault}: {text}')
         kind = 'stop' if speed <= 0 else 'free' if speed == FREE else 'contact'
@@ -318,13 +321,16 @@ class VelocityGuard:
         # After the limits: they can leave just the part that no source sees.
         speed = math.hypot(motion.vx, motion.vy)
         if speed > MIN_SPEED and not covers(yaws.values(), motion):
-            limit = {'free': math.inf, 'slow': self.settings.fault_speed,
-                     'stop': 0.0}[self.settings.uncovered]
+            limit = {'free': math.inf, 'slow': FAULT_SPEED, 'stop': 0.0}[self.settings.uncovered]
             scale = min(1.0, limit / speed)
             motion = Motion(motion.vx * scale, motion.vy * scale, asked.omega)
             acting.append(Limit('guard', 'uncovered', limit, UNCOVERED_REASON))
         vx, vy = (0.0 if abs(v) < MIN_SPEED else v for v in (motion.vx, motion.vy))
         return Motion(vx, vy, motion.omega), tuple(sorted(acting, key=lambda one: one.speed))
+
+
+def _timely(reading: RangeReading, now_s: float) -> bool:
+    return -CLOCK_TOLERANCE_S <= now_s - reading.stamp_s <= SILENCE_S
 
 
 def _within(asked: Motion, limits: Iterable[Limit],
@@ -376,18 +382,7 @@ def covers(yaws: Iterable[float], motion: Motion) -> bool:
 
 
 def uncovered_arcs(yaws: Collection[float]) -> list[tuple[float, float]]:
-    """Return the directions of motion where no source looks.
-
-    Parameters
-    ----------
-    yaws
-        Directions of the sources [rad], at least one.
-
-    Returns
-    -------
-    list of (float, float)
-        Start and end of each arc [rad], counter-clockwise.
-    """
+    """Return where no source looks: start and end of each arc [rad], counter-clockwise."""
     known = sorted(yaw % (2 * math.pi) for yaw in yaws)
     arcs = []
     for one, other in zip(known, [*known[1:], known[0] + 2 * math.pi], strict=True):

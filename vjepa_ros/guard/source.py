@@ -11,20 +11,33 @@ from statistics import median
 
 from vjepa_ros.guard.free_path import FreePath
 from vjepa_ros.guard.motion_history import SENT_S, SpeedHistory
-from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.settings import (
+    CLOCK_TOLERANCE_S,
+    FAULT_SPEED,
+    GuardSettings,
+    HORIZON_S,
+    MEASURING_SPEED,
+    RELEASE_HOLD_S,
+)
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
 
 MIN_SPEED = 0.05          # the robot stops rather than crawls below this [m/s]
-DOUBTED_TIME = 1.5        # least time to contact below `believe_level`, in min_time_to_contact
-CREEPING = 0.3            # fraction of measuring_speed from which a first threat can be measured
+HYSTERESIS = 0.25         # part by which a threshold must be exceeded before a stop ends
+WINDOW_S = 0.4            # before its stamp over which a time to contact is measured
+# Part of the commanded speed left at CAUTION and WARNING, and at a CAUTION with a collision
+# probability below the third: there either geometry or heads see what the other contradicts, and
+# robots slowed to 0.7 lost 15 % of their progress on free ways.
+CAUTION_FACTOR, DOUBTED_FACTOR, DOUBTED_BELOW = 0.7, 0.95, 0.5
+FROZEN_TRAVEL = 0.05      # under bitwise equal pictures that makes a fault, in m or rad
+CREEPING = 0.3            # part of MEASURING_SPEED from which a first threat can be measured
 STANDING = (1.0, 0.02)    # a robot stands that moved less than 0.02 m in the last 1.0 s
 # Motion by odometry, in m or rad, under a view that does not move, from which the camera is blind:
 # 0.3 m/s for a second moves all that is nearer than 40 m. And what a view stands later [s] than
 # before if it has moved.
 STILL_TRAVEL, MOVED_S = 0.3, 0.05
 FREE = math.inf
-DOUBT_SPEED = 1.2         # towards what was forgotten, in measuring_speed: enough to see it free
+DOUBT_SPEED = 1.2         # towards what was forgotten, in MEASURING_SPEED: enough to see it free
 DOUBT_ROOM = 1 / 3        # part of stop_distance that is kept to it
 TIMING_SAMPLES = 9        # assessments over which timing is measured
 TIMING_MIN_SAMPLES = 3
@@ -40,24 +53,16 @@ def safe_speed(distance: float, settings: GuardSettings) -> float:
     """
     if not distance < math.inf:
         return FREE
-    return min(_room(distance, settings) / settings.min_time_to_contact,
-               stopping_speed(distance, settings))
+    room = max(0.0, distance - settings.stop_distance)
+    return min(room / settings.min_time_to_contact, stopping_speed(distance, settings))
 
 
 def stopping_speed(distance: float, settings: GuardSettings) -> float:
-    """Return the highest speed [m/s] from which the robot stops before `stop_distance`.
-
-    The distance is that of a free path [m]; the speed is inf where it is NaN or inf.
-    """
+    """Return the highest speed [m/s] from which the robot stops before `stop_distance`."""
     if not distance < math.inf:
         return FREE
-    lost = settings.braking * settings.reaction
-    return math.sqrt(lost ** 2 + 2 * settings.braking * _room(distance, settings)) - lost
-
-
-def _room(distance: float, settings: GuardSettings) -> float:
-    """Return the part of a free path that may be used [m]."""
-    return max(0.0, distance - settings.stop_distance)
+    lost, room = settings.braking * settings.reaction, max(0.0, distance - settings.stop_distance)
+    return math.sqrt(lost ** 2 + 2 * settings.braking * room) - lost
 
 
 class SourceTiming:
@@ -66,36 +71,32 @@ class SourceTiming:
     def __init__(self) -> None:
         self._times: deque[tuple[float, float]] = deque(maxlen=TIMING_SAMPLES)
 
-    def clear(self) -> None:
-        """Drop all measurements."""
-        self._times.clear()
-
     def add(self, stamp_s: float, received_s: float) -> None:
         """Take the stamp of an assessment, newer than all before, and its arrival [s]."""
         self._times.append((stamp_s, received_s))
 
     @property
+    def known(self) -> bool:
+        """Whether enough assessments have come."""
+        return len(self._times) >= TIMING_MIN_SAMPLES
+
+    @property
     def period_s(self) -> float:
         """Median time between two stamps [s], NaN unknown."""
-        if len(self._times) < TIMING_MIN_SAMPLES:
-            return math.nan
-        stamps = [stamp for stamp, _ in self._times]
-        return median(b - a for a, b in itertools.pairwise(stamps))
+        return median(b - a for (a, _), (b, _) in itertools.pairwise(self._times)
+                      ) if self.known else math.nan
 
     @property
     def arrival_age_s(self) -> float:
         """Median age on arrival [s], NaN unknown."""
-        if len(self._times) < TIMING_MIN_SAMPLES:
-            return math.nan
-        return median(received - stamp for stamp, received in self._times)
+        return median(received - stamp for stamp, received in self._times
+                      ) if self.known else math.nan
 
     @property
     def text(self) -> str:
         """Both figures as text that follows an age; '' unknown."""
-        if len(self._times) < TIMING_MIN_SAMPLES:
-            return ''
         return (f' (they came every {self.period_s:.2f} s, {self.arrival_age_s:.2f} s old on '
-                'arrival)')
+                'arrival)') if self.known else ''
 
     def problem(self, timeout_s: float) -> str:
         """Return why assessments become older than a timeout, with the remedy; '' if they do not.
@@ -113,30 +114,12 @@ class SourceTiming:
 
 
 class SourceGuard:
-    """State of one camera.
-
-    Parameters
-    ----------
-    name
-        Name of the source.
-    yaw
-        Direction of its optical axis in the frame of the robot [rad], 0 forward, left positive.
-
-    Attributes
-    ----------
-    report
-        Its newest assessment; None before the first.
-    free_path
-        Memory of the free path ahead of it.
-    timing
-        How often assessments arrive.
-    """
+    """State of one camera; `yaw` is the direction of its optical axis [rad], left positive."""
 
     def __init__(self, name: str, yaw: float) -> None:
-        self.name = name
-        self.yaw = yaw
+        self.name, self.yaw = name, yaw
+        self._free = Limit(name, 'free', FREE, '')
         self.free_path = FreePath(yaw)
-        self.timing = SourceTiming()
         self._begun = False           # whether it has ever been without a fault
         self._stopped = False
         self._blocked = False
@@ -147,7 +130,7 @@ class SourceGuard:
         """Drop reports and times (clock jump); a threat is where it was."""
         self.report: SourceReport | None = None
         self.free_path.restart()
-        self.timing.clear()
+        self.timing = SourceTiming()
         self._speed = 0.0             # towards the axis during the measurement [m/s]
         self._drives = False          # fast enough for that, by odometry or commands
         self._threat = False          # something approaches within the horizon
@@ -191,7 +174,7 @@ class SourceGuard:
             return False
         newest = self.report
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
-                report.received_s + settings.clock_tolerance):
+                report.received_s + CLOCK_TOLERANCE_S):
             return False
         self._malformed = ''
         if Quality.FROZEN not in report.flags:
@@ -206,16 +189,14 @@ class SourceGuard:
         self.report = report
         now = report.received_s
         self.timing.add(report.stamp_s, now)
-        self._speed = history.mean(report.stamp_s - settings.measurement_window, report.stamp_s,
-                                   self.yaw)
+        window = report.stamp_s - WINDOW_S, report.stamp_s
+        self._speed = history.mean(*window, self.yaw)
         if history.sent is not None:      # a measured speed can be wrong, in its unit, too
             most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
-            if most >= settings.measuring_speed:
+            if most >= MEASURING_SPEED:
                 self._speed = min(self._speed, most)
-        self._drives = not history.stood(
-            report.stamp_s - settings.measurement_window, report.stamp_s,
-            CREEPING * settings.measuring_speed * settings.measurement_window)
-        time = _believed_time(report, settings)
+        self._drives = not history.stood(*window, CREEPING * MEASURING_SPEED * WINDOW_S)
+        time = _time(report, settings)
         self._threat = self._approaching = False
         if self.fault(now, history, settings) or math.isnan(time):
             self.free_path.interrupt()
@@ -229,35 +210,34 @@ class SourceGuard:
         speed, stamp, now = self._speed, report.stamp_s, report.received_s
         since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
-        window = stamp - settings.measurement_window, stamp
+        window = stamp - WINDOW_S, stamp
         commands = history.sent or history
         sent, mean = commands.least(*window, self.yaw), commands.mean(*window, self.yaw)
         least = min(sent, history.least(*window, self.yaw))
-        self._threat = threat = time < settings.horizon
+        self._threat = threat = time < HORIZON_S
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,
                                                       self.yaw) < STANDING[1]
         if threat:
             self._side, self._threat_s = report.side, stamp
         unknown = math.isnan(self.free_path.distance)
-        enough = settings.measuring_speed * (CREEPING if unknown else 1.0)
+        enough = MEASURING_SPEED * (CREEPING if unknown else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
         # And a view that still shows the picture of the threat says nothing new.
         sees = (not threat and Quality.FROZEN not in report.flags
                 and not report.still_from <= self._threat_s + MOVED_S)
-        free = sees and least >= settings.measuring_speed
-        held = sees and sent >= settings.measuring_speed and (
-            history.path(*window) < STANDING[1])
+        free = sees and least >= MEASURING_SPEED
+        held = sees and sent >= MEASURING_SPEED and history.path(*window) < STANDING[1]
         if not free and not held:
             self.free_path.interrupt()
         if threat and max(speed, mean) >= enough:
-            self._unconfirmed = self._unconfirmed and speed < settings.measuring_speed
+            self._unconfirmed = self._unconfirmed and speed < MEASURING_SPEED
             # Where only the commands tell of motion, it is enough to stop, not to go on.
             known = self.free_path.threat and speed < enough
             self.free_path.measure(
                 min((speed if speed >= enough else mean) * time - since,
                     self.free_path.distance if known else math.inf), now, turned)
         elif free:
-            if self.free_path.free(least * settings.horizon - since, now, turned, settings):
+            if self.free_path.free(least * HORIZON_S - since, now, turned):
                 self._unconfirmed = False
         elif (threat or self.free_path.moving) and history.stood(stamp - STANDING[0], stamp,
                                                                  STANDING[1]):
@@ -265,7 +245,7 @@ class SourceGuard:
             self.free_path.forget(settings)
         elif held:
             self.free_path.hold(now)
-        elif speed < settings.measuring_speed:
+        elif speed < MEASURING_SPEED:
             self.free_path.see_clearance(report.clearance, now, settings)
 
     @property
@@ -294,7 +274,7 @@ class SourceGuard:
         if report is None:
             return [*found, ('missing', 'no assessment yet')]
         age = now_s - report.stamp_s
-        if age < -settings.clock_tolerance:
+        if age < -CLOCK_TOLERANCE_S:
             found.append(('clock', f'stamp is {-age:.2f} s ahead of the clock'))
         elif age > settings.source_timeout:
             found.append(('timeout', self._with_timing(
@@ -302,7 +282,7 @@ class SourceGuard:
         if Quality.FROZEN in report.flags and not self._frozen:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
-            self._frozen = max(moved, turned) > settings.frozen_travel
+            self._frozen = max(moved, turned) > FROZEN_TRAVEL
         if not math.isnan(self._still_from):
             found.append(('frozen', 'the view does not move while the robot does'))
         if self._frozen:
@@ -321,25 +301,13 @@ class SourceGuard:
 
     def limit(self, now_s: float, asked: float, history: SpeedHistory,
               settings: GuardSettings) -> Limit:
-        """Return the lowest limit now.
-
-        Parameters
-        ----------
-        now_s
-            Time [s], up to which `advance` was called.
-        asked
-            Commanded speed towards the source [m/s].
-        history
-            Motion of the robot.
-        settings
-            Settings of the guard.
-        """
+        """Return the lowest limit for a commanded speed towards the source [m/s]."""
         fault, report = self.fault(now_s, history, settings), self.report
-        limits = [self._free()]
+        limits = [self._free]
         if fault:
             name, reason = fault
             stops = name in settings.stop_on
-            limits = [Limit(self.name, 'fault', 0.0 if stops else settings.fault_speed,
+            limits = [Limit(self.name, 'fault', 0.0 if stops else FAULT_SPEED,
                             f'{name}: {reason}')]
             if stops:
                 if self._begun:           # at the start no motion has to be released again
@@ -354,7 +322,7 @@ class SourceGuard:
             limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
                        self._clearance_limit(report, now_s, history, settings),
                        self._doubt_limit(settings), self._unmeasured(settings),
-                       self._caution(report, now_s, asked, settings)]
+                       self._caution(report, now_s, asked)]
         return min(limits, key=lambda limit: limit.speed)
 
     def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
@@ -364,22 +332,21 @@ class SourceGuard:
         That alone stops nothing: heads know metres from cameras as high as those of training.
         """
         if not self._drives:
-            return self._free()
+            return self._free
         clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
         speed = max(settings.release_speed, stopping_speed(clear, settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
     def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
         """Stop below `stop_time_to_contact` and from `stop_level` on, and hold for a while."""
-        time = _believed_time(report, settings) - (now_s - report.stamp_s)
-        ease = 1.0 + settings.hysteresis if self._stopped else 1.0
+        time = _time(report, settings) - (now_s - report.stamp_s)
+        ease = 1.0 + HYSTERESIS if self._stopped else 1.0
         why = ''
         if settings.stop_level <= report.level < Level.UNKNOWN:     # that one is a fault
             why = f'level {report.level.name.lower()}'
         elif time < settings.stop_time_to_contact * ease:
             why = f'time to contact {max(0.0, time):.1f} s'
-        elif (self._speed < settings.measuring_speed
-              and time < settings.min_time_to_contact * ease):
+        elif self._speed < MEASURING_SPEED and time < settings.min_time_to_contact * ease:
             why = f'something approaches, {max(0.0, time):.1f} s to contact'
         if why:
             self._stopped = self._unconfirmed = True
@@ -388,12 +355,12 @@ class SourceGuard:
         if self._stopped:
             if math.isnan(self._quiet_s):
                 self._quiet_s = now_s
-            left = settings.release_hold - (now_s - self._quiet_s)
+            left = RELEASE_HOLD_S - (now_s - self._quiet_s)
             if left > 0:
                 text = self._with_timing(f'free again, released in {left:.1f} s', settings)
                 return Limit(self.name, 'stop', 0.0, text)
             self._stopped = False
-        return self._free()
+        return self._free
 
     def _distance_limit(self, report: SourceReport, settings: GuardSettings) -> Limit:
         """Keep `min_time_to_contact` and the braking distance to what was measured."""
@@ -402,7 +369,7 @@ class SourceGuard:
         if not path.threat:
             # At least so much is free: no reason to be slower than where nothing is known.
             speed = max(speed, settings.unseen_speed)
-        least = MIN_SPEED * (1 + settings.hysteresis) if self._blocked else MIN_SPEED
+        least = MIN_SPEED * (1 + HYSTERESIS) if self._blocked else MIN_SPEED
         self._blocked = speed < least
         where = f'{max(0.0, path.distance):.2f} m'
         text = self._object_text(report) if path.threat else ''
@@ -417,7 +384,7 @@ class SourceGuard:
         where = f'something was {max(0.0, distance):.2f} m ahead and is not seen free yet'
         if distance <= DOUBT_ROOM * settings.stop_distance:
             return Limit(self.name, 'blocked', 0.0, where)
-        speed = max(DOUBT_SPEED * settings.measuring_speed, safe_speed(distance, settings))
+        speed = max(DOUBT_SPEED * MEASURING_SPEED, safe_speed(distance, settings))
         return Limit(self.name, 'release', speed, where)
 
     def _unmeasured(self, settings: GuardSettings) -> Limit:
@@ -427,24 +394,19 @@ class SourceGuard:
                          'path is not measured again yet')
         if math.isnan(self.free_path.distance):
             return Limit(self.name, 'unseen', settings.unseen_speed, 'path is not measured yet')
-        return self._free()
+        return self._free
 
-    def _caution(self, report: SourceReport, now_s: float, asked: float,
-                 settings: GuardSettings) -> Limit:
-        """Slow down at CAUTION and above, and for `release_hold` after it."""
-        doubted = (report.level == Level.CAUTION
-                   and report.collision_probability < settings.caution_probability)
+    def _caution(self, report: SourceReport, now_s: float, asked: float) -> Limit:
+        """Slow down at CAUTION and above, and for `RELEASE_HOLD_S` after it."""
+        doubted = report.level == Level.CAUTION and report.collision_probability < DOUBTED_BELOW
         if report.level >= Level.CAUTION and not doubted:
-            self._slowed_until = now_s + settings.release_hold
+            self._slowed_until = now_s + RELEASE_HOLD_S
         if asked <= 0 or not (doubted or now_s < self._slowed_until):
-            return self._free()
-        left = settings.caution_factor if now_s < self._slowed_until else settings.doubted_factor
+            return self._free
+        left = CAUTION_FACTOR if now_s < self._slowed_until else DOUBTED_FACTOR
         why = (f'level {report.level.name.lower()}' if report.level >= Level.CAUTION else
                'danger has just passed')
         return Limit(self.name, 'caution', left * asked, why + self._object_text(report))
-
-    def _free(self) -> Limit:
-        return Limit(self.name, 'free', FREE, '')
 
     def _object_text(self, report: SourceReport) -> str:
         """Return side and motion of the object ahead as text that follows a reason."""
@@ -453,11 +415,8 @@ class SourceGuard:
         return ''.join(f', {word}' for word in words if word not in ('', 'none', 'unknown'))
 
 
-def _believed_time(report: SourceReport, settings: GuardSettings) -> float:
-    """Return the time to contact that counts [s], NaN unknown."""
-    if (settings.stop_level <= report.level < Level.UNKNOWN
-            and report.time_to_contact >= settings.horizon):
-        return settings.min_time_to_contact      # a danger without a time is somewhere, too
-    if report.level < settings.believe_level:
-        return max(report.time_to_contact, DOUBTED_TIME * settings.min_time_to_contact)
-    return report.time_to_contact
+def _time(report: SourceReport, settings: GuardSettings) -> float:
+    """Return the time to contact [s], NaN unknown; a danger without a time is somewhere, too."""
+    found = report.time_to_contact
+    danger = settings.stop_level <= report.level < Level.UNKNOWN
+    return settings.min_time_to_contact if danger and found >= HORIZON_S else found

@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-SIDEWAYS = 0.2      # a camera with no more yaw looks ahead [rad]
+from vjepa_ros.guard.settings import GuardSettings
+
+SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'      # sources of the speed
+STOP, PASS, SILENT = 'stop', 'pass', 'silent'        # what is sent at a fault
 
 
 class Twist(NamedTuple):
@@ -50,7 +54,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """The robot, and how it chooses.
+    """The robot, and how it drives.
 
     Attributes
     ----------
@@ -58,10 +62,6 @@ class LocalConfig:
         Size of the robot, which turns about its middle, and its ground clearance [m].
     margin
         Distance to keep on all sides [m].
-    speeds
-        Candidate speeds as fractions of the commanded one; must contain 0.
-    turns
-        Candidate turn rates, added to the commanded one [rad/s]; must contain 0.
     max_turn, max_speed
         Greatest turn rate [rad/s] and speed [m/s] of the robot.
     acceleration
@@ -70,24 +70,8 @@ class LocalConfig:
         Speed on the way to a goal, and greatest speed back there [m/s].
     tolerance
         Distance from the goal at which the robot has arrived [m].
-    samples
-        Number of sampled sequences.
-    horizon_s
-        Time over which twists are rolled forward [s].
-    reaction_s
-        Time to contact at which the risk of a twist is one half [s].
-    accepted
-        Largest risk of an accepted twist, 0..1.
     memory_s
         How long points are kept [s].
-    window_s
-        Time before a picture over which looming is measured [s].
-    least_speed
-        Lowest speed of a camera at which looming gives distances [m/s].
-    reach
-        Distance beyond which points are ignored [m].
-    evidence
-        Sum of the weights of points that count as an obstacle.
 
     Raises
     ------
@@ -100,39 +84,31 @@ class LocalConfig:
     length: float = 0.6
     clearance: float = 0.05
     margin: float = 0.15
-    speeds: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
-    turns: tuple[float, ...] = (-1.0, -0.7, -0.45, -0.2, 0.0, 0.2, 0.45, 0.7, 1.0)
     max_turn: float = 1.2
     max_speed: float = 2.0
     acceleration: float = 1.0
     cruise: float = 0.5
     backing: float = 0.3
     tolerance: float = 0.3
-    samples: int = 128
-    horizon_s: float = 2.4
-    reaction_s: float = 1.4
-    accepted: float = 0.3
     memory_s: float = 20.0
-    window_s: float = 0.25
-    least_speed: float = 0.2
-    reach: float = 6.0
-    evidence: float = 2.5
 
     def __post_init__(self) -> None:
         _check_finite(self)
-        for name in ('half_width', 'height', 'length', 'horizon_s', 'reaction_s', 'memory_s',
-                     'window_s', 'least_speed', 'reach', 'evidence', 'max_turn', 'max_speed',
+        for name in ('half_width', 'height', 'length', 'memory_s', 'max_turn', 'max_speed',
                      'acceleration', 'cruise', 'tolerance'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
-        if not all(0 <= part <= 1 for part in self.speeds):
-            raise ValueError(f'speeds is {list(self.speeds)}, must be fractions 0..1 of the '
-                             'commanded speed')
-        for name, why in (('speeds', 'to stop must always be a candidate'),
-                          ('turns', 'the commanded turn must always be a candidate')):
-            if 0.0 not in getattr(self, name):
-                raise ValueError(f'{name} is {list(getattr(self, name))}, must contain 0.0 '
-                                 f'({why}); add it')
+
+
+@dataclass(frozen=True)
+class DecisionConfig:
+    """What `LocalDecider` knows of its robot; all but cameras and source of speed may change."""
+
+    twist: LocalConfig  # the robot, and how it drives
+    watch: GuardSettings  # faults of cameras
+    mounts: Mapping[str, Mount]  # poses of the cameras by name
+    speed_from: str  # source of the speed: 'sent', 'odometry' or 'own'
+    on_fault: str  # what is sent at a fault: 'stop', 'pass' or 'silent'
 
 
 # One candidate; see `LocalPlan.candidates`.
@@ -166,5 +142,5 @@ class LocalPlan:
 
 def _check_finite(config: object) -> None:
     for name, value in vars(config).items():
-        if not all(map(math.isfinite, value if isinstance(value, tuple) else (value,))):
+        if not math.isfinite(value):
             raise ValueError(f'{name} is {value}, must be finite')

@@ -32,12 +32,23 @@ from vjepa_ros.planning.obstacle_memory import (
     BEEN,
     CELL_M,
     CameraMemory,
+    EVIDENCE,
+    LEAST_SPEED,
     ObstacleMemory,
+    REACH_M,
     STANDSTILL,
 )
 from vjepa_ros.planning.ways import Grid
 
+HORIZON_S = 2.4          # over which twists are rolled forward
 STEPS = 6                # twists of a sequence
+STEP_S = HORIZON_S / STEPS
+# Candidates near a command: fractions of its speed, and turn rates added to its own [rad/s].
+SPEEDS = (1.0, 0.75, 0.5, 0.25, 0.0)
+TURNS = (0.0, -1.0, -0.7, -0.45, -0.2, 0.2, 0.45, 0.7, 1.0)
+REACTION_S = 1.4         # time to contact at which the risk of a twist is one half
+ACCEPTED = 0.3           # largest risk of an accepted twist
+SAMPLES = 128            # sequences besides arcs
 PARTS = (2, 8)           # moments of a step that are judged: at least, and at most
 ROUNDS = 2               # of samples
 LEAST_SPREAD = 0.02      # of them in a later round [m/s, rad/s]
@@ -90,9 +101,8 @@ class _Ground:
     """Distances to obstacles on a square around a robot, and lengths of ways."""
 
     def __init__(self, memory: ObstacleMemory, points: np.ndarray) -> None:
-        config = memory.config
         middle = CELL_M * np.round(np.array((memory.place.real, memory.place.imag)) / CELL_M)
-        half = CELL_M * math.ceil(config.reach / CELL_M)
+        half = CELL_M * math.ceil(REACH_M / CELL_M)
         self.grid = Grid(middle - half, middle + half, CELL_M)
         rows, columns = self.grid.shape
         place = np.floor((points[:, :2] - self.grid.low) / CELL_M).astype(int)
@@ -101,7 +111,7 @@ class _Ground:
         weight = np.bincount(flat, points[inside, 4], rows * columns).reshape(rows, columns)
         # What was measured beside counts: a distance is not known to one cell.
         around = cv2.boxFilter(weight, -1, (3, 3), normalize=False)
-        occupied = (weight > 0) & (around >= config.evidence)
+        occupied = (weight > 0) & (around >= EVIDENCE)
         self.measured = self._distances(occupied)
         # A view ends somewhere, and walls go on there.
         reach = 2 * round(BESIDE_M / CELL_M) + 1
@@ -182,7 +192,7 @@ class LocalPlanner:
         self.memory = ObstacleMemory(self._config, self._mounts)
         self._random = np.random.default_rng(0)
         self._motion = Twist()
-        self._since_s = self._again_s = 0.0
+        self._since_s = self._held_s = 0.0
         self._sent = Twist()
         self.forget()
 
@@ -195,13 +205,15 @@ class LocalPlanner:
 
     def _begin(self) -> None:
         """Count from now on how long the robot has not come on."""
-        self._rested_s = self._held_s = self._frees_s = self._lost_s = 0.0
+        self._rested_s = self._frees_s = self._lost_s = 0.0
+        self._held_s = min(0.0, self._held_s)
         self._anchor = self.memory.place     # from where it has to come farther
 
     def rest(self) -> None:
         """Take notice that somebody else lets the robot stand: nothing is in its way for that."""
-        self._sent, self._again_s = Twist(), AGAIN_S
+        self._sent = Twist()
         self._begin()
+        self._held_s = -AGAIN_S
 
     def move(self, twist: Twist, dt: float) -> None:
         """Take the motion of the robot, see `ObstacleMemory.move`."""
@@ -211,9 +223,11 @@ class LocalPlanner:
         self._ways_s += dt
         still = twist.speed < STANDSTILL
         self._rested_s = self._rested_s + dt if still and abs(twist.omega) < 0.1 else 0.0
-        self._again_s = max(0.0, self._again_s - dt)
-        held = still and abs(self._sent.vx) > 0.1 and not self._again_s
-        self._held_s = self._held_s + dt if held else 0.0
+        if self._held_s + dt < 0:            # soon after a fault
+            self._held_s += dt
+        else:
+            held = still and abs(self._sent.vx) > 0.1
+            self._held_s = max(0.0, self._held_s) + dt if held else 0.0
         self._frees_s = max(0.0, self._frees_s - dt)
         self._lost_s += dt
         if abs(self.memory.place - self._anchor) > LOST_M:
@@ -266,7 +280,7 @@ class LocalPlanner:
             ways_left = (ways.left(at).mean(-1) + end + np.minimum(looks, end + AHEAD_M)) / 2
             pace = np.repeat(plans[..., 0], at.shape[1] // STEPS, 1)
             near = np.clip(1 - room / (margin + PACE_S * np.abs(pace) + 1e-3), 0, 1).mean(-1)
-            soon = np.clip(1 - contact / config.horizon_s, 0, 1)
+            soon = np.clip(1 - contact / HORIZON_S, 0, 1)
             cost = (ways_left + TOUCH * soon ** 2 + NEAR * near
                     + UNSEEN * (new * (pace < 0)).mean(-1)
                     + blind * np.maximum(0, self._blind(unseen, pace) - straight)
@@ -289,7 +303,7 @@ class LocalPlanner:
         """Return the ways to a goal, searched anew now and then."""
         if self._ways is None or abs(goal - self._goal) > WAY_CELL_M or (
                 self._ways_s >= WAYS_EVERY_S):
-            away, most = goal - self.memory.place, self.config.reach - WAY_CELL_M
+            away, most = goal - self.memory.place, REACH_M - WAY_CELL_M
             longest = max(abs(away.real), abs(away.imag))
             self._goal, self._ways_s = goal, 0.0
             self._ways = _Ways(ground, goal if longest <= most else (
@@ -347,7 +361,7 @@ class LocalPlanner:
             cost = ((2 * (1 - parts)) ** 2 + (0.6 * (plans[..., 2] - command.omega)) ** 2).mean(-1)
             cost += ROUGH * np.abs(plans[:, 0, 2] - self._sent.omega) * (cost > EQUAL)
             # Without an accepted one, and all alike (something inside the outline), the slowest.
-            refused = risk > config.accepted
+            refused = risk > ACCEPTED
             return _Judged(np.where(refused, TOUCH * (1 + np.round(risk, 2)) + parts[:, 0]
                                     + 0.01 * cost, cost), risk, contact)
 
@@ -360,20 +374,14 @@ class LocalPlanner:
 
     def _around(self, command: Twist) -> tuple[np.ndarray, np.ndarray]:
         """Return fractions of the commanded speed and turn rates [rad/s], the command first."""
-        most, pairs = self.config.max_turn, {}
-        for part in (1.0, *self.config.speeds):
-            for more in (0.0, *self.config.turns) if part else (0.0,):
-                turn = float(np.clip(command.omega + more, -most, most)) if more else command.omega
-                pairs[part, turn] = None
+        most = self.config.max_turn
+        pairs = dict.fromkeys(
+            (part, float(np.clip(command.omega + more, -most, most)) if more else command.omega)
+            for part in SPEEDS for more in (TURNS if part else (0.0,)))
         parts, turns = np.array(list(pairs)).T
         return parts, turns
 
     # -- judging -----------------------------------------------------------------------------
-
-    @property
-    def durations(self) -> np.ndarray:
-        """(K,) durations of the steps of a sequence [s]."""
-        return np.full(STEPS, self.config.horizon_s / STEPS)
 
     def _search(self, arcs: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], judge: Judge
                 ) -> np.ndarray:
@@ -381,15 +389,15 @@ class LocalPlanner:
         low, high = bounds
         plans = [np.repeat(arcs[:, None], STEPS, 1)]
         judged = [judge(plans[0])]
-        shift, self._since_s = self._since_s / self.durations[0], 0.0
-        if self._best is not None and self.config.samples:
+        shift, self._since_s = self._since_s / STEP_S, 0.0
+        if self._best is not None:
             mean = _later(self._best, shift)
             spread = SPREAD[0] * (high - low)
             spread[2] = SPREAD[1] * self.config.max_turn
-            least = min(self.config.least_speed, max(-low[0], high[0]))
+            least = min(LEAST_SPEED, max(-low[0], high[0]))
             for _ in range(ROUNDS):
                 drawn = mean + spread * self._random.standard_normal((
-                    max(1, self.config.samples // ROUNDS), STEPS, 3))
+                    SAMPLES // ROUNDS, STEPS, 3))
                 drawn[0] = mean
                 drawn = np.clip(drawn, low, high)
                 drawn[..., 0] = _seeing(drawn[..., 0], least)
@@ -409,7 +417,7 @@ class LocalPlanner:
         table['vx'], table['vy'], table['omega'] = every[:, 0].T
         table['cost'], table['risk'], table['time_to_contact'] = cost, risk, contact
         table['rank'][order] = np.arange(len(order))
-        table['accepted'] = risk <= self.config.accepted
+        table['accepted'] = risk <= ACCEPTED
         return table
 
     def _plan(self, table: np.ndarray, points: int, cameras: list[CameraMemory],
@@ -429,7 +437,7 @@ class LocalPlanner:
         starts or brakes turns in another place than one that is as fast as its command.
         """
         parts = self._parts(plans)
-        step = self.durations[0] / parts
+        step = STEP_S / parts
         turn = np.repeat(plans[..., 2], parts, 1) * step
         speed = np.repeat(plans[..., 0] + 1j * plans[..., 1], parts, 1)
         if begin is not None:
@@ -448,7 +456,7 @@ class LocalPlanner:
         """Return how many moments of a step are judged: nothing may fall between two."""
         fastest = float(np.hypot(plans[..., 0], plans[..., 1]).max())
         half = 0.5 * self.config.length + self.config.margin
-        return int(np.clip(math.ceil(fastest * self.durations[0] / half), *PARTS))
+        return int(np.clip(math.ceil(fastest * STEP_S / half), *PARTS))
 
     def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -472,7 +480,7 @@ class LocalPlanner:
 
     def _blind(self, unseen: np.ndarray, pace: np.ndarray) -> np.ndarray:
         """Return how much of the way soon ahead (N,) is unseen, of parts of the outline (N, J)."""
-        soon = max(1, round(unseen.shape[1] * BLIND_S / self.config.horizon_s))
+        soon = max(1, round(unseen.shape[1] * BLIND_S / HORIZON_S))
         return (unseen * (pace > 0))[:, :soon].mean(-1)
 
     def _least_room(self, ground: _Ground) -> float:
@@ -483,7 +491,7 @@ class LocalPlanner:
     def _contact(self, near: np.ndarray, at: np.ndarray, heading: np.ndarray,
                  movers: np.ndarray) -> np.ndarray:
         """Return the times (N,) [s] of the first contact; inf means none within the horizon."""
-        times = (np.arange(near.shape[1]) + 1) * self.config.horizon_s / near.shape[1]
+        times = (np.arange(near.shape[1]) + 1) * HORIZON_S / near.shape[1]
         if len(movers):
             config = self.config
             movers = movers[np.argsort(-movers[:, 4])[:MOVERS]]
@@ -492,12 +500,12 @@ class LocalPlanner:
             away = (there - at[..., None]) * np.exp(-1j * heading)[..., None]
             inside = (np.abs(away.imag) < config.half_width + config.margin) & (
                 np.abs(away.real) < 0.5 * config.length + config.margin)
-            near = near | (inside @ movers[:, 4] >= config.evidence)
+            near = near | (inside @ movers[:, 4] >= EVIDENCE)
         return np.where(near.any(-1), times[np.argmax(near, -1)], np.inf)
 
     def _risk(self, contact: np.ndarray) -> np.ndarray:
         """Return the risk 0..1 of a time to contact [s]."""
-        return 1 / (1 + np.exp(np.clip((contact - self.config.reaction_s) / 0.3, -50, 50)))
+        return 1 / (1 + np.exp(np.clip((contact - REACTION_S) / 0.3, -50, 50)))
 
     def _hazard(self, plans: np.ndarray) -> np.ndarray:
         """Return how far first twists (N,) are like the motion that the heads report on, 0..1."""

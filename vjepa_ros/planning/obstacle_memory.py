@@ -37,6 +37,10 @@ UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.GEOMETRY_FAILED
 NO_POINTS = np.empty((0, 6))
 CELL_M = 0.1             # side of a cell of the ground in which points are summed up
 VIEW_COS = math.cos(math.radians(60))    # a camera covers motion within 60 degrees of its axis
+REACH_M = 6.0            # points beyond are ignored: their places are not certain
+EVIDENCE = 2.5           # sum of the weights of points that count as an obstacle
+WINDOW_S = 0.25          # before a picture over which looming is measured
+LEAST_SPEED = 0.2        # of a camera at which looming gives distances [m/s]
 MIN_CONFIDENCE = 0.3     # of a cell that becomes a point
 MIN_KNOWN = 0.25         # fraction of valid cells in a picture that measures the path
 HALF_WEIGHT_ERROR = 0.2  # relative error of a rate at which a point has half its weight
@@ -188,7 +192,7 @@ class ObstacleMemory:
         self.config = config
         self.cameras = {name: CameraMemory(mount) for name, mount in mounts.items()}
         self.place, self.yaw = 0j, 0.0
-        self._cells = 2 * math.ceil(2 * config.reach / CELL_M)
+        self._cells = 2 * math.ceil(2 * REACH_M / CELL_M)
         self._free = np.zeros((self._cells, self._cells), np.uint8)  # around `_middle`
         self._middle = 0j
         self._kept = NO_POINTS           # at rest, one for each cell of the ground
@@ -233,7 +237,7 @@ class ObstacleMemory:
     def _stood(self) -> None:
         """Note that the ground below the robot is free, and keep the map around it."""
         away = self.place - self._middle
-        if max(abs(away.real), abs(away.imag)) > 0.5 * self.config.reach:
+        if max(abs(away.real), abs(away.imag)) > 0.5 * REACH_M:
             # So far at most: then nothing of the map is left.
             most = float(self._cells)
             down, right = (round(max(-most, min(most, part / CELL_M)))
@@ -256,8 +260,8 @@ class ObstacleMemory:
         self._free[row, column] = np.maximum(self._free[row, column], how)
 
     def _motion_at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
-        """Return the mean motion in `window_s` before a past time, and the motion since."""
-        since, window, left, wanted = [], np.zeros(3), age_s, self.config.window_s
+        """Return the mean motion in `WINDOW_S` before a past time, and the motion since."""
+        since, window, left, wanted = [], np.zeros(3), age_s, WINDOW_S
         speeds = []
         for dt, twist in reversed(self._steps):
             after = min(dt, left)
@@ -273,7 +277,7 @@ class ObstacleMemory:
                 break
         # Unknown motion counts as rest.
         steady = wanted < TOLERANCE and min(speeds) >= STEADY * max(speeds)
-        return Twist(*(window / self.config.window_s).tolist()), steady, since[::-1]
+        return Twist(*(window / WINDOW_S).tolist()), steady, since[::-1]
 
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera.
@@ -291,24 +295,24 @@ class ObstacleMemory:
             hazard = np.fmax(hazard, seen.collision_if_ahead)
         place, yaw = self._then(since)
         memory.suspect(seen, age_s, ahead, _eye(memory.mount, place, yaw) + min(
-            seen.clearance, config.reach) * np.exp(1j * (yaw + memory.mount.yaw)))
+            seen.clearance, REACH_M) * np.exp(1j * (yaw + memory.mount.yaw)))
         memory.hazard = float(hazard) if believed and math.isfinite(hazard) else 0.0
         memory.points = NO_POINTS
         if not believed and seen.clearance > 0:
             self._clear_ahead(memory, seen.clearance)
         memory.unmeasured_flags = seen.flags & UNMEASURED_FLAGS
         # The guard may hold it at just this speed.
-        if abs(ahead) < config.least_speed - TOLERANCE:
+        if abs(ahead) < LEAST_SPEED - TOLERANCE:
             return
         memory.measure(cells, age_s, since)
         if steady:
             self._see_through(memory.mount, cells, ahead, place, yaw)
         found = self._points_of(cells, memory.mount, ahead, aside, motion.omega)
         barrier = NO_POINTS
-        if believed and math.isfinite(seen.clearance) and seen.clearance < config.reach:
+        if believed and math.isfinite(seen.clearance) and seen.clearance < REACH_M:
             across = np.linspace(-1, 1, 5) * config.half_width
             barrier = placed(memory.mount, np.full(5, seen.clearance), across,
-                             np.zeros((5, 2)), np.full(5, config.evidence / 2))
+                             np.zeros((5, 2)), np.full(5, EVIDENCE / 2))
         found, barrier = (_aged(turned(one, place, yaw), age_s) for one in (found, barrier))
         still = steady & ~found[:, 2:4].any(-1)
         memory.points = np.concatenate((found[~still], barrier))
@@ -319,7 +323,7 @@ class ObstacleMemory:
         across = np.arange(-self.config.half_width, self.config.half_width + CELL_M, CELL_M)
         wall = np.zeros((len(across), 6))
         wall[:, 0], wall[:, 1] = 0.5 * self.config.length + depth, across
-        wall[:, 4] = self.config.evidence
+        wall[:, 4] = EVIDENCE
         self.keep(turned(wall, self.place, self.yaw))
 
     def keep(self, points: np.ndarray) -> None:
@@ -330,7 +334,7 @@ class ObstacleMemory:
         cells, number = np.unique(np.floor(both[:, :2] / CELL_M), axis=0, return_inverse=True)
         kept = np.zeros((len(cells), 6))
         weights = np.bincount(number.ravel(), both[:, 4], len(cells))
-        kept[:, 4] = np.minimum(weights, MOST_EVIDENCE * self.config.evidence)
+        kept[:, 4] = np.minimum(weights, MOST_EVIDENCE * EVIDENCE)
         kept[:, 5] = np.inf
         np.minimum.at(kept[:, 5], number.ravel(), both[:, 5])
         kept[:, :2] = (cells + 0.5) * CELL_M
@@ -339,7 +343,7 @@ class ObstacleMemory:
         inside = (np.abs(here.imag) < self.config.half_width) & (
             np.abs(here.real) < 0.5 * self.config.length)
         away = np.abs(here)
-        near = ~inside & (away < 2 * self.config.reach)
+        near = ~inside & (away < 2 * REACH_M)
         kept, away = kept[near], away[near]
         self._kept = kept[np.argsort(away)[:MAX_POINTS]] if len(kept) > MAX_POINTS else kept
 
@@ -360,7 +364,7 @@ class ObstacleMemory:
         config = self.config
         depth = abs(speed) / np.maximum(np.where(cells.rate * speed > 0, np.abs(cells.rate), 0.0),
                                         1e-9)
-        height = mount.height - np.minimum(depth, config.reach) * cells.down
+        height = mount.height - np.minimum(depth, REACH_M) * cells.down
         # Rows that see the band of the robot before whatever ends the view there.
         band = (height > config.clearance) & (height < max(config.height, mount.height + 0.1))
         known = np.isfinite(cells.rate) & (cells.confidence >= MIN_CONFIDENCE)
@@ -369,7 +373,7 @@ class ObstacleMemory:
             1, BLOCKS_SEEN * rows)
         limit = np.full(len(columns), np.inf)
         np.minimum.at(limit, number, np.where(band & known, depth, np.inf))
-        limit = np.where(sees, np.minimum(limit, config.reach), 0.0)
+        limit = np.where(sees, np.minimum(limit, REACH_M), 0.0)
         eye, turn = mount.x + 1j * mount.y, np.exp(-1j * mount.yaw)
 
         def measured(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -382,7 +386,7 @@ class ObstacleMemory:
             inside = (across >= columns[0]) & (across <= columns[-1])
             return here.real, np.where(inside, limit[column], 0.0)
 
-        side = CELL_M * np.arange(-math.ceil(config.reach / CELL_M), config.reach / CELL_M + 1)
+        side = CELL_M * np.arange(-math.ceil(REACH_M / CELL_M), REACH_M / CELL_M + 1)
         around = (place + side + 1j * side[:, None]).ravel()
         ahead, until = measured(around)
         self._note(around[(ahead > 0) & (until > ahead + CELL_M)], SEEN)
@@ -396,7 +400,7 @@ class ObstacleMemory:
         turn = np.exp(1j * (self.yaw + memory.mount.yaw))
         eye = _eye(memory.mount, self.place, self.yaw)
         half = self.config.half_width + CELL_M
-        along = np.arange(0, min(clearance, self.config.reach), CELL_M / 2)
+        along = np.arange(0, min(clearance, REACH_M), CELL_M / 2)
         self._note(eye + (along + 1j * np.arange(-half, half, CELL_M / 2)[:, None]) * turn,
                    SEEN)
 
@@ -421,7 +425,7 @@ class ObstacleMemory:
         sigma = np.hypot(cells.sigma, TURN_ERROR * turn).astype(float)
         known = np.isfinite(rate) & (cells.confidence >= MIN_CONFIDENCE) & np.isfinite(sigma)
         near = known & (np.where(known, rate, 0.0) > np.maximum(
-            pace / config.reach, 2 * np.where(known, sigma, 0.0)))
+            pace / REACH_M, 2 * np.where(known, sigma, 0.0)))
         rate, sigma = np.where(near, rate, 1.0), np.where(near, sigma, 0.0)
         depth = pace / rate
         height = mount.height - depth * cells.down

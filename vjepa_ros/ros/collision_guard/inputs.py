@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscriptions of the guard besides commands: assessments, range sensors and odometry."""
+"""Inputs of the guard besides commands: assessments, directions, range sensors and odometry."""
 
 from __future__ import annotations
 
@@ -9,51 +9,40 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import LaserScan, PointCloud2, Range
+from std_msgs.msg import Header
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
-from vjepa_ros.ros.collision_guard.camera_directions import Frames
 from vjepa_ros.ros.collision_guard.parameters import GuardConfig, Ranger, Source
-from vjepa_ros.ros.collision_guard.range_sensors import range_distance, scan_distance
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
+from vjepa_ros.ros.common.transforms import Transforms
 
 LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
 MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]
+MIN_HORIZONTAL = 0.2     # horizontal part of an optical axis that has a direction
+MAX_ANGLE = math.radians(60.0)   # of rays of a scan from the direction of the corridor
+MIN_WIDTH = 0.1          # of an object that must not hide between rays [m]
+MIN_KNOWN = 0.5          # length of the corridor that rays must cover for a reading [m]
 
 
 class GuardInputs(CommandInputs):
     """The subscriptions of an active guard.
 
-    Parameters
-    ----------
-    node
-        The node that owns them.
-    config
-        Names, topics and directions.
-    guard
-        Takes the inputs.
-    now_s
-        Clock of the guard [s].
-    decide
-        Called after each message of a camera or range sensor, with its time of arrival [ns since
-        the epoch; 0 unknown].
-    frames
-        Directions from tf; None when no source uses tf.
+    `decide` is called after each message of a camera or range sensor, with its time of arrival [ns
+    since the epoch; 0 unknown]; `frames` gives directions from tf, None when no source uses tf.
     """
 
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
                  now_s: Callable[[], float], decide: Callable[[int], None],
                  frames: Frames | None) -> None:
         super().__init__(node)
-        self._config = config
-        self._guard = guard
-        self._now_s = now_s
-        self._decide = decide
+        self._config, self._guard, self._frames = config, guard, frames
+        self._now_s, self._decide = now_s, decide
         self._yaw: dict[str, float] = {}      # by tf
-        self._frames = frames
 
     def open(self) -> None:
         """Subscribe; after a failure `close` removes what was created."""
@@ -119,3 +108,118 @@ class GuardInputs(CommandInputs):
 def odometry() -> type:
     """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
     return odometry_message("'odometry', which is true,", 'odometry: false')
+
+
+# -- directions of cameras by tf ------------------------------------------------------------------
+
+def axis_yaw(x: float, y: float, z: float, w: float) -> float:
+    """Return the direction of the axis z of an optical frame (REP 103) [rad]."""
+    ahead, left = 2 * (x * z + w * y), 2 * (y * z - w * x)
+    if math.hypot(ahead, left) < MIN_HORIZONTAL:
+        raise ValueError('its optical axis points up or down; set direction and yaw')
+    return math.atan2(left, ahead)
+
+
+class Frames:
+    """Looks up directions in tf; RuntimeError with the remedy when tf2_ros is not installed."""
+
+    def __init__(self, node: LifecycleNode, base_frame: str) -> None:
+        try:
+            self._transforms = Transforms(node, base_frame)
+        except ImportError as error:
+            raise RuntimeError(
+                'a source has direction: tf, which needs the package tf2_ros: install it, or set '
+                'direction: yaw and yaw') from error
+        self._last: dict[str, tuple[float, float]] = {}    # by source: time and yaw
+
+    def yaw(self, source: str, header: Header, now_s: float, patience_s: float) -> float:
+        """Return the direction of a camera at the stamp of its newest image [rad].
+
+        tf may arrive a little after an assessment, on the executor that runs this: so this does
+        not wait, and the last answer stays valid for `patience_s`.
+        """
+        try:
+            yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
+        except ValueError:
+            since, yaw = self._last.get(source, (-math.inf, math.nan))
+            if not 0 <= now_s - since <= patience_s:
+                raise
+            return yaw
+        self._last[source] = now_s, yaw
+        return yaw
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._transforms.close()
+
+
+# -- free path of range sensors, by REP 117 -------------------------------------------------------
+
+def range_distance(msg: Any) -> float:
+    """Return the free path of a sensor_msgs/Range [m]."""
+    low, high, value = msg.min_range, msg.max_range, msg.range
+    if not (0 <= low <= high and high > 0):
+        raise ValueError(f'min_range {low:g} and max_range {high:g} are not a valid range')
+    if math.isnan(value):
+        return math.nan
+    if value == -math.inf or value < low:
+        return 0.0
+    return math.inf if value >= high else float(value)
+
+
+def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
+                  blank_free: bool = False) -> float:
+    """Return the free path of a sensor_msgs/LaserScan along a corridor from the sensor [m].
+
+    It ends at the nearest hit in the corridor, or where rays no longer cover it: neighbouring rays
+    without a reading that span g radians hide an object of `MIN_WIDTH` from the distance
+    ``MIN_WIDTH / g`` on. Single missing rays shorten the path little; many side by side straight
+    ahead leave none. By REP 117 +inf and values above `range_max` mean no object within reach,
+    -inf an object too near to measure, NaN and values below `range_min` no reading.
+
+    `yaw, mounting`: directions of the corridor and of the frame of the scanner in the frame of the
+    robot [rad]; `half_width`: of the corridor [m]; `blank_free`: whether rays without a reading
+    are free, for drivers that send 0 or NaN without an object.
+    """
+    if not 0 <= msg.range_min < msg.range_max:
+        raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
+                         'valid range; correct the driver')
+    ranges = np.frombuffer(msg.ranges, np.float32) if len(msg.ranges) else np.empty(0, np.float32)
+    angles = msg.angle_min + msg.angle_increment * np.arange(len(ranges)) + mounting - yaw
+    angles = (angles + math.pi) % (2 * math.pi) - math.pi
+    order = np.argsort(angles)
+    order = order[np.abs(angles[order]) < MAX_ANGLE]
+    ranges, angles, step = ranges[order], angles[order], abs(msg.angle_increment)
+    if not len(angles) or not angles[0] - step <= 0 <= angles[-1] + step:
+        raise ValueError('none of its rays looks along the corridor; correct direction, yaw or '
+                         'mounting')
+    if (ranges == -np.inf).any():
+        return 0.0
+    with np.errstate(invalid='ignore'):
+        blank = ~(ranges >= msg.range_min)                    # also NaN
+        hit = ~blank & (ranges <= msg.range_max)
+    along, across = (ranges[hit] * f(angles[hit]) for f in (np.cos, np.sin))
+    inside = np.abs(across) <= half_width
+    nearest = float(along[inside].min()) if inside.any() else math.inf
+    known = math.inf if blank_free else _covered_length(angles, blank, step, half_width)
+    if known < min(nearest, MIN_KNOWN):
+        raise ValueError(
+            f'{int(blank.sum())} of {len(blank)} rays within 60 degrees of its direction are NaN '
+            f'or below range_min, so only {known:.2f} m of the path is known; if the driver sends '
+            'them without an object, set blank: free')
+    return min(nearest, known)
+
+
+def _covered_length(angles: np.ndarray, blank: np.ndarray, step: float,
+                    half_width: float) -> float:
+    """Return the length of a corridor that rays (N,) of rising angles cover, by their gaps [m]."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], blank.astype(np.int8), [0]))))
+    known = math.inf
+    for first, end in edges.reshape(-1, 2):
+        low, high = angles[first] - 0.5 * step, angles[end - 1] + 0.5 * step
+        hidden_from = MIN_WIDTH / (high - low)
+        # The part of the gap nearest to the direction of the corridor.
+        off = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+        if hidden_from * math.sin(off) <= half_width:
+            known = min(known, hidden_from * math.cos(off))
+    return float(known)

@@ -12,27 +12,19 @@ from typing import Any
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
-from vjepa_ros.guard.guard import VelocityGuard
+from vjepa_ros.guard.guard import OVERRIDE_S, VelocityGuard
 from vjepa_ros.guard.types import Motion
-from vjepa_ros.ros.collision_guard.camera_directions import Frames
-from vjepa_ros.ros.collision_guard.inputs import GuardInputs, odometry
+from vjepa_ros.ros.collision_guard.inputs import Frames, GuardInputs, odometry
 from vjepa_ros.ros.collision_guard.parameters import GuardConfig, SCHEMA
 from vjepa_ros.ros.collision_guard.state_publisher import GuardStatePublisher
-from vjepa_ros.ros.command.heartbeat import Bond, Heartbeat, bond_message
 from vjepa_ros.ros.command.node import CommandNode
-from vjepa_ros.ros.command.topic_checks import CLOUD, twist_type
+from vjepa_ros.ros.command.peers import CLOUD, Heartbeat, twist_type
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, transition
 
 
-class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher]):
-    """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``.
-
-    Attributes
-    ----------
-    guard
-        The velocity guard of a configured node.
-    """
+class CollisionGuard(CommandNode):
+    """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
 
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
@@ -51,8 +43,6 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         self.configured.callback(self._drop)
         if config.odometry:
             odometry()                          # fails here rather than on activate
-        if config.bond:
-            bond_message()
         if config.heartbeat:
             self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
                                         lambda: self._out, self._steady, config.watchdog)
@@ -90,10 +80,8 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Subscribe, start to pass commands, and form a bond."""
+        """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
-        if answer == SUCCESS and self.config is not None and self.config.bond:
-            self._active.callback(Bond(self, self._steady).close)
         if answer == SUCCESS and self._heartbeat is not None:
             self._heartbeat.activate()
         return answer
@@ -160,8 +148,7 @@ class CollisionGuard(CommandNode[GuardConfig, GuardInputs, GuardStatePublisher])
         guard.override(request.data, self.now_s())
         response.success = True
         if request.data:
-            response.message = (f'OVERRIDE: nothing is guarded for '
-                                f'{guard.settings.override_timeout:g} s')
+            response.message = f'OVERRIDE: nothing is guarded for {OVERRIDE_S:g} s'
             self.get_logger().warning(response.message)
         else:
             response.message = 'override has ended: the guard acts again'

@@ -12,18 +12,13 @@ from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings, UNCOVERED
 from vjepa_ros.perception.types import Level
-from vjepa_ros.ros.command.parameters import (
-    CLOCK_TOLERANCE,
-    COMMAND_TIMEOUT,
-    FROZEN_TRAVEL,
-    SOURCES,
-    SOURCE_TIMEOUT,
-)
 from vjepa_ros.ros.common.parameter import (
     AUTOSTART,
+    CAMERAS,
     CONFIGURE,
     MESSAGES,
     NAME,
+    NAMES,
     Param,
     Schema,
     make,
@@ -31,13 +26,17 @@ from vjepa_ros.ros.common.parameter import (
 )
 
 DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
-DIRECTION_NAMES = (*DIRECTIONS, 'yaw')
 FROM_TF = 'tf'
-SENSORS = ('range', 'scan')
-BLANKS = ('unknown', 'free')
 LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
-BELIEVED = {'clear': Level.CLEAR, **LEVELS}
 _setting = partial(setting, GuardSettings)
+
+# Shared with the local planner.
+SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',
+                CONFIGURE, pattern=NAME, allowed=NAMES)
+SOURCE_TIMEOUT = _setting('source_timeout', 'Largest age of a message of a camera', low=0.05,
+                          high=60.0, unit='s')
+COMMAND_TIMEOUT = _setting('command_timeout', 'Silence after which the command ends: zeros for '
+                           '0.3 s, then nothing', low=0.05, high=60.0, unit='s')
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Topics': (
@@ -50,22 +49,18 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               'commands sent count as the speed', CONFIGURE),
         Param('base_frame', str, 'base_link', 'Frame of the robot, for sources with direction: '
               'tf', CONFIGURE),
-        Param('rate', float, 50.0, 'Rate of decisions without new inputs', CONFIGURE, low=20.0,
-              high=500.0, unit='Hz'),
         Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
               'and liveliness of this length on cmd_vel_out, and beats four times as often on '
               '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
         Param('watchdog', bool, False, 'Drive only while command_watchdog confirms that it hears '
               'this guard and that its zeros reach the base (needs heartbeat)', CONFIGURE),
-        Param('bond', bool, False, 'Form a bond with a lifecycle manager while active (needs the '
-              'package bond)', CONFIGURE),
         AUTOSTART,
     ),
     'Law': (
         _setting('min_time_to_contact', 'Time to contact that the speed limit keeps', low=0.1,
-                 high=60.0, unit='s'),
+                 high=5.9, unit='s'),
         _setting('stop_time_to_contact', 'Time to contact below which the robot stops', low=0.05,
-                 high=60.0, unit='s'),
+                 high=5.9, unit='s'),
         _setting('stop_distance', 'Distance from the camera that is always kept to an obstacle; '
                  'add how far the robot extends in front of the camera', low=0.0, high=60.0,
                  unit='m'),
@@ -73,62 +68,24 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                  unit='m/s^2'),
         _setting('reaction', 'Delay between a command and the response of the robot', low=0.0,
                  high=60.0, unit='s'),
-        _setting('caution_factor', 'Fraction of the commanded speed that remains at levels '
-                 'CAUTION and WARNING', low=0.0, high=1.0),
-        _setting('caution_probability', 'Collision probability below which a CAUTION is doubtful, '
-                 'because geometry and heads contradict each other; 0: never', low=0.0, high=1.0),
-        _setting('doubted_factor', 'Fraction of the commanded speed that remains at a doubtful '
-                 'CAUTION', low=0.0, high=1.0),
         _setting('stop_level', 'Lowest level at which the robot stops', choices=LEVELS),
-        _setting('believe_level', 'Lowest level at which the time to contact is used as it is; '
-                 'below, it counts as at least 1.5 times min_time_to_contact', choices=BELIEVED),
-        _setting('hysteresis', 'Fraction by which the time to contact must exceed its threshold '
-                 'before a stop ends', low=0.0, high=2.0),
-        _setting('horizon', 'Longest time to contact that is used; longer ones count as this',
-                 low=0.2, high=60.0, unit='s'),
-        _setting('measurement_window', 'Time before its stamp over which a time to contact is '
-                 'measured', low=0.02, high=5.0, unit='s'),
-        _setting('measuring_speed', 'Lowest speed at which a view where nothing approaches means '
-                 'a free path', low=0.01, high=5.0, unit='m/s'),
         _setting('unseen_speed', 'Speed limit where nothing is known about the path: after a '
                  'start, after turning on the spot', low=0.0, high=20.0, unit='m/s'),
-        _setting('memory', 'How long the path counts as free after it was last measured', low=0.0,
-                 high=60.0, unit='s'),
-    ),
-    'Release': (
-        _setting('release.hold', 'Time without danger before motion is released', low=0.0,
-                 high=60.0, unit='s'),
         _setting('release.speed', 'Speed limit after a stop or a fault until the path is measured '
-                 'again', low=0.02, high=20.0, unit='m/s'),
+                 'again', low=0.11, high=20.0, unit='m/s'),
         _setting('release.acceleration', 'Rate at which a limit may rise; limits fall at once',
                  low=0.01, high=60.0, unit='m/s^2'),
-        _setting('release.turn', 'Heading change after which remembered measurements no longer '
-                 'apply', low=0.05, high=6.3, unit='rad'),
-        _setting('forget', 'Standing time after which a remembered obstacle is dropped; 0: never',
-                 low=0.0, high=3600.0, unit='s'),
-        _setting('clearance_releases', 'Clear a remembered obstacle when learned heads see a '
-                 'longer free path while the robot stands'),
-        _setting('range_releases', 'Clear a remembered obstacle when a range sensor measures '
-                 'beyond it'),
     ),
     'Faults': (
         SOURCE_TIMEOUT,
-        _setting('range_timeout', 'Largest age of a range reading', low=0.02, high=60.0, unit='s'),
         COMMAND_TIMEOUT,
-        _setting('odometry_timeout', 'Silence of the odometry after which the commands sent count '
-                 'as the speed', low=0.02, high=60.0, unit='s'),
-        _setting('override.timeout', 'Duration of an override', low=0.1, high=3600.0, unit='s'),
-        CLOCK_TOLERANCE,
-        FROZEN_TRAVEL,
-        _setting('fault_speed', 'Speed limit at the faults in slow_on, and with uncovered: slow',
-                 low=0.0, high=20.0, unit='m/s'),
         _setting('stop_on', 'Faults of a source that stop motion towards it: missing, timeout, '
                  'clock, malformed, unknown, frozen (each must be here or in slow_on) and flags '
                  'of the assessment'),
-        _setting('slow_on', 'Faults that slow motion to fault_speed instead'),
+        _setting('slow_on', 'Faults that slow motion to 0.1 m/s instead'),
         _setting('uncovered', 'Treatment of motion where no source looks, such as reversing with '
-                 'one camera ahead; free: pass it, blind, with a warning; slow: at most '
-                 'fault_speed; stop: none', choices=UNCOVERED),
+                 'one camera ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; '
+                 'stop: none', choices=UNCOVERED),
     ),
 }
 
@@ -140,7 +97,7 @@ def source_rows(name: str) -> tuple[Param, ...]:
               'vjepa_node/NAME/assessment', CONFIGURE),
         Param(f'{name}.direction', str, 'forward', 'Where it looks; yaw: along the next '
               'parameter; tf: by tf, from the frame of its images', CONFIGURE,
-              choices=(*DIRECTION_NAMES, FROM_TF)),
+              choices=(*DIRECTIONS, 'yaw', FROM_TF)),
         Param(f'{name}.yaw', float, 0.0, 'Direction of its optical axis seen from above, left '
               'positive', CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
     )
@@ -150,10 +107,10 @@ def range_rows(name: str) -> tuple[Param, ...]:
     """Return the rows of one range sensor."""
     return (
         Param(f'{name}.type', str, 'range', 'sensor_msgs/Range or sensor_msgs/LaserScan',
-              CONFIGURE, choices=SENSORS),
+              CONFIGURE, choices=('range', 'scan')),
         Param(f'{name}.topic', str, '', 'Its topic; empty: NAME', CONFIGURE),
         Param(f'{name}.direction', str, 'forward', 'Where it looks (scan: along which corridor); '
-              'yaw: along the next parameter', CONFIGURE, choices=DIRECTION_NAMES),
+              'yaw: along the next parameter', CONFIGURE, choices=(*DIRECTIONS, 'yaw')),
         Param(f'{name}.yaw', float, 0.0, 'Direction in the frame of the robot, left positive',
               CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
         Param(f'{name}.mounting', float, 0.0, 'Scan: yaw of its frame in the frame of the robot',
@@ -163,7 +120,7 @@ def range_rows(name: str) -> tuple[Param, ...]:
         Param(f'{name}.blank', str, 'unknown', 'Scan: meaning of rays with NaN, 0 or less than '
               'range_min; unknown: no reading (REP 117), so many side by side stop the robot; '
               'free: no object, for drivers that send these instead of inf', CONFIGURE,
-              choices=BLANKS),
+              choices=('unknown', 'free')),
     )
 
 
@@ -174,16 +131,12 @@ class Source:
     name: str
     topic: str
     yaw: float
-    from_tf: bool = False
+    from_tf: bool
 
 
 @dataclass(frozen=True)
 class Ranger:
-    """A range sensor: name, topic, yaw [rad], kind.
-
-    A scan also has a mounting [rad], half the width of its corridor [m], and whether rays without
-    a reading are free.
-    """
+    """A range sensor; the last three are for scans: yaw of the frame [rad], corridor [m]."""
 
     name: str
     topic: str
@@ -191,7 +144,7 @@ class Ranger:
     kind: str
     mounting: float
     half_width: float
-    blank_free: bool = False
+    blank_free: bool      # whether rays without a reading are free
 
 
 @dataclass(frozen=True)
@@ -203,11 +156,9 @@ class GuardConfig:
     ranges: tuple[Ranger, ...]
     stamped: bool
     odometry: bool
-    rate: float
     base_frame: str
-    heartbeat: float = 0.0
-    watchdog: bool = False
-    bond: bool = False
+    heartbeat: float
+    watchdog: bool
 
 
 def make_settings(values: Mapping[str, Any]) -> GuardSettings:
@@ -228,16 +179,14 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
                           values[f'{name}.half_width'], values[f'{name}.blank'] == 'free')
                    for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
-                       values['message'] == 'twist_stamped', values['odometry'], values['rate'],
-                       values['base_frame'], values['heartbeat'], values['watchdog'],
-                       values['bond'])
+                       values['message'] == 'twist_stamped', values['odometry'],
+                       values['base_frame'], values['heartbeat'], values['watchdog'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:
+    """Return the direction of a camera or sensor [rad]; 0 until tf gives it."""
     direction = values[f'{name}.direction']
-    if direction == FROM_TF:
-        return 0.0                              # until tf gives it
-    return DIRECTIONS[direction] if direction in DIRECTIONS else values[f'{name}.yaw']
+    return values[f'{name}.yaw'] if direction == 'yaw' else DIRECTIONS.get(direction, 0.0)
 
 
 SCHEMA = Schema(SECTIONS, make_config, make_settings,

@@ -13,54 +13,37 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Decision, Limit, Motion
-from vjepa_ros.ros.command.state_publisher import StatePublisher
+from vjepa_ros.ros.command.state_publisher import StatePublisher, report_values
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.lifecycle import ManagedNode
 
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
+KEPT = 2000              # durations
 
 
-class DurationStatistics:
-    """Statistics of the last durations [ms], and the longest of all."""
+class Durations:
+    """The last durations [ms]."""
 
-    def __init__(self, length: int = 2000) -> None:
-        self._values = np.empty(length)   # an array, because sorting a list delays the guard
-        self.last = self.worst = math.nan
-        self.count = 0
+    def __init__(self) -> None:
+        self._values = np.empty(KEPT)     # an array, because sorting a list delays the guard
+        self._count = 0
 
     def add(self, value_ms: float) -> None:
         """Add a duration [ms]; NaN is ignored."""
         if not math.isnan(value_ms):
-            self._values[self.count % len(self._values)] = value_ms
-            self.last = value_ms
-            self.worst = value_ms if self.count == 0 else max(self.worst, value_ms)
-            self.count += 1
+            self._values[self._count % KEPT] = value_ms
+            self._count += 1
 
-    def summary(self) -> tuple[float, float]:
-        """Return median and 99th percentile of the last durations [ms], NaN without any."""
-        values = np.sort(self._values[:min(self.count, len(self._values))])
-        if not len(values):
-            return math.nan, math.nan
-        return float(values[len(values) // 2]), float(values[int(0.99 * (len(values) - 1))])
+    def told(self, name: str) -> dict[str, str]:
+        """Return median and 99th percentile as values of a state."""
+        values = np.sort(self._values[:self._count]).tolist()
+        return {f'{name}.{what}': number(
+            values[int(part * (len(values) - 1))] if values else math.nan)
+            for what, part in (('median', 0.5), ('p99', 0.99))}
 
 
-class GuardStatePublisher(StatePublisher[Decision]):
-    """Reports on a collision guard, see `StatePublisher`.
-
-    Parameters
-    ----------
-    node
-        The node.
-    guard
-        Returns its guard; None while unconfigured.
-    odometry
-        Returns whether it is to read odometry.
-
-    Attributes
-    ----------
-    reaction, latency
-        Times from stamp and from arrival of an assessment to its command.
-    """
+class GuardStatePublisher(StatePublisher):
+    """Reports on a collision guard, which is None while unconfigured."""
 
     def __init__(self, node: ManagedNode, guard: Callable[[], VelocityGuard | None],
                  odometry: Callable[[], bool]) -> None:
@@ -70,7 +53,8 @@ class GuardStatePublisher(StatePublisher[Decision]):
     def renew(self) -> None:
         """Reset all statistics (on configure)."""
         super().renew()
-        self.reaction, self.latency = DurationStatistics(), DurationStatistics()
+        self.reaction = Durations()      # from the stamp of an assessment to its command
+        self.latency = Durations()       # from its arrival
         self._uncovered = ''
 
     def key(self, decided: Decision) -> tuple[str, ...]:
@@ -79,8 +63,7 @@ class GuardStatePublisher(StatePublisher[Decision]):
         A perception that is too slow causes timeouts and releases in turn, which share one key.
         """
         if not decided.limits:
-            which = decided.reason if decided.state == 'fault' else ''
-            return decided.state, which
+            return decided.state, decided.reason if decided.state == 'fault' else ''
         first, guard = decided.limits[0], self._guard()
         source = None if guard is None else guard.sources.get(first.source)
         if guard is not None and source is not None:
@@ -123,7 +106,7 @@ class GuardStatePublisher(StatePublisher[Decision]):
         if guard is not None and decided is not None:
             found = ((n, s.fault(now_s, guard.history, guard.settings))
                      for n, s in guard.sources.items())
-            faults = [f'{n}: {fault[0]}: {fault[1]}' for n, fault in found if fault]
+            faults = [f'{n}: {": ".join(fault)}' for n, fault in found if fault]
             if self._odometry() and not guard.measures_speed(now_s):
                 faults.append('no odometry on odom that is current: commands count as motion')
             if problem := guard.speed_problem(now_s):
@@ -131,22 +114,13 @@ class GuardStatePublisher(StatePublisher[Decision]):
             limits = {limit.source: limit for limit in decided.limits}
             sources = [source_status(name, source, limits.get(source.name), now_s, guard)
                        for source in guard.sources.values()]
-        return [guard_status(name, label, decided, self._values(now_s), problems, faults),
-                *sources]
-
-    def _values(self, now_s: float) -> dict[str, object]:
-        guard, reaction, latency = self._guard(), self.reaction, self.latency
-        (median, high), (latency_median, latency_high) = reaction.summary(), latency.summary()
-        return {
+        values = {
             'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
             'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
-            'reaction_ms': number(reaction.last), 'reaction_ms.median': number(median),
-            'reaction_ms.p99': number(high), 'reaction_ms.worst': number(reaction.worst),
-            'latency_ms.median': number(latency_median),
-            'latency_ms.p99': number(latency_high),
-            'latency_ms.worst': number(latency.worst), 'latency.count': latency.count,
+            **self.reaction.told('reaction_ms'), **self.latency.told('latency_ms'),
             'assessments_refused': self.refused, 'clock_jumps': self.jumps,
             'callbacks_failed': self.failed}
+        return [guard_status(name, label, decided, values, problems, faults), *sources]
 
 
 def guard_status(node: str, state: str, decision: Decision | None, values: Mapping[str, object],
@@ -174,35 +148,21 @@ def guard_status(node: str, state: str, decision: Decision | None, values: Mappi
 def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
                   guard: VelocityGuard) -> DiagnosticStatus:
     """Return the status of one camera."""
-    report = source.report
-    values: dict[str, object] = {'yaw': number(source.yaw)}
-    fault = source.fault(now_s, guard.history, guard.settings)
-    if report is not None:
-        values |= {
-            'level': report.level.name.lower(), 'age_ms': number(1e3 * (now_s - report.stamp_s)),
-            'time_to_contact': number(report.time_to_contact),
-            'collision_probability': number(report.collision_probability),
-            'collision_if_ahead': number(report.collision_if_ahead),
-            'approach_speed': number(report.approach_speed),
-            'side': report.side or 'none', 'flags': ' '.join(report.flags.names) or 'none',
-            'clearance': number(report.clearance)}
-    path = source.free_path
-    values |= {'free_way': number(path.distance), 'way_known_by': path.known_by,
-               'obstacle': source.obstacle, 'period_ms': number(1e3 * source.timing.period_s),
-               'arrival_age_ms': number(1e3 * source.timing.arrival_age_s)}
+    path, timing = source.free_path, source.timing
+    values = {**report_values(source, now_s), 'free_way': number(path.distance),
+              'way_known_by': path.known_by, 'obstacle': source.obstacle,
+              'period_ms': number(1e3 * timing.period_s),
+              'arrival_age_ms': number(1e3 * timing.arrival_age_s)}
     if limit is not None:
         values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
-    if fault:
-        return status(f'{node}: source {source.name}', ERROR, f'{fault[0]}: {fault[1]}', values)
-    slow = source.timing.problem(guard.settings.source_timeout)
-    if slow:
-        return status(f'{node}: source {source.name}', WARN, slow, values)
-    message = 'no limit' if limit is None or not limit.reason else limit.reason
-    return status(f'{node}: source {source.name}', OK, message, values)
+    level, message = OK, 'no limit' if limit is None or not limit.reason else limit.reason
+    if fault := source.fault(now_s, guard.history, guard.settings):
+        level, message = ERROR, ': '.join(fault)
+    elif slow := timing.problem(guard.settings.source_timeout):
+        level, message = WARN, slow
+    return status(f'{node}: source {source.name}', level, message, values)
 
 
 def _motion(name: str, motion: Motion | None) -> dict[str, str]:
-    if motion is None:
-        return {f'{name}.vx': 'none', f'{name}.vy': 'none', f'{name}.omega': 'none'}
-    return {f'{name}.vx': number(motion.vx), f'{name}.vy': number(motion.vy),
-            f'{name}.omega': number(motion.omega)}
+    return {f'{name}.{part}': 'none' if motion is None else number(getattr(motion, part))
+            for part in ('vx', 'vy', 'omega')}

@@ -21,7 +21,7 @@ LOG_EVERY_S = 5.0
 
 
 def odometry_message(parameter: str, remedy: str) -> type:
-    """Return the type of odometry messages."""
+    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
     try:
         from nav_msgs.msg import Odometry
     except ImportError as error:
@@ -31,24 +31,12 @@ def odometry_message(parameter: str, remedy: str) -> type:
 
 
 class CommandInputs(ABC):
-    """The subscriptions of an active node.
-
-    Parameters
-    ----------
-    node
-        The node that owns them.
-
-    Attributes
-    ----------
-    refused
-        Number of messages that could not be read.
-    arrival_ns
-        When the newest message came, by the clock of DDS [ns since the epoch; 0 unknown].
-    """
+    """The subscriptions of an active node."""
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
-        self.refused = self.arrival_ns = 0
+        self.refused = 0                         # messages that could not be read
+        self.arrival_ns = 0      # of the newest message, by the clock of DDS since the epoch
         self._told_unstamped = False             # that odometry has no stamps
         self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._subscriptions: list[Any] = []

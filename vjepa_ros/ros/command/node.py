@@ -7,81 +7,107 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import (
     Clock,
     ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
+    JumpThreshold,
 )
+from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
 
 from vjepa_ros.guard.types import Motion, STILL
-from vjepa_ros.ros.command.clock import CommandClock
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.output import CommandOutput
-from vjepa_ros.ros.command.state_publisher import StatePublisher
-from vjepa_ros.ros.command.topic_checks import CLOUD, topic_problems
+from vjepa_ros.ros.command.peers import CLOUD, topic_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
 
+NS = 1e9
 LOG_EVERY_S = 5.0
 MOMENT_S = 0.02          # between two looks whether zeros have ended
+STEP_S = 0.1             # change of the offset to the steady clock that counts as a jump
+AHEAD_S = 2.0            # forward step of a simulated clock that counts as a jump
+STANDS_S = 2.0           # real time without progress after which a simulated clock stands
 
 
-class CommandConfig(Protocol):
-    """What `CommandNode` reads of the configuration of a node."""
+class CommandClock:
+    """Steady time, or simulated time with ``use_sim_time``.
+
+    `jumped` is called with the reason when stamps from before mean other times now.
+    """
+
+    def __init__(self, node: Node, jumped: Callable[[str], None]) -> None:
+        self._clock, self._jumped = node.get_clock(), jumped
+        self._handle = self._clock.create_jump_callback(
+            JumpThreshold(min_forward=Duration(seconds=AHEAD_S),
+                          min_backward=Duration(nanoseconds=-1), on_clock_change=True),
+            post_callback=lambda jump: jumped('time jumped'))
+        self.start()
+
+    def start(self) -> None:
+        """Start anew (on activation)."""
+        self._offset_s = math.nan         # of the ROS clock to the steady one
+        self._newest_s = math.nan         # simulated time
+        self._since_s = math.nan          # steady time at which that arrived
 
     @property
-    def stamped(self) -> bool:
-        """Whether commands are TwistStamped."""
-        ...
+    def simulated(self) -> bool:
+        """Whether time is simulated."""
+        # Of ROSClock.
+        return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue]
 
-    @property
-    def rate(self) -> float:
-        """Rate of decisions without new inputs [Hz]."""
-        ...
+    def ros_s(self) -> float:
+        """Return the time of stamps [s]."""
+        return self._clock.now().nanoseconds / NS
+
+    def now_s(self) -> float:
+        """Return the time of the node [s]."""
+        return self.ros_s() if self.simulated else time.monotonic()
+
+    def watch(self) -> bool:
+        """Detect a clock that was set, and return whether simulated time stands; call it often."""
+        steady = time.monotonic()
+        if self.simulated:                # rclpy reports its jumps
+            now = self.ros_s()
+            if now != self._newest_s:
+                self._newest_s, self._since_s = now, steady
+            return steady - self._since_s > STANDS_S
+        offset = self.ros_s() - steady
+        if abs(offset - self._offset_s) > STEP_S:
+            self._jumped(f'the clock was set by {offset - self._offset_s:+.2f} s')
+        self._offset_s = offset
+        return False
 
 
-ConfigT = TypeVar('ConfigT', bound=CommandConfig)
-InputsT = TypeVar('InputsT', bound=CommandInputs)
-PublisherT = TypeVar('PublisherT', bound=StatePublisher)
-
-
-class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
+class CommandNode(ManagedNode):
     """Subscribes ``cmd_vel_in``, publishes ``cmd_vel_out``, ``~/state`` and ``/diagnostics``.
 
     While active it decides at every command, at new inputs and on a timer. A subclass sets
-    `params` and `state_publisher`, calls `begin`, and implements the abstract methods.
-
-    Attributes
-    ----------
-    config
-        The configuration; None while unconfigured.
-    decided
-        The last decision; None before the first of an activation.
-    configured
-        What `release` has to undo.
-    suspending
-        Whether motion ends for as long as the process is stopped.
+    `params` and `state_publisher`, calls `begin`, and implements the abstract methods. Its
+    configuration, None while unconfigured, says in `stamped` whether commands are TwistStamped.
     """
 
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
+    RATE_HZ = 50.0           # of decisions without new inputs
 
     params: Declared
-    state_publisher: PublisherT
+    state_publisher: Any
 
     def __init__(self, node_name: str, **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        self.config: ConfigT | None = None
-        self.decided: Any = None
-        self.suspending = False
-        self._inputs: InputsT | None = None
+        self.config: Any = None
+        self.decided: Any = None                 # the last decision of an activation
+        self.suspending = False                  # motion ends before the process is stopped
+        self._inputs: Any = None
         self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
         self._stamped = False                    # commands are TwistStamped
@@ -103,14 +129,14 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     # -- implemented by each node ------------------------------------------------------------
 
     @abstractmethod
-    def prepare(self, config: ConfigT) -> str:
+    def prepare(self, config: Any) -> str:
         """Create what decides, on configure; return its description for the log.
 
         Callbacks added to `configured` run on release.
         """
 
     @abstractmethod
-    def create_inputs(self, config: ConfigT) -> InputsT:
+    def create_inputs(self, config: Any) -> CommandInputs:
         """Create the inputs besides commands, still closed; drop the last command."""
 
     @abstractmethod
@@ -129,11 +155,11 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         """
 
     @abstractmethod
-    def apply(self, config: ConfigT) -> ConfigT:
+    def apply(self, config: Any) -> Any:
         """Apply the live part of a new configuration; return the resulting one."""
 
     @abstractmethod
-    def topics(self, config: ConfigT) -> Mapping[str, str]:
+    def topics(self, config: Any) -> Mapping[str, str]:
         """Return topics and their types, ``cmd_vel_in`` and ``cmd_vel_out`` included."""
 
     # -- lifecycle -------------------------------------------------------------------------
@@ -152,13 +178,16 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
         self.state_publisher.renew()
         description = self.prepare(config)
         self._stamped = config.stamped
-        self._out = self.create_output(TwistStamped if config.stamped else Twist, 'cmd_vel_out',
-                                       self.lease_s(config))
+        self._out = self.create_output(self._kind, 'cmd_vel_out', self.lease_s(config))
         self.config = config
         self.get_logger().info(f'configured: {description}')
         return super().on_configure(state)
 
-    def lease_s(self, config: ConfigT) -> float:
+    @property
+    def _kind(self) -> type:
+        return TwistStamped if self._stamped else Twist
+
+    def lease_s(self, config: Any) -> float:
         """Return the deadline and lease of liveliness of ``cmd_vel_out`` [s]; 0: none."""
         return 0.0
 
@@ -175,24 +204,22 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
-        config = self.config
-        if answer == SUCCESS and config is not None:
+        if answer == SUCCESS and self.config is not None:
             self.forget(self.now_s())
             self._time.start()
             self._stands = False
             self._active.callback(self._deactivate)
             self._output = CommandOutput(lambda motion: self._publish(motion), self._not_sent,
-                                         1.0 / config.rate)
+                                         1.0 / self.RATE_HZ)
             self._active.callback(self._output.close)
-            self._inputs = inputs = self.create_inputs(config)
+            self._inputs = inputs = self.create_inputs(self.config)
             self._active.callback(inputs.close)
             inputs.open()
-            kind = TwistStamped if config.stamped else Twist
-            commands = subscribe(self, kind, 'cmd_vel_in', bounded(
-                kind, lambda msg, info: self._on_command(msg),
+            commands = subscribe(self, self._kind, 'cmd_vel_in', bounded(
+                self._kind, lambda msg, info: self._on_command(msg),
                 partial(inputs.refuse, 'cmd_vel_in')), reliable=True, raw=True)
             self._active.callback(self.destroy_subscription, commands)
-            timer = self.create_timer(1.0 / config.rate, self._on_tick, clock=self._steady)
+            timer = self.create_timer(1.0 / self.RATE_HZ, self._on_tick, clock=self._steady)
             self._active.callback(self.destroy_timer, timer)
             self._active.callback(self.end_motion)
             settle()            # now rather than when a stop is due
@@ -248,8 +275,12 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
     def _on_command(self, msg: Twist | TwistStamped) -> None:
         twist = msg.twist if isinstance(msg, TwistStamped) else msg
         self._frame_id = msg.header.frame_id if isinstance(msg, TwistStamped) else ''
-        motion = motion_of(twist)
-        if motion.finite and not self._told_unjudged and any(_unjudged(twist)):
+        # Components that a robot on the ground does not have.
+        unjudged = twist.linear.z, twist.angular.x, twist.angular.y
+        motion = Motion(twist.linear.x, twist.linear.y, twist.angular.z)
+        if not Motion(*unjudged).finite:         # it cannot be meant
+            motion = Motion(math.nan, math.nan, math.nan)
+        elif motion.finite and not self._told_unjudged and any(unjudged):
             self._told_unjudged = True
             self.get_logger().warning('linear.z, angular.x or angular.y of cmd_vel_in is not 0: '
                                       'nothing judges it, so 0 is sent instead')
@@ -284,14 +315,14 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
             self._output.send(motion, news, holds_until_s)
 
     def _publish(self, motion: Motion) -> None:
-        twist = twist_of(motion)
+        twist = Twist()
+        twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
+        msg = twist
         if self._stamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
             msg.header.frame_id = self._frame_id
-            self._out.publish(msg)
-        else:
-            self._out.publish(twist)
+        self._out.publish(msg)
 
     # -- clock, parameters, reports ----------------------------------------------------------
 
@@ -313,8 +344,6 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
 
     def problems(self) -> list[str]:
         """Return the problems of the topics of a configured node, one sentence each."""
-        if self.config is None:
-            return []
         return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
 
     def _on_report(self) -> None:
@@ -322,25 +351,6 @@ class CommandNode(ManagedNode, Generic[ConfigT, InputsT, PublisherT]):
             self.state_publisher.set_problems(self.problems())
         self.state_publisher.failed = self.callbacks_failed
         self.state_publisher.report(self.state, self.decided, self.now_s(), self.failure)
-
-
-def motion_of(twist: Twist) -> Motion:
-    """Return the motion of a command; NaN where any of its components cannot be meant."""
-    if not Motion(*_unjudged(twist)).finite:
-        return Motion(math.nan, math.nan, math.nan)
-    return Motion(twist.linear.x, twist.linear.y, twist.angular.z)
-
-
-def _unjudged(twist: Twist) -> tuple[float, float, float]:
-    """Return the components that a robot on the ground does not have."""
-    return twist.linear.z, twist.angular.x, twist.angular.y
-
-
-def twist_of(motion: Motion) -> Twist:
-    """Return the message of a motion."""
-    twist = Twist()
-    twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
-    return twist
 
 
 def _speed(motion: Motion) -> float:

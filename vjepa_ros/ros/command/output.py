@@ -21,20 +21,7 @@ class CommandOutput:
 
     A decision in motion that nobody renews in time ends: a callback may hold up the thread that
     decides. All motions are published under one lock, so none that is out of date follows a zero.
-
-    Parameters
-    ----------
-    publish
-        Publishes a motion.
-    failed
-        Called with an error of `publish` in the thread.
-    period_s
-        Time between two zeros [s].
-
-    Attributes
-    ----------
-    sent
-        The last motion sent; None before the first, or while nothing is to be sent.
+    `failed` is called with an error of `publish` in the thread; `period_s`: between two zeros.
     """
 
     def __init__(self, publish: Callable[[Motion], None], failed: Callable[[Exception], object],
@@ -44,7 +31,7 @@ class CommandOutput:
         self._holds_until_s = math.inf           # steady times
         self._published_s = self._zeros_until_s = -math.inf
         self._closed = threading.Event()
-        self.sent: Motion | None = None
+        self.sent: Motion | None = None      # the last motion; None: nothing is to be sent
         self._thread = threading.Thread(target=self._watch, name='command output', daemon=True)
         self._thread.start()
 

@@ -26,14 +26,14 @@ from rclpy.clock import (
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.command.heartbeat import HEARD, QOS, READY
-from vjepa_ros.ros.command.topic_checks import BaseMatch
-from vjepa_ros.ros.command_watchdog.parameters import SCHEMA
+from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY
+from vjepa_ros.ros.command_watchdog import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
 from vjepa_ros.ros.common.spin import Served
 
 CHECKS = 8               # of the silence within `timeout`
+RATE_HZ = 20.0           # of zeros: a base may time out after less than they are apart
 NOT_HEARD, ENDED = 'not heard', 'unconfigured'
 # After `timeout` and the last command that moves, of a guard that was never heard, that motion has
 # ended; and one that is not active has gone without a word.
@@ -41,13 +41,7 @@ GONE_S = 1.0
 
 
 class CommandWatchdog(Served):
-    """Publishes zeros while an active guard is silent; parameters are read at the start.
-
-    Attributes
-    ----------
-    stops
-        How often it has stopped the base.
-    """
+    """Publishes zeros while an active guard is silent; parameters are read at the start."""
 
     def __init__(self, node_name: str = 'command_watchdog', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
@@ -56,7 +50,7 @@ class CommandWatchdog(Served):
         self._heard_s: float | None = None      # last beat of an active guard
         self._beat_s = 0.0                      # of any
         self._state = NOT_HEARD
-        self._silent, self.stops = False, 0
+        self._silent, self.stops = False, 0     # and how often it has stopped the base
         # First and last command that moves, as long as no guard has been heard.
         self._moves_s: tuple[float, float] | None = None
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
@@ -70,7 +64,7 @@ class CommandWatchdog(Served):
         self._heard = self.create_publisher(Header, self._beats.topic_name + HEARD, reliable)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(self._timeout_s / CHECKS, self._check, clock=steady)
-        self._zeros = self.create_timer(1 / values['rate'], self._send_zero, clock=steady)
+        self._zeros = self.create_timer(1 / RATE_HZ, self._send_zero, clock=steady)
         self._zeros.cancel()
         self.create_timer(1.0, self._report, clock=steady)
         self.get_logger().info(f'watches {self._beats.topic_name} for {self._out.topic_name}, '

@@ -17,21 +17,16 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
+from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.planning.course import Pose, on_earth
-from vjepa_ros.planning.local_config import Twist
+from vjepa_ros.planning.decision import LocalDecider
+from vjepa_ros.planning.local_config import ODOMETRY, OWN, SENT, Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
-from vjepa_ros.ros.command.topic_checks import CLOUD, full_name, twist_type
+from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_type
 from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.transforms import Transforms
-from vjepa_ros.ros.local_planner.decision import LocalDecider
-from vjepa_ros.ros.local_planner.parameters import (
-    LocalNodeConfig,
-    ODOMETRY,
-    OWN,
-    PlannerSource,
-    SENT,
-)
+from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
 
 try:
     from nav_msgs.msg import Odometry, Path
@@ -46,25 +41,13 @@ LARGE = 1 << 22
 class LocalInputs(CommandInputs):
     """The subscriptions of an active local planner.
 
-    Parameters
-    ----------
-    node
-        The node that owns them.
-    config
-        Names, topics, and the source of the speed.
-    decider
-        Takes the inputs.
-    now_s
-        Clock of the decider [s].
-    decide
-        Called after a complete picture or a fault of a camera.
+    `decide` is called after a complete picture or a fault of a camera.
     """
 
     def __init__(self, node: LifecycleNode, config: LocalNodeConfig, decider: LocalDecider,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
         super().__init__(node)
-        self._config = config
-        self._decider = decider
+        self._config, self._decider = config, decider
         self._now_s, self._decide = now_s, decide
         self._sent = ''
         self._odom_frame = ''
@@ -73,11 +56,11 @@ class LocalInputs(CommandInputs):
     def open(self) -> None:
         """Subscribe; after a failure `close` removes what was created."""
         config = self._config
-        for source in config.sources:
+        for name, prefix in config.topics.items():
             for topic, take, most in (('assessment', self._on_assessment, SMALL),
                                       ('looming_field', self._on_field, LARGE)):
-                self.listen(PointCloud2, f'{source.topic}/{topic}', partial(take, source),
-                            DEPTH, True, most, partial(self._malformed, source, topic))
+                self.listen(PointCloud2, f'{prefix}/{topic}', partial(take, name), DEPTH, True,
+                            most, partial(self._malformed, name, topic))
         self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
         # Without nav_msgs there is no pose: goals are refused, commands are followed.
         if config.speed_from == ODOMETRY or Odometry is not None:
@@ -103,38 +86,38 @@ class LocalInputs(CommandInputs):
         if self._sent:
             self._decider.wired = self._node.count_publishers(self._sent) > 0
 
-    def _on_assessment(self, source: PlannerSource, msg: PointCloud2) -> None:
+    def _on_assessment(self, name: str, msg: PointCloud2) -> None:
         now = self._now_s()
         try:
-            seen, age = read.assessment(msg, source.name), self.age_s(msg)
+            seen, age = read.assessment(msg, name), self.age_s(msg)
         except (ValueError, IndexError) as error:     # of another version, or empty
-            self._malformed(source, 'assessment', error)
+            self._malformed(name, 'assessment', error)
         else:
-            if self._decider.assessed(source.name, seen, now, age):
+            if self._decider.assessed(name, seen, now, age):
                 self._decide()
 
-    def _on_field(self, source: PlannerSource, msg: PointCloud2) -> None:
+    def _on_field(self, name: str, msg: PointCloud2) -> None:
         try:
             cells, age = read.looming_field(msg), self.age_s(msg)
         except ValueError as error:                   # of another version
-            self._malformed(source, 'looming_field', error)
+            self._malformed(name, 'looming_field', error)
         else:
-            if self._decider.measured(source.name, cells, read.stamp_ns(msg), self._now_s(), age):
+            if self._decider.measured(name, cells, read.stamp_ns(msg), self._now_s(), age):
                 self._decide()
 
-    def _malformed(self, source: PlannerSource, topic: str, error: Exception) -> None:
-        self._decider.malformed(source.name, self.refuse(f'{source.topic}/{topic}', error))
+    def _malformed(self, name: str, topic: str, error: Exception) -> None:
+        self._decider.malformed(name, self.refuse(f'{self._config.topics[name]}/{topic}', error))
         self._decide()
 
     def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
 
     def _on_odometry(self, msg: Any) -> None:
-        age_s, most_s = self.odometry_age_s(msg), self._config.speed_timeout
-        if age_s > most_s:
+        age_s = self.odometry_age_s(msg)
+        if age_s > SILENCE_S:
             self.refuse('odom', ValueError(
-                f'its stamp is {age_s:.2f} s old, more than speed_timeout ({most_s:g} s); stamp '
-                'odometry by the clock of this node'))
+                f'its stamp is {age_s:.2f} s old, more than {SILENCE_S:g} s; stamp odometry by '
+                'the clock of this node'))
             return
         try:
             self._decider.located(_pose(msg.pose.pose), self._now_s())
@@ -152,9 +135,8 @@ class LocalInputs(CommandInputs):
 
     def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
         """Follow a goal or path, or refuse it."""
-        points = [complex(at.x, at.y) for at in positions]
         try:
-            points = self._in_odom(points, frame_id)
+            points = self._in_odom([complex(at.x, at.y) for at in positions], frame_id)
         except ValueError as error:
             self._decider.refuse_course(f'{what}: {error}')
             self.refuse(what, error)
@@ -209,7 +191,7 @@ def topics(config: LocalNodeConfig) -> dict[str, str]:
     twists = ('cmd_vel_in', 'cmd_vel_out',
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
     return {**dict.fromkeys(twists, twist_type(config.stamped)),
-            **{f'{source.topic}/{topic}': CLOUD for source in config.sources
+            **{f'{prefix}/{topic}': CLOUD for prefix in config.topics.values()
                for topic in ('assessment', 'looming_field')}}
 
 

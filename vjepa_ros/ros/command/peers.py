@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Tell others that a node lives: a heartbeat, DDS liveliness, and the bond of a lifecycle manager.
-
-All of it is sent by the thread that also decides, so that a node that hangs falls silent.
-"""
+"""What a node between controller and base tells its peers, and how it detects wrong ones."""
 
 from __future__ import annotations
 
 import math
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rclpy.clock import Clock
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.topic_endpoint_info import TopicEndpointInfo
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.command.topic_checks import BaseMatch
+CLOUD = 'sensor_msgs/msg/PointCloud2'
+WATCHDOG = 'command_watchdog'    # sends only zeros, and only while the guard is silent
+# Nodes that listen to what is sent to a base without being one.
+LISTENERS = (WATCHDOG, 'local_planner', 'rosbag2_recorder')
+# How rclpy names the node of an endpoint that DDS has told of, but not yet of its node.
+UNNAMED = '_NODE_NAME_UNKNOWN_'
+UNNAMED_S = 2.0          # after which an endpoint without a name is no node of ROS
 
 NS = 1_000_000_000
 BEATS = 4                # in the longest silence
@@ -36,27 +37,80 @@ READY = 'ready'          # its word when its zeros reach the base, too
 # One late beat on a busy machine is no loss, and one confirmation ends it.
 CONFIRMED_S = 1.0
 KEPT_BEATS = 256         # that may still be confirmed
-# As nav2_lifecycle_manager expects it of its nodes (nav2_util, LifecycleNode::createBond).
-BOND_PERIOD_S, BOND_TIMEOUT_S = 0.1, 4.0
+
+
+class BaseMatch:
+    """Tells whether a base, or what drives it, receives what a publisher of a node sends."""
+
+    def __init__(self, node: Node, publisher: Any) -> None:
+        self._node, self._publisher = node, publisher
+        self._unnamed: dict[bytes, float] = {}      # since when they are known
+
+    def matched(self) -> bool:
+        """Return whether it is matched with more than known listeners, such as the node."""
+        found = self._node.get_subscriptions_info_by_topic(self._publisher.topic_name)
+        now = time.monotonic()
+        self._unnamed = {_id(info): self._unnamed.get(_id(info), now) for info in found
+                         if info.node_name == UNNAMED}
+        others = [info for info in found if info.node_name in (*LISTENERS, self._node.get_name())
+                  or info.node_name.startswith('_ros2cli')
+                  or now - self._unnamed.get(_id(info), -UNNAMED_S) < UNNAMED_S]
+        return len(others) < min(len(found), self._publisher.get_subscription_count())
+
+
+def twist_type(stamped: bool) -> str:
+    """Return the type of commands."""
+    return 'geometry_msgs/msg/' + ('TwistStamped' if stamped else 'Twist')
+
+
+def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
+                   unnamed: set[bytes]) -> list[str]:
+    """Return the problems of the topics between controller and base, a sentence each.
+
+    That is other publishers of commands, and types that differ from those `wanted` by topic.
+    """
+    problems = []
+    output = node.resolve_topic_name(output)
+    found = node.get_publishers_info_by_topic(output)
+    before, now = set(unnamed), {_id(info) for info in found if info.node_name == UNNAMED}
+    unnamed.clear()
+    unnamed.update(now)
+    publishers = [info for info in found
+                  if info.node_name != WATCHDOG and _id(info) not in now - before]
+    if len(publishers) > 1:
+        names = sorted(full_name(info) for info in publishers)
+        own = node.get_fully_qualified_name()
+        if own in names:
+            names.remove(own)
+        problems.append(f'{", ".join(names)} also publishes on {output}, past this node: the '
+                        'robot is driven by both; let one node alone publish there')
+    for name, kind in wanted.items():
+        topic = node.resolve_topic_name(name)
+        others = {info.topic_type for info in (*node.get_publishers_info_by_topic(topic),
+                                               *node.get_subscriptions_info_by_topic(topic))}
+        remedy = "set parameter 'message'" if kind != CLOUD else 'remap one of them'
+        for other in sorted(others - {kind}):
+            problems.append(f'{topic} has an endpoint of type {other}, this node uses {kind}: '
+                            f'nothing passes between them; {remedy}')
+    return problems
+
+
+def _id(endpoint: TopicEndpointInfo) -> bytes:
+    return bytes(endpoint.endpoint_gid)
+
+
+def full_name(endpoint: TopicEndpointInfo) -> str:
+    """Return the full name of the node of an endpoint."""
+    return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'
 
 
 class Heartbeat:
     """Publishes ``~/heartbeat`` (std_msgs/Header) with the state of a node as ``frame_id``.
 
-    Parameters
-    ----------
-    node : Node
-        The node.
-    silence_s : float
-        Longest time between two beats that others have to expect [s].
-    state : callable
-        Returns the label of its lifecycle state.
-    lively : callable
-        Returns the publisher whose liveliness is asserted with each beat, or None.
-    clock : Clock
-        Steady.
-    watched : bool
-        Whether a watchdog has to confirm beats on ``~/heartbeat_heard``, see `problem`.
+    The thread that also decides sends it, so that a node that hangs falls silent. `silence_s`:
+    longest time between two beats that others have to expect [s]; `lively`: returns the publisher
+    whose liveliness is asserted with each beat, or None; `watched`: whether a watchdog has to
+    confirm beats on ``~/heartbeat_heard``, see `problem`.
     """
 
     def __init__(self, node: Node, silence_s: float, state: Callable[[], str],
@@ -130,48 +184,3 @@ class Heartbeat:
             stamp.nanosec = (stamp.nanosec + 1) % NS
         self._sent.append(((stamp.sec, stamp.nanosec), time.monotonic()))
         self._publisher.publish(Header(stamp=stamp, frame_id=state))
-
-
-def bond_message() -> type:
-    """Return the type bond/msg/Status."""
-    try:
-        return import_module('bond.msg').Status
-    except ModuleNotFoundError as error:
-        raise ValueError('bond is true, but the package bond of ROS is not installed: install '
-                         'ros-$ROS_DISTRO-bond, or set bond: false') from error
-
-
-class Bond:
-    """One side of a bond with a lifecycle manager, while the node is active.
-
-    It publishes ``bond`` (bond/msg/Status), as bondcpp does; what the manager answers is not
-    needed, because the node goes on without it.
-
-    Parameters
-    ----------
-    node : Node
-        Its name is that of the bond.
-    clock : Clock
-        Steady.
-    """
-
-    def __init__(self, node: Node, clock: Clock) -> None:
-        self._node, self._kind, self._instance = node, bond_message(), str(uuid.uuid4())
-        with ExitStack() as undo:
-            self._publisher = node.create_publisher(self._kind, 'bond', 5)
-            undo.callback(node.destroy_publisher, self._publisher)
-            timer = node.create_timer(BOND_PERIOD_S, self._say, clock=clock)
-            undo.callback(node.destroy_timer, timer)
-            self._undo = undo.pop_all()
-
-    def close(self) -> None:
-        """Break the bond as agreed."""
-        self._say(active=False)
-        self._publisher.wait_for_all_acked(Duration(seconds=HEARD_S))
-        self._undo.close()
-
-    def _say(self, active: bool = True) -> None:
-        message = self._kind(id=self._node.get_name(), instance_id=self._instance, active=active,
-                             heartbeat_timeout=BOND_TIMEOUT_S, heartbeat_period=BOND_PERIOD_S)
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(message)

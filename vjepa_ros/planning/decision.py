@@ -14,22 +14,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from vjepa_ros.guard.motion_history import SpeedHistory
+from vjepa_ros.guard.settings import CLOCK_TOLERANCE_S, SILENCE_S
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
-from vjepa_ros.planning.local_config import LocalConfig, LocalPlan, Twist
-from vjepa_ros.planning.local_planner import LocalPlanner
-from vjepa_ros.ros.local_planner.parameters import (
-    LocalNodeConfig,
+from vjepa_ros.planning.local_config import (
+    DecisionConfig,
+    LocalConfig,
+    LocalPlan,
     ODOMETRY,
     PASS,
     SENT,
     SILENT,
+    Twist,
 )
+from vjepa_ros.planning.local_planner import LocalPlanner
+from vjepa_ros.planning.obstacle_memory import REACH_M
 
-NS = 1_000_000_000
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
 JUMP_M, JUMP_SPEED = 1.0, 5.0   # a pose jumps that is farther off than that speed explains [m/s]
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
@@ -73,33 +76,12 @@ class _Source:
 
 
 class LocalDecider:
-    """Takes commands, pictures and motion, and decides what to send.
+    """Takes commands, pictures and motion, and decides what to send."""
 
-    Parameters
-    ----------
-    config
-        Configuration of the node; `configure` replaces its live part.
-    now_s
-        Time [s].
-
-    Attributes
-    ----------
-    hold_reason
-        Why the robot must stand whatever the cameras report; '' for no reason.
-    wired
-        Whether something publishes what is sent to the base.
-    course
-        The goal or path that the robot follows; None without one.
-    course_state
-        The same as text: 'none', 'active', or how the last one ended.
-    pose
-        Of the robot by odometry; None before the first.
-    """
-
-    def __init__(self, config: LocalNodeConfig, now_s: float) -> None:
+    def __init__(self, config: DecisionConfig, now_s: float) -> None:
         self.config = config
         self.planner = LocalPlanner(config.twist, config.mounts)
-        self.hold_reason = ''
+        self.hold_reason = ''         # why the robot must stand whatever the cameras report
         self._ended = True            # the zero after the last command was sent
         self.reset(now_s)
 
@@ -112,19 +94,19 @@ class LocalDecider:
         """Drop everything with a stamp; obstacles are still where they were."""
         self.planner.forget()
         self.history = SpeedHistory()
-        self.sources = {source.name: _Source(source.name, source.mount.yaw)
-                        for source in self.config.sources}
+        self.sources = {name: _Source(name, mount.yaw)
+                        for name, mount in self.config.mounts.items()}
         self.motion = Twist()
         self._motion_s = -math.inf    # time of it
-        self.pose: Pose | None = None
+        self.pose: Pose | None = None    # by odometry
         self._pose_s = -math.inf
         self.drop_course('')
-        self.wired = self.config.speed_from != SENT
+        self.wired = self.config.speed_from != SENT    # somebody publishes what the base gets
         self._now_s = now_s
         self._command: Twist | None = None
         self._commanded_s = -math.inf     # so a zero follows what was sent before
 
-    def configure(self, config: LocalNodeConfig) -> None:
+    def configure(self, config: DecisionConfig) -> None:
         """Apply parameters that may change while the node runs."""
         self.config = config
         self.planner.config = config.twist
@@ -134,8 +116,7 @@ class LocalDecider:
     def advance(self, now_s: float) -> None:
         """Account for the motion of the robot until now."""
         if now_s > self._now_s:
-            if self.config.speed_from == SENT and (
-                    now_s - self._motion_s > self.config.speed_timeout):
+            if self.config.speed_from == SENT and now_s - self._motion_s > SILENCE_S:
                 self._set_motion(Twist(), now_s)      # a silent guard means that the robot stands
             self.planner.move(self.motion, now_s - self._now_s)
             self._now_s = now_s
@@ -178,16 +159,13 @@ class LocalDecider:
         self.pose, self._pose_s = pose, now_s
 
     def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
-        """Take a goal, or a path, in place of the one before.
-
-        `points`: one, or those of the path, in the frame of the odometry [m]; `now_s`: time [s].
-        """
+        """Take a goal or path in place of the one before: points in the frame of odometry [m]."""
         twist = self.config.twist
         problem = self.pose_problem(now_s)
         if not problem and not self.planner.covering(Twist(1.0)):
             problem = 'no camera looks ahead, where the robot would drive'
         if not problem and self.pose is not None:
-            problem = course_problem(points, what, self.pose, twist.reach, twist.tolerance)
+            problem = course_problem(points, what, self.pose, REACH_M, twist.tolerance)
         if problem:
             self.refuse_course(f'{what}: {problem}')
             raise ValueError(problem)
@@ -203,6 +181,7 @@ class LocalDecider:
     def drop_course(self, state: str) -> None:
         """Follow nothing any more; `state` says why."""
         self.course: Course | None = None
+        # 'none', 'active', or how the last one ended
         self.course_state, self._refusal = state or 'none', ''
 
     def malformed(self, name: str, reason: str) -> None:
@@ -229,12 +208,11 @@ class LocalDecider:
         source = self.sources[name]
         pair = source.pair(stamp_ns)
         if pair is None or now_s - age_s <= source.judged_s or not (
-                -self.config.watch.clock_tolerance <= age_s <= self.config.watch.source_timeout):
+                -CLOCK_TOLERANCE_S <= age_s <= self.config.watch.source_timeout):
             return False
         source.judged_s = now_s - age_s
         # A picture of a camera at fault leaves no points.
-        trusted = self.fault(name, now_s) is None and not self.speed_problem(now_s)
-        if trusted:
+        if self.fault(name, now_s) is None and not self.speed_problem(now_s):
             self.planner.see(name, *pair, max(0.0, age_s))
         return True
 
@@ -252,8 +230,7 @@ class LocalDecider:
         if not self.wired:
             return ('nobody publishes on cmd_vel_sent; remap it to what the guard sends, or set '
                     'speed_from')
-        if self.config.speed_from == ODOMETRY and (
-                now_s - self._motion_s > self.config.speed_timeout):
+        if self.config.speed_from == ODOMETRY and now_s - self._motion_s > SILENCE_S:
             return 'no odometry' + ('' if self._motion_s == -math.inf else
                                     f' for {now_s - self._motion_s:.1f} s')
         return ''
@@ -261,7 +238,7 @@ class LocalDecider:
     def pose_problem(self, now_s: float) -> str:
         """Return why the pose of the robot is unknown; '' when it is known."""
         age = now_s - self._pose_s
-        if age <= self.config.speed_timeout:
+        if age <= SILENCE_S:
             return ''
         return 'no pose on odom' + (f' for {age:.1f} s' if age < math.inf else
                                     ', which goals and paths need')
@@ -271,10 +248,10 @@ class LocalDecider:
 
         Without new inputs a decision of now must not be acted on for longer.
         """
-        watch, speed_timeout = self.config.watch, self.config.speed_timeout
-        ends = [self._commanded_s + watch.command_timeout, self._pose_s + speed_timeout]
+        watch = self.config.watch
+        ends = [self._commanded_s + watch.command_timeout, self._pose_s + SILENCE_S]
         if self.config.speed_from == ODOMETRY:
-            ends.append(self._motion_s + speed_timeout)
+            ends.append(self._motion_s + SILENCE_S)
         for source in self.sources.values():
             ends.append(source.judged_s + watch.source_timeout)
             if source.watch.report is not None:
@@ -326,7 +303,7 @@ class LocalDecider:
             self.drop_course('arrived')
             self._ended = True
             return Choice(Twist(), None, 'arrived')
-        plan = self.planner.pursue(course.target(self.pose, self.config.twist.reach))
+        plan = self.planner.pursue(course.target(self.pose, REACH_M))
         reason = f'{course.left(self.pose):.1f} m left'
         if not plan.twist.speed:
             done = 'turns on the spot' if plan.twist.omega else 'nothing else is safe'
