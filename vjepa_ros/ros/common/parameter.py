@@ -49,7 +49,7 @@ SCHEMAS = {'collision_guard': 'collision_guard.parameters:SCHEMA',
            'local_planner': 'local_planner.parameters:SCHEMA',
            'camera_source': 'sim.parameters:SOURCE', 'simulated_robot': 'sim.parameters:ROBOT',
            'vjepa_node': 'perception_node.parameters:SCHEMA',
-           'command_watchdog': 'command_watchdog.parameters:SCHEMA'}
+           'command_watchdog': 'command_watchdog:SCHEMA'}
 LONGEST = 100            # more of a name is not compared
 # ROS declares them itself, some of them later.
 OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
