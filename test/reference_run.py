@@ -101,7 +101,7 @@ def bag(path: Path) -> Frames:
 def draw_demo(out: Path) -> None:
     """The demo scene, drawn by the reference: both runs see the same frames."""
     from vjepa_ros.sources.base import PlayOptions
-    from vjepa_ros.sources.synthetic import SyntheticSource
+    from vjepa_ros.sources.video import SyntheticSource
 
     source = SyntheticSource('approach', PlayOptions(rate=15.0, size=(320, 240)))
     np.savez_compressed(out, frames=np.stack([frame.rgb for frame in source]))

@@ -11,8 +11,7 @@ from vjepa_ros.sources.bag import BagSource, is_bag, is_bag_file
 from vjepa_ros.sources.base import PlayOptions, Source, SourceError, check_file
 from vjepa_ros.sources.folder import FolderSource, StillSource, is_labelled
 from vjepa_ros.sources.stamps import IMAGE_SUFFIXES, has_table, images_in
-from vjepa_ros.sources.synthetic import SyntheticSource
-from vjepa_ros.sources.video import CameraSource, VideoSource
+from vjepa_ros.sources.video import CameraSource, SyntheticSource, VideoSource
 
 SUPPORTED = ("'synthetic', a camera index such as '0', a device or stream address, a video file, "
              'a picture, a folder of pictures, a recording folder (frames/ and labels.csv), '
