@@ -15,29 +15,30 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 
 def whole(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
     """Return an argparse type for integers from `low` to `high`."""
-    def read(text: str) -> int:
-        value = int(text)
-        _check(value, low, high)
-        return value
-
-    read.__name__ = 'int'       # argparse names the type where the text is not a number
-    return read
+    return _within(int, low, high)
 
 
 def real(low: float, high: float) -> Callable[[str], float]:
     """Return an argparse type for numbers from `low` to `high`."""
-    def read(text: str) -> float:
-        value = float(text)
-        _check(value, low, high)
+    return _within(float, low, high)
+
+
+def _within(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        value = kind(text)
+        if not low <= value <= high:
+            allowed = f'at least {low:g}' if high == math.inf else f'{low:g} to {high:g}'
+            raise argparse.ArgumentTypeError(f'{value:g} is out of range: {allowed}')
         return value
 
-    read.__name__ = 'float'
+    read.__name__ = kind.__name__       # argparse names the type where the text is not a number
     return read
 
 
@@ -58,12 +59,6 @@ def folder(text: str) -> Path:
     if not os.access(there, os.W_OK):
         raise argparse.ArgumentTypeError(f"'{there}' is read-only for you; choose another")
     return path
-
-
-def _check(value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        allowed = f'at least {low:g}' if high == math.inf else f'{low:g} to {high:g}'
-        raise argparse.ArgumentTypeError(f'{value:g} is out of range: {allowed}')
 
 
 CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'

@@ -19,7 +19,7 @@ from vjepa_ros.cli.console import print_error, real, whole
 from vjepa_ros.fleet.config import config_of
 from vjepa_ros.fleet.find import NOWHERE, Span, search
 from vjepa_ros.fleet.summary import clock
-from vjepa_ros.fleet.tables import read_rows
+from vjepa_ros.fleet.tables import arrow, read_rows
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -79,20 +79,17 @@ def _of_event(number: int, results: Path, files: Sequence[Path], facts: Mapping[
     if event is None:
         raise ValueError(f'there is no event {number}; the results have {len(events)}'
                          + (', from 0 on' if events else ': give a picture instead'))
-    for file in files:
-        table = read_rows([file], ['bag', 'topic', 'stamp_ns', 'embedding'])
-        for n, row in enumerate(table.select(['bag', 'topic', 'stamp_ns']).to_pylist()):
-            if (row['bag'], row['topic'], row['stamp_ns']) == (
-                    event['bag'], event['topic'], event['peak_stamp_ns']):
-                found = table['embedding'][n].as_py()
-                if found is None:
-                    raise ValueError('the results have no embeddings; score with --embeddings')
-                track = facts['configuration']['track']
-                clip_s = (track['num_frames'] - 1) / track['clip_fps']
-                return np.array(found, np.float32), Span(
-                    event['bag'], event['topic'], event['peak_s'] - clip_s,
-                    event['peak_s'] + clip_s)
-    raise ValueError(f'the rows of event {number} are not there')
+    found = arrow('pyarrow.parquet').read_table(files, columns=['embedding'], filters=[
+        (mine, '==', event[its]) for mine, its in (
+            ('bag', 'bag'), ('topic', 'topic'), ('stamp_ns', 'peak_stamp_ns'))])['embedding']
+    if not len(found):
+        raise ValueError(f'the rows of event {number} are not there')
+    if (example := found[0].as_py()) is None:
+        raise ValueError('the results have no embeddings; score with --embeddings')
+    track = facts['configuration']['track']
+    clip_s = (track['num_frames'] - 1) / track['clip_fps']
+    return np.array(example, np.float32), Span(event['bag'], event['topic'],
+                                               event['peak_s'] - clip_s, event['peak_s'] + clip_s)
 
 
 def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
