@@ -64,9 +64,7 @@ ARRAYS := $(patsubst %,test/test_%.py,ring resize looming geometry assessor coll
 
 # What `make evaluate` plays from DATA, with what is known of those that bring no labels.
 RECORDINGS := himax_2 himax_10 kitti_street euroc_still::still motorway.mp4::negative \
-              cup.mp4::dark box.mp4 donkey_tub_bag drone_turn drone_approach_a drone_approach_b
-# Images of the drone are stamped so much later than its poses; see docs/notebook/gyroscope.md.
-DRONE := --imu-offset 0.14 --imu-jitter 0.02
+              cup.mp4 box.mp4 donkey_tub_bag drone_turn drone_approach_a drone_approach_b
 
 .PHONY: help env demo test test-all coverage fuzz lock audit sbom lint ament docs bench evaluate clean distclean
 
@@ -179,7 +177,7 @@ bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
 	@$(PY) -m vjepa_ros.cli.main evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
-	  --rough $(WORLD) $(DRONE) \
+	  --rough $(WORLD) \
 	  --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)
 
 clean: ## remove what builds and runs leave behind

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rich.progress import Progress
 
 from vjepa_ros.cli import drive, evaluate
 from vjepa_ros.cli import main as cli
@@ -181,7 +180,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
     given: list[tuple] = []
     workers = SimpleNamespace(run=lambda work, done: given.extend(work) or [])
     args = SimpleNamespace(world=2, rough=2, device='mps')
-    evaluate.play_all([], args, workers, Progress(), 0)
+    evaluate.play_all([], args, workers, print)
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 
 

@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.evaluation import alarms, metrics
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, figures
+from vjepa_ros.lab.evaluation import metrics
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, false_alarms, figures, leads
 
 NAN, INF = math.nan, math.inf
 
@@ -57,69 +57,51 @@ def test_r2_and_the_relative_error_are_judged_where_the_truth_is_known():
     assert math.isnan(metrics.median_relative_error([1.0], [INF]))
 
 
+def outcome(count, **columns):
+    """Output of a method: nothing is known but the given columns."""
+    blank = np.full(count, NAN)
+    return Outcome(**{name: np.asarray(columns.get(name, blank), float) for name in (
+        'collision_probability', 'collision_if_ahead', 'time_to_contact', 'looming_rate')},
+        scored=np.ones(count, bool), level=np.asarray(columns.get('level', np.zeros(count))))
+
+
 def test_false_alarms_are_stretches_without_any_danger_in_them():
-    stamps = np.arange(10) * 0.5
     level = np.array([2, 2, 0, 3, 3, 255, 2, 0, 2, 1])
     danger = np.array([0, 0, 0, 0, 1, 1, 0, 0, math.nan, 0])
     # Frames 0-1: false. 3-4 comes early but is right. 6: a new alarm, false. 8: not labelled.
-    count, minutes = alarms.false_alarms(stamps, level, danger, np.ones(10, bool))
-    assert count == 2
-    assert minutes == pytest.approx(7 * 0.5 / 60)
+    found = false_alarms(Truth(np.arange(10) * 0.5, danger, np.full(10, NAN)),
+                         outcome(10, level=level))
+    assert found == (2, pytest.approx(7 * 0.5 / 60))
 
 
 def test_the_lead_is_from_the_first_alarm_within_the_danger_to_the_contact():
-    stamps = np.arange(8) * 0.5
     danger = np.array([0, 0, 1, 1, 1, 0, 1, 1])
     ttc = np.array([NAN] * 4 + [0.3] + [NAN] * 3)
-    alarm = np.array([1, 0, 0, 1, 1, 0, 0, 0])
-    first, second = alarms.contacts(stamps, danger, ttc, alarm)
-    assert (first.start_s, first.end_s, first.warned_s) == (1.0, 2.0, 1.5)
-    assert first.lead_s == pytest.approx(2.3 - 1.5)      # the last frame was 0.3 s before contact
-    assert second.lead_s == 0.0                          # missed
+    score = outcome(8, collision_probability=[1, 0, 0, 1, 1, 0, 0, 0])
+    first, second = leads(Truth(np.arange(8) * 0.5, danger, ttc), score, 0.5)
+    assert first == pytest.approx(2.3 - 1.5)      # the last frame was 0.3 s before contact
+    assert math.isnan(second)                     # missed
 
 
 def test_looming_is_judged_by_the_inverse_of_the_true_time():
     ttc = np.array([2.0, 4.0, INF, INF, NAN])
-    said = Outcome(np.ones(5, bool), np.zeros(5), True,
-                   time_to_contact=np.array([2.5, 4.0, 9.0, INF, 1.0]),
-                   looming_rate=np.array([0.4, 0.25, 0.02, 0.0, 1.0]))
+    said = outcome(5, time_to_contact=[2.5, 4.0, 9.0, INF, 1.0],
+                   looming_rate=[0.4, 0.25, 0.02, 0.0, 1.0])
     found = figures([(Truth(np.arange(5) * 0.5, np.full(5, NAN), ttc), said)], INF)
     assert found['looming_mae_per_s'] == pytest.approx((0.1 + 0 + 0.02 + 0) / 4)
     assert found['looming_when_still_per_s'] == pytest.approx(0.01)
-    assert found['still_frames'] == 2
     assert found['ttc_median_relative_error'] == pytest.approx(0.125)
-    assert (found['ttc_frames'], found['ttc_coverage']) == (2, 1.0)
+    assert found['ttc_coverage'] == 1.0
 
 
 def test_each_probability_is_ranked_alone_and_their_greater_one_together():
-    def found(*said):
-        return figures([(Truth(np.arange(6) * 0.5, np.array([0, 0, 0, 1, 1, NAN]),
-                               np.full(6, NAN)), one) for one in said], INF)
+    def found(**said):
+        truth = Truth(np.arange(6) * 0.5, np.array([0, 0, 0, 1, 1, NAN]), np.full(6, NAN))
+        return figures([(truth, outcome(6, **said))], INF)
 
-    now = np.array([0.1, 0.2, 0.7, 0.9, 0.1, 0.0])       # 3.5 of 6 pairs in order
-    if_ahead = np.array([0.1, 0.3, 0.2, 0.25, 0.8, 1.0])     # 5 of 6
-    both = Outcome(np.ones(6, bool), np.fmax(now, if_ahead), True, collision_probability=now,
-                   collision_if_ahead=if_ahead)
-    auc = found(both)
+    now = [0.1, 0.2, 0.7, 0.9, 0.1, 0.0]       # 3.5 of 6 pairs in order
+    auc = found(collision_probability=now, collision_if_ahead=[0.1, 0.3, 0.2, 0.25, 0.8, 1.0])
     assert auc['collision_probability_auc'] == pytest.approx(3.5 / 6)
     assert auc['collision_if_ahead_auc'] == pytest.approx(5 / 6)
     assert auc['collision_auc'] == 1
-    without = Outcome(np.ones(6, bool), now, True, collision_probability=now)
-    assert found(without)['collision_if_ahead_auc'] is None
-    assert found(both, without)['collision_if_ahead_auc'] == auc['collision_if_ahead_auc']
-    assert found(Outcome(np.ones(6, bool), now))['collision_probability_auc'] is None
-
-
-def test_approaches_are_found_and_alarms_sorted_by_them():
-    stamps = np.arange(0, 12, 0.05)
-    distance = 2.0 + 0.5 * np.cos(2 * np.pi * stamps / 6)     # nearest at 3 and 9 s
-    alarm = np.zeros(stamps.size, bool)
-    alarm[(stamps > 2.0) & (stamps < 3.3)] = True             # in time, lingers a little
-    alarm[(stamps > 4.5) & (stamps < 5.0)] = True             # while it goes away
-    found, wrong = alarms.approaches(stamps, 0.1 / distance ** 2, alarm)
-    assert [round(a.nearest_s) for a in found] == [3, 9]
-    assert found[0].warned_s == pytest.approx(2.05)
-    assert math.isnan(found[1].warned_s)
-    assert wrong == [(pytest.approx(4.55), pytest.approx(4.95))]
-    # d/dt ln(1/Z) of the cosine is at most about 0.27 /s.
-    assert found[0].fastest_per_s == pytest.approx(0.27, abs=0.03)
+    assert found(collision_probability=now)['collision_if_ahead_auc'] is None

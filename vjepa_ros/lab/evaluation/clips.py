@@ -36,16 +36,14 @@ class ClipOutcome:
     # looming, moving: (N, Hp, Wp) in the units of the truth; `moving` may be any score
     looming: np.ndarray | None = None
     moving: np.ndarray | None = None
-    # Whether the hazard is a probability; else any score that grows with the danger
-    is_probability: bool = True
 
 
 def joined(parts: list[Any]) -> Any:
-    """Join truths or outcomes; fields that are not arrays come from the first."""
+    """Join truths or outcomes; what the first lacks is missing."""
     first = parts[0]
     return replace(first, **{
         f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(first)
-        if isinstance(getattr(first, f.name), np.ndarray)})
+        if getattr(first, f.name) is not None})
 
 
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
@@ -61,14 +59,15 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
         'clips': int(truth.contact_time.size),
         'collision_auc': {k: _none(metrics.roc_auc(p, y)) for k, p, y in columns},
         'average_precision': {k: _none(metrics.average_precision(p, y)) for k, p, y in columns},
-        'expected_calibration_error': _calibration(outcome, hazard, happened),
+        'expected_calibration_error': _none(
+            metrics.expected_calibration_error(hazard, happened)),
         'expected_calibration_error_by_horizon': {
-            k: _calibration(outcome, p, y) for k, p, y in columns},
-        'hazard_known': float((~np.isnan(hazard[:, 0])).mean()),
+            k: _none(metrics.expected_calibration_error(p, y)) for k, p, y in columns},
         **_looming(truth, outcome.looming),
         'moving_auc': None if outcome.moving is None else _moving(truth.moving, outcome.moving),
-        **_contact_time(truth.contact_time, outcome.time_to_contact),
-        **_time_to_collision(truth.contact_time, hazard[:, -1], happened[:, -1]),
+        'ttc_median_relative_error': _contact_time(truth.contact_time, outcome.time_to_contact),
+        'mean_time_to_collision_s': _time_to_collision(truth.contact_time, hazard[:, -1],
+                                                       happened[:, -1]),
     }
 
 
@@ -77,16 +76,9 @@ def horizon_key(seconds: float) -> str:
     return f'{seconds:g}'
 
 
-def _calibration(outcome: ClipOutcome, hazard: np.ndarray,
-                 happened: np.ndarray) -> float | None:
-    if not outcome.is_probability:
-        return None
-    return _none(metrics.expected_calibration_error(hazard, happened))
-
-
 def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:
-    names = ('looming_r2', 'looming_r2_known', 'expansion_r2', 'looming_mae_per_s',
-             'looming_when_still_per_s', 'looming_known')
+    names = ('looming_r2', 'looming_r2_known', 'expansion_r2', 'looming_when_still_per_s',
+             'looming_known')
     if looming is None:
         return dict.fromkeys(names)
     judged = ~np.isnan(truth.looming)
@@ -97,7 +89,6 @@ def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | 
     return dict(zip(names, (
         _none(metrics.r2(filled, true)), _none(metrics.r2(said, true)),
         _none(metrics.r2(filled * dt, true * dt)),
-        _none(metrics.mean_absolute_error(filled, true)),
         float(np.abs(filled[still]).mean()) if still.any() else None,
         float((~np.isnan(said)).mean()) if said.size else None), strict=True))
 
@@ -107,26 +98,22 @@ def _moving(truth: np.ndarray, score: np.ndarray) -> float | None:
     return _none(metrics.roc_auc(score[judged], truth[judged] > 0.5))
 
 
-def _contact_time(truth: np.ndarray, estimate: np.ndarray | None) -> dict[str, float | None]:
+def _contact_time(truth: np.ndarray, estimate: np.ndarray | None) -> float | None:
     """Return the error where contact comes within the longest horizon."""
     near = truth <= HORIZONS_S[-1]
-    if estimate is None or not near.any():
-        return {'ttc_median_relative_error': None, 'ttc_coverage': None}
-    return {'ttc_median_relative_error': _none(
-                metrics.median_relative_error(estimate[near], truth[near])),
-            'ttc_coverage': float((~np.isnan(estimate[near])).mean())}
+    return None if estimate is None else _none(
+        metrics.median_relative_error(estimate[near], truth[near]))
 
 
 def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
-                       happened: np.ndarray) -> dict[str, float | None]:
+                       happened: np.ndarray) -> float | None:
     """Return the mean time left when the longest hazard alarms; no alarm counts as 0 s."""
     threshold = metrics.threshold_at(hazard, happened, FALSE_ALARM_RATE)
     if not happened.any() or math.isnan(threshold):
-        return {'mean_time_to_collision_s': None, 'detected': None}
+        return None
     # Unknown is no alarm, whatever the threshold.
     alarm = np.where(np.isnan(hazard), -np.inf, hazard)[happened] >= threshold
-    left = np.where(alarm, contact_time[happened], 0.0)
-    return {'mean_time_to_collision_s': float(left.mean()), 'detected': float(alarm.mean())}
+    return float(np.where(alarm, contact_time[happened], 0.0).mean())
 
 
 def _none(value: float) -> float | None:

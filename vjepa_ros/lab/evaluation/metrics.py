@@ -52,13 +52,6 @@ def operating_points(scores: ArrayLike, positive: ArrayLike
             np.append(0.0, np.cumsum(hits)))
 
 
-def roc_curve(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return false-alarm and detection rate over all thresholds, from (0, 0) to (1, 1)."""
-    _, falls, hits = operating_points(scores, positive)
-    with np.errstate(invalid='ignore'):
-        return falls / falls[-1], hits / hits[-1]
-
-
 def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
     """Average the precision over the steps of recall, without interpolation."""
     _, falls, hits = operating_points(scores, positive)

@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import cv2
 import numpy as np
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.lab.evaluation.picture_scores import FlowExpansion, PictureScores
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth
+from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, find_groups, of_method
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_track import Track
@@ -31,14 +30,11 @@ MARKS = {
     '': 'the truth is in the labels of the recording (labels.csv), if any',
     'negative': 'no collision is imminent in any frame; nothing else is known',
     'still': 'neither camera nor scene moves: no collision, nothing comes nearer',
-    'dark': 'a still camera sees one dark object before a bright background; its size in the '
-            'image tells its distance',
 }
 METHODS = ('geometric', 'learned', 'fused')
 CAMERA = 'camera'
 NS = 1e9
 NO_RATES = 'no imu.csv or motion.csv (only recording folders have rates)'
-DARK_LEVEL = 70    # grey level below which a pixel is part of the object of a '::dark' item
 
 
 @dataclass(frozen=True)
@@ -98,12 +94,10 @@ class Setup:
     track: TrackConfig  # settings of the frame memory
     engine: Engine | None = None  # the loaded model; None when no method needs it
     topic: str | None = None  # image topic of bags, None for the first
-    tick: Callable[[], None] | None = None  # called after each frame of a recording
     # Offset added to the stamps of angular rates of recordings, and standard error of those of
     # frames [s]
     imu: tuple[float, float] = (0.0, JITTER_S)
-    # Whether the methods are given the rates; the baseline `FlowExpansion` always is
-    use_imu: bool = False
+    use_imu: bool = False  # whether the methods are given the rates
     # At which pictures without stamps were taken [Hz]; others are thinned to it
     rate: float | None = None
 
@@ -111,7 +105,7 @@ class Setup:
 def remade(setup: Setup) -> Callable[[], Setup]:
     """Return a picklable function that makes the same setup in another process."""
     config = None if setup.engine is None else setup.engine.config
-    return partial(_make_setup, replace(setup, engine=None, tick=None), config)
+    return partial(_make_setup, replace(setup, engine=None), config)
 
 
 def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
@@ -122,14 +116,11 @@ def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
 class Played:
     """One recording of N frames with the output of every method."""
 
-    item: Item  # the recording
-    truth: Truth  # truth at each frame
-    outcomes: dict[str, Outcome]  # by method or baseline
+    item: Item
+    truth: Truth
+    outcomes: dict[str, Outcome]  # by method
     # Results of the reported method without images, by index of the frame
-    results: dict[int, Result] = field(default_factory=dict)
-    focal_px: float | None = None  # known or assumed focal length of the source [px]
-    # Further values per frame, such as ``dark`` (share of the image)
-    signals: dict[str, np.ndarray] = field(default_factory=dict)
+    results: dict[int, Result]
 
     def stamps(self) -> np.ndarray:
         """Return the time since the first frame [s]."""
@@ -137,15 +128,7 @@ class Played:
 
 
 class Reader:
-    """Assesses a recording with every method, which share ring, looming field and encoding.
-
-    Parameters
-    ----------
-    setup
-        What to run.
-    source
-        Gives the intrinsics.
-    """
+    """Assesses a recording with every method, which share ring, looming field and encoding."""
 
     def __init__(self, setup: Setup, source: Source) -> None:
         self.setup = setup
@@ -156,7 +139,7 @@ class Reader:
         self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
         self.gyroscope: Gyroscope | None = None
         self._rates: deque[tuple[int, np.ndarray]] = deque()
-        if isinstance(source, FolderSource) and (
+        if setup.use_imu and isinstance(source, FolderSource) and (
                 rates := source.angular_rates()) is not None:
             self.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
             self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
@@ -193,12 +176,6 @@ class Reader:
         return out
 
 
-def frames_of(item: Item, setup: Setup) -> Iterator[SourceFrame]:
-    """Yield the frames of a recording, and close the source."""
-    with open_item(item, setup) as source:
-        yield from source
-
-
 def open_item(item: Item, setup: Setup) -> Source:
     """Open a recording; live cameras and endless sources are refused."""
     source = open_source(item.path, PlayOptions(topic=setup.topic, rate=setup.rate))
@@ -214,8 +191,6 @@ def play(setup: Setup, item: Item) -> Played:
     stamps: list[float] = []
     truths: list[tuple[float, float]] = []
     said: list[dict[str, Result]] = []
-    dark: list[float] = []
-    pictures, flow = PictureScores(), None
     with open_item(item, setup) as source:
         reader = Reader(setup, source)
         for frame in source:
@@ -225,47 +200,51 @@ def play(setup: Setup, item: Item) -> Played:
             truths.append(item.truth(frame))
             stamps.append(frame.stamp_ns / NS)
             said.append(reader.take(frame))
-            grey = cv2.cvtColor(frame.rgb, cv2.COLOR_RGB2GRAY)
-            pictures.take(grey)
-            flow = flow or FlowExpansion(reader.track.optics(), reader.gyroscope)
-            flow.take(grey, frame.stamp_ns)
-            if item.mark == 'dark':
-                dark.append(dark_share(frame.rgb))
-            if setup.tick is not None:
-                setup.tick()
-    if flow is None:
+    if not stamps:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T
     reported = setup.methods[-1]
-    played = Played(
+    return Played(
         item, Truth(np.array(stamps), collision, ttc),
-        {m: outcome([r.get(m) for r in said]) for m in setup.methods} | pictures.outcomes() | {
-            'flow': flow.outcome()},
-        {i: replace(r[reported], features=None, image=None) for i, r in enumerate(said) if r},
-        reader.track.optics().fx)
-    if dark:
-        played.signals['dark'] = np.array(dark)
-    return played
+        {m: outcome([r.get(m) for r in said]) for m in setup.methods},
+        {i: replace(r[reported], features=None, image=None) for i, r in enumerate(said) if r})
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
-    """Return the assessments of one method as columns; None means no assessment.
-
-    The score is the greater of both probabilities: people label what comes and what stands near
-    ahead alike.
-    """
+    """Return the assessments of one method as columns; None means no assessment."""
     def column(name: str, missing: float = math.nan) -> np.ndarray:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
 
     ahead = np.array([r is not None and r.method != 'geometric' for r in results])
-    now = column('collision_probability')
-    if_ahead = np.where(ahead, column('collision_if_ahead'), math.nan)
-    return Outcome(np.array([r is not None for r in results]), np.fmax(now, if_ahead), True,
+    return Outcome(np.array([r is not None for r in results]), column('collision_probability'),
+                   np.where(ahead, column('collision_if_ahead'), math.nan),
                    column('time_to_contact'), column('looming_rate'),
-                   column('level', 255.0).astype(int), now, if_ahead if ahead.any() else None)
+                   column('level', 255.0).astype(int))
 
 
-def dark_share(rgb: np.ndarray) -> float:
-    """Return the share of dark pixels, 0..1."""
-    return float((cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY) < DARK_LEVEL).mean())
+def assemble(played: Sequence[Played], methods: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of the recordings; the last method is the reported one."""
+    if not played:
+        return {'sequences': {}, 'pooled': {}, 'groups': {}, 'methods': {}}
+    groups = find_groups({p.item.name: p.truth for p in played})
+    found = {method: of_method({p.item.name: (p.truth, p.outcomes[method]) for p in played},
+                               groups) for method in methods}
+    main = found[methods[-1]]
+    return {'sequences': {p.item.name: main['sequences'][p.item.name] | told(p) for p in played},
+            'pooled': main['pooled'],
+            'groups': {group: {'sequences': members} | main['groups'][group]
+                       for group, members in groups.items()}, 'methods': found}
+
+
+def told(played: Played) -> dict[str, Any]:
+    """Return what the results of a recording say of themselves: why heads or rates are unused."""
+    results = played.results.values()
+    problems = Counter(r.heads_problem for r in results if r.heads_problem)
+    heads = f'the heads were not valid in {problems.total()} frames: ' \
+        f'{problems.most_common(1)[0][0]}' if problems else ''
+    used = [r.gyroscope for r in results if r.gyroscope is not None]
+    reasons = Counter(filter(None, used)).most_common(1)
+    gyroscope = f'gyroscope used at {used.count("") / len(used):.0%} of the frames ' \
+        f'{"".join(reason for reason, _ in reasons)}' if used else ''
+    return {'heads_problem': heads, 'gyroscope': gyroscope.strip()}

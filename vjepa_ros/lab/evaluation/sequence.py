@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Compute the figures of a method on sequences of frames with truth."""
+"""Compute the figures of methods on sequences of frames with truth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from vjepa_ros.lab.evaluation import alarms, metrics
+from vjepa_ros.lab.evaluation import metrics
 
-FALSE_ALARM_RATE = 0.05   # of frames labelled 0, at which the time to collision is measured
-NEAR_S = 10.0             # shorter times to contact are also judged separately
-Figures = dict[str, float | int | None]
+WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
+LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
+FALSE_ALARM_RATE = 0.05     # of frames labelled 0, at which the time to collision is measured
 
 
 @dataclass(frozen=True)
@@ -31,154 +32,138 @@ class Outcome:
     """Output of a method at each of N frames; NaN is unknown."""
 
     scored: np.ndarray  # whether the method assessed this frame; other values are ignored
-    score: np.ndarray  # higher is more dangerous
-    is_probability: bool = False  # whether the score is a probability
-    # time_to_contact, looming_rate: in s and 1/s, None for a method without them
-    time_to_contact: np.ndarray | None = None
-    looming_rate: np.ndarray | None = None
-    level: np.ndarray | None = None  # 0..3 and 255 (unknown), None for a method without levels
-    # collision_probability, collision_if_ahead: what the score is the greater of, None for a
-    # method without them
-    collision_probability: np.ndarray | None = None
-    collision_if_ahead: np.ndarray | None = None
+    # collision_probability, collision_if_ahead: 0..1
+    collision_probability: np.ndarray
+    collision_if_ahead: np.ndarray
+    time_to_contact: np.ndarray  # [s]
+    looming_rate: np.ndarray  # [1/s]
+    level: np.ndarray  # 0..3 and 255 (unknown)
+
+    @property
+    def score(self) -> np.ndarray:
+        """The greater of both probabilities: people label what comes and what is near alike."""
+        return np.fmax(self.collision_probability, self.collision_if_ahead)
 
     @property
     def alarm(self) -> np.ndarray:
-        """Whether each assessed frame has an alarm (ValueError without levels)."""
-        return alarms.is_alarm(self.levels) & self.scored
-
-    @property
-    def levels(self) -> np.ndarray:
-        """Levels (ValueError without any)."""
-        if self.level is None:
-            raise ValueError('this method has no levels')
-        return self.level
+        """Whether each assessed frame has level WARNING or above."""
+        return (self.level >= WARNING) & (self.level != UNKNOWN) & self.scored
 
 
-def alarm_threshold(pairs: Sequence[tuple[Truth, Outcome]],
-                    rate: float = FALSE_ALARM_RATE) -> float:
-    """Return the lowest score at which at most this share of frames labelled 0 alarms."""
-    score, label = _labelled(pairs)
-    return metrics.threshold_at(score, label, rate)
+Pairs = Sequence[tuple[Truth, Outcome]]
 
 
-def figures(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures:
+def runs(mask: np.ndarray) -> list[tuple[int, int]]:
+    """Return first and one-past-last index of every stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def durations(stamps_s: np.ndarray) -> np.ndarray:
+    """Return the time from each frame to the next [s]; the last gets the usual time."""
+    if stamps_s.size < 2:
+        return np.zeros(stamps_s.size)
+    step = np.diff(stamps_s)
+    usual = float(np.median(step))
+    return np.append(np.clip(step, 0.0, LONGEST_STEP * usual), usual)
+
+
+def false_alarms(truth: Truth, outcome: Outcome) -> tuple[int, float]:
+    """Count stretches of alarm in which nothing was imminent, and the minutes without danger."""
+    label = truth.collision
+    count = sum(bool((label[a:b] == 0).any() and not (label[a:b] == 1).any())
+                for a, b in runs(outcome.alarm))
+    return count, float(durations(truth.stamps_s)[(label == 0) & outcome.scored].sum()) / 60.0
+
+
+def leads(truth: Truth, outcome: Outcome, threshold: float) -> list[float]:
+    """Return the time from the first alarm within each labelled danger to its contact [s].
+
+    NaN is a danger without alarm. Contact is at the last frame of the danger, or later by its true
+    time to contact where that is known.
+    """
+    out = []
+    # A danger without assessed frames says nothing about the method.
+    for a, b in runs((truth.collision == 1) & outcome.scored):
+        left = float(truth.time_to_contact[b - 1])
+        ahead = left if math.isfinite(left) and left > 0 else 0.0
+        hit = np.flatnonzero(outcome.score[a:b] >= threshold)
+        out.append(float(truth.stamps_s[b - 1]) + ahead - float(truth.stamps_s[a + hit[0]])
+                   if hit.size else math.nan)
+    return out
+
+
+def alarm_threshold(pairs: Pairs) -> float:
+    """Return the lowest score at which `FALSE_ALARM_RATE` of the frames labelled 0 alarms."""
+    score, label = _columns(pairs, lambda t, o: (o.score, t.collision))
+    return metrics.threshold_at(score[~np.isnan(label)], label[~np.isnan(label)] == 1,
+                                FALSE_ALARM_RATE)
+
+
+def figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
     """Compute the figures over sequences taken together; None where truth is missing."""
-    score, label = _labelled(pairs)
-    frames = sum(t.stamps_s.size for t, _ in pairs)
-    scored = sum(int(o.scored.sum()) for _, o in pairs)
-    everything = [(t, _unscored_lowest(o)) for t, o in pairs]
-    probable = [(t, o) for t, o in pairs if o.is_probability]
-    return {
-        'collision_auc': _none(metrics.roc_auc(score, label)),
-        'average_precision': _none(metrics.average_precision(score, label)
-                                   if label.size and not label.all() else math.nan),
-        **_contact_times(pairs),
-        **_looming(pairs),
-        **_false_alarms(pairs),
-        **_time_to_collision(pairs, threshold),
-        'expected_calibration_error': _none(
-            metrics.expected_calibration_error(*_labelled(probable))),
-        'collision_auc_all_frames': _none(metrics.roc_auc(*_labelled(everything))),
-        **_each_alone(pairs),
-        'frames': frames,
-        'frames_scored': scored,
-        'frames_labelled': int(label.size),
-        'frames_positive': int(label.sum()),
-        'frames_score_unknown': int(np.isnan(score).sum()),
-    }
-
-
-def _labelled(pairs: Sequence[tuple[Truth, Outcome]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and labels of the frames that have both."""
-    masks = [o.scored & ~np.isnan(t.collision) for t, o in pairs]
-    score = [o.score[m] for (_, o), m in zip(pairs, masks, strict=True)]
-    label = [t.collision[m] == 1 for (t, _), m in zip(pairs, masks, strict=True)]
-    return _join(score), _join(label).astype(bool)
-
-
-def _each_alone(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    """Return the area under the ROC curve of each probability that the score consists of."""
-    found: Figures = {}
-    for name in ('collision_probability', 'collision_if_ahead'):
-        there = [(t, replace(o, score=v)) for t, o in pairs
-                 if (v := getattr(o, name)) is not None]
-        found[f'{name}_auc'] = _none(metrics.roc_auc(*_labelled(there)))
-    return found
-
-
-def _unscored_lowest(outcome: Outcome) -> Outcome:
-    score = np.where(outcome.scored, outcome.score, np.nan)
-    return Outcome(np.ones_like(outcome.scored), score, outcome.is_probability)
-
-
-def _contact_times(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    """Return the error of the time to contact where the truth is finite."""
-    asked = [(t.time_to_contact[o.scored], v[o.scored]) for t, o in pairs
-             if (v := o.time_to_contact) is not None]
-    truth, estimate = (_join([pair[i] for pair in asked]) for i in range(2))
-    closing = np.isfinite(truth) & (truth > 0)
-    near = closing & (truth <= NEAR_S)
-    known = closing & ~np.isnan(estimate)
-    return {
-        'ttc_median_relative_error': _none(metrics.median_relative_error(estimate, truth)),
-        'ttc_median_relative_error_below_10s': _none(
-            metrics.median_relative_error(estimate[near], truth[near])),
-        'ttc_coverage': _none(known.sum() / closing.sum() if closing.any() else math.nan),
-        'ttc_frames': int(closing.sum()),
-    }
-
-
-def _looming(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    """Return the error of the looming rate, and its size where nothing closes."""
-    asked = [(t.time_to_contact[o.scored], v[o.scored]) for t, o in pairs
-             if (v := o.looming_rate) is not None]
-    truth, rate = (_join([pair[i] for pair in asked]) for i in range(2))
+    score, now, if_ahead, estimate, rate, level, collision, ttc = _columns(pairs, lambda t, o: (
+        o.score, o.collision_probability, o.collision_if_ahead, o.time_to_contact,
+        o.looming_rate, o.level, t.collision, t.time_to_contact))
+    known, positive = ~np.isnan(collision), collision == 1
+    closing, still = np.isfinite(ttc) & (ttc > 0), np.isposinf(ttc) & ~np.isnan(rate)
     with np.errstate(divide='ignore'):
-        closing_rate = np.where(truth > 0, 1.0 / truth, np.nan)     # 0 for an infinite time
-    still = np.isposinf(truth) & ~np.isnan(rate)
-    return {
-        'looming_mae_per_s': _none(metrics.mean_absolute_error(rate, closing_rate)),
-        'looming_when_still_per_s': _none(
-            float(np.abs(rate[still]).mean()) if still.any() else math.nan),
-        'still_frames': int(still.sum()),
-    }
+        true_rate = np.where(ttc > 0, 1.0 / ttc, np.nan)     # 0 for an infinite time
+
+    def auc(values: np.ndarray) -> float:
+        return math.nan if np.isnan(values).all() else metrics.roc_auc(values[known],
+                                                                       positive[known])
+
+    counted = [false_alarms(*pair) for pair in pairs]
+    minutes = sum(m for _, m in counted)
+    led = [one for pair in pairs for one in leads(*pair, threshold)]
+    found = {
+        'collision_auc': auc(score), 'collision_probability_auc': auc(now),
+        'collision_if_ahead_auc': auc(if_ahead),
+        'average_precision': metrics.average_precision(score[known], positive[known])
+        if (collision == 0).any() else math.nan,
+        'expected_calibration_error': metrics.expected_calibration_error(
+            score[known], positive[known]),
+        'ttc_median_relative_error': metrics.median_relative_error(estimate, ttc),
+        'ttc_coverage': float((~np.isnan(estimate[closing])).mean()) if closing.any()
+        else math.nan,
+        'looming_mae_per_s': metrics.mean_absolute_error(rate, true_rate),
+        'looming_when_still_per_s': float(np.abs(rate[still]).mean()) if still.any()
+        else math.nan,
+        'false_alarms_per_minute': sum(c for c, _ in counted) / minutes if minutes else math.nan,
+        'unknown_fraction': float((level == UNKNOWN).mean()) if level.size else math.nan,
+        'mean_time_to_collision_s': float(np.mean(np.nan_to_num(led)))
+        if led and not math.isnan(threshold) else math.nan}
+    return {name: None if math.isnan(value) else float(value) for name, value in found.items()} | {
+        'dangers': len(led), 'dangers_detected': sum(not math.isnan(one) for one in led),
+        'frames': sum(t.stamps_s.size for t, _ in pairs), 'frames_scored': int(score.size),
+        'frames_labelled': int(known.sum())}
 
 
-def _false_alarms(pairs: Sequence[tuple[Truth, Outcome]]) -> Figures:
-    levelled = [(t, o) for t, o in pairs if o.level is not None]
-    counted = [alarms.false_alarms(t.stamps_s, o.levels, t.collision, o.scored)
-               for t, o in levelled]
-    count, minutes = sum(c for c, _ in counted), sum(m for _, m in counted)
-    level = _join([o.levels[o.scored] for _, o in levelled])
-    judged = minutes > 0
-    return {
-        'false_alarms_per_minute': count / minutes if judged else None,
-        'false_alarms': count if judged else None,
-        'minutes_without_danger': minutes if judged else None,
-        'unknown_fraction': float((level == alarms.UNKNOWN).mean()) if level.size else None,
-    }
+def _columns(pairs: Pairs, of: Callable[[Truth, Outcome], tuple[np.ndarray, ...]]
+             ) -> list[np.ndarray]:
+    """Join columns of sequences over their assessed frames."""
+    parts = [[column[o.scored] for column in of(t, o)] for t, o in pairs]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-def _time_to_collision(pairs: Sequence[tuple[Truth, Outcome]], threshold: float) -> Figures:
-    """Return the mean time from first alarm to contact; a missed danger counts as 0 s."""
-    found = []
-    for truth, outcome in pairs:
-        known = outcome.scored & ~np.isnan(outcome.score)
-        alarm = known & (np.where(known, outcome.score, -np.inf) >= threshold)
-        # A danger without assessed frames says nothing about the method.
-        label = np.where(outcome.scored, truth.collision, np.nan)
-        found += alarms.contacts(truth.stamps_s, label, truth.time_to_contact, alarm)
-    if not found or math.isnan(threshold):
-        return {'mean_time_to_collision_s': None, 'dangers': len(found), 'dangers_detected': None}
-    return {'mean_time_to_collision_s': float(np.mean([c.lead_s for c in found])),
-            'dangers': len(found),
-            'dangers_detected': sum(not math.isnan(c.warned_s) for c in found)}
+def find_groups(truths: Mapping[str, Truth]) -> dict[str, list[str]]:
+    """Group the names of sequences by what their truth allows to judge."""
+    tests: dict[str, Callable[[Truth], Any]] = {
+        'collision': lambda t: (t.collision == 1).any() and (t.collision == 0).any(),
+        'nothing_imminent': lambda t: (t.collision == 0).any() and not (t.collision == 1).any(),
+        'closing': lambda t: (np.isfinite(t.time_to_contact) & (t.time_to_contact > 0)).any(),
+        'still': lambda t: np.isposinf(t.time_to_contact).any()}
+    groups = {group: [name for name, truth in truths.items() if test(truth)]
+              for group, test in tests.items()}
+    return {group: members for group, members in groups.items() if members}
 
 
-def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _none(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def of_method(pairs: Mapping[str, tuple[Truth, Outcome]],
+              groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the figures of a method: pooled, by sequence and by group."""
+    threshold = alarm_threshold([*pairs.values()])
+    return {'pooled': figures([*pairs.values()], threshold),
+            'sequences': {name: figures([pair], threshold) for name, pair in pairs.items()},
+            'groups': {group: figures([pairs[m] for m in members], threshold)
+                       for group, members in groups.items()}}

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import cv2
@@ -28,15 +27,12 @@ from vjepa_ros.lab.evaluation.clips import (
     clip_figures,
     joined,
 )
-from vjepa_ros.lab.evaluation.picture_scores import PictureScores
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, Setup
-from vjepa_ros.lab.report.page import jpeg_bytes
 from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.lab.world.tubelets import stream_frames
-from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
@@ -48,8 +44,6 @@ from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.prediction import HeadArrays, Prediction
 
 START_NS = 1_000_000_000
-GYROSCOPE_HZ = 200                # samples a second of rendered cameras with a gyroscope
-GYROSCOPE_NOISE, GYROSCOPE_BIAS = 0.002, 0.01    # their noise and zero-rate offset [rad/s]
 HEADS = 'heads'                   # the heads alone, without validity checks
 MIDDLE = HORIZONS_S.index(2.0)    # horizon of the result for maps and times
 ENCODED = {'cpu': 10, 'cuda': 100}   # clips in one forward pass; 1 elsewhere
@@ -69,24 +63,6 @@ class Film:
     # Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
     # camera, as a driver may stamp them
     stamps_s: tuple[float, ...] | None = None
-    # (T, 3, 3) world to camera at each frame; None where nobody needs it
-    rotation: np.ndarray | None = None
-
-    def gyroscope(self, jitter_s: float) -> Gyroscope:
-        """Return a gyroscope of this camera, which turned evenly between two frames."""
-        if self.rotation is None:
-            raise ValueError('the rotation of the camera is not known')
-        rng, found = np.random.default_rng(len(self.frames)), Gyroscope(jitter_s=jitter_s)
-        turns, times = self.rotation[self.hold - 1::self.hold], self.times_s
-        for k, (start, end) in enumerate(pairwise(times)):
-            rate = cv2.Rodrigues(turns[k] @ turns[k + 1].T)[0].ravel() / (end - start)
-            count = math.ceil((end - start) * GYROSCOPE_HZ)
-            last = k == len(times) - 2
-            for number in range(count + last):
-                at = start + number * (end - start) / count
-                noise = GYROSCOPE_BIAS + GYROSCOPE_NOISE * rng.normal(size=3)
-                found.push(START_NS + round(at * 1e9), rate + noise)
-        return found
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield stamp [ns] and image with square pixels of each frame of the camera."""
@@ -157,21 +133,16 @@ def films(clips: WorldClips, exact: bool = False) -> Iterator[Film]:
     """Yield the clips of a batch on the CPU, stamped exactly or evenly."""
     frames = clips.frames.cpu().numpy()
     optics = clips.scenes.intrinsics.double().cpu().numpy()
-    turns = clips.scenes.camera_rotation.double().cpu().numpy()
     for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
                                                  strict=True)):
         fx, fy, cx, cy = optics[index].tolist()
         stamps = tuple(clips.stamps_s[index].tolist()) if exact else None
-        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps, turns[index])
+        yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps)
 
 
-def shown(film: Film, track: Track, imu: tuple[float, float] | None = None) -> Sample:
-    """Fill the frame memory of a track with a clip, and return its sample.
-
-    For `imu` see `Setup`; a rendered camera and its gyroscope have one clock.
-    """
+def shown(film: Film, track: Track) -> Sample:
+    """Fill the frame memory of a track with a clip, and return its sample."""
     track.intrinsics = film.optics()
-    track.gyroscope = None if imu is None else film.gyroscope(imu[1])
     for stamp, picture in film.sent():
         track.push(picture, stamp)
     sample = track.sample()
@@ -179,12 +150,6 @@ def shown(film: Film, track: Track, imu: tuple[float, float] | None = None) -> S
         raise RuntimeError(f'a clip of {len(film.frames)} frames every {film.interval_s} s, held '
                            f'{film.hold} times, does not fill the frame memory')
     return sample
-
-
-def jpeg(film: Film) -> bytes:
-    """Encode the newest frame of a clip with square pixels as JPEG."""
-    picture = cv2.resize(film.frames[-1], film.size, interpolation=cv2.INTER_LINEAR)
-    return jpeg_bytes(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), 80)
 
 
 @dataclass(frozen=True)
@@ -195,7 +160,6 @@ class WorldPart:
     # truth, outcomes: of its clips, and by method
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]
-    newest: list[bytes]  # the newest frame of each clip as JPEG
     held: int  # number of clips with valid heads for the reported method
 
 
@@ -209,7 +173,6 @@ class WorldRun:
     # truth, outcomes: of all clips, and by method
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]
-    newest: list[bytes]  # the newest frame of each clip as JPEG
 
 
 def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
@@ -237,11 +200,10 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) 
         said = {method: outcome_of(of, method) for method, of in results.items()}
         if output is not None and output.heads is not None:
             said[HEADS] = heads_outcome(output.heads, film.interval_s)
-        for method, outcome in (said | picture_outcomes(film)).items():
+        for method, outcome in said.items():
             outcomes.setdefault(method, []).append(outcome)
         held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
-    return WorldPart(name, truth, {m: joined(parts) for m, parts in outcomes.items()},
-                     [jpeg(film) for film in rendered], held)
+    return WorldPart(name, truth, {m: joined(parts) for m, parts in outcomes.items()}, held)
 
 
 @lru_cache(maxsize=2)
@@ -260,7 +222,7 @@ def gathered(parts: Sequence[WorldPart]) -> WorldRun:
          'contact_within_3_s': float((truth.contact_time <= HORIZONS_S[-1]).mean()),
          'heads_held': sum(p.held for p in parts) / count,
          'methods': {method: clip_figures(truth, outcome) for method, outcome in said.items()}},
-        truth, said, [newest for p in parts for newest in p.newest])
+        truth, said)
 
 
 def streams(setup: Setup) -> bool:
@@ -302,7 +264,7 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     wants = Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
-    sample = shown(film, track, setup.imu if setup.use_imu else None)
+    sample = shown(film, track)
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
@@ -338,17 +300,3 @@ def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
         heads.contact_within(np.array(HORIZONS_S) / interval_s).astype(float)[None],
         expected_log_contact(logits).exp().numpy().astype(float) * interval_s,
         heads.expansion[None].astype(float) / interval_s, heads.moving[None].astype(float))
-
-
-def picture_outcomes(film: Film) -> dict[str, ClipOutcome]:
-    """Return the scores of the newest image that need no perception."""
-    scores = PictureScores()
-    for _, picture in film.sent():
-        scores.take(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY))
-    return {name: scored(outcome.score[-1:]) for name, outcome in scores.outcomes().items()}
-
-
-def scored(scores: Sequence[float] | np.ndarray) -> ClipOutcome:
-    """Return a score of clips without horizon that is not a probability."""
-    hazard = np.repeat(np.asarray(scores, float)[:, None], len(HORIZONS_S), axis=1)
-    return ClipOutcome(hazard, is_probability=False)
