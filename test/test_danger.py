@@ -28,12 +28,11 @@ from vjepa_ros.perception.danger import (
     level_rates,
     level_times,
     probability_when_unobserved,
-    time_to_contact,
     wanted_level,
 )
 from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.patch_maps import Distribution
-from vjepa_ros.perception.settings import SMOOTHING_METHODS, Settings, TrackConfig
+from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
 from vjepa_ros.runtime.engine import Engine, EngineConfig
 
@@ -58,8 +57,6 @@ def situations(seed: int) -> list[Random]:
 def settings_of(random: Random) -> Settings:
     danger_ttc, warning_ttc, caution_ttc = sorted(random.uniform(0.1, 8.0) for _ in range(3))
     return Settings(danger_ttc=danger_ttc, warning_ttc=warning_ttc, caution_ttc=caution_ttc,
-                    motion_threshold=random.uniform(0.1, 1.2),
-                    obstacle_threshold=random.uniform(0.1, 1.2),
                     looming_threshold=random.choice((0.0, random.uniform(0.0, 0.5))),
                     min_known=random.uniform(0.0, 0.5),
                     collision_horizon=random.uniform(0.5, 5.0),
@@ -93,28 +90,17 @@ def threat_of(random: Random) -> Threat:
                    observed_fraction=random.uniform(0.0, 1.0), obstacle_score=random.random())
 
 
-def test_a_level_never_falls_when_the_time_falls_or_a_score_rises():
+def test_a_level_never_falls_when_the_time_falls():
     for random in situations(1):
         settings, ease = settings_of(random), random.uniform(1.0, 1.5)
-        scores = score_of(random), score_of(random)
         times = sorted((10 ** random.uniform(-2, 2) for _ in range(20)), reverse=True)
-        levels = [wanted_level(time, *scores, settings, ease) for time in (math.inf, *times, 0.0)]
+        levels = [wanted_level(time, settings, ease) for time in (math.inf, *times, 0.0)]
         assert levels == sorted(levels) and levels[-1] == Level.DANGER
-        time = 10 ** random.uniform(-1, 1)
-        quiet = wanted_level(time, math.nan, math.nan, settings)
-        assert Level.UNKNOWN != quiet <= wanted_level(time, 1.0, 1.0, settings)
-        assert wanted_level(time, 1.0, 1.0, settings) <= max(quiet, Level.CAUTION)
-        assert wanted_level(math.nan, *scores, settings, ease) == Level.UNKNOWN
-    assert math.isnan(time_to_contact(math.nan, Settings()))
-
-
-def test_each_level_begins_at_its_own_time():
-    for random in situations(5):
-        settings = settings_of(random)
+        assert wanted_level(math.nan, settings, ease) == Level.UNKNOWN
         assert list(level_rates(settings)) == sorted(level_rates(settings), reverse=True)
         for level, time in level_times(settings):
-            assert wanted_level(time * (1 - 1e-9), 0.0, 0.0, settings) == level
-            assert wanted_level(time, 0.0, 0.0, settings) == level - 1
+            assert wanted_level(time * (1 - 1e-9), settings) == level
+            assert wanted_level(time, settings) == level - 1
 
 
 @pytest.mark.parametrize(('age_s', 'current'), [
@@ -196,7 +182,7 @@ def contradiction(a: Assessment, settings: Settings) -> str:
             (alarm and longest <= horizon and p < 0.5, 'an alarm although contact is unlikely'),
             (p >= 0.5 and time > 2 * horizon + 1e-9, 'likely soon, but with much time'),
             (time < horizon / 2 and p < 0.5 and not flagged, 'unlikely, but with no time'),
-            (wanted_level(time, math.nan, math.nan, settings) > max(level, Level.CAUTION)
+            (wanted_level(time, settings) > max(level, Level.CAUTION)
              and not flagged, 'a time of a higher alarm')):
         if wrong:
             return f'{why}: {level.name}, {time} s, {p}, {a.flags!r}'
@@ -205,7 +191,7 @@ def contradiction(a: Assessment, settings: Settings) -> str:
 
 RAW = Assessment('cam', 0, 'f', math.nan, math.nan, math.nan, math.nan, math.nan, math.nan,
                  math.nan, Level.UNKNOWN, Quality(0), known_fraction=1.0)
-SUDDEN = Settings(smoothing_method='none', hysteresis=0.0, level_hold=0.0)
+SUDDEN = Settings(smoothing=0.0, hysteresis=0.0, level_hold=0.0)
 
 
 def raw(random: Random, rate: float, stamp_s: float) -> Assessment:
@@ -246,9 +232,8 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
     seen = set()
     for random in situations(21):
         settings = replace(
-            settings_of(random), smoothing_method=random.choice(SMOOTHING_METHODS),
-            hysteresis=random.uniform(0.0, 0.5), level_hold=random.uniform(0.0, 1.0),
-            smoothing_fall=random.uniform(0.0, 2.0))
+            settings_of(random), smoothing=random.choice((0.0, random.uniform(0.0, 2.0))),
+            hysteresis=random.uniform(0.0, 0.5), level_hold=random.uniform(0.0, 1.0))
         assessor, stamp = LevelFilter(), 0.0
         for _ in range(30):
             stamp += random.uniform(0.02, 0.5)
@@ -266,7 +251,7 @@ def test_level_time_and_probability_tell_one_story_whatever_was_seen():
 def test_a_single_moment_is_told_with_the_probability_that_was_computed():
     for random in situations(22):
         heads, geometry = heads_of(random), threat_of(random)
-        settings = replace(settings_of(random), smoothing_method='none')
+        settings = replace(settings_of(random), smoothing=0.0)
         threats = [threat_of(random), geometry]
         p = contact_within(settings.collision_horizon, heads, geometry)
         believed = believed_rate(threats, heads, geometry, settings)

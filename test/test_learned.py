@@ -34,7 +34,7 @@ SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
 META = BundleMeta('tiny', '2.0', 8, 192, 'squash', (1 / 30, 0.5),
                   {'half_width': 0.3, 'height': 0.5})
 RUNNING = (8, 192, 'squash')
-RAW = Settings(smoothing_method='none')
+RAW = Settings(smoothing=0.0)
 STARTS = count(1000, 100)   # no stamp comes twice, whatever a test resets
 
 

@@ -24,7 +24,7 @@ from vjepa_ros.runtime.prediction import Pass, Prediction
 
 NS = 1_000_000_000
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
-SETTINGS = Settings(smoothing_method='none')
+SETTINGS = Settings(smoothing=0.0)
 EVERYTHING = Wants()
 
 

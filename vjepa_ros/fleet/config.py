@@ -48,11 +48,7 @@ class ScoreConfig:
         """
         track, settings = self.track, self.settings
         clip_s = max((track.num_frames - 1) / track.clip_fps, track.looming_history)
-        smoothing_s = {
-            'ema': SETTLED * max(settings.smoothing_rise, settings.smoothing_fall),
-            'median': settings.smoothing_window / min(track.clip_fps, self.max_rate),
-            'none': 0.0}[settings.smoothing_method]
-        return clip_s + 1.0 / track.clip_fps + smoothing_s + settings.level_hold
+        return clip_s + 1.0 / track.clip_fps + SETTLED * settings.smoothing + settings.level_hold
 
     def text(self) -> str:
         """Return everything that decides a row, as JSON; equal texts give equal rows."""

@@ -10,8 +10,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vjepa_ros.clip.optics import Optics
@@ -105,50 +103,6 @@ def assess(seen: FrameEvidence, settings: Settings) -> tuple[Judgement, Assessme
         still_s=seen.still_s)
 
 
-class Smoother:
-    """Smooth scalars over time (asymmetric exponential or median), each by itself."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[float, int]] = {}     # smoothed value and its stamp [ns]
-        self._recent: dict[str, deque[float]] = {}
-
-    def forget_window(self) -> None:
-        """Begin the window of the median anew."""
-        self._recent.clear()
-
-    def update(self, values: Mapping[str, float], stamp_ns: int,
-               settings: Settings) -> dict[str, float]:
-        """Take raw values by name and return the smoothed ones.
-
-        Unknown input (NaN) gives unknown output at once: an old value is never shown as current.
-        The exponential keeps its state, which fades with time; the window of the median would
-        bring old values back as new ones, so it starts anew.
-        """
-        smoothed, method = dict(values), settings.smoothing_method
-        if method != 'median':
-            self._recent.clear()
-        for name in self._recent.keys() - values.keys():
-            del self._recent[name]
-        for name, value in values.items():
-            if math.isnan(value):
-                self._recent.pop(name, None)
-                continue
-            if method == 'median':
-                recent = self._recent.setdefault(name, deque(maxlen=99))
-                recent.append(value)
-                window = sorted(list(recent)[-settings.smoothing_window:])
-                smoothed[name] = window[len(window) // 2]
-                continue
-            if method != 'none' and name in self._last:
-                last, last_ns = self._last[name]
-                tau = settings.smoothing_rise if value > last else settings.smoothing_fall
-                keep = math.exp(-max(0.0, (stamp_ns - last_ns) / NS) / tau) if tau > 0 else 0.0
-                value = keep * last + (1.0 - keep) * value
-            smoothed[name] = value
-            self._last[name] = value, stamp_ns
-        return smoothed
-
-
 class LevelFilter:
     """Smoothing and level of one camera. Keeps its state when the model changes."""
 
@@ -157,7 +111,7 @@ class LevelFilter:
 
     def reset(self) -> None:
         """Forget the past (new scene, time jump)."""
-        self._smoother = Smoother()
+        self._smoothed: dict[str, tuple[float, int]] = {}     # last values and their stamps [ns]
         self._direction = (math.nan, math.nan)
         self._level = Level.UNKNOWN
         self._since_ns = 0
@@ -181,7 +135,8 @@ class LevelFilter:
             'ahead': raw.collision_if_ahead, 'believed': seen.believed}
         if found.probability is not None:
             scores['probability'] = seen.probability
-        scores = self._smoother.update(scores, stamp_ns, settings)
+        scores = {name: self._smooth(name, value, stamp_ns, settings.smoothing)
+                  for name, value in scores.items()}
         probability = scores.get('probability')
         if probability is None:
             probability = contact_probability(scores['rate'], settings.collision_horizon)
@@ -189,7 +144,7 @@ class LevelFilter:
             probability = max(probability, seen.probability)
         contact = NOTHING if flags & BLIND else Contact(
             scores['rate'], scores['believed'], probability)
-        level = self._next_level(contact, scores['obstacle'], scores['motion'], stamp_ns, settings)
+        level = self._next_level(contact, stamp_ns, settings)
         contact = agreed_contact(contact, level, settings)
         flags |= measured_flags(contact.rate, raw.known_fraction)
         if contact.doubted:
@@ -214,7 +169,6 @@ class LevelFilter:
     def _counted(self, raw: Assessment, found: Judgement) -> Contact:
         """Return what counts of a moment, before smoothing."""
         if raw.stamp_ns - self._stamp_ns > PAUSE_S * NS:
-            self._smoother.forget_window()
             self._before = NOTHING
         now = Contact(raw.looming_rate,
                       raw.looming_rate if found.believed is None else found.believed,
@@ -225,9 +179,19 @@ class LevelFilter:
             return now.shown_twice(before)
         return now if found.by_heads is None else now.shown_twice(before, found.by_heads)
 
-    def _next_level(self, contact: Contact, obstacle: float, motion: float, stamp_ns: int,
-                    settings: Settings) -> Level:
-        wanted = level_beside(contact, obstacle, motion, settings)
+    def _smooth(self, name: str, value: float, stamp_ns: int, tau_s: float) -> float:
+        """Smooth a score; NaN stays NaN at once: an old value is never shown as current."""
+        if math.isnan(value):
+            return value
+        if tau_s > 0 and name in self._smoothed:
+            last, last_ns = self._smoothed[name]
+            keep = math.exp(-max(0.0, (stamp_ns - last_ns) / NS) / tau_s)
+            value = keep * last + (1.0 - keep) * value
+        self._smoothed[name] = value, stamp_ns
+        return value
+
+    def _next_level(self, contact: Contact, stamp_ns: int, settings: Settings) -> Level:
+        wanted = level_beside(contact, settings)
         if wanted == Level.UNKNOWN:
             # A danger that vanishes from sight (too near, too dark) has not gone away: UNKNOWN
             # outranks every level, and the held level resumes afterwards.
@@ -235,8 +199,7 @@ class LevelFilter:
         if self._level == Level.UNKNOWN or wanted > self._level:
             self._level, self._since_ns = wanted, stamp_ns
         elif wanted < self._level:
-            eased = level_beside(contact, obstacle, motion, settings,
-                                 1.0 + settings.hysteresis)
+            eased = level_beside(contact, settings, 1.0 + settings.hysteresis)
             held_s = (stamp_ns - self._since_ns) / NS
             if eased < self._level and held_s >= settings.level_hold:
                 self._level, self._since_ns = eased, stamp_ns

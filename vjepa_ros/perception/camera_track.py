@@ -192,7 +192,7 @@ class Track:
         self.name = name
         self.config = config
         self.heads = HeadsUse(name, None if model is None else model.heads, config)
-        self.assessor = LevelFilter()
+        self.level_filter = LevelFilter()
         self.still = StillView()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
                               history=config.looming_history, name=name)
@@ -257,7 +257,7 @@ class Track:
             self._expire()
             raise
         if sum(self.ring.resets.values()) != resets:
-            self.assessor.reset()
+            self.level_filter.reset()
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
             self._expire()
@@ -321,7 +321,7 @@ class Track:
 
     def take_over(self, old: Track) -> None:
         """Continue the levels, smoothing and counts of another track of the same camera."""
-        self.assessor = old.assessor
+        self.level_filter = old.level_filter
         self.ring.take_over(old.ring)
 
     def reset(self, reason: str = 'manual') -> None:
@@ -329,7 +329,7 @@ class Track:
         self.ring.reset(reason)
         self._expire()
         self.image = None
-        self.assessor.reset()
+        self.level_filter.reset()
         self.still.reset()
 
     def release(self) -> None:
@@ -495,7 +495,7 @@ class Track:
             self.name, sample, place.view, place.grey_size, optics, field, seen.alone,
             learned if wants.looming else None, by_heads, score, age_s, flags, still.still_s,
             still.sight), settings)
-        assessment = self.assessor.smooth(raw, found, settings)
+        assessment = self.level_filter.smooth(raw, found, settings)
         grid = None
         if wants.looming:
             grid = (seen.grid.copy() if found.field is field and seen.grid is not None

@@ -8,8 +8,8 @@ reduces fields to a `Threat`, `vjepa_ros.perception.fusion` joins two of them, a
 
 Level
     DANGER, WARNING and CAUTION begin below ``danger_ttc`` < ``warning_ttc`` < ``caution_ttc``.
-    A motion or obstacle score above its threshold raises CAUTION, never more. UNKNOWN where the
-    time to contact is unknown or the newest frame is stale: unknown is never CLEAR.
+    UNKNOWN where the time to contact is unknown or the newest frame is stale: unknown is never
+    CLEAR.
 
 Unknown
     Where less than ``min_known`` of the region of interest can be observed and nothing is seen
@@ -130,22 +130,13 @@ def level_rates(settings: Settings) -> tuple[float, ...]:
     return tuple(max(1 / time, least) for _, time in level_times(settings))
 
 
-def wanted_level(time_to_contact: float, obstacle_score: float, motion_score: float,
-                 settings: Settings, ease: float = 1.0) -> Level:
-    """Return the level of one moment.
-
-    `time_to_contact`: believed, smoothed [s]; NaN unknown, inf when nothing comes nearer;
-    `obstacle_score, motion_score`: 0..1; an unknown score (NaN) raises nothing and hides nothing.
-    """
+def wanted_level(time_to_contact: float, settings: Settings, ease: float = 1.0) -> Level:
+    """Return the level of a time to contact [s]; NaN: unknown, inf: nothing comes nearer."""
     if math.isnan(time_to_contact):
         return Level.UNKNOWN
     for level, time in level_times(settings):
         if time_to_contact < time * ease:
             return level
-    for score, limit in ((motion_score, settings.motion_threshold),
-                         (obstacle_score, settings.obstacle_threshold)):
-        if limit < 1.0 and score > limit / ease:
-            return Level.CAUTION
     return Level.CLEAR
 
 
@@ -322,14 +313,9 @@ class Contact:
 NOTHING = Contact(math.nan, math.nan, math.nan)      # is known
 
 
-def level_beside(contact: Contact, obstacle_score: float, motion_score: float,
-                 settings: Settings, ease: float = 1.0) -> Level:
-    """Return the level of one moment beside a contact: CAUTION where CLEAR would contradict it.
-
-    Arguments as for `wanted_level`.
-    """
-    level = wanted_level(time_to_contact(contact.believed, settings), obstacle_score,
-                         motion_score, settings, ease)
+def level_beside(contact: Contact, settings: Settings, ease: float = 1.0) -> Level:
+    """Return the level of one moment beside a contact: CAUTION where CLEAR would contradict it."""
+    level = wanted_level(time_to_contact(contact.believed, settings), settings, ease)
     if level != Level.CLEAR:
         return level
     soon = settings.collision_horizon <= settings.caution_ttc

@@ -255,7 +255,7 @@ class Perception:
         """Assess the clip of one camera with its output of `encode`.
 
         May be called several times for a clip, with other settings: encoder and geometric
-        looming are not computed again. Each call advances the smoothing (`Track.assessor`).
+        looming are not computed again. Each call advances the smoothing (`Track.level_filter`).
         """
         return self.tracks[name].result(sample, output, settings, wants, age_s,
                                         None if output is None else timings)

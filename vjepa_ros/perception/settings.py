@@ -16,7 +16,6 @@ from vjepa_ros.parameter import parameter
 
 GEOMETRIES = ('auto', 'host', 'device')
 LOOMING_METHODS = ('geometric', 'learned', 'fused')
-SMOOTHING_METHODS = ('ema', 'median', 'none')
 
 
 @dataclass(frozen=True)
@@ -48,19 +47,10 @@ class Settings:
         1.0, 'Largest age of a frame; older ones, those more than 0.1 s ahead of the clock, and '
         'those of unknown age are flagged stale with level unknown', low=0.01, high=3600.0,
         unit='s')
-    # motion_threshold, obstacle_threshold: scores above these raise at least CAUTION; 1.0
-    # switches the rule off, because a camera that moves sees change everywhere
-    motion_threshold: float = 1.0
-    obstacle_threshold: float = 1.0
     # Looming rates below this count as not approaching: no region and no bearing [1/s]
     looming_threshold: float = 0.1
-    # 'ema' (asymmetric exponential), 'median' (of ``smoothing_window`` results) or 'none'
-    smoothing_method: str = 'ema'
-    # smoothing_rise, smoothing_fall: time constants of the exponential while danger rises and
-    # falls [s]; longer ones warn later
-    smoothing_rise: float = 0.1
-    smoothing_fall: float = 0.1
-    smoothing_window: int = 5  # results in the median
+    # Time constant of the exponential smoothing of scores [s]; 0: none. A longer one warns later
+    smoothing: float = 0.1
     # A level is left only when the time to contact exceeds its threshold by this part
     hysteresis: float = 0.25
     level_hold: float = 0.4  # least time a level is kept before it may fall [s]
@@ -89,9 +79,6 @@ class Settings:
             return (f'thresholds are danger_ttc {self.danger_ttc}, warning_ttc '
                     f'{self.warning_ttc}, caution_ttc {self.caution_ttc}; '
                     'must be danger < warning < caution')
-        if self.smoothing_method not in SMOOTHING_METHODS:
-            return (f"smoothing_method is '{self.smoothing_method}', must be one of "
-                    f'{", ".join(SMOOTHING_METHODS)}')
         if self.looming_method not in LOOMING_METHODS:
             return (f"looming_method is '{self.looming_method}', must be one of "
                     f'{", ".join(LOOMING_METHODS)}')

@@ -171,7 +171,7 @@ class Reader:
         out = {}
         for method, assessor in self._assessors.items():
             # Each method has its own smoothing and level; the rest is shared.
-            self.track.assessor = assessor
+            self.track.level_filter = assessor
             out[method] = self.track.result(sample, output, self._settings[method], wants)
         return out
 

@@ -269,9 +269,9 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     for method in setup.methods:
         out[method] = []
         for horizon in HORIZONS_S:
-            settings = replace(setup.settings, looming_method=method, smoothing_method='none',
+            settings = replace(setup.settings, looming_method=method, smoothing=0.0,
                                collision_horizon=horizon)
-            track.assessor = LevelFilter()
+            track.level_filter = LevelFilter()
             out[method].append(
                 track.result(sample, output, settings, wants))
     return out
