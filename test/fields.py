@@ -11,7 +11,7 @@ import numpy as np
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.patch_maps import Distribution, LearnedField
+from vjepa_ros.perception.learned import Distribution, LearnedField
 
 CELL, WIDTH, HEIGHT = 16, 384, 288
 ROWS, COLS = HEIGHT // CELL, WIDTH // CELL

@@ -31,7 +31,7 @@ from vjepa_ros.perception.danger import (
     wanted_level,
 )
 from vjepa_ros.perception.fusion import Judgement
-from vjepa_ros.perception.patch_maps import Distribution
+from vjepa_ros.perception.learned import Distribution
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
 from vjepa_ros.runtime.engine import Engine, EngineConfig

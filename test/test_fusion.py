@@ -18,7 +18,7 @@ from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
 from vjepa_ros.perception.collision import CourseField, UNKNOWN
 from vjepa_ros.perception.danger import collision_if_ahead, contact_probability, contact_within
 from vjepa_ros.perception.fusion import FieldPair, Judgement, judge, on_cells
-from vjepa_ros.perception.patch_maps import LearnedField
+from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
 

@@ -18,7 +18,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
-from vjepa_ros.perception.patch_maps import (
+from vjepa_ros.perception.learned import (
     Rhythm,
     evened,
     learned_field,

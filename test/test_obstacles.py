@@ -23,7 +23,7 @@ from vjepa_ros.obstacles.placement import find_obstacles
 from vjepa_ros.obstacles.points import LEAST_ACROSS, LEVELS, base_points, scan
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.patch_maps import Distribution, LearnedField
+from vjepa_ros.perception.learned import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality, Region
 from vjepa_ros.ros.perception_node.parameters import SCHEMA

@@ -10,7 +10,7 @@ four files:
 1. this one, for its entry;
 2. `vjepa_ros.lab.world.targets`, for a target that is not there yet;
 3. `vjepa_ros.lab.training.losses`, for a loss beside that of its kind;
-4. `vjepa_ros.perception.patch_maps`, for what perception makes of it.
+4. `vjepa_ros.perception.learned`, for what perception makes of it.
 
 Every weights file holds the heads of format 1. All others are `optional`: a file without one loads
 as before, its outputs lack that head, and training adds it (`Heads.complete`).

@@ -103,8 +103,9 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
     speed, part, source = _closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
     way = likely = math.nan
-    if learned is not None and learned.sees and learned.clearance.median <= how.max_range:
-        way = learned.clearance.median
+    if learned is not None and learned.sees and (
+            learned.clearance.quantile(0.5) <= how.max_range):
+        way = learned.clearance.quantile(0.5)
         likely = learned.clearance.below(how.max_range)
     moving = abs(speed) >= SLOWEST
     evidence, standing = _standing_cells(cells, mount, speed, how)

@@ -36,7 +36,7 @@ from vjepa_ros.perception.fusion import (
     judge,
     without_sight,
 )
-from vjepa_ros.perception.patch_maps import LearnedField
+from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 

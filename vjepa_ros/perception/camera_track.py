@@ -31,11 +31,8 @@ from vjepa_ros.perception.frame_store import (
     host_planes,
 )
 from vjepa_ros.perception.fusion import SourceVerdict, judge_geometry, judge_heads
+from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
-    HeadsUse,
-    LearnedField,
-    evened,
-    learned_field,
     looming_map,
     motion_map,
     motion_of,

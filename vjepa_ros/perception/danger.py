@@ -77,7 +77,7 @@ from vjepa_ros.perception.types import Level, Quality, Threat
 if TYPE_CHECKING:
     import numpy as np
 
-    from vjepa_ros.perception.patch_maps import LearnedField
+    from vjepa_ros.perception.learned import LearnedField
 
 # Looming rate from which a time to contact is reported [1/s], 25 s: slower than what counts as
 # approaching, because what is far off can be measured long before it has to be shown.

@@ -54,7 +54,7 @@ from vjepa_ros.perception.danger import (
     probability_when_unobserved,
     times_disagree,
 )
-from vjepa_ros.perception.patch_maps import LearnedField
+from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Threat
 

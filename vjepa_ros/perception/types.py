@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from vjepa_ros.clip.resize import View
     from vjepa_ros.looming.estimator import LoomingField
-    from vjepa_ros.perception.patch_maps import LearnedField
+    from vjepa_ros.perception.learned import LearnedField
 
 
 class Level(IntEnum):
@@ -256,7 +256,7 @@ class Result:
     image
         RGB uint8 (H, W, 3): the newest frame; None when nobody asked for it.
     learned
-        The heads (`vjepa_ros.perception.patch_maps.LearnedField`); None when there are none,
+        The heads (`vjepa_ros.perception.learned.LearnedField`); None when there are none,
         they are not valid, or nobody asked for them.
     method
         Source of looming and collision: 'geometric', 'learned' or 'fused'.
