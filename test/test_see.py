@@ -30,12 +30,12 @@ from std_msgs.msg import Header
 from test_read import REGIONS, SEEN, over_the_wire, sent
 
 from vjepa_ros.cli import main as cli
+from vjepa_ros.cli.top import render
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
 from vjepa_ros.ros.listener import Listener
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 from vjepa_ros.viewer.messages import States, json_line, readable
-from vjepa_ros.viewer.table import render
 
 pytestmark = pytest.mark.ros
 

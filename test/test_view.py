@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.viewer.topics import Topics, holds_outputs, published
+from vjepa_ros.viewer.rerun_log import Topics, holds_outputs, published
 
 NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
                            reason="rerun-sdk is not installed (the extra 'view')")

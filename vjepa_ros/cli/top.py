@@ -5,21 +5,30 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from vjepa_ros.cli.console import positive, print_error, ros_problem
-from vjepa_ros.viewer.messages import CLOUD, States, camera_of
-from vjepa_ros.viewer.table import render
+from vjepa_ros.lab.report.live_view import LEVEL_STYLES
+from vjepa_ros.perception.types import Assessment, Level
+from vjepa_ros.viewer.messages import CLOUD, States, Told, camera_of
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
 
+CONDITION_STYLES = {'ok': 'green', 'warn': 'yellow', 'error': 'bold red', 'stale': 'bold red'}
+STAGE = 'stage_ms.'
+LATE_S = 3.0             # without a word for longer, a node may be gone: it reports each second
 REFRESH_S = 0.25         # of the table in a terminal, and of the list of topics
 SETTLE_S = 2.5           # with `--once`: nodes report each second, and results then have a rate
 
@@ -61,6 +70,137 @@ def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
                 if args.once:
                     return 0
                 first = now
+
+
+def render(states: States, now_s: float, title: str = 'vjepa-ros top') -> RenderableType:
+    """Return the whole table at a steady time [s]."""
+    rows: list[RenderableType] = []
+    nodes = sorted({node for node, part in states.told if part == 'model'})
+    for node in nodes:
+        rows.append(_node(node, states.told[node, 'model'], now_s))
+        if _parts(node, states, 'camera '):      # it has none before it is configured
+            rows += [_cameras(node, states, now_s), _stages(node, states)]
+        rows.append(Text())
+    movers = [(node, part) for node, part in sorted(states.told) if part in ('guard', 'planner')]
+    if movers:
+        rows.append(_movers(movers, states, now_s))
+    if not rows:
+        rows.append(Text('no node of this package has reported on /diagnostics yet'))
+    return Panel(Group(*rows), title=f'[bold]{title}', border_style='grey50', padding=(0, 1))
+
+
+def _node(name: str, told: Told, now_s: float) -> RenderableType:
+    parts = [told.text('model'), told.text('device'), told.text('precision'),
+             told.text('execution')]
+    line = Text.assemble((name, 'bold'), '  ', _condition(told, now_s), '  ',
+                         (' · '.join(part for part in parts if part), 'cyan'))
+    if told.text('trained') == 'False':
+        line.append('  ').append(' UNTRAINED ', 'bold black on yellow')
+    memory = [f'{label} {told.number(key):.0f} MB' for key, label in (
+        ('memory_rss_mb', 'process'), ('model_memory_mb', 'model')) if told.number(key) >= 0]
+    parts = [f'memory: {", ".join(memory)}'] if memory else []
+    if told.text('weights'):
+        parts.append(f'weights: {PurePath(told.text("weights")).name}'
+                     + ('' if told.text('heads') else ', no heads'))
+    parts += [f'{label}: {told.text(key)}' for key, label in (
+        ('looming_method', 'looming'), ('errors', 'errors'),
+        ('last_error', 'last')) if told.text(key)]
+    return Group(line, Text('   '.join(parts), 'grey70'))
+
+
+def _condition(told: Told, now_s: float) -> Text:
+    """Return the message of a status, or that its node has become silent."""
+    silent_s = now_s - told.at_s
+    if silent_s > LATE_S:
+        return Text(f'silent for {silent_s:.0f} s', 'bold red')
+    return Text(told.message, CONDITION_STYLES.get(told.level, ''))
+
+
+def _cameras(node: str, states: States, now_s: float) -> RenderableType:
+    # The state, which tells why, must be seen on 80 columns, too.
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style='grey70')
+    for name in ('camera', 'level', 'contact', 'collides', 'Hz in', 'out', 'ms', 'p95', 'drops'):
+        table.add_column(name, justify='left' if name in ('camera', 'level', 'contact')
+                         else 'right', no_wrap=True)
+    table.add_column('state', min_width=12)
+    for part, told in _parts(node, states, 'camera '):
+        seen = states.seen.get((node, part))
+        fresh = seen is not None and now_s - seen.times_s[-1] < LATE_S
+        a = seen.assessment if seen is not None and fresh else None
+        name = a.level.name if a is not None else told.text('level').upper()
+        style = LEVEL_STYLES[Level[name]] if name in Level.__members__ else ''
+        # The diagnostics count what anybody hears, once a second; this is what came here.
+        out = seen.rate_hz if seen is not None and fresh else told.number('rate_out_hz')
+        table.add_row(
+            part, Text(f' {name} ', f'bold black on {style}' if a is not None else style),
+            _contact(a), _number(a.collision_probability if a is not None else math.nan, 2),
+            _number(told.number('rate_in_hz'), 1), _number(out, 1),
+            _number(told.number('latency_ms_median'), 0),
+            _number(told.number('latency_ms_p95'), 0), _dropped(told),
+            _condition(told, now_s))
+    return table
+
+
+def _parts(node: str, states: States, kind: str) -> list[tuple[str, Told]]:
+    """Return the names of cameras or sources of a node, with their statuses."""
+    return [(part.removeprefix(kind), told) for (owner, part), told in sorted(states.told.items())
+            if owner == node and part.startswith(kind)]
+
+
+def _contact(a: Assessment | None) -> str:
+    if a is None or math.isnan(a.time_to_contact):
+        return 'unknown'
+    if math.isinf(a.time_to_contact):
+        return 'none'
+    side = '' if math.isnan(a.bearing) else f' {math.degrees(a.bearing):+.0f}°'
+    return f'{a.time_to_contact:.1f} s{side}'
+
+
+def _dropped(told: Told) -> str:
+    """Return what was dropped: frames that waited, and clips that were passed over."""
+    return '+'.join(f'{told.number(name):.0f}' for name in ('dropped.inbox', 'dropped.skipped')
+                    if told.number(name) >= 0)
+
+
+def _stages(node: str, states: States) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style='grey70')
+    table.add_column('camera', no_wrap=True)
+    table.add_column('latency by stage, ms (median)')
+    for part, told in _parts(node, states, 'camera '):
+        found = {name.removeprefix(STAGE): told.number(name) for name in told.values
+                 if name.startswith(STAGE)}
+        text = Text()
+        for name, ms in sorted(found.items(), key=lambda item: -item[1]):
+            text.append(f'{name} ', 'grey70').append(
+                f'{ms:.1f}   ', 'bold' if ms >= 10 else '')
+        if found:
+            table.add_row(part, text)
+    return table
+
+
+def _movers(movers: list[tuple[str, str]], states: States, now_s: float) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style='grey70')
+    for name in ('node', 'asked', 'sent', 'took ms', 'state'):
+        table.add_column(name, no_wrap=name != 'state')
+    for node, part in movers:
+        told = states.told[node, part]
+        latency = told.number('latency_ms.p99')
+        took = told.number('choice_ms') if math.isnan(latency) else latency
+        table.add_row(node, _motion(told, 'asked'), _motion(told, 'sent'), _number(took, 1),
+                      _condition(told, now_s))
+        for source, of in _parts(node, states, 'source '):
+            table.add_row(Text(f'  {source}', 'grey70'), '', '', '', _condition(of, now_s))
+    return table
+
+
+def _motion(told: Told, name: str) -> str:
+    """Return a velocity: ahead [m/s] and turning [rad/s]."""
+    ahead, turn = told.number(f'{name}.vx'), told.number(f'{name}.omega')
+    return '–' if math.isnan(ahead) else f'{ahead:+.2f} m/s {turn:+.2f} rad/s'
+
+
+def _number(value: float, digits: int) -> str:
+    return '–' if math.isnan(value) else f'{value:.{digits}f}'
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 from rich.console import Console
@@ -27,10 +27,7 @@ from vjepa_ros.cli.console import (
 from vjepa_ros.ros import read
 from vjepa_ros.sources import PlayOptions, SUPPORTED, open_source
 from vjepa_ros.sources.bag import Bag, is_bag
-from vjepa_ros.viewer.topics import Topics, holds_outputs, published
-
-if TYPE_CHECKING:
-    from vjepa_ros.viewer.rerun_log import RerunLog
+from vjepa_ros.viewer.rerun_log import RerunLog, Topics, holds_outputs, published
 
 WEB_PORT, DATA_PORT = 9090, 9876
 MEMORY = '1GiB'          # that the server keeps for browsers that come later
@@ -67,8 +64,6 @@ def check_ports(args: argparse.Namespace) -> None:
 def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterator[RerunLog]:
     """Yield a log into a file, or into the web viewer, which is served until the block ends."""
     rr: Any = import_module('rerun')
-    from vjepa_ros.viewer.rerun_log import RerunLog
-
     stream: Any = rr.RecordingStream('vjepa_ros')
     try:
         if args.save:
