@@ -23,7 +23,6 @@ from vjepa_ros.model.checkpoint.load import (
 )
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import Calibration
-from vjepa_ros.model.lora import adapter_state, add_adapters
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 META = BundleMeta(
@@ -53,7 +52,6 @@ def test_encoder_and_heads_come_back_as_saved_in_half_precision(tmp_path):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert (report.trained, report.sha256, report.dtype) == (True, digest, 'float16')
     assert (report.heads.path, report.heads.sha256) == (str(path), digest)
-    assert not report.heads.adapted
     meta = read_meta(path)
     assert meta.has_encoder and len(meta.backbone_sha256) == 64
     assert replace(meta, has_encoder=False, backbone_sha256='') == META
@@ -71,9 +69,8 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
 
 
 @pytest.mark.parametrize(('parts', 'problem'), [
-    ({'adapters': {'blocks.0.attn.qkv.up': torch.zeros(2)}}, 'neither an encoder nor heads'),
-    ({'heads': HEADS}, 'hash of the file of their encoder'),
-    ({'encoder': ENCODER, 'adapters': {'a': torch.zeros(1)}}, 'merged')])
+    ({'heads': None}, 'neither an encoder nor heads'),
+    ({'heads': HEADS}, 'hash of the file of their encoder')])
 def test_what_makes_no_file_is_refused(tmp_path, parts, problem):
     with pytest.raises(ValueError, match=problem):
         save_bundle(tmp_path / 'a.safetensors', META, **parts)
@@ -126,18 +123,13 @@ def test_heads_are_loaded_onto_the_encoder_they_were_trained_on(tmp_path):
     assert torch.equal(encoder.patch_embed.proj.weight, ENCODER['patch_embed.proj.weight'])
 
 
-def test_adapters_change_the_encoder_as_they_did_in_training(tmp_path):
-    trained, _ = load_encoder(SIZE, weights=heads_file(tmp_path)[0])
-    generator = torch.Generator().manual_seed(0)
-    for parameter in add_adapters(trained, 2):
-        parameter.data.copy_(0.2 * torch.randn(parameter.shape, generator=generator).half())
-    backbone, path = heads_file(tmp_path, adapters=adapter_state(trained))
-    encoder, _, report = load_model(SIZE, weights=backbone, heads=path)
-    clip = torch.randn(1, 3, 4, 32, 32, generator=generator)
-    with torch.inference_mode():
-        torch.testing.assert_close(encoder(clip), trained(clip), rtol=1e-4, atol=1e-4)
-    assert report.heads.adapted
-    assert report.tensors_sha256 == ''      # no predictor of the encoder in the file goes with it
+def test_heads_with_adapters_of_their_encoder_are_refused(tmp_path):
+    backbone, path = heads_file(tmp_path)
+    with safe_open(path, framework='pt') as file:
+        metadata = file.metadata()
+    save_file(load_file(path) | {'adapters.a.up': torch.zeros(2, 2)}, path, metadata=metadata)
+    with pytest.raises(WeightsError, match=r'adapters.*train the heads again'):
+        load_model(SIZE, weights=backbone, heads=path)
 
 
 @pytest.mark.parametrize(('meta', 'use', 'problem'), [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Networks in use, in training, with adapters and in low precision; test_golden.py has values."""
+"""Networks in use, in training and in low precision; test_golden.py has values."""
 
 import copy
 
@@ -9,13 +9,6 @@ import torch
 from golden.cases import fill, noise, some_tokens
 
 from vjepa_ros.model.encoder import Encoder, token_grid
-from vjepa_ros.model.lora import (
-    PARTS,
-    adapter_state,
-    add_adapters,
-    merge_adapters,
-    merge_state,
-)
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import Variant
 
@@ -91,55 +84,6 @@ def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version,
     for arguments in ((CLIP,), (CLIP, some_tokens(2, 12, 6))):
         explained = torch._dynamo.explain(encoder)(*arguments)
         assert (explained.graph_count, explained.graph_break_count) == (1, 0)
-
-
-def adapted():
-    """An encoder whose adapters are not zero, as after training."""
-    built = fill(Encoder(SMALL))
-    for number, parameter in enumerate(add_adapters(built, 3)):
-        parameter.data.copy_(noise(*parameter.shape, seed=number))
-    return built
-
-
-def test_only_the_adapters_are_trained():
-    built = fill(Encoder(SMALL))
-    before = built(CLIP)
-    trained = add_adapters(built, 4, parts=('attn.qkv', 'mlp.fc2'))
-    assert torch.equal(built(CLIP), before)        # new adapters change nothing
-    assert sum(p.numel() for p in trained) == 2 * 4 * (128 + 384 + 512 + 128)
-    assert {id(p) for p in trained} == {id(p) for p in built.parameters() if p.requires_grad}
-    trained[1].data.normal_(generator=torch.Generator().manual_seed(0))
-    with torch.autocast('cpu', torch.bfloat16):
-        built(CLIP).square().mean().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
-
-
-def test_merged_adapters_compute_the_same_in_a_plain_encoder():
-    built, plain = adapted(), fill(Encoder(SMALL))
-    expected = built(CLIP)
-    assert (expected - plain(CLIP)).abs().max() > 0.01
-    merge_adapters(built)
-    plain.load_state_dict(built.state_dict())
-    torch.testing.assert_close(plain(CLIP), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize('change', [
-    lambda s: s.pop('blocks.0.attn.qkv.up'),
-    lambda s: s.update({'blocks.7.attn.qkv.down': torch.zeros(3, 128)}),
-    lambda s: s.update({'blocks.0.attn.qkv.up': torch.zeros(384, 5)})])
-def test_adapters_that_do_not_fit_are_refused_and_change_nothing(change):
-    fresh, state = fill(Encoder(SMALL)), dict(adapter_state(adapted()))
-    change(state)
-    with pytest.raises(ValueError, match=r'adapters do not fit.*blocks\.'):
-        merge_state(fresh, state)
-    for key, value in fill(Encoder(SMALL)).state_dict().items():
-        assert torch.equal(fresh.state_dict()[key], value)
-
-
-@pytest.mark.parametrize(('rank', 'parts'), [(0, PARTS), (4, ()), (4, ('attn.k',))])
-def test_an_impossible_rank_or_layer_is_refused(rank, parts):
-    with pytest.raises(ValueError, match='rank must be at least 1'):
-        add_adapters(Encoder(SMALL), rank, parts=parts)
 
 
 DEEP = Variant('test', 96, 12, 2, 384)

@@ -70,18 +70,6 @@ class Targets:
         """Return the same targets on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
-    def of(self, chosen: Tensor) -> Targets:
-        """Select the targets of some clips by number (n,) int64 or by a mask (B,) bool."""
-        return replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
-
-    def at(self, places: Tensor) -> Targets:
-        """Dense targets at chosen patches.
-
-        `places`: (B, n) int64 row-major numbers of patches.
-        """
-        return replace(self, **{name: values.flatten(1).gather(1, places)[..., None]
-                                for name, values in self._dense()})
-
     def flipped(self, which: Tensor) -> Targets:
         """Dense targets mirrored left to right where `which` (B,) bool is set."""
         turned = {name: mirror(values, which, 2) for name, values in self._dense()}

@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Load encoders and heads from weights files, and save them in one checked file.
 
-A file of this package is safetensors in float16 with tensors called `encoder.*`, `heads.*`,
-`adapters.*` (low-rank changes of the encoder) and
+A file of this package is safetensors in float16 with tensors called `encoder.*` and `heads.*` and
 a description (`BundleMeta`) in its metadata.
 Heads only mean something on the encoder they were trained on, so that is checked by hash.
 """
@@ -44,7 +43,6 @@ from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import HEADS
 from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.lora import merge_state
 from vjepa_ros.model.variants import Variant, find_variant
 
 log = logging.getLogger(__name__)
@@ -208,17 +206,15 @@ def _of_bundle(opened: Opened) -> tuple[Part, str]:
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
-                heads: State | None = None, adapters: State | None = None) -> BundleMeta:
+                heads: State | None = None) -> BundleMeta:
     """Write a weights file in float16; an existing file is replaced atomically."""
     from safetensors.torch import save_file
 
-    parts = {'encoder.': encoder, 'heads.': heads, 'adapters.': adapters}
+    parts = {'encoder.': encoder, 'heads.': heads}
     tensors = {prefix + key: value.detach().to('cpu', torch.float16).contiguous().clone()
                for prefix, state in parts.items() for key, value in (state or {}).items()}
     if not encoder and not heads:
         raise ValueError('there is neither an encoder nor heads to save')
-    if encoder and adapters:
-        raise ValueError('adapters are merged into an encoder before it is saved')
     broken = [key for key, value in tensors.items() if not value.isfinite().all()]
     if broken:
         raise ValueError(f'{len(broken)} tensors contain numbers that float16 cannot hold '
@@ -253,14 +249,11 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
         raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
     _check_backbone(path, meta, report)
     heads = _build(path, state, encoder.variant)
-    adapters = under('adapters.', tensors)
-    try:
-        merge_state(encoder, adapters)
-    except (ValueError, IndexError, RuntimeError) as error:
-        raise WeightsError(f"heads file '{path}': {error}; train the heads again") from error
-    log.info("loaded heads for model '%s' from '%s'%s", meta.variant, path,
-             ' with adapters of the encoder' if adapters else '')
-    return heads, HeadsReport(str(path), file_sha256(path), meta, bool(adapters))
+    if under('adapters.', tensors):
+        raise WeightsError(f"heads file '{path}' has adapters of its encoder, which are not used "
+                           'any more; train the heads again')
+    log.info("loaded heads for model '%s' from '%s'", meta.variant, path)
+    return heads, HeadsReport(str(path), file_sha256(path), meta)
 
 
 def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path | None = None,
@@ -278,8 +271,6 @@ def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path 
     if not heads:
         return encoder, None, report
     loaded, heads_report = load_heads(heads, encoder, report)
-    if heads_report.adapted:    # these are other features now, with which no predictor goes
-        report = replace(report, tensors_sha256='')
     return encoder, loaded, replace(report, heads=heads_report)
 
 

@@ -46,7 +46,7 @@ class BundleMeta:
     # of its tensors, which `save_bundle` fills in.
     backbone_sha256: str = ''
     has_encoder: bool = False  # whether the encoder is in the file; `save_bundle` fills it in
-    # training, metrics: objective, seed, command, hardware; figures on held-out data
+    # training, metrics: seed, command, hardware; figures on held-out data
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     licence: str = 'Apache-2.0'  # of the numbers in the file
@@ -106,7 +106,6 @@ class HeadsReport:
     path: str
     sha256: str
     meta: BundleMeta  # description of its training; check it before you trust the heads
-    adapted: bool = False  # whether the file also changed the encoder, by low-rank adapters
 
 
 @dataclass(frozen=True)
