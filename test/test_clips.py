@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from vjepa_ros.lab.world.clips import ClipWorld, soonest
-from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.lab.world.rendering.truth import Robot, truth
+from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import frame_times, picture_of
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
 from vjepa_ros.lab.world.scenes.scene_spec import (
     CONTACT,
+    INTERVAL_S,
     OUTCOME,
     OUTCOMES,
     PLACE,
@@ -27,19 +27,15 @@ from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
 SIZE = 32
 # Of six clips of a seed: mean depths [m], and mean greys of the newest picture in three rows.
 DEPTHS = [30.336, 2.3441, 10.315, 4.9009, 0.62391, 1.395]
-GREYS = [166.7, 144.1, 79.4, 158.2, 159.6, 145.9, 101.7, 81.7, 87.2, 74.2, 62.7, 44.9, 50.8,
-         53.2, 43.8, 109.5, 105.4, 101.0]
+GREYS = [166.7, 143.4, 79.5, 158.1, 160.2, 146.1, 102.7, 81.7, 86.6, 74.8, 62.4, 44.3, 50.7, 52.3,
+         43.1, 109.4, 105.6, 102.3]
 WALKS = tuple(tuple(range(200 + 8 * i, 208 + 8 * i)) for i in range(3))
 MATERIALS = Materials({name: (3 * i, 3 * i + 1, 3 * i + 2) for name, i in GROUPS.items()}, WALKS)
 
 
-def sampler(**config: object) -> SceneSampler:
-    return SceneSampler(MATERIALS, 96, 8, WorldConfig(**config))
-
-
 @pytest.fixture(scope='module')
 def many() -> Sample:
-    return sampler().sample(7, 3000)
+    return SceneSampler(MATERIALS, 96, 8, WorldConfig()).sample(7, 3000)
 
 
 @pytest.fixture(scope='module')
@@ -49,7 +45,7 @@ def bank() -> TextureBank:
 
 @pytest.fixture(scope='module')
 def world(bank) -> ClipWorld:
-    return ClipWorld(SIZE, 4, bank=bank, samples=1)
+    return ClipWorld(SIZE, 4, bank=bank)
 
 
 def share(condition: torch.Tensor) -> float:
@@ -71,7 +67,7 @@ def test_every_place_and_outcome_occurs(many):
 
 
 def test_intervals_are_spread_evenly_over_their_logarithms(many):
-    low, high = WorldConfig().interval_s
+    low, high = INTERVAL_S
     place = (many.scenes.interval_s / low).log() / math.log(high / low)
     assert place.min() >= 0
     for limit in (0.25, 0.5, 0.75):
@@ -93,33 +89,6 @@ def test_no_camera_is_within_a_shape_or_under_the_ground(many):
         assert not inside.any()
 
 
-def test_velocities_are_those_of_the_paths_at_the_newest_frame():
-    dt = 1e-3
-    s = sampler(interval_s=(dt, dt), hold_share=0, jitter=0).sample(2, 400).scenes
-
-    def rate(path: torch.Tensor) -> torch.Tensor:
-        path = path.double()
-        return ((3 * path[:, -1] - 4 * path[:, -2] + path[:, -3]) / (2 * dt)).float()
-
-    # Positions are some tens of metres in float32: this is as exact as differences get.
-    torch.testing.assert_close(rate(s.camera_position), s.camera_velocity, atol=0.06, rtol=0.02)
-    alive = s.alive
-    torch.testing.assert_close(rate(s.position)[alive], s.velocity[alive], atol=0.08, rtol=0.03)
-    torch.testing.assert_close(rate(s.yaw)[alive], s.yaw_rate[alive], atol=0.01, rtol=0.02)
-    # Spin w: in camera axes a fixed direction d moves by -w x d.
-    turned = rate(s.camera_rotation)                                    # d/dt of world to camera
-    cross = turned @ s.camera_rotation[:, -1].mT                        # minus the matrix of w
-    w = torch.stack((cross[:, 1, 2], cross[:, 2, 0], cross[:, 0, 1]), -1)
-    torch.testing.assert_close(w, s.camera_spin, atol=0.02, rtol=0.03)
-
-
-@pytest.mark.parametrize('change', [{'interval_s': (0.5, 0.1)}, {'interval_s': (0.0, 0.1)},
-                                    {'hold_share': 1.5}, {'jitter': 0.6}])
-def test_impossible_configurations_are_refused(change):
-    with pytest.raises(ValueError, match=next(iter(change))):
-        WorldConfig(**change)
-
-
 def test_times_of_a_slow_camera_come_in_pairs():
     times = frame_times(torch.tensor([0.1, 0.1]), torch.tensor([1, 2]), 5)
     torch.testing.assert_close(times, torch.tensor([
@@ -138,7 +107,7 @@ def test_contacts_count_when_enough_of_the_picture_shows_them():
 
 def test_truth_follows_the_plan_and_contact_times_are_balanced(world):
     sample = world.sample(3, 200)
-    known = truth(sample.scenes, world.bank, (SIZE, SIZE), world.config.robot)
+    known = truth(sample.scenes, world.bank, (SIZE, SIZE))
     contact = soonest(known.enter_time)
     planned = sample.planned_s.isfinite()
     ratio = contact[planned] / sample.planned_s[planned]
@@ -149,42 +118,6 @@ def test_truth_follows_the_plan_and_contact_times_are_balanced(world):
     assert contact[sample.outcome == OUTCOME['rest']].isinf().all()
     for limit, low, high in ((0.5, 0.03, 0.12), (1, 0.10, 0.25), (2, 0.20, 0.38), (3, 0.32, 0.46)):
         assert low < share(contact < limit) < high
-
-
-def test_the_robot_of_the_configuration_decides_what_is_a_contact(bank, world):
-    wide = ClipWorld(SIZE, 4, bank=bank, config=WorldConfig(robot=Robot(half_width=0.6)))
-    sample = wide.sample(3, 40)
-    slim = truth(sample.scenes, bank, (SIZE, SIZE), world.config.robot)
-    broad = truth(sample.scenes, bank, (SIZE, SIZE), wide.config.robot)
-    assert share(broad.enters) > share(slim.enters)
-    far = soonest(broad.enter_time)
-    assert share(far[~sample.planned_s.isfinite()] < 3) < 0.05
-
-
-def area_under_curve(score: torch.Tensor, label: torch.Tensor) -> float:
-    above = score[label][:, None] - score[~label]
-    return ((above > 0).float() + 0.5 * (above == 0).float()).mean().item()
-
-
-@pytest.mark.slow
-def test_brightness_and_the_like_give_no_contact_away(bank):
-    world = ClipWorld(24, 4, bank=bank)
-    sample = world.sample(17, 320)
-    two = slice(2, None)
-    grey = render(sample.scenes, bank, (24, 24), frames=two, samples=1).float().mean(-1)
-    newest, change = grey[:, -1], (grey[:, -1] - grey[:, 0]).abs()
-    scores = {
-        'brightness': newest.mean((1, 2)), 'contrast': newest.std((1, 2)),
-        'mean change': change.mean((1, 2)), 'largest change': change.amax((1, 2)),
-        'sharpness': (newest[:, 1:] - newest[:, :-1]).abs().mean((1, 2)),
-        'interval': sample.scenes.interval_s, 'noise': sample.scenes.read_noise,
-        'height': sample.scenes.camera_position[:, -1, 1],
-        'shapes': sample.scenes.alive.float().sum(1)}
-    known = truth(sample.scenes, bank, (24, 24), world.config.robot)
-    label = soonest(known.enter_time) < 3
-    for name, score in scores.items():
-        # With 120 contacts among 320 clips chance alone spreads by 0.034.
-        assert 0.37 < area_under_curve(score, label) < 0.66, name
 
 
 def test_the_clips_of_a_seed_never_change(world):

@@ -190,7 +190,7 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
         save_bundle(file, replace(facts, window=0), encoder=encoder.state_dict(),
                     heads=heads.state_dict())
         facts = load_model('tiny', weights=file)[2].heads.meta
-    clips = ClipWorld(facts.image_size, 14 if window else 8, bank=bank, samples=1).clips(77, 6)
+    clips = ClipWorld(facts.image_size, 14 if window else 8, bank=bank).clips(77, 6)
     assert {*clips.hold.tolist()} == {1, 2}
     answers = validation.answer(Network(encoder, heads), [
         Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)])

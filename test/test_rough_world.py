@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from render_scenes import BOX, Camera, SAMPLE, SIZE, Thing, WHITE, look, plain_bank, scene, spun
@@ -21,12 +20,11 @@ from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.rendering.sensor import expose
 from vjepa_ros.lab.world.rendering.trace import trace
 from vjepa_ros.lab.world.rendering.truth import truth
-from vjepa_ros.lab.world.scenes.capture import clip_times
-from vjepa_ros.lab.world.scenes.platforms import NAMES, PLATFORMS
+from vjepa_ros.lab.world.scenes import platforms, scene_spec
+from vjepa_ros.lab.world.scenes.camera import clip_times
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
-from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, Scenes
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import OUTCOME, PLACE, WorldConfig
+from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, SceneRng, Scenes
+from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
 
 MATERIALS = Materials({name: (i,) for name, i in GROUPS.items()}, (tuple(range(90, 98)),))
@@ -52,8 +50,7 @@ def drawn(scenes: Scenes, whole: bool) -> torch.Tensor:
     if not whole:
         return render(scenes, plain_bank(), SIZE)[0, -1].int()
     with torch.inference_mode():
-        return module._batch(scenes, plain_bank(), SIZE, slice(None), 1,
-                             (all_rays, trace, expose))[0, -1].int()
+        return module._batch(scenes, plain_bank(), SIZE, (all_rays, trace, expose))[0, -1].int()
 
 
 @pytest.mark.parametrize('whole', [False, True], ids=['single', 'batch'])
@@ -72,7 +69,7 @@ def test_each_row_of_a_rolling_shutter_shows_and_knows_the_turn_of_its_time(whol
         known = truth(still, plain_bank(), SIZE)
         alike = found.shape[0, row] == known.shape[0, row]       # rounding may tip an edge
         assert alike.float().mean() > 0.98
-        for name in ('depth', 'looming', 'flow', 'time_to_contact'):
+        for name in ('depth', 'looming', 'flow'):
             ours, theirs = (getattr(t, name)[0, row][alike] for t in (found, known))
             torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=2e-3)
         gap = (picture[row] - drawn(still, whole)[row]).abs().float()
@@ -157,9 +154,13 @@ def share(condition: torch.Tensor) -> float:
     return condition.float().mean().item()
 
 
-def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame():
+@pytest.mark.parametrize('world', WORLDS)
+def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame(world, monkeypatch):
     dt = 4e-4
-    sample = sampled(WorldConfig('rough', interval_s=(dt, dt), hold_share=0, jitter=0), 2, 400)
+    for part in (scene_spec, platforms):
+        monkeypatch.setattr(part, 'INTERVAL_S', (dt, dt))
+    monkeypatch.setattr(scene_spec, 'HOLD_SHARE', 0.0)
+    sample = sampled(WorldConfig(world), 2, 400)
     s, (a, b) = sample.scenes, (-sample.stamps_s[:, [-2, -3]]).double().unbind(1)
 
     def rate(path: torch.Tensor) -> torch.Tensor:
@@ -169,70 +170,18 @@ def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame():
         first, second = (now - near) / wide[0], (now - far) / wide[1]
         return ((first * wide[1] - second * wide[0]) / (wide[1] - wide[0])).float()
 
-    own = sample.platform > 0
+    own = (sample.platform > 0) | (world == 'standard')
     torch.testing.assert_close(rate(s.camera_position)[own], s.camera_velocity[own], atol=0.15,
                                rtol=0.02)
     cross = rate(s.camera_rotation) @ s.camera_rotation[:, -1].mT
     spin = torch.stack((cross[:, 1, 2], cross[:, 2, 0], cross[:, 0, 1]), -1)
     torch.testing.assert_close(spin[own], s.camera_spin[own], atol=0.03, rtol=0.04)
-    assert torch.equal(s.capture.spin[:, -1], s.camera_spin)
-    assert torch.equal(s.capture.velocity[:, -1], s.camera_velocity)
-    assert s.camera_velocity[own, 1].abs().max() > 0.4           # climbs and heaves
+    if world == 'rough':
+        assert torch.equal(s.capture.spin[:, -1], s.camera_spin)
+        assert torch.equal(s.capture.velocity[:, -1], s.camera_velocity)
+    there = s.alive & own[:, None]
+    torch.testing.assert_close(rate(s.position)[there], s.velocity[there], atol=0.2, rtol=0.03)
 
-
-@pytest.mark.parametrize('name', PLATFORMS)
-def test_every_platform_has_its_heights_speeds_and_turns(many, name):
-    platform, chosen = PLATFORMS[name], many.platform == NAMES.index(name)
-    chosen &= (many.place != PLACE['table']) & (many.place != PLACE['motorway'])
-    s = many.scenes
-    assert chosen.sum() > 60
-    height = -s.camera_position[chosen, -1, 1]
-    assert height.max() <= platform.height[1] * 1.001
-    assert share(height < platform.height[0] * 0.999) < 0.25     # lowered to see what matters
-    speed = s.camera_velocity[chosen][:, 0::2].norm(dim=-1)
-    assert share(speed > platform.speed[1] * 1.001) < 0.05       # so that an encounter comes about
-    turn = torch.rad2deg(s.camera_spin[chosen, 1].abs())
-    assert turn.quantile(0.5) < 40
-    assert turn.max() > 0.6 * platform.turn
-
-
-def test_cameras_turn_on_the_spot_go_sideways_and_follow_at_a_distance(many):
-    s, own = many.scenes, many.platform > 0
-    level = s.camera_velocity[:, 0::2].norm(dim=-1)
-    spot = own & (level == 0) & (torch.rad2deg(s.camera_spin[:, 1].abs()) > 15)
-    assert 0.05 < share(spot) < 0.2
-    known = s.velocity[spot].norm(dim=-1) * s.alive[spot]
-    assert share((known == 0).all(1)) > 0.4                      # nothing at all closes in there
-    aside = (s.camera_rotation[:, -1, 0] * s.camera_velocity).sum(-1).abs()
-    assert 0.03 < share(own & (level > 0.1) & (aside > 0.9 * level)) < 0.15
-    leads = own & (many.outcome == OUTCOME['follow']) & many.hero
-    velocity = s.velocity[:, :15][leads]
-    apart = (velocity - s.camera_velocity[leads][:, None])[..., 0::2].norm(dim=-1)
-    steady = (torch.where(s.alive[:, :15][leads], apart, 0) < 1e-3).all(1)
-    assert leads.sum() > 60
-    assert 0.55 < share(steady) < 0.85
-    # The distance is the same in all frames, though both may brake. Of people the legs swing.
-    drives = leads.nonzero()[:, 0][steady]
-    drives = drives[many.place[drives] == PLACE['motorway']]
-    off = (s.position - s.camera_position[:, :, None])[drives][:, :, :15, 2]
-    there = s.alive[drives][:, None, :15]
-    assert len(drives) > 10
-    assert (off.diff(dim=1).abs() * there).max() < 0.1
-
-
-def test_lenses_reach_150_degrees_and_no_corner_looks_backwards(many):
-    s = many.scenes
-    size = torch.tensor([[0.0, 95.0]])
-    rays = pixel_rays(s.intrinsics, s.distortion, size, size.T, s.capture.bend)
-    angles = torch.rad2deg(torch.hypot(rays.x, rays.y).atan()).amax((1, 2, 3))
-    wide = s.capture.bend < 1
-    assert angles[wide].max() < 88
-    middle = torch.full((1, 1), 47.5)
-    sides = pixel_rays(s.intrinsics, s.distortion, torch.tensor([[-0.5, 95.5]]), middle,
-                       s.capture.bend).x.atan()
-    across = torch.rad2deg(sides[..., 1] - sides[..., 0]).flatten()
-    assert share(across > 120) > 0.02
-    assert across.max() == pytest.approx(150, abs=4)
 
 
 def test_clips_are_uneven_and_their_stamps_exact(many):
@@ -251,51 +200,10 @@ def test_clips_are_uneven_and_their_stamps_exact(many):
     assert share((times[steady] - expected).abs().amax(1) < 1e-3) > 0.4
 
 
-@pytest.mark.parametrize('whole', [False, True], ids=['single', 'batch'])
-def test_a_poor_sensor_has_a_pattern_that_stays_and_rows_that_change(whole):
-    wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
-    clean = taken(scene([wall], Camera(at=(0, -1, 0)), sun=torch.zeros(1), ambient=one(0.3)))
-
-    def fault(**changes: object) -> np.ndarray:
-        scenes = taken(clean, **changes)
-        frames = [drawn(replace(scenes, exposure=scenes.exposure), whole)] if whole else \
-            render(scenes, plain_bank(), SIZE)[0].int()
-        return np.stack([f[..., 0].numpy() for f in frames]) - drawn(clean, whole)[..., 0].numpy()
-
-    pattern, stripes, banding = (fault(**{name: one(4.0)})
-                                 for name in ('pattern', 'stripes', 'banding'))
-    for noise in (pattern, stripes, banding):
-        assert noise.std() == pytest.approx(4.0, rel=0.2)
-    assert np.ptp(stripes, axis=1).max() <= 1 and np.ptp(banding, axis=2).max() <= 1   # rounded
-    if not whole:
-        assert (pattern[0] == pattern[1]).all()
-        assert (banding[0] != banding[1]).mean() > 0.5
-    # Light above white spreads, light below does not.
-    lamp = Thing(BOX, (0.0, -1.0, 2.0), (0.1, 0.1, 0.1), texture=WHITE)
-    for tint, brighter in ((20.0, True), (1.0, False)):
-        dark = scene([lamp], Camera(at=(0, -1, 0)), tint=torch.full((1, 1, 3), tint),
-                     **{n: torch.zeros(1, 3) for n in ('ground_tint', 'sky_top', 'sky_horizon')})
-        gain = drawn(taken(dark, glare=one(0.3)), whole) - drawn(taken(dark), whole)
-        assert (gain.max() > 20) == brighter
-
-
-def test_motion_blur_is_as_long_as_the_exposure_whatever_the_interval():
-    bar = Thing(BOX, (0.0, -0.6, 3.0), (0.2, 0.6, 0.1), texture=WHITE)
-    dark = {n: torch.zeros(1, 3) for n in ('ground_tint', 'sky_top', 'sky_horizon')}
-    spread = []
-    for interval, opened in ((0.05, 0.02), (0.5, 0.02), (0.05, 0.04)):
-        scenes = taken(scene([bar], Camera(spin=(0.0, 1.5, 0.0)), interval_s=interval, **dark),
-                       exposure_s=one(opened))
-        line = render(scenes, plain_bank(), SIZE, samples=4)[0, -1, 60, :, 0].numpy()
-        spread.append(int(((line > 10) & (line < 0.9 * line.max())).sum()))
-    assert spread[0] == spread[1]
-    assert spread[2] > 1.5 * spread[0] >= 3
-
-
 def test_the_world_is_chosen_by_name_and_gives_its_stamps():
     bank = TextureBank.procedural(0, count=30, size=32)
-    rough = ClipWorld(32, 4, bank=bank, samples=1, config=WorldConfig('rough')).clips(3, 6)
-    usual = ClipWorld(32, 4, bank=bank, samples=1).clips(3, 6)
+    rough = ClipWorld(32, 4, bank=bank, config=WorldConfig('rough')).clips(3, 6)
+    usual = ClipWorld(32, 4, bank=bank).clips(3, 6)
     assert usual.scenes.capture is None and rough.scenes.capture is not None
     for clips, exact in ((usual, False), (rough, True)):
         for film, stamps in zip(films(clips, exact), clips.stamps_s, strict=True):

@@ -38,7 +38,7 @@ def make_truth(count=1, **changed):
     shape = (count, SIDE, SIDE)
     inf, no = torch.full(shape, math.inf), torch.zeros(shape, dtype=torch.bool)
     truth = Truth(depth=torch.full(shape, 4.0), looming=torch.zeros(shape), moving=no.clone(),
-                  flow=torch.zeros(*shape, 2), time_to_contact=inf, enters=no.clone(),
+                  flow=torch.zeros(*shape, 2), enters=no.clone(),
                   enter_time=inf.clone(), clearance=inf,
                   shape=torch.zeros(shape, dtype=torch.int16))
     return replace(truth, **{name: torch.as_tensor(value).expand_as(getattr(truth, name)).clone()

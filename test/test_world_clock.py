@@ -64,12 +64,6 @@ def test_it_waits_for_a_slow_perception_which_is_then_no_later_than_elsewhere():
     assert run.oldest_s <= 2 * PERIOD_S + 1e-3
 
 
-def test_it_slows_down_for_drawing():
-    run = Run(drawing_s=0.3)
-    run.go(6.0)
-    assert run.clock.factor == pytest.approx(PERIOD_S / 0.3, rel=0.15)
-
-
 def test_a_perception_that_dies_does_not_stop_the_world_and_is_waited_for_again():
     run = Run()
     run.go(2.0, assess_after_s=0.05)

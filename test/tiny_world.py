@@ -65,7 +65,7 @@ class TinyWorld:
         across, down = torch.meshgrid(pixel, pixel, indexing='xy')
         flow = rate[..., None] * torch.stack((across, down), -1)
         truth = Truth(depth=contact, looming=rate, moving=moving, flow=flow,
-                      time_to_contact=contact, enters=contact.isfinite(), enter_time=contact,
+                      enters=contact.isfinite(), enter_time=contact,
                       clearance=contact,
                       shape=torch.zeros(count, side, side, dtype=torch.int16))
         # What turns is always visible.

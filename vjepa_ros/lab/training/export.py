@@ -20,6 +20,8 @@ from vjepa_ros.lab.training.loop import RunState
 from vjepa_ros.lab.training.network import Network, build
 from vjepa_ros.lab.training.validation import answer, calibrate, figures
 from vjepa_ros.lab.world.clips import ClipWorld
+from vjepa_ros.lab.world.rendering.truth import ROBOT
+from vjepa_ros.lab.world.scenes.scene_spec import INTERVAL_S
 from vjepa_ros.lab.world.seeds import CALIBRATION_SEED, HELD_OUT_SEED
 from vjepa_ros.model.checkpoint.load import WeightsReport, save_bundle
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
@@ -118,7 +120,7 @@ def save(path: Path, run: TrainedRun, calibration: Calibration | None = None,
 
 def describe(run: TrainedRun, calibration: Calibration, metrics: dict[str, Any]) -> BundleMeta:
     """Describe the weights as their file does."""
-    config, state, world = run.config, run.state, run.config.worlds[0]
+    config, state = run.config, run.state
     names = ' and '.join(one.name for one in config.worlds)
     data = (f'rendered scenes of `vjepa_ros.lab.world`, {names} world, {config.textures} '
             'painted textures')
@@ -139,8 +141,8 @@ def describe(run: TrainedRun, calibration: Calibration, metrics: dict[str, Any])
     return BundleMeta(
         variant=config.model_size, version=encoder.version, window=encoder.window,
         num_frames=TUBELET * encoder.window or config.num_frames, image_size=config.image_size,
-        resize_mode=config.resize_mode, interval_s=world.interval_s,
-        robot={'half_width': world.robot.half_width, 'height': world.robot.height},
+        resize_mode=config.resize_mode, interval_s=INTERVAL_S,
+        robot={'half_width': ROBOT.half_width, 'height': ROBOT.height},
         calibration=calibration, backbone_sha256=run.report.sha256, training=trained_on,
         metrics=metrics, other_modes=('letterbox',) if any(w.rough for w in config.worlds) else ())
 

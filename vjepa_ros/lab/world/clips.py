@@ -52,34 +52,19 @@ class WorldClips:
 
 
 class ClipWorld:
-    """An endless supply of clips.
+    """An endless supply of clips with square pictures of a side [px].
 
-    Parameters
-    ----------
-    size : int
-        Side of the pictures [px].
-    num_frames : int
-        Frames of a clip.
-    device : str or torch.device
-        Where clips are drawn.
-    bank : TextureBank, optional
-        Textures; painted ones by default. Worlds of several sizes may share one.
-    config : WorldConfig, optional
-        The robot and the range of its cameras.
-    samples : int
-        Rays per pixel, see `render`.
-    compile : bool
-        Compile the drawing, see `render`.
+    `bank`: textures; painted ones by default, which worlds of several sizes may share; `compile`:
+    compile the drawing, see `render`.
     """
 
     def __init__(self, size: int, num_frames: int, device: torch.device | str = 'cpu',
                  bank: TextureBank | None = None, config: WorldConfig | None = None,
-                 samples: int = 2, compile: bool = False) -> None:
-        self.size, self.num_frames = size, num_frames
+                 compile: bool = False) -> None:
+        self.size, self.num_frames, self.compile = size, num_frames, compile
         self.device = torch.device(device)
         self.config = config or WorldConfig()
         self.bank = (bank or TextureBank.procedural(BANK_SEED)).to(self.device)
-        self.samples, self.compile = samples, compile
         self.sampler = SceneSampler(Materials(self.bank.groups, self.bank.walks), size,
                                     num_frames, self.config)
 
@@ -97,10 +82,10 @@ class ClipWorld:
         """
         scenes = sample.scenes.map(self._sent)
         square = (self.size, self.size)
-        frames = render(scenes, self.bank, square, samples=self.samples, compile=self.compile)
+        frames = render(scenes, self.bank, square, compile=self.compile)
         shown = self._sent(picture_of(sample.hold, self.num_frames))
         clip = torch.arange(len(scenes), device=self.device)[:, None]
-        known = truth(scenes, self.bank, square, self.config.robot, compile=self.compile)
+        known = truth(scenes, self.bank, square, compile=self.compile)
         return WorldClips(
             frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
             soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),

@@ -23,21 +23,8 @@ class WorldClock:
     a slow one drives the same episode. When assessments stop coming, time continues: a perception
     that has died must not stop the world.
 
-    Parameters
-    ----------
-    start_s
-        Its first moment [s].
-    period_s
-        Between two pictures [s].
-    patient
-        False: real time, whether or not the computer keeps up; pictures are rendered late.
-    steady_s
-        The clock of real time [s].
-
-    Attributes
-    ----------
-    now_s : float
-        The time [s].
+    `period_s`: between two pictures; not `patient`: real time, whether or not the computer keeps
+    up, with pictures that are rendered late; `steady_s`: the clock of real time.
     """
 
     def __init__(self, start_s: float, period_s: float, patient: bool = True,

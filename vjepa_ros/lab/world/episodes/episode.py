@@ -36,8 +36,7 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     standing,
 )
 from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.scene import Shapes, join
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng, Shapes, join
 from vjepa_ros.lab.world.textures.bank import Materials
 
 SCENARIOS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}

@@ -16,7 +16,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from vjepa_ros.lab.world.episodes.contact import band_of, touching
+from vjepa_ros.lab.world.episodes.contact import (
+    WAIT_M,
+    WAIT_S,
+    band_of,
+    reach_of,
+    touching,
+)
 from vjepa_ros.lab.world.episodes.episode import (
     AFTER_S,
     Episode,
@@ -37,10 +43,8 @@ from vjepa_ros.lab.world.episodes.surroundings import (
     in_the_way,
     standing,
 )
-from vjepa_ros.lab.world.reaction import WAIT_M, WAIT_S, reach_of
 from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.scene import BOX, Shapes, join
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import BOX, SceneRng, Shapes, join
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 from vjepa_ros.planning.ways import Grid, LONGER
 

@@ -37,31 +37,14 @@ class Drive:
 
 
 class Unicycles:
-    """N robots, their poses and speeds.
-
-    Parameters
-    ----------
-    count
-        N.
-    drive
-        What their bases can do.
-
-    Attributes
-    ----------
-    place
-        (N, 2) x and z of the point about which they turn, the middle of the robot [m].
-    yaw
-        (N,) [rad].
-    speed, turn
-        (N,) forward [m/s], and turn rate, positive to the left [rad/s].
-    """
+    """N robots, their poses and speeds."""
 
     def __init__(self, count: int, drive: Drive | None = None) -> None:
         self.drive = drive or Drive()
-        self.place = np.zeros((count, 2))
-        self.yaw = np.zeros(count)
-        self.speed = np.zeros(count)
-        self.turn = np.zeros(count)
+        # x and z of the point about which they turn, the middle of the robot [m], and yaw [rad]
+        self.place, self.yaw = np.zeros((count, 2)), np.zeros(count)
+        # Forward [m/s], and turn rate, positive to the left [rad/s]
+        self.speed, self.turn = np.zeros(count), np.zeros(count)
 
     def step(self, speed: np.ndarray, turn: np.ndarray, dt: float) -> None:
         """Move for a time towards commanded speeds.

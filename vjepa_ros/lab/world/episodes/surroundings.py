@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.episodes.robot import Route, Run
-from vjepa_ros.lab.world.scenes.appearance import brightness, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, Kit, SIDE, SIZES, THIN, assemble
+from vjepa_ros.lab.world.scenes.camera import brightness, light, sensor
 from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, Place, STRUCTURE_KINDS, ground
-from vjepa_ros.lab.world.scenes.scene import Shapes
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng, Shapes
 from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 

@@ -12,10 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.episodes.contact import band_of, opaque_part, touching
+from vjepa_ros.lab.world.episodes.contact import (
+    STANDS_M_S,
+    band_of,
+    meets,
+    opaque_part,
+    touching,
+)
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
-from vjepa_ros.lab.world.reaction import STANDS_M_S, meets
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.scenes.motion import rotation
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
@@ -30,29 +35,7 @@ class EpisodeWorld:
     A mover that meets a robot waits, as people do; a body that is meant to be in the way ignores
     a robot that drives.
 
-    Parameters
-    ----------
-    episodes
-        Drawn with the same configuration.
-    config
-        That configuration.
-    bank
-        Textures, on the device that draws.
-    width
-        Of the pictures [px].
-
-    Attributes
-    ----------
-    time_s
-        Time since the start of the drive; negative while the robots still stand.
-    robots
-        Poses and speeds of the robots.
-    collided
-        (N,) bool, whether a robot has touched something; it then stays where it is.
-    struck
-        (N,) bool, whether it stood when that happened.
-    touched
-        Names of what was touched, '' where nothing was.
+    `bank`: textures, on the device that draws; `width`: of the pictures [px].
     """
 
     def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
@@ -61,10 +44,11 @@ class EpisodeWorld:
         self.size = (width, round(width / config.aspect))
         count = len(self.episodes)
         self.robots = Unicycles(count, config.drive)
+        # Whether each has touched something and stays there, whether it stood then, and what.
         self.collided, self.struck = np.zeros(count, bool), np.zeros(count, bool)
         self.touched = [''] * count
         self.frame = 0
-        self.time_s = float(self.episodes[0].times[0])
+        self.time_s = float(self.episodes[0].times[0])      # negative while the robots stand
         self._step = 1 / config.rate
         self._owner = self.episodes[0].owner
         self._kinds = self.episodes[0].shapes.kinds
@@ -214,7 +198,6 @@ class EpisodeWorld:
 
     def _waiting(self) -> np.ndarray:
         """(N, M) bool, movers that wait for a robot before them."""
-        rows = np.arange(len(self._clock))[:, None]
         clock = self._clock.astype(int)
         waits = np.zeros(self._moves.shape, bool)
         for number, episode in enumerate(self.episodes):
@@ -235,7 +218,7 @@ class EpisodeWorld:
                 side = abs(float(off[0] * way[1] - off[1] * way[0]))
                 waits[number, m] = meets(ahead, side, body.size[2], body.size[0], pace,
                                          self.config.robot)
-        return waits & (rows >= 0)
+        return waits
 
     def _where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, K, 3) and yaws (n, K) of shapes, between the times of the tables."""
@@ -296,7 +279,7 @@ class EpisodeWorld:
         """(len(which), H, W, 3) uint8 RGB of the present moment."""
         device = self.bank.atlas.texels.device
         scenes = self.scenes(which).to(device)
-        return render(scenes, self.bank, self.size, samples=2)[:, 0].cpu().numpy()
+        return render(scenes, self.bank, self.size)[:, 0].cpu().numpy()
 
 
 def _lengthened(exposure: Tensor, length: int) -> Tensor:

@@ -35,12 +35,7 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.runtime.device import computing_with
 
 # Where in the pixel, and when while the shutter is open, the rays of a pixel are sent.
-PATTERNS: dict[int, tuple[tuple[float, float, float], ...]] = {
-    1: ((0.0, 0.0, 0.0),),
-    2: ((-0.25, -0.25, -0.25), (0.25, 0.25, 0.25)),
-    4: ((-0.125, -0.375, -0.375), (0.375, -0.125, -0.125), (-0.375, 0.125, 0.125),
-        (0.125, 0.375, 0.375)),
-}
+PATTERN = ((-0.25, -0.25, -0.25), (0.25, 0.25, 0.25))
 # Send rays, follow them, develop their light.
 Steps = tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]
 _BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are, beside 0, 0
@@ -57,30 +52,27 @@ def drawing_device(device: torch.device) -> torch.device:
 
 
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
-           frames: slice | None = None, samples: int = 2, compile: bool = False) -> Tensor:
-    """Render pictures of scenes."""
-    if samples not in PATTERNS:
-        raise ValueError(f'samples must be one of {sorted(PATTERNS)}, got {samples}')
+           compile: bool = False) -> Tensor:
+    """Render all pictures of scenes, (B, T, H, W, 3) uint8 RGB."""
     if bank.atlas.texels.device != scenes.interval_s.device:
         raise ValueError(f'the texture bank is on {bank.atlas.texels.device}, the scenes are on '
                          f'{scenes.interval_s.device}; move one of them')
-    frames = slice(None) if frames is None else frames
-    numbers = list(range(scenes.exposure.shape[1]))[frames]
+    frames = scenes.exposure.shape[1]
     with torch.no_grad():
         if scenes.interval_s.device.type == 'cpu' and not compile:
             # A frame is thousands of small steps. Threads that wait for one another in each of
             # them take a hundred times as long on a busy computer.
             with computing_with(1):
                 return torch.cat([
-                    torch.cat([_single(_part(scenes, b, 1), bank, size, n, samples)
-                               for n in numbers], 1) for b in range(len(scenes))])
+                    torch.cat([_single(_part(scenes, b, 1), bank, size, n)
+                               for n in range(frames)], 1) for b in range(len(scenes))])
         steps = _compiled() if compile else (all_rays, trace, expose)
         # Parts of one size: a compiled function is made for each size.
         most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN)
-                   // (size[0] * size[1] * len(numbers)))
+                   // (size[0] * size[1] * frames))
         step = -(-len(scenes) // -(-len(scenes) // most))
         return torch.cat([
-            _batch(_part(scenes, b, step), bank, size, frames, samples, steps)
+            _batch(_part(scenes, b, step), bank, size, steps)
             for b in range(0, len(scenes), step)])
 
 
@@ -102,27 +94,25 @@ def open_for(scenes: Scenes) -> Tensor:
     return scenes.shutter if scenes.capture is None else scenes.capture.exposure_s
 
 
-def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], frames: slice,
-           samples: int, steps: Steps) -> Tensor:
+def _batch(scenes: Scenes, bank: TextureBank, size: tuple[int, int], steps: Steps) -> Tensor:
     send, follow, develop = steps
-    total: list[Tensor] = []
-    for dx, dy, when in PATTERNS[samples]:
+    frames, total = slice(None), list[Tensor]()
+    for dx, dy, when in PATTERN:
         rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy),
                     *bend_turn(scenes, frames))
         scene = stage(scenes, bank.atlas, frames, when * open_for(scenes))
         light = follow(rays, scene, bank.atlas, scenes.kinds)
         total = [a + b for a, b in zip(total, light, strict=True)] if total else light
-    light = torch.stack(total, -1) / samples
+    light = torch.stack(total, -1) / len(PATTERN)
     return develop(light, scenes, frames, tables(light.device))
 
 
-def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: int,
-            samples: int) -> Tensor:
+def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: int) -> Tensor:
     """One frame of one scene on the CPU."""
     frames = slice(number, number + 1)
     taken = scenes.capture
     blurs = float(open_for(scenes)) > 0 and (taken is not None or scenes.exposure.shape[1] > 1)
-    pattern = PATTERNS[samples if blurs else 1]
+    pattern = PATTERN if blurs else ((0.0, 0.0, 0.0),)
     planes = torch.zeros(3, 1, 1, size[1], size[0])
     for dx, dy, when in pattern:
         rays = image_rays(scenes, size, frames, (dx, dy))

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.lens import rotation_of
-from vjepa_ros.lab.world.rendering.shading import Light, Table
-from vjepa_ros.lab.world.rendering.shapes import Body
+from vjepa_ros.lab.world.rendering.shading import Body, Light, Table
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Capture, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.textures.atlas import Atlas
 

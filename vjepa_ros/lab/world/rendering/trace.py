@@ -18,22 +18,20 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.rendering.shading import (
+    Body,
     CONTACT_REACH_M,
+    Directions,
+    FULL,
     Hits,
+    NEAREST_M,
+    card,
     cast,
+    directions,
+    hit,
     lit,
     locate,
     sky_colour,
     sky_place,
-)
-from vjepa_ros.lab.world.rendering.shapes import (
-    Body,
-    Directions,
-    FULL,
-    NEAREST_M,
-    card,
-    directions,
-    hit,
 )
 from vjepa_ros.lab.world.rendering.stage import Stage
 from vjepa_ros.lab.world.scenes.scene import CARD, COVERING, CYLINDER, ELLIPSOID

@@ -11,7 +11,7 @@ the row shows (`Capture`). The robot's heading and the contact times are those a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import torch
@@ -34,7 +34,7 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.runtime.device import computing_with
 
 MOVING_M_S = 0.03   # a surface that is faster than this moves by itself
-_STILL = 1e-6       # slower relative motion [m/s], looming [1/s] is none
+_STILL = 1e-6       # slower relative motion [m/s] is none
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Robot:
     clearance: float = 0.05
 
 
+ROBOT = Robot()
+
+
 @dataclass(frozen=True)
 class Truth:
     """Truth at the newest frame of B scenes, (B, H, W) each."""
@@ -59,19 +62,12 @@ class Truth:
     looming: Tensor  # -dZ/dt / Z [1/s] without the camera's rotation
     moving: Tensor  # bool, the surface moves in the world
     flow: Tensor  # (B, H, W, 2) of the shown surface [px/s], columns and rows
-    # 1 / looming [s] until its plane passes the camera, inf where it does not come nearer
-    time_to_contact: Tensor
     enters: Tensor  # bool, at constant speeds the surface enters the robot's volume
     enter_time: Tensor  # when [s], inf for never, 0 inside the volume
     # Distance [m] along the robot's heading to surfaces ahead that lie within its width and
     # height, inf for all others: how far it could drive if nothing moved
     clearance: Tensor
     shape: Tensor  # int16, number of the shape, -1 ground, -2 sky
-
-    def to(self, device: torch.device | str) -> Truth:
-        """Return the same truth on a device."""
-        return replace(self, **{f.name: getattr(self, f.name).to(device)
-                                for f in fields(self)})
 
 
 def entry(position: Tensor, speed: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,25 +92,13 @@ def in_robot_axes(vector: Tensor, ahead: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tensor,
-            robot: Robot) -> tuple[Tensor, Tensor]:
+            robot: Robot = ROBOT) -> tuple[Tensor, Tensor]:
     """When surface points enter the robot's volume [s], and how far ahead of it they are [m].
 
-    Parameters
-    ----------
-    point, velocity : Tensor
-        (..., 3) relative to the camera, world axes [m], [m/s].
-    camera_height : Tensor
-        Above the ground [m].
-    ahead : Tensor
-        (..., 3) optical axis in world axes; its level part is the robot's heading.
+    `point, velocity`: (..., 3) relative to the camera, world axes [m], [m/s]; `ahead`: (..., 3)
+    optical axis in world axes; its level part is the robot's heading. inf for points that never
+    enter, and for points beside, above or behind its way.
 
-    Returns
-    -------
-    (Tensor, Tensor)
-        inf for points that never enter, and for points beside, above or behind its way.
-
-    Notes
-    -----
     Nobody turns, and the robot stays on its ground: what ``velocity`` holds of the camera's
     up and down has to be left out by the caller.
     """
@@ -135,9 +119,8 @@ def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tenso
 
 
 def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
-          robot: Robot | None = None, compile: bool = False) -> Truth:
-    """Compute the truth at the newest frame."""
-    robot = robot or Robot()
+          compile: bool = False) -> Truth:
+    """Compute the truth at the newest frame, for the robot `ROBOT`."""
     newest = slice(scenes.camera_position.shape[1] - 1, None)
     with torch.no_grad():
         if compile or scenes.interval_s.device.type != 'cpu':
@@ -145,9 +128,9 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
             scene = stage(scenes, bank.atlas, newest)
             seen = look(scenes.intrinsics, scenes.distortion, size, bend_turn(scenes, newest),
                         scene, scenes.kinds, bank.atlas)
-            return Truth(**follow(scenes, robot, seen))
+            return Truth(**follow(scenes, seen))
         with computing_with(1):
-            parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, robot, newest)
+            parts = [_single(scenes.map(lambda v, b=b: v[b:b + 1]), bank, size, newest)
                      for b in range(len(scenes))]
         return Truth(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
                         for f in fields(Truth)})
@@ -168,8 +151,7 @@ def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
     return Hits(rays, d, depth[:, 0], index[:, 0])
 
 
-def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Robot,
-            newest: slice) -> Truth:
+def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], newest: slice) -> Truth:
     """Truth of one scene on the CPU."""
     rays = image_rays(scenes, size, newest)
     scene = stage(scenes, bank.atlas, newest, grouped=False)
@@ -177,10 +159,10 @@ def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], robot: Rob
     depth, index = nearest(scene, d, scenes.kinds, bank.atlas,
                            Extents(scene, scenes.kinds).windows(rays))
     seen = Hits(rays, d, depth[:, 0], index[:, 0])
-    return Truth(**_motion(scenes, robot, seen))
+    return Truth(**_motion(scenes, seen))
 
 
-def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
+def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     """Return the fields of `Truth`, a pure function of tensors to compile as one.
 
     Depth and number of the hits are (B, H, W).
@@ -236,14 +218,11 @@ def _motion(scenes: Scenes, robot: Robot, seen: Hits) -> dict[str, Tensor]:
     level = relative.clone()
     level[..., 1] = own[..., 1]  # the robot stays on the ground however its camera shakes
     when, free = contact(point, level, -scenes.camera_position[:, -1, 1, None, None],
-                         rotation[:, 2, None, None], robot)
+                         rotation[:, 2, None, None])
     when, free = (torch.where(is_sky, torch.inf, v) for v in (when, free))
-    closing = looming > _STILL
     shape = torch.where(index == count, GROUND, torch.where(is_sky, SKY, index))
     return {
         'depth': depth, 'looming': looming, 'moving': own.norm(dim=-1) > MOVING_M_S,
         'flow': torch.stack(flow, -1),
-        'time_to_contact': torch.where(closing, 1 / torch.where(closing, looming, 1.0),
-                                       torch.inf),
         'enters': torch.isfinite(when), 'enter_time': when, 'clearance': free,
         'shape': shape.to(torch.int16)}

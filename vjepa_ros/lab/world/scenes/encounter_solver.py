@@ -3,7 +3,7 @@
 """Solve positions and speeds so that the planned outcome follows from the newest frame.
 
 Vectors are (right, ahead) of the camera's heading; the camera is at the origin at the newest
-frame. The robot's volume starts at z = 0 and is as wide as the configuration says.
+frame. The robot's volume starts at z = 0 and is as wide as `ROBOT`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.rendering.truth import ROBOT
 from vjepa_ros.lab.world.scenes.motion import FAR_M, to_world
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
     CONTACT,
     FACING,
     HELD,
     KIND,
     SceneSpec,
-    WorldConfig,
     is_any,
 )
 
@@ -101,7 +101,7 @@ def _yaw(draws: SceneRng, spec: SceneSpec, at: Tensor, velocity: Tensor,
     return torch.where(walker, torch.atan2(-ways[..., 1], ways[..., 0]), yaw)
 
 
-def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
+def solve(draws: SceneRng, spec: SceneSpec, training: bool = False) -> Encounter:
     """Positions, velocities and times for the planned outcomes."""
     b = draws.count
     held = is_any(spec.kind, KIND, HELD)
@@ -116,15 +116,15 @@ def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
     # As far off as the body still fills a share of the picture, and where it is to be met, as
     # the part of it that the robot would touch does.
     seen_width = 2 * torch.maximum(width, 0.5 * length) * slim.sqrt()
-    touched = torch.minimum(seen_width, torch.tensor(2 * config.robot.half_width)) * (
-        torch.minimum(tall, spec.height.clamp(min=config.robot.height)))
+    touched = torch.minimum(seen_width, torch.tensor(2 * ROBOT.half_width)) * (
+        torch.minimum(tall, spec.height.clamp(min=ROBOT.height)))
     area = torch.where(spec.happens(*CONTACT), touched, seen_width * tall)
     far = focal * (area * spec.aspect / _LEAST_SHARE).sqrt()
 
     bearing, closing = _closing(draws, spec)
     tau = torch.where(draws.chance(0.25), draws.uniform(0.08, 0.9), draws.uniform(0.2, 3.1))
-    more = config.rough and config.training
-    share, span = (_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING) if more else (_FAR_SHARE, _FAR_S)
+    share, span = (_FAR_SHARE_IN_TRAINING, _FAR_S_IN_TRAINING) if training else (
+        _FAR_SHARE, _FAR_S)
     tau = torch.where(draws.chance(share), draws.log(*span), tau)
     meets = spec.happens('drive_into', 'hit_by', 'emerge', 'pass_static', 'pass_moving')
     near = torch.where(held, 0.08, 0.15 + 0.1 * width)
@@ -161,10 +161,10 @@ def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
 
     # Where its middle is when its front is level with the robot's: in the way, or beside it.
     inside = draws.uniform(-0.75, 0.75) * torch.maximum(
-        reach[:, 0], 0.6 * reach[:, 0] + config.robot.half_width)
+        reach[:, 0], 0.6 * reach[:, 0] + ROBOT.half_width)
     margin = torch.where(held, draws.log(0.03, 0.3), draws.log(0.12, 2))
     margin = torch.where(is_any(spec.kind, KIND, ('car', 'truck')), 0.2 + 1.3 * margin, margin)
-    beside = outward * (config.robot.half_width + reach[:, 0] + margin)
+    beside = outward * (ROBOT.half_width + reach[:, 0] + margin)
     passes = spec.happens('pass_static', 'pass_moving')
     across_at = torch.where(passes, beside, inside)
     # What passes close by is out of view shortly before: mostly look at it earlier.
@@ -175,7 +175,7 @@ def solve(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> Encounter:
 
     # Crossing: out of the robot's way before the robot gets there.
     when = draws.uniform(-0.8, 2.2)
-    out = when + (config.robot.half_width + reach[:, 0]) / across[:, 0].abs().clamp(min=0.05)
+    out = when + (ROBOT.half_width + reach[:, 0]) / across[:, 0].abs().clamp(min=0.05)
     spare = reach[:, 1] + torch.where(held, draws.log(0.1, 0.6), draws.log(0.2, 4))
     ahead = spare + (speed - velocity[:, 1]).clamp(min=0) * out.clamp(min=0)
     right = -across[:, 0] * when

@@ -9,12 +9,12 @@ import math
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.rendering.truth import ROBOT
 from vjepa_ros.lab.world.scenes.bodies import Bodies, SIDE, THIN
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 
 SIDES, THINS = 4, 5
 
@@ -72,15 +72,14 @@ def _rows(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
     return torch.stack((side * x, z), -1)
 
 
-def _around(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
-            config: WorldConfig) -> Tensor:
+def _around(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor) -> Tensor:
     """Spots (B, M, 2) anywhere in view but not in the robot's way."""
     spec, m = encounter.spec, size.shape[1]
     bearing = 0.55 * spec.hfov[:, None] * draws.uniform(-1, 1, m)
     reach = size[..., 0::2].amax(-1)
     far = draws.log(0.5, 9, m) * _REACH[spec.place][:, None] + reach
     right, ahead = bearing.sin() * far, bearing.cos() * far
-    clear = config.robot.half_width + reach + 0.15
+    clear = ROBOT.half_width + reach + 0.15
     moving = (spec.speed != 0)[:, None]
     right = torch.where(moving & (right.abs() < clear), torch.copysign(clear, right), right)
     spot = to_world(torch.stack((right, ahead), -1), spec.heading[:, None])
@@ -93,7 +92,7 @@ def _around(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
 
 
 def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tensor, yaw: Tensor,
-               size: Tensor, config: WorldConfig) -> Tensor:
+               size: Tensor) -> Tensor:
     """(B, M) bool: would be hit too soon, or hides what the clip is about."""
     spec = encounter.spec
     heading = spec.heading[:, None]
@@ -104,9 +103,9 @@ def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tenso
     robot = torch.stack((drift.sin(), drift.cos()), -1) * spec.speed[:, None, None]
     move = own - robot
     side, deep = _extent(yaw - heading, size)
-    wide = config.robot.half_width + side + 0.05
+    wide = ROBOT.half_width + side + 0.05
     bounds = ((right, move[..., 0], wide, wide),
-              (ahead, move[..., 1], config.robot.length + deep, deep))
+              (ahead, move[..., 1], ROBOT.length + deep, deep))
     first, last = torch.zeros_like(right), place.horizon[:, None].expand_as(right)
     for start, rate, low, high in bounds:
         rate = torch.where(rate.abs() < 1e-6, 1e-6, rate)
@@ -143,7 +142,7 @@ def _raised(spot: Tensor, base: Tensor) -> Tensor:
 
 
 def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tensor, body: Tensor,
-                times: Tensor, config: WorldConfig) -> Bodies:
+                times: Tensor) -> Bodies:
     """Vehicles, furniture and piles beside the way; gates to drive through; what hides people.
 
     `path, body`: (B, T, 2) of the camera and of the body of importance [m].
@@ -167,7 +166,7 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
     shelved = spec.at('corridor', 'warehouse')[:, None].expand(-1, SIDES)
     along = spec.at('corridor', 'street', 'motorway', 'warehouse') & ~spec.happens('turn')
     spot = torch.where(along[:, None, None], _rows(draws, encounter, place, size, shelved),
-                       _around(draws, encounter, place, size, config))
+                       _around(draws, encounter, place, size))
     parked = torch.where(draws.chance(0.3, SIDES), math.pi, 0.0) + draws.normal(0.04, SIDES)
     square = math.pi / 2 * torch.floor(draws.uniform(0, 4, SIDES)) + draws.normal(0.03, SIDES)
     yaw = torch.where(street, parked, draws.uniform(-math.pi, math.pi, SIDES))
@@ -191,7 +190,7 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
     velocity = torch.stack((torch.zeros_like(pace), pace), -1)
 
     # The gap: one to either side of the robot's way, at the distance of a later contact.
-    wide = config.robot.half_width + draws.log(0.1, 0.5, 1)
+    wide = ROBOT.half_width + draws.log(0.1, 0.5, 1)
     off = draws.log(0.4, 6, 1) + 0.3 * spec.speed[:, None]
     sides = torch.tensor([-1.0, 1.0])
     gate = torch.stack((sides * (wide + size[:, :2, 0]), off.expand(-1, 2)), -1)
@@ -220,14 +219,13 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
     wanted = torch.zeros_like(kind, dtype=torch.bool)
     wanted[:, :2], wanted[:, 0] = gap[:, None], emerges | gap
     present = draws.chance(_SIDE_PRESENT[spec.place][:, None], SIDES) | wanted
-    clash = _conflicts(encounter, place, spot, velocity, yaw, size, config)
+    clash = _conflicts(encounter, place, spot, velocity, yaw, size)
     present &= ~clash | (wanted & emerges[:, None])     # what hides a body does so by design
     base = torch.where((spec.at('table') & (place.table > 0))[:, None], place.table[:, None], 0)
     return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)
 
 
-def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor,
-                config: WorldConfig) -> Bodies:
+def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor) -> Bodies:
     """Trees, poles, columns, bins and passers-by."""
     spec = encounter.spec
     kind = draws.pick(_THIN_SHARES[spec.place].unsqueeze(1).expand(-1, THINS, -1), THINS)
@@ -241,7 +239,7 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
                        torch.stack((place.inner[:, 1:] * rows[..., 0].sign() + beside,
                                     6 * rows[..., 1]), -1), rows)
     spot = torch.where(along[:, None, None], rows,
-                       _around(draws, encounter, place, size, config))
+                       _around(draws, encounter, place, size))
     figure = kind == THIN.index('figure')
     walks = figure & draws.chance(0.45, THINS) & ~spec.happens('rest', 'stopped')[:, None]
     way = draws.uniform(-math.pi, math.pi, THINS)
@@ -254,6 +252,6 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
     kind = torch.where(sideways, THIN.index('walker'), kind)
     yaw = torch.where(sideways, way - math.pi / 2, facing + draws.normal(0.3, THINS))
     present = draws.chance(_THIN_PRESENT[spec.place][:, None], THINS)
-    present &= ~_conflicts(encounter, place, spot, velocity, yaw, size, config)
+    present &= ~_conflicts(encounter, place, spot, velocity, yaw, size)
     base = torch.where(table & (place.table > 0)[:, None], place.table[:, None], 0)
     return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.rendering.truth import ROBOT
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import to_world
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, ELLIPSOID, Shapes
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import PLACES, WorldConfig
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, ELLIPSOID, SceneRng, Shapes
+from vjepa_ros.lab.world.scenes.scene_spec import PLACES
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 STRUCTURE_KINDS = (BOX,) * 8   # left near, far, right near, far, end, ceiling, strip, table
@@ -103,8 +103,7 @@ class Place:
     horizon: Tensor  # (B,) time for which nothing but what is planned may be hit [s]
 
 
-def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials,
-            config: WorldConfig) -> Place:
+def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials) -> Place:
     """Fit places around the paths of cameras.
 
     `path`: (B, T, 2) x and z of the cameras [m].
@@ -123,7 +122,7 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
 
     def spanned(axis: int) -> tuple[Tensor, Tensor]:
         along = torch.cat((path[..., axis], later[:, axis, None]), 1)
-        return along.amin(1) - config.robot.half_width, along.amax(1) + config.robot.half_width
+        return along.amin(1) - ROBOT.half_width, along.amax(1) + ROBOT.half_width
 
     low, high = spanned(0)
     lane = torch.stack((low, high), -1)
@@ -136,7 +135,7 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     walled = draws.chance(_SIDES[place][:, None], 2)
 
     # The end of the place: what is driven up to, or behind everything that must fit.
-    corner = config.robot.half_width * spec.heading.sin().abs()
+    corner = ROBOT.half_width * spec.heading.sin().abs()
     up_to = going[:, 1] * torch.where(contact, encounter.contact_s, 0) + corner
     last = spanned(1)[1]
     last = torch.where(body_here | (spec.present & spec.at('table')),

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import Shake, Steady
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
+    INTERVAL_S,
     OUTCOME,
     PLACES,
     SceneSpec,
-    WorldConfig,
 )
 
 Range = tuple[float, float]
@@ -145,11 +145,11 @@ class Ride:
         return (rate * self.settled_s)[:, None] * since, rate[:, None] * (1 - since.square())
 
 
-def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneSpec, Ride]:
+def mount(draws: SceneRng, spec: SceneSpec, training: bool) -> tuple[SceneSpec, Ride]:
     """Mount cameras on platforms, and change what is to happen as the platforms allow."""
     platform = draws.pick(_SHARES[spec.place])
     own, flies = platform > 0, _FLIES[platform]
-    spec, period = _timed(draws, spec, own, config)
+    spec, period = _timed(draws, spec, own)
     spec, bend = _seen_wide(draws, spec, own)
     boxed = own & (bend == 1) & (spec.aspect > 1) & draws.chance(BOXED_SHARE)
 
@@ -172,7 +172,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     most = torch.minimum(_TURN[platform], (1 - _OVERLAP) * spec.hfov / spec.interval_s)
     part = torch.where(rotates, draws.uniform(0.15, 1), draws.unit().square())
     rate = draws.sign() * most * part
-    turning = TURNING_IN_TRAINING if config.training else CHANGING_SHARE
+    turning = TURNING_IN_TRAINING if training else CHANGING_SHARE
     rate = torch.where(rotates | draws.chance(turning), rate, 0)
     grip = _GRIP / speed.abs().clamp(min=0.5)
     turn = torch.where(free, torch.maximum(torch.minimum(rate, grip), -grip), spec.turn)
@@ -183,7 +183,7 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
     stands, endless = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
     steady = Steady(endless, endless, stands)
-    if config.training:
+    if training:
         stopped = own & spec.happens('stopped') & (motion == USUAL)
         stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)
         sets_in = own & ~stopped & draws.chance(SETS_IN_SHARE)
@@ -199,15 +199,14 @@ def mount(draws: SceneRng, spec: SceneSpec, config: WorldConfig) -> tuple[SceneS
     return spec, Ride(platform, period, bend, boxed, settled, climb, stands, steady)
 
 
-def _timed(draws: SceneRng, spec: SceneSpec, own: Tensor,
-           config: WorldConfig) -> tuple[SceneSpec, Tensor]:
+def _timed(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec, Tensor]:
     """Intervals of clips, and periods of cameras [s]: half of them give 5 to 8 Hz."""
     slow = draws.uniform(1 / 8, 1 / 5)
     kind = draws.unit()
     interval = torch.where(kind < DEFAULT_SHARE, draws.uniform(0.2, 0.3), torch.where(
         kind < DEFAULT_SHARE + SLOW_SHARE, slow, spec.interval_s))
     period = torch.where(draws.chance(0.5), slow, draws.log(1 / 30, 1 / 8))
-    interval = torch.where(own, interval.clamp(*config.interval_s), spec.interval_s)
+    interval = torch.where(own, interval.clamp(*INTERVAL_S), spec.interval_s)
     return (replace(spec, interval_s=interval, hold=torch.where(own, 1, spec.hold)),
             torch.minimum(period, interval))
 
@@ -223,7 +222,7 @@ def _seen_wide(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec
             torch.where(wide, bend, 1.0))
 
 
-def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfig) -> Encounter:
+def driven(draws: SceneRng, encounter: Encounter, ride: Ride, training: bool) -> Encounter:
     """Let platforms speed up and brake as they do, and vehicles ahead keep their distance."""
     spec = encounter.spec
     least, most = _SPEED_UP[ride.platform].unbind(-1)
@@ -232,7 +231,7 @@ def driven(draws: SceneRng, encounter: Encounter, ride: Ride, config: WorldConfi
     braking = torch.where(changes, draws.sign() * draws.uniform(least, most),
                           encounter.robot_braking)
     slowing = encounter.body_braking
-    if config.training:
+    if training:
         stops, harder = ride.own & spec.happens('stopped'), draws.log(least, most)
         braking = torch.where(stops & ~spec.moves, harder, braking)
         slowing = torch.where(stops & spec.moves, harder, slowing)
@@ -283,7 +282,7 @@ def _leans(encounter: Encounter, ride: Ride, times: Tensor, half: Tensor) -> Ten
 
 
 def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor,
-           config: WorldConfig) -> Shake:
+           training: bool) -> Shake:
     """Sway, steps, vibration and lean of platforms at times (B, T)."""
     spec, platform = encounter.spec, ride.platform
     strength = draws.uniform(0.1, 1.5)[:, None]
@@ -295,7 +294,7 @@ def ridden(draws: SceneRng, ride: Ride, encounter: Encounter, times: Tensor,
     angles = (size[:, None] * swing[..., :3]).sum(2)
     rates = (size[:, None] * change[..., :3]).sum(2)
 
-    if config.training:
+    if training:
         half = draws.log(*LEANS_S)[:, None]
         leans = _leans(encounter, ride, times, half)
         step = 0.1 * half

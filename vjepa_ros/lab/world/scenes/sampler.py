@@ -9,15 +9,18 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.appearance import brightness, lens, light, sensor
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
-from vjepa_ros.lab.world.scenes.capture import (
+from vjepa_ros.lab.world.scenes.camera import (
     arrival_times,
     bent_lens,
+    brightness,
     capture,
     clip_times,
     glaring,
+    lens,
+    light,
     rough_sensor,
+    sensor,
 )
 from vjepa_ros.lab.world.scenes.encounter_solver import Encounter, FAR_M, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
@@ -36,12 +39,12 @@ from vjepa_ros.lab.world.scenes.motion import (
 )
 from vjepa_ros.lab.world.scenes.places import bare, coverings, decor, ground, lay_out
 from vjepa_ros.lab.world.scenes.platforms import Ride, driven, mount, pace, ridden
-from vjepa_ros.lab.world.scenes.scene import Scenes, Shapes, join
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng, Scenes, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_spec import SceneSpec, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
+JITTER = 0.3    # greatest irregularity of the times of frames, in intervals
 PAINTED_SHARE = 0.35      # of bodies that training sees have plain surfaces, as boards and boxes
 
 
@@ -66,17 +69,7 @@ class Sample:
 
 
 class SceneSampler:
-    """Draw random scenes.
-
-    Parameters
-    ----------
-    materials : Materials
-        The textures to choose from.
-    size, frames : int
-        Side of the square pictures [px] and frames of a clip.
-    config : WorldConfig
-        The robot and its cameras.
-    """
+    """Draw random scenes for square pictures of a side [px] and clips of some frames."""
 
     def __init__(self, materials: Materials, size: int, frames: int,
                  config: WorldConfig) -> None:
@@ -87,13 +80,13 @@ class SceneSampler:
 
     def sample(self, seed: int, count: int) -> Sample:
         """Scenes for a seed and a count: the same ones for the same two numbers."""
-        draws = SceneRng(seed, count)
+        draws, training = SceneRng(seed, count), self.config.training
         spec, ride = make_spec(draws, self.config), None
         if self.config.rough:
-            spec, ride = mount(draws, spec, self.config)
-        encounter = solve(draws, spec, self.config)
+            spec, ride = mount(draws, spec, training)
+        encounter = solve(draws, spec, training)
         if ride is not None:
-            encounter = driven(draws, encounter, ride, self.config)
+            encounter = driven(draws, encounter, ride, training)
         spec = encounter.spec
         times = self._times(draws, spec, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
@@ -105,15 +98,15 @@ class SceneSampler:
                          moving, steady)
         path = camera_path(spec.heading, spec.drift, turned, gone)
         hero = self._hero(draws, encounter, times, moving, steady)
-        place = lay_out(draws, encounter, path.place, self.materials, self.config)
+        place = lay_out(draws, encounter, path.place, self.materials)
         body = hero.place[:, :, 0, 0::2]
-        painted = PAINTED_SHARE if self.config.rough and self.config.training else 0.0
+        painted = PAINTED_SHARE if training else 0.0
         parts = [
             assemble(HERO, hero, times, self.materials, draws, painted),
-            assemble(SIDE, side_bodies(draws, encounter, place, path.place, body, times,
-                                       self.config), times, self.materials, draws, painted),
-            assemble(THIN, thin_bodies(draws, encounter, place, times, self.config), times,
-                     self.materials, draws, painted),
+            assemble(SIDE, side_bodies(draws, encounter, place, path.place, body, times),
+                     times, self.materials, draws, painted),
+            assemble(THIN, thin_bodies(draws, encounter, place, times), times, self.materials,
+                     draws, painted),
             place.boxes, decor(draws, encounter, place, self.materials)]
         if ride is not None:
             parts[-1] = glaring(draws, parts[-1], ride)
@@ -121,7 +114,7 @@ class SceneSampler:
 
         moved = shake(draws, times, spec.hand, spec.steps, spec.motor)
         if ride is not None:
-            moved = ridden(draws, ride, encounter, times, self.config).where(ride.own, moved)
+            moved = ridden(draws, ride, encounter, times, training).where(ride.own, moved)
         camera = _camera(encounter, path, moved)
         shapes = _cleared(shapes, camera['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
@@ -155,14 +148,14 @@ class SceneSampler:
         there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
         planned = torch.where(there | ~spec.present, encounter.contact_s, torch.inf)
         platform = torch.zeros_like(spec.place) if ride is None else ride.platform
-        if ride is not None and self.config.training:
+        if ride is not None and training:
             times = arrival_times(draws, times, ride)
         return Sample(scenes, times, spec.hold, spec.place, spec.outcome, platform, planned, there)
 
     def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
         """Return the times of the frames [s], (B, T), at most 0."""
         times = frame_times(spec.interval_s, spec.hold, self.frames)
-        uneven = self.config.jitter * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
+        uneven = JITTER * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
         uneven[:, -1] = 0
         times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
                  * spec.interval_s[:, None]).clamp(max=0)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.bodies import HERO
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 
 WORLDS = ('standard', 'rough')
 PLACES = ('empty', 'room', 'corridor', 'street', 'motorway', 'park', 'warehouse', 'table', 'lab')
@@ -28,18 +27,11 @@ FACING = ('figure', 'walker', 'cup', 'carton')               # bodies that turn 
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """The robot, and the range of its cameras."""
+    """Which world is drawn."""
 
     # One of `WORLDS`: standard for smooth drives with even frames, rough for platforms that
-    # lean, shake and turn, with the cameras that they have (`platforms`, `capture`)
+    # lean, shake and turn, with the cameras that they have (`platforms`, `camera`)
     name: str = 'standard'
-    robot: Robot = field(default_factory=Robot)  # whose volume counts for contacts
-    # Least and greatest time between frames of a clip [s]
-    interval_s: tuple[float, float] = (1 / 30, 1 / 2)
-    hold_share: float = 0.2  # share of clips that show every picture twice
-    # Greatest irregularity of the times of frames, in intervals, 0..0.4. In the rough world this
-    # and the share before are for carriers of the standard world.
-    jitter: float = 0.3
     # In the rough world, what training has beside the clips that figures are made with, which
     # stay as they were: more stops, harder ones, and what has stopped may stand for a while;
     # fewer turns; changes of speed that set in, with a lean that comes and goes; bodies with
@@ -47,25 +39,20 @@ class WorldConfig:
     # arrived
     training: bool = False
 
+    def __post_init__(self) -> None:
+        if self.name not in WORLDS:
+            raise ValueError(f"world '{self.name}' is not one of {', '.join(WORLDS)}")
+        if self.training and not self.rough:
+            raise ValueError(f"world '{self.name}' has no clips for training alone")
+
     @property
     def rough(self) -> bool:
         """Whether it is the rough world."""
         return self.name == 'rough'
 
-    def __post_init__(self) -> None:
-        if self.name not in WORLDS:
-            raise ValueError(f"world '{self.name}' is not one of {', '.join(WORLDS)}")
-        low, high = self.interval_s
-        if not 0 < low <= high:
-            raise ValueError(f'interval_s is {self.interval_s}; it needs 0 < least <= greatest')
-        if min(self.robot.half_width, self.robot.height, self.robot.length) <= 0:
-            raise ValueError('the robot needs a half_width, height and length above 0, got '
-                             f'{self.robot}')
-        if not (0 <= self.hold_share <= 1 and 0 <= self.jitter <= 0.4):
-            raise ValueError(f'hold_share {self.hold_share} is to be in 0..1 and jitter '
-                             f'{self.jitter} in 0..0.4')
 
-
+INTERVAL_S = (1 / 30, 1 / 2)    # least and greatest time between frames of a clip
+HOLD_SHARE = 0.2                # of clips show every picture twice
 # Of the standard world and of the rough one.
 _PLACE_SHARES = {'standard': torch.tensor([.08, .16, .20, .15, .07, .09, .10, .15, 0]),
                  'rough': torch.tensor([.06, .12, .13, .16, .09, .08, .08, .06, .22])}
@@ -184,7 +171,7 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     """Draw a specification for every scene."""
     place = draws.pick(_PLACE_SHARES[config.name])
     shares = _OUTCOME_SHARES + _MORE_LEADS if config.rough else _OUTCOME_SHARES
-    if config.rough and config.training:
+    if config.training:
         shares = shares + _MORE_STOPS
     outcome = draws.pick(shares[place])
 
@@ -194,14 +181,12 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     def happens(*names: str) -> Tensor:
         return is_any(outcome, OUTCOME, names)
 
-    interval = draws.log(*config.interval_s)
-    slow = draws.chance(config.hold_share) & (interval <= config.interval_s[1] / 2)
+    interval, half = draws.log(*INTERVAL_S), INTERVAL_S[1] / 2
+    slow = draws.chance(HOLD_SHARE) & (interval <= half)
     # The share is of all clips, but long intervals cannot be halved: draw those again, shorter.
-    again = draws.chance(config.hold_share) & (interval > config.interval_s[1] / 2)
-    short = draws.log(config.interval_s[0], max(config.interval_s[0], config.interval_s[1] / 2))
-    interval = torch.where(again & (config.interval_s[0] < config.interval_s[1] / 2), short,
-                           interval)
-    hold = torch.where(slow | (again & (interval <= config.interval_s[1] / 2)), 2, 1)
+    again = draws.chance(HOLD_SHARE) & (interval > half)
+    interval = torch.where(again, draws.log(INTERVAL_S[0], half), interval)
+    hold = torch.where(slow | (again & (interval <= half)), 2, 1)
 
     aspect = _ASPECTS[draws.pick(torch.tensor([.16, .4, .28, .16]))]
     degrees = torch.where(draws.chance(0.5), draws.uniform(55, 85), draws.uniform(35, 130))

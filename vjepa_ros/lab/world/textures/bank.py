@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.scene_rng import SceneRng
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.textures.atlas import Atlas, pack
 from vjepa_ros.lab.world.textures.cards import SCENERY, VEHICLES, person, walk
-from vjepa_ros.lab.world.textures.noise import to_bytes
 from vjepa_ros.lab.world.textures.prints import PRINTS
-from vjepa_ros.lab.world.textures.surfaces import MATERIALS, Painter
+from vjepa_ros.lab.world.textures.surfaces import MATERIALS, Painter, to_bytes
 
 # Per group: least and greatest side of one repeat [m] (0 stretches it over the face), least and
 # greatest brightness, how colourful, and which group stands in where a bank has none of it.
@@ -57,15 +56,9 @@ GROUPS = {name: number for number, name in enumerate(_ROWS)}
 
 
 class Materials:
-    """The groups of a texture bank as tensors.
+    """The groups of a texture bank as tensors, see `TextureBank`.
 
-    Parameters
-    ----------
-    groups : Mapping
-        Texture numbers by the name of their group; 'plain' must be among them, other groups
-        that are missing are replaced by similar ones.
-    walks : sequence of sequences of int
-        Walking people seen from the side: textures of one cycle each, all equally many.
+    'plain' must be among them; other groups that are missing are replaced by similar ones.
     """
 
     def __init__(self, groups: Mapping[str, Sequence[int]],
@@ -136,28 +129,14 @@ _SUFFIXES = frozenset({'.jpg', '.jpeg', '.png', '.webp', '.bmp'})
 
 @dataclass(frozen=True)
 class TextureBank:
-    """Textures in an atlas.
-
-    Attributes
-    ----------
-    atlas : Atlas
-    groups : dict
-        Numbers of the textures that serve as 'wall', 'ground', 'person' and so on; a texture
-        may be in several groups.
-    walks : tuple of tuple of int
-        People seen from the side, the pictures of one walking cycle each (to the right).
-    """
+    """Textures in an atlas."""
 
     atlas: Atlas
+    # Numbers of the textures that serve as 'wall', 'ground', 'person' and so on; a texture may be
+    # in several groups
     groups: dict[str, tuple[int, ...]]
+    # People seen from the side, the pictures of one walking cycle each (to the right)
     walks: tuple[tuple[int, ...], ...]
-
-    def __len__(self) -> int:
-        return 1 + max(max(numbers) for numbers in self.groups.values())
-
-    def of(self, *names: str) -> tuple[int, ...]:
-        """Numbers of all textures in some groups."""
-        return tuple(sorted({n for name in names for n in self.groups.get(name, ())}))
 
     def to(self, device: torch.device | str) -> TextureBank:
         """Return the same bank on a device."""
@@ -165,15 +144,13 @@ class TextureBank:
         return TextureBank(atlas, self.groups, self.walks)
 
     @classmethod
-    def procedural(cls, seed: int, count: int = 100, size: int = 256,
-                   device: torch.device | str = 'cpu') -> TextureBank:
+    def procedural(cls, seed: int, count: int = 100, size: int = 256) -> TextureBank:
         """Painted textures only."""
-        return _pack(*_painted(seed, count, size), device)
+        return _pack(*_painted(seed, count, size))
 
     @classmethod
     def from_folder(cls, paths: Iterable[str | Path], seed: int = 0, crops: int = 200,
-                    count: int = 100, size: int = 256,
-                    device: torch.device | str = 'cpu') -> TextureBank:
+                    count: int = 100, size: int = 256) -> TextureBank:
         """Painted textures and crops of photographs, mirrored so that they repeat."""
         images, groups, walks = _painted(seed, count, size)
         rng = np.random.default_rng((seed, 1))
@@ -185,7 +162,7 @@ class TextureBank:
             for name in rng.choice(_PHOTO_GROUPS, 2, replace=False):
                 groups[str(name)].append(len(images))
             images.append(to_bytes(_crop(rng, photo[..., ::-1], size)))
-        return _pack(images, groups, walks, device)
+        return _pack(images, groups, walks)
 
 
 def _painted(seed: int, count: int, size: int) -> tuple[list[np.ndarray], dict[str, list[int]],
@@ -209,9 +186,8 @@ def _painted(seed: int, count: int, size: int) -> tuple[list[np.ndarray], dict[s
 
 
 def _pack(images: list[np.ndarray], groups: dict[str, list[int]],
-          walks: Sequence[tuple[int, ...]], device: torch.device | str) -> TextureBank:
-    bank = TextureBank(pack(images), {k: tuple(v) for k, v in groups.items()}, tuple(walks))
-    return bank.to(device)
+          walks: Sequence[tuple[int, ...]]) -> TextureBank:
+    return TextureBank(pack(images), {k: tuple(v) for k, v in groups.items()}, tuple(walks))
 
 
 def _image_files(paths: Iterable[str | Path]) -> list[Path]:

@@ -13,11 +13,13 @@ import math
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.world.textures.noise import (
+from vjepa_ros.lab.world.textures.prints import colour, rect, write
+from vjepa_ros.lab.world.textures.surfaces import (
     Rgb,
     Rng,
     flat,
     grid,
+    leaves,
     mix,
     noise,
     pick,
@@ -26,8 +28,6 @@ from vjepa_ros.lab.world.textures.noise import (
     vector,
     warm_grey,
 )
-from vjepa_ros.lab.world.textures.prints import colour, rect, write
-from vjepa_ros.lab.world.textures.surfaces import leaves
 
 PERSON_ASPECT = 0.6   # width of a person's card over its height
 WALK_STEPS = 8        # pictures of one walking cycle

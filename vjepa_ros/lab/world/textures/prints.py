@@ -12,27 +12,25 @@ import colorsys
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.world.textures.noise import (
+from vjepa_ros.lab.world.textures.surfaces import (
+    Painter,
     Rgb,
     Rng,
+    asphalt,
+    bricks,
+    concrete,
     flat,
     grid,
     mix,
     noise,
+    paint_coat,
     pick,
+    plaster,
     ramp,
     shaded,
     stains,
     vector,
     warm_grey,
-)
-from vjepa_ros.lab.world.textures.surfaces import (
-    Painter,
-    asphalt,
-    bricks,
-    concrete,
-    paint_coat,
-    plaster,
     wood,
 )
 
