@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -446,26 +446,36 @@ class BagSource(Source):
         return count, (count - 1) / span if span > 0 else math.nan
 
     def _play(self) -> Play:
+        played, first = 0, ''
         self._decoder = None
-        lost, first = 0, ''
         self._reader.tell()
-        for connection, recorded_ns, raw in self._reader.messages(self._connections):
+        for _, parse in self._parts():
             try:
-                stamp, load = self._parsed(connection, recorded_ns, raw)
+                stamp, load = parse()
             except SourceError as error:
-                if connection.msgtype not in MESSAGES and self._decoder is None:
+                if self._connections[0].msgtype not in MESSAGES and self._decoder is None:
                     raise
-                lost, first = lost + 1, first or str(error)
+                first = first or str(error)
                 continue
+            played += 1
             yield stamp, load
-        for frame in self._rest():
-            lost -= 1       # its packet brought another picture, or none
-            yield frame.stamp_ns, lambda frame=frame: frame
         self._reader.tell()
-        if lost > self._lost:        # a loop does not say it again
-            _log.warning('%d of %d packets had no picture, the first: %s', lost,
-                         sum(c.msgcount for c in self._connections), first)
-            self._lost = lost
+        count = sum(c.msgcount for c in self._connections)
+        if first and count - played > self._lost:        # a loop does not say it again
+            self._lost = count - played
+            _log.warning('%d of %d packets had no picture, the first: %s', self._lost, count,
+                         first)
+
+    def _parts(self, begin_ns: float = -math.inf, end_ns: float = math.inf
+               ) -> Iterator[tuple[int, Callable[[], tuple[int, Load]]]]:
+        """Yield the times of recording of messages [ns], and what reads their stamps."""
+        at_ns = 0
+        for topic, at_ns, raw in self._reader.messages(self._connections, begin_ns, end_ns):
+            yield at_ns, partial(self._parsed, topic, at_ns, raw)
+        # The last pictures of a video with B frames, whose packets brought others, or none.
+        for frame, sender in self._decoder.rest() if self._decoder is not None else ():
+            picture = _picture(frame, sender)
+            yield at_ns, lambda picture=picture: (picture.stamp_ns, lambda: picture)
 
     @property
     def lost(self) -> str:
@@ -483,17 +493,10 @@ class BagSource(Source):
         Raises at the end where parts could not be read that were whole when it was opened.
         """
         before, start_ns = self._reader.lost, self._reader.start_time
-        self._decoder, at_s = None, begin_s
-        for connection, recorded_ns, raw in self._reader.messages(
-                self._connections, start_ns + round(begin_s * 1e9),
-                math.inf if math.isinf(end_s) else start_ns + round(end_s * 1e9)):
-            def load(c: Any = connection, t: int = recorded_ns, r: bytes = raw) -> SourceFrame:
-                return self._taken(self._parsed(c, t, r)[1])
-
-            at_s = (recorded_ns - start_ns) / 1e9
-            yield at_s, load
-        for frame in self._rest():
-            yield at_s, lambda frame=frame: self._taken(lambda: frame)
+        end_ns = math.inf if math.isinf(end_s) else start_ns + round(end_s * 1e9)
+        self._decoder = None
+        for at_ns, parse in self._parts(start_ns + round(begin_s * 1e9), end_ns):
+            yield (at_ns - start_ns) / 1e9, lambda parse=parse: self._taken(parse()[1])
         if self._reader.lost != before:
             raise SourceError(f"bag '{self._path}': {self._reader.lost}")
 
@@ -518,11 +521,6 @@ class BagSource(Source):
         except ValueError as error:        # also one that is too large
             raise SourceError(f'{where}: {error}') from error
         return frame.stamp_ns, lambda: frame
-
-    def _rest(self) -> Iterator[SourceFrame]:
-        """Yield the last pictures of a video with B frames."""
-        for frame, sender in self._decoder.rest() if self._decoder is not None else ():
-            yield _picture(frame, sender)
 
     def _intrinsics(self, topic: str, size: tuple[int, int]) -> Intrinsics | None:
         """Return those of the CameraInfo beside the images, or of a lone one of a lone camera."""
