@@ -11,7 +11,7 @@ from recordings import BagMaker, S
 from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.sources import PlayOptions, SourceError, encodings, open_source
+from vjepa_ros.sources import PlayOptions, encodings, open_source
 from vjepa_ros.sources.gain import GainControl
 
 SCENE = texture((320, 240))
@@ -91,13 +91,6 @@ def test_what_is_no_part_of_the_scene_does_not_count(change):
     assert covered[100:140, 100:220].std() < 3
     rgb, _ = control.reduce(change(thermal(SCENE)))
     assert rgb[100:140, 100:220].std() > 20
-
-
-def test_a_small_thing_before_a_plain_wall_counts():
-    wide = plain(22_000, 3)
-    wide[100:150, 140:190] += 1500          # 3 % of the image
-    rgb, _ = GainControl().reduce(wide)
-    assert rgb[125, 165, 0] > rgb[20, 20, 0].astype(int) + 60
 
 
 @pytest.mark.parametrize('order', ['<u2', '>u2'])
@@ -220,23 +213,6 @@ def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):
         assert [f.gain for f in frames] == [1, 1, 2, 2]
         assert np.array_equal(frames[0].rgb[..., 1], SCENE[..., 0])
         assert [load().gain for _, load in source.excerpt(1.5, 9.0)] == [2, 2]
-
-
-def test_grey_videos_of_16_bits_are_read_whole_and_other_layouts_are_refused(tmp_path):
-    av = pytest.importorskip('av')
-    for layout in ('gray16le', 'gray12le'):
-        with av.open(str(tmp_path / f'{layout}.mkv'), 'w') as file:
-            stream = file.add_stream('ffv1', rate=10)
-            stream.width, stream.height, stream.pix_fmt = 320, 240, layout
-            for number in range(3):
-                frame = av.VideoFrame.from_ndarray(used(10)(SCENE)[..., 0], 'gray16le')
-                frame.pts = number
-                file.mux(stream.encode(frame.reformat(format=layout)))
-            file.mux(stream.encode(None))
-    with open_source(tmp_path / 'gray16le.mkv') as source:
-        assert all(np.array_equal(f.rgb[..., 2], SCENE[..., 0]) for f in source)
-    with pytest.raises(SourceError, match=r'gray12le\.mkv.*gray16le'):
-        open_source(tmp_path / 'gray12le.mkv')
 
 
 def test_a_detector_takes_no_other_numbers_and_no_thin_images(detector):

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,7 +13,6 @@ import torch
 from scenes import synthetic, texture
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.looming.gpu.estimator import DeviceLooming, _Steps
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_track import Track
@@ -153,20 +150,6 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
     assert one.looming() is not None
 
 
-@pytest.mark.parametrize('steps', [
-    (), ('start', 'proceed'), ('proceed', 'start'), ('finish', 'start', 'start', 'proceed')])
-@pytest.mark.parametrize('host', [True, False], ids=['host', 'device'])
-def test_a_job_gives_the_same_field_whatever_was_called_before(steps, host):
-    one, other = track(host), track(host)
-    for each in (one, other):
-        show(each, textures(0, 0, 0, 1, 1, 1))
-    job = one.looming_job()
-    for step in steps:
-        getattr(job, step)()
-    np.testing.assert_array_equal(job.finish().rate, other.looming().rate)
-    assert job.finish() is one.looming()
-
-
 def test_a_job_measures_no_frame_but_its_own():
     one = track()
     show(one, textures(0, 0, 0, 1, 1, 1))
@@ -183,26 +166,6 @@ def test_a_job_measures_no_frame_but_its_own():
     given_up = one.looming_job()
     given_up.give_up()
     assert given_up.failed and given_up.finish() is None and one.looming() is None
-
-
-def test_a_picture_nobody_asked_for_costs_the_next_one_nothing(monkeypatch):
-    def singular(self):
-        raise np.linalg.LinAlgError('a singular matrix')
-
-    one, other = track(), track()
-    for each in (one, other):
-        show(each, textures(0, 0, 0, 0, 1, 1, 1))
-    one.looming_job().start()
-    one.looming_job().proceed()
-    for each in (one, other):
-        each.push(texture((160, 120), 1), NS + 65 * NS // 100)
-    with monkeypatch.context() as patch:
-        patch.setattr(DeviceLooming, 'finish', singular)
-        one.looming_job().start()
-    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
-    for each in (one, other):
-        show(each, textures(1), 7)
-    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
 
 
 @pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
@@ -233,42 +196,17 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
     np.testing.assert_array_equal(one.looming_map, other.looming_map)
 
 
-def test_frames_are_uploaded_ahead(drive, monkeypatch):
+def test_frames_are_uploaded_ahead_by_another_thread(drive):
     ours, host = track(), track(host=True)
     assert ours.prepare(drive[0]) == Prepared()     # there is no place for it yet
-    copied, put = [], DeviceFrames.put
-
-    def watched(self, rgb, row, upload=None):
-        copied.append(upload is None)
-        put(self, rgb, row, upload)
-
-    monkeypatch.setattr(DeviceFrames, 'put', watched)
     for number, frame in enumerate(drive[:6]):
         with ThreadPoolExecutor(1) as other:
             prepared = other.submit(ours.prepare, frame).result()
-        assert (prepared.upload is None) == (number == 0)
-        assert number == 0 or prepared.nbytes == 2 * frame.nbytes
         # What was uploaded counts, whatever has become of the memory since.
         ours.push(frame if number == 0 else np.zeros_like(frame), NS + number * NS // 10,
                   prepared=prepared)
         host.push(frame, NS + number * NS // 10, prepared=host.prepare(frame))
-    assert copied == [True] + [False] * 5
     assert np.abs(clip_of(ours) - host.clip(host.sample())).max() <= 1
-    small = texture((60, 200), 0)       # grows, which only the host does
-    ours.push(small, 2 * NS, prepared=ours.prepare(small))
-    assert ours.geometry == 'host'
-    assert ours.ring.newest('gray').shape == small.shape[:2]
-
-
-def test_a_frame_that_cannot_be_uploaded_ahead_is_uploaded_later(drive, monkeypatch):
-    ours = track()
-    ours.push(drive[0], NS)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, 'to', full)
-        prepared = ours.prepare(drive[1])
-    assert prepared == Prepared()
-    ours.push(drive[1], NS + NS // 10, prepared=prepared)
-    assert ours.on_device and ours.ring.fill == 2
 
 
 def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
@@ -283,19 +221,6 @@ def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
     assert one.ring.fill == 1
 
 
-def test_looming_that_could_not_begin_begins_with_the_next_frame(drive, monkeypatch):
-    one = track()
-    show(one, drive[:3])
-    with monkeypatch.context() as patch:
-        patch.setattr(_Steps, '_refine', full)
-        with pytest.raises(torch.OutOfMemoryError):
-            one.looming()
-    assert 'not started' in one.geometry
-    show(one, drive[3:4], 3)
-    assert one.looming() is not None
-    assert 'not started' not in one.geometry
-
-
 def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
     one = track()
     show(one, drive[:5])
@@ -304,19 +229,6 @@ def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
     for ask in (lambda: one.frames(sample), lambda: one.push(drive[5], 2 * NS)):
         with pytest.raises(SessionError, match='closed'):
             ask()
-
-
-def test_closing_lets_go_of_the_frames_and_leaves_what_another_track_goes_on_with(engine, drive):
-    _, old = results(engine, drive, 'device')
-    frames = weakref.ref(old.tracks['cam']._geometry._frames)
-    new = Perception(engine, TrackConfig(geometry='device', **SHAPE), ['cam'])
-    new.take_over(old)
-    accepted = old.tracks['cam'].ring.counts['accepted']
-    old.tracks['cam'].release()
-    gc.collect()
-    assert frames() is None
-    assert new.tracks['cam'].ring.counts['accepted'] == accepted > 0
-    assert not new.tracks['cam'].ring.resets
 
 
 @pytest.mark.parametrize('size', [(256, 256), (1280, 720), (1000, 30)])

@@ -24,7 +24,6 @@ from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.folder import (
     BODY_IN_OPTICAL,
-    rates_of_poses,
     read_angular_rates,
 )
 
@@ -186,17 +185,6 @@ def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):
         (tmp_path / 'imu.csv').write_text(text)
         with pytest.raises(SourceError, match=named):
             read_angular_rates(tmp_path)
-
-
-def test_a_gap_between_poses_is_no_fast_turn():
-    times = np.concatenate((np.arange(100), np.arange(200, 300))) / 100.0
-    half = np.where(times < 1.5, 0.0, 1.0)      # it turns by 2 rad meanwhile, and not else
-    poses = np.stack((np.cos(half), 0 * half, 0 * half, np.sin(half)), -1)
-    stamps, rates = rates_of_poses(times, poses)
-    assert len(stamps) == 198 and not ((stamps > 0.99) & (stamps < 2.0)).any()
-    np.testing.assert_allclose(rates, 0, atol=1e-9)
-    alone = rates_of_poses(times[100:], poses[100:])
-    np.testing.assert_array_equal(stamps[99:], alone[0])
 
 
 @pytest.mark.slow

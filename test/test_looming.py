@@ -13,7 +13,7 @@ import pytest
 import torch
 from looming_films import FOCAL, K, SIZE, Wall, cells, film, whole
 
-from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
+from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
@@ -28,11 +28,6 @@ FAR = Wall((0, 0, 4), texel=0.0068)
 def thing(*velocity: float) -> Wall:
     """A small wall before `FAR`."""
     return Wall((0.2, 0.1, 1.5), half=(0.35, 0.3), velocity=velocity, look=1, texel=0.0025)
-
-
-def slanted(degrees: float) -> Wall:
-    a = math.radians(degrees)
-    return Wall((0, 0, 2.5), along=(math.cos(a), 0, math.sin(a)))
 
 
 def ttc_error(field: LoomingField, rate: np.ndarray, where: np.ndarray | None = None) -> float:
@@ -54,7 +49,6 @@ def noisy(level: float, noise: float, count: int = 5) -> list[tuple[int, np.ndar
 # The wall, its largest error, and how it is filmed.
 WALLS = {
     'near at 30 Hz': (Wall((0, 0, 2)), 0.05, {'velocity': (0, 0, 4), 'dt': 1 / 30}),
-    'far at 10 Hz': (Wall((0, 0, 2)), 0.05, {'velocity': (0, 0, 1 / 3)}),
     'at 4 Hz': (Wall((0, 0, 2)), 0.05, {'velocity': (0, 0, 2), 'dt': 0.25}),
     'two frames': (Wall((0, 0, 2)), 0.08, {'velocity': (0, 0, 0.5), 'count': 2}),
     'receding': (Wall((0, 0, 2)), 0.1, {'velocity': (0, 0, -2)}),
@@ -67,8 +61,8 @@ WALLS = {
                                        lambda g, t: g if t < -1e-6 else g * 1.3 - 25}),
     'noise and compression': (Wall((0, 0, 2)), 0.08, {'velocity': (0, 0, 0.5), 'noise': 3,
                                                       'jpeg': 60}),
-    'slanted': (slanted(50), 0.1, {'velocity': (0.5, 0, 1)}),
-    'slanted and downwards': (slanted(50), 0.1, {'velocity': (0, -0.3, 0.5)})}
+    'slanted and downwards': (Wall((0, 0, 2.5), along=(math.cos(0.87), 0, math.sin(0.87))), 0.1,
+                              {'velocity': (0, -0.3, 0.5)})}
 
 
 @anywhere
@@ -140,30 +134,6 @@ def test_a_scene_cut_is_unknown(estimator):
         assert np.isfinite(estimator.estimate(history, FOCAL).rate).mean() < 0.01
 
 
-def test_a_textureless_part_is_unknown_and_the_rest_is_not():
-    blank = Wall((0.55, 0, 1.9), half=(0.5, 3))
-    history, _, which = film([Wall((0, 0, 2)), blank], velocity=(0, 0, 1))
-    rng = np.random.default_rng(3)
-    field = HOST.estimate([
-        (t, np.where(which == 1, np.round(130 + rng.normal(size=(H, W)) * 2), f).astype(np.uint8))
-        for t, f in history], FOCAL)
-    core = cv2.erode(whole(which, 1).astype(np.uint8), np.ones((3, 3))) > 0
-    assert core.sum() > 20
-    assert np.isnan(field.rate[core]).mean() > 0.95
-    away = cv2.erode(whole(which, 0).astype(np.uint8), np.ones((3, 3)), borderValue=1) > 0
-    assert np.isfinite(field.rate[away]).mean() > 0.8
-
-
-@pytest.mark.parametrize(('velocity', 'turn'), [
-    ((0, 0, 2), (0, 0.3, 0)), ((1, 0, 1), (0, 1.0, 0)), ((0, 0, 0), (0, 2.0, 0))])
-def test_at_two_frames_a_second_looming_is_right_or_unknown(velocity, turn):
-    history, rate, _ = film([Wall((0, 0, 3))], velocity=velocity, turn=turn, dt=0.5, count=3)
-    field = HOST.estimate(history, FOCAL)
-    known = np.isfinite(field.rate)
-    error = np.abs(field.rate - cells(rate))[known]
-    assert (error < 0.1 + 0.2 * np.abs(cells(rate)[known])).all()
-
-
 @anywhere
 @pytest.mark.parametrize('size', [(324, 244), (443, 249), (48, 48)])
 def test_any_size_of_frame_is_covered_by_cells(estimator, size):
@@ -226,13 +196,6 @@ BLANK = np.zeros((H, W), np.uint8)
 def test_frames_that_do_not_fit_are_refused(first, second, problem):
     with pytest.raises(ValueError, match=problem):
         HOST.estimate([first, second])
-
-
-@pytest.mark.parametrize('wrong', [{'cell_px': 10}, {'max_baseline_s': 0.0},
-                                   {'min_confidence': 1.5}, {'looseness_px': -1.0}])
-def test_settings_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        LoomingSettings(**wrong)
 
 
 def recording(folder, width=W):

@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.clip.resize import View
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH
 from vjepa_ros.perception.patch_maps import motion_map, motion_of, motion_score
 from vjepa_ros.runtime.engine import Engine, EngineConfig
@@ -20,15 +19,9 @@ from vjepa_ros.runtime.noise_floor import (
     still_clip,
     tubelet_change,
 )
-from vjepa_ros.sources import open_source
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIZE = NUM_FRAMES, IMAGE_SIZE
-# Recordings in which something moves, from when to when, and which of their frames are held still.
-MOVING = {
-    'cup.mp4': {'hold': 80}, 'box.mp4': {'begin_s': 1.6, 'end_s': 13.2, 'hold': 160},
-    'motorway.mp4': {'hold': 80}, 'donkey_tub_bag': {'hold': 400}, 'himax_2': {'hold': 12},
-    'himax_10': {'hold': 12}, 'kitti_street': {'hold': 20}}
 FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
 
 
@@ -139,56 +132,6 @@ def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
     assert np.isnan(motion[0]).all()
     np.testing.assert_array_equal(motion[1:], motion_map(f, FLOOR, valid=valid)[1:])
     assert np.isnan(motion_map(f, FLOOR, valid=np.zeros((5, 6), bool))).all()
-
-
-def test_the_measured_floor_predicts_the_noise_of_scenes_it_has_not_seen(engine):
-    rng = np.random.default_rng(1234)
-    for picture in (random_scene(rng, SIZE), texture(8), texture(4, 90, 150)):
-        clip = still_clip(picture, FRAMES, rng)
-        ratio = (tubelet_change(engine.encode([clip])[0])
-                 / engine.noise_floor().expected(patch_strength(clip)))
-        assert 0.6 < np.median(ratio) < 1.4
-        assert np.percentile(ratio, 99) < 2.0
-
-
-def real_clips(path, mode, clip_fps, begin_s=0.0, end_s=np.inf, hold=np.inf):
-    """Three clips of a recording and clips of single frames held still, with what they show."""
-    view, stamps, small, held = None, [], [], []
-    rng = np.random.default_rng(0)
-    with open_source(str(path)) as source:
-        for number, frame in enumerate(source):
-            rgb = frame.rgb
-            view = view or View(mode, (rgb.shape[1], rgb.shape[0]), SIZE)
-            stamps.append(frame.stamp_ns * 1e-9)
-            small.append(view.apply(rgb))
-            if number % hold == 0:
-                grey = (rgb == rgb[..., :1]).all()     # a grey camera has grey noise
-                still = still_clip(rgb[..., :1] if grey else rgb, FRAMES, rng, 2.0)
-                held.append(np.stack([view.apply(np.broadcast_to(f, rgb.shape)) for f in still]))
-    seconds = np.array(stamps) - stamps[0]
-    # Frames of a camera slower than that follow each other, none is repeated.
-    steps = np.arange(FRAMES) * max(1 / clip_fps, np.median(np.diff(seconds)))
-    starts = np.linspace(begin_s, min(end_s, seconds[-1]) - steps[-1], 3)
-    picks = np.abs(seconds - (starts[:, None] + steps)[..., None]).argmin(axis=-1)
-    clips = [np.stack([small[k] for k in pick]) for pick in np.unique(picks, axis=0)]
-    return clips, held, view.patch_valid() > 0.5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('mode', 'clip_fps'), [('crop', 4.0), ('letterbox', 8.0)])
-def test_on_real_recordings_the_score_tells_moving_from_still(shared_data, engine, mode, clip_fps):
-    def scores(clips, valid):
-        return [score(engine, clip, valid) for clip in clips]
-
-    moving, still = [], []
-    for name, where in MOVING.items():
-        clips, held, valid = real_clips(shared_data / name, mode, clip_fps, **where)
-        moving += scores(clips, valid)
-        still += scores(held, valid)
-    clips, _, valid = real_clips(shared_data / 'euroc_still', mode, clip_fps)
-    still += scores(clips, valid)
-    assert len(moving) >= 20 and len(still) >= 20
-    assert max(still) < 0.05 < 0.08 < min(moving)
 
 
 def test_change_that_is_known_already_gives_the_same_map():

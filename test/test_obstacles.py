@@ -15,7 +15,6 @@ import yaml
 from nav2_rules import undeclared
 from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
-from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
@@ -247,16 +246,6 @@ def test_a_picture_that_repeats_is_withheld_from_the_first_on_unless_the_robot_s
         assert 'has not changed by a single bit for 0.03 s' in find(again, speed, publish).withheld
     camera = RobotCamera(SIZE, lens, MOUNT)
     assert find_obstacles(again[0], camera, 0.0, SETTINGS, publish, still=True).withheld == ''
-
-
-def test_the_border_of_what_a_lens_sees_does_not_become_the_middle():
-    """Where only one edge of a cell has a ray, its column still looks to the side."""
-    result, lens = seen()
-    bent = replace(lens, distortion=Distortion('plumb_bob', (-0.6, 0.0, 0.0, 0.0, 0.0)))
-    found = find((result, bent))
-    outer = np.flatnonzero(found.free)[[0, -1]]
-    assert found.slope[outer[0]].min() > 0.4
-    assert found.slope[outer[1]].max() < -0.4
 
 
 def region(x, width, on_course=True, time=1.0):
