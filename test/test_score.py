@@ -223,15 +223,6 @@ def test_a_wrong_parameter_is_refused_by_name(words, named):
         read_config(None, words)
 
 
-def test_a_parameter_file_of_the_node_is_read_as_the_node_reads_it(tmp_path):
-    file = tmp_path / 'node.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    max_rate: 8.0\n    cameras: [front]\n'
-                    '    front.transport: raw\n    thresholds: {danger_ttc: 1.0}\n')
-    config = read_config(file, ['max_rate:=9.0'])
-    assert (config.max_rate, config.settings.danger_ttc) == (9.0, 1.0)
-    assert read_config(Path(__file__).parents[1] / 'config' / 'cpu.yaml').max_rate == 8.0
-
-
 # -- chunks, events, processes --------------------------------------------------------------------
 
 @pytest.mark.parametrize(('duration_s', 'ends'), [

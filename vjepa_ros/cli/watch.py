@@ -154,9 +154,7 @@ class Watch:
         self.detector, self.source, self.status = detector, source, status
         self.records: deque[dict[str, Any]] = deque(maxlen=KEEP)
         self.pictures: deque[tuple[int, Path]] = deque()
-        self._folder = folder
-        self._first_ns = 0
-        self._frames = 0
+        self._folder, self._first_ns = folder, 0
         self._recent: deque[int] = deque(maxlen=30)
         engine = detector.engine
         status.model = (f'{engine.config.model_size} on {engine.choice.device}, '
@@ -165,50 +163,39 @@ class Watch:
 
     def take(self, frames: list[SourceFrame]) -> np.ndarray:
         """Add frames, assess the newest, and return its overlay (BGR)."""
-        start, newest = time.perf_counter(), frames[-1]
-        self._first_ns = self._first_ns if self._frames else frames[0].stamp_ns
+        start, newest, status = time.perf_counter(), frames[-1], self.status
+        self._first_ns = self._first_ns if status.frames_in else frames[0].stamp_ns
         for frame in frames:
             self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
             self._recent.append(frame.stamp_ns)
-        self._frames += len(frames)
         result = self.detector.result()
         # Only the stamps of a camera are of the wall clock.
         latency_ms = (time.time_ns() - newest.stamp_ns) / 1e6 if self.source.live else \
             (time.perf_counter() - start) * 1e3
-        self.status.frames_in = self._frames
-        self.status.rate_in_hz = self._rate()
+        status.frames_in += len(frames)
+        span_s = (self._recent[-1] - self._recent[0]) / 1e9
+        status.rate_in_hz = (len(self._recent) - 1) / span_s if span_s > 0 else math.nan
         if result is None:
-            self.status.phase = 'filling the first clip'
+            status.phase = 'filling the first clip'
         else:
-            self._note(newest, result, latency_ms)
-        overlay = draw(self.detector, self.source, result, self._rate(), latency_ms)
-        self._keep(newest.stamp_ns, overlay)
-        return overlay
-
-    def _note(self, frame: SourceFrame, result: Result, latency_ms: float) -> None:
-        a, truth = result.assessment, frame.truth or {}
-        true_ttc = truth.get('time_to_contact_s', math.nan)
-        self.records.append({
-            'stamp_ns': frame.stamp_ns, 'level': int(a.level), 'flags': int(a.flags),
-            'latency_ms': latency_ms, 'timings': a.timings, 'true_ttc': true_ttc,
-            'true_looming': truth.get('looming_rate', math.nan),
-            **{name: getattr(a, name) for name in SCORES}})
-        sides: dict[str, float] = {}
-        for region in a.regions:
-            sides[region.side] = min(region.time_to_contact, sides.get(region.side, math.inf))
-        self.status.sides = sides
-        self.status.add(Point((frame.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
-
-    def _keep(self, stamp_ns: int, overlay: np.ndarray) -> None:
-        path = self._folder / f'{self._frames:09d}.jpg'
+            a, truth = result.assessment, newest.truth or {}
+            true_ttc = truth.get('time_to_contact_s', math.nan)
+            self.records.append({
+                'stamp_ns': newest.stamp_ns, 'level': int(a.level), 'flags': int(a.flags),
+                'latency_ms': latency_ms, 'timings': a.timings, 'true_ttc': true_ttc,
+                'true_looming': truth.get('looming_rate', math.nan),
+                **{name: getattr(a, name) for name in SCORES}})
+            # Of the nearest region at each side: those farther away come first.
+            status.sides = {region.side: region.time_to_contact for region in sorted(
+                a.regions, key=lambda region: -region.time_to_contact)}
+            status.add(Point((newest.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
+        overlay = draw(self.detector, self.source, result, status.rate_in_hz, latency_ms)
+        path = self._folder / f'{status.frames_in:09d}.jpg'
         cv2.imwrite(str(path), overlay, [cv2.IMWRITE_JPEG_QUALITY, 90])
-        self.pictures.append((stamp_ns, path))
+        self.pictures.append((newest.stamp_ns, path))
         if len(self.pictures) > KEEP:
             self.pictures.popleft()[1].unlink()
-
-    def _rate(self) -> float:
-        span = (self._recent[-1] - self._recent[0]) / 1e9
-        return (len(self._recent) - 1) / span if span > 0 else math.nan
+        return overlay
 
     def meta(self, command: str, notes: list[str]) -> dict[str, Any]:
         """Return the facts of the report besides the records."""
@@ -218,7 +205,7 @@ class Watch:
         return {
             'title': 'vjepa_ros watch', 'source': self.source.name, 'command': command,
             'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
-            'frames_in': self._frames, 'device': str(engine.choice.device),
+            'frames_in': self.status.frames_in, 'device': str(engine.choice.device),
             'model': engine.config.model_size, 'trained': engine.report.trained,
             'configuration': {
                 'precision': engine.choice.precision, 'num_frames': engine.config.num_frames,
