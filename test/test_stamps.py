@@ -35,54 +35,33 @@ def table(folder: Path, name: str, rows, head: str = '') -> None:
     (folder / name).write_text(head + ''.join(f'{row}\n' for row in rows))
 
 
-def euroc(root: Path) -> None:
-    write(root / 'data', [f'{ns}.png' for ns in NS])
-    table(root, 'data.csv', (f'{ns},{ns}.png' for ns in NS), '#timestamp [ns],filename\n')
+HEAD = '#timestamp [ns],filename\n'
+LAYOUTS = {              # folder of the pictures and their names; table, its heading and rows
+    'euroc': ('data', '{ns}', 'data.csv', HEAD, '{ns},{ns}.png'),
+    'euroc of a simulator': ('data', '{n}', 'data.csv', HEAD, '{past},{n}.png'),
+    'tum': ('rgb', '{n:05d}', 'rgb.txt', '# file: "a time.bag"\n# timestamp filename\n',
+            '{text} rgb/{n:05d}.png'),
+    'kitti': ('data', '{n:010d}', 'timestamps.txt', '', '2014-06-24 19:02:59.{part}'),
+    'kitti odometry': ('frames', '{n:06d}', 'times.txt', '', '{s:.9e}'),
+    'ours': ('frames', '{n:05d}', 'stamps.csv', 'index,seconds\n', '{n},{s}'),
+    'labels': ('frames', '{n:05d}', 'labels.csv', 'frame,stamp_s,collision,time_to_contact_s\n',
+               '{n:05d}.png,{s:.9f},,')}
 
 
-def euroc_of_a_simulator(root: Path) -> None:
-    write(root / 'data', [f'{n}.png' for n in range(5)])
-    table(root, 'data.csv', (f'{ns - NS[0]},{n}.png' for n, ns in enumerate(NS)),
-          '#timestamp [ns],filename\n')
-
-
-def tum(root: Path) -> None:
-    write(root / 'rgb', [f'{n:05d}.png' for n in range(5)])
-    write(root / 'depth', [f'{s}.png' for s in SECONDS])
-    table(root, 'rgb.txt', (f'{s} rgb/{n:05d}.png' for n, s in enumerate(SECONDS)),
-          '# color images\n# file: "a time.bag"\n# timestamp filename\n')
-
-
-def kitti(root: Path) -> None:
-    write(root / 'data', [f'{n:010d}.png' for n in range(5)])
-    table(root, 'timestamps.txt', (f'2014-06-24 19:02:59.{763555584 + n * 33_333_333}'
-                                   for n in range(5)))
-
-
-def kitti_odometry(root: Path) -> None:
-    write(root / 'frames', [f'{n:06d}.png' for n in range(5)])
-    table(root, 'times.txt', (f'{n * 3.3333333e-02:.9e}' for n in range(5)))
-
-
-def ours(root: Path) -> None:
-    write(root / 'frames', [f'{n:05d}.png' for n in range(5)])
-    table(root, 'stamps.csv', (f'{n},{n * 0.033333333}' for n in range(5)), 'index,seconds\n')
-
-
-def with_labels(root: Path) -> None:
-    write(root / 'frames', [f'{n:05d}.png' for n in range(5)])
-    table(root, 'labels.csv', (f'{n:05d}.png,{n * 0.033333333:.9f},,' for n in range(5)),
-          'frame,stamp_s,collision,time_to_contact_s\n')
-
-
-LAYOUTS = {euroc: 'data', euroc_of_a_simulator: 'data', tum: 'rgb', kitti: 'data',
-           kitti_odometry: 'frames', ours: 'frames', with_labels: 'frames'}
+def lay_out(root: Path, layout: str) -> None:
+    place, name, file, head, row = LAYOUTS[layout]
+    facts = [{'n': n, 'ns': ns, 'past': ns - NS[0], 'text': SECONDS[n], 's': n / 30,
+              'part': 763555584 + n * 33_333_333} for n, ns in enumerate(NS)]
+    write(root / place, [f'{name.format(**each)}.png' for each in facts])
+    table(root, file, [row.format(**each) for each in facts], head)
+    if layout == 'tum':
+        write(root / 'depth', [f'{text}.png' for text in SECONDS])
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_stamps_come_from_the_table_of_a_data_set_wherever_one_points(tmp_path, layout):
-    layout(tmp_path / 'set' / 'cam0')
-    for path in (tmp_path / 'set' / 'cam0', tmp_path / 'set' / 'cam0' / LAYOUTS[layout]):
+    lay_out(tmp_path / 'set' / 'cam0', layout)
+    for path in (tmp_path / 'set' / 'cam0', tmp_path / 'set' / 'cam0' / LAYOUTS[layout][0]):
         numbers, stamps = played(path)
         assert numbers == list(range(5))
         np.testing.assert_allclose(stamps, [n * 33_333_333 for n in range(5)], atol=200)
@@ -139,11 +118,11 @@ def test_a_table_that_leads_elsewhere_or_says_no_time_is_refused(tmp_path, name,
 
 def test_a_table_that_does_not_fit_is_named_and_a_cut_data_set_plays_what_is_there(tmp_path,
                                                                                    caplog):
-    kitti(tmp_path / 'a')
+    lay_out(tmp_path / 'a', 'kitti')
     (tmp_path / 'a' / 'data' / '0000000003.png').unlink()
     with pytest.raises(SourceError, match=r'timestamps\.txt.*5 stamps for 4'):
         played(tmp_path / 'a')
-    euroc(tmp_path / 'b')
+    lay_out(tmp_path / 'b', 'euroc')
     (tmp_path / 'b' / 'data' / f'{NS[1]}.png').unlink()
     write(tmp_path / 'b' / 'data', ['preview.png'])
     assert len(played(tmp_path / 'b')[0]) == 4
