@@ -23,22 +23,23 @@ SOI, EOI, SOS = 0xD8, 0xD9, 0xDA
 FRAME_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}     # markers with a picture size
 BASELINE = (0xC0, 0xC1)
 
-# Encodings of 8 bit: number of channels and the conversion to RGB.
-PLAIN: dict[str, tuple[int, int | None]] = {
-    'rgb8': (3, None), 'bgr8': (3, cv2.COLOR_BGR2RGB), '8UC3': (3, cv2.COLOR_BGR2RGB),
-    'rgba8': (4, cv2.COLOR_RGBA2RGB), 'bgra8': (4, cv2.COLOR_BGRA2RGB),
-    '8UC4': (4, cv2.COLOR_BGRA2RGB),
-    'mono8': (1, cv2.COLOR_GRAY2RGB), '8UC1': (1, cv2.COLOR_GRAY2RGB),
-    'yuv422': (2, cv2.COLOR_YUV2RGB_UYVY), 'uyvy': (2, cv2.COLOR_YUV2RGB_UYVY),
-    'yuv422_yuy2': (2, cv2.COLOR_YUV2RGB_YUY2), 'yuyv': (2, cv2.COLOR_YUV2RGB_YUY2),
-}
+# A plane of brightness, then one of half its height with both colours in turn.
+PLANES = {'nv12': cv2.COLOR_YUV2RGB_NV12, 'nv21': cv2.COLOR_YUV2RGB_NV21}
 # OpenCV names a Bayer pattern by the second row and column, ROS by the first.
 BAYER = {'rggb': cv2.COLOR_BayerBG2RGB, 'bggr': cv2.COLOR_BayerRG2RGB,
          'gbrg': cv2.COLOR_BayerGR2RGB, 'grbg': cv2.COLOR_BayerGB2RGB}
-WIDE = {'mono16': 1, '16UC1': 1, 'rgb16': 3, 'bgr16': 3, 'rgba16': 4, 'bgra16': 4}
-# A plane of brightness, then one of half its height with both colours in turn.
-PLANES = {'nv12': cv2.COLOR_YUV2RGB_NV12, 'nv21': cv2.COLOR_YUV2RGB_NV21}
-SUPPORTED = (*PLAIN, *WIDE, *PLANES, *(f'bayer_{p}{bits}' for p in BAYER for bits in (8, 16)))
+# Number of channels and the conversion to RGB; those with 16 in their name have so many bits.
+ENCODINGS: dict[str, tuple[int, int | None]] = {
+    **dict.fromkeys(('rgb8', 'rgb16'), (3, None)),
+    **dict.fromkeys(('bgr8', '8UC3', 'bgr16'), (3, cv2.COLOR_BGR2RGB)),
+    **dict.fromkeys(('rgba8', 'rgba16'), (4, cv2.COLOR_RGBA2RGB)),
+    **dict.fromkeys(('bgra8', '8UC4', 'bgra16'), (4, cv2.COLOR_BGRA2RGB)),
+    **dict.fromkeys(('mono8', '8UC1', 'mono16', '16UC1'), (1, cv2.COLOR_GRAY2RGB)),
+    **dict.fromkeys(('yuv422', 'uyvy'), (2, cv2.COLOR_YUV2RGB_UYVY)),
+    **dict.fromkeys(('yuv422_yuy2', 'yuyv'), (2, cv2.COLOR_YUV2RGB_YUY2)),
+    **{name: (1, code) for name, code in PLANES.items()},
+    **{f'bayer_{name}{bits}': (1, code) for name, code in BAYER.items() for bits in (8, 16)}}
+SUPPORTED = tuple(ENCODINGS)
 
 
 class ImageError(ValueError):
@@ -64,29 +65,18 @@ def read_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, s
     `ImageError` if the encoding is unknown, the image too large, or the sizes do not fit the data.
     """
     check_size(width, height, max_pixels)
-    if encoding not in SUPPORTED:
+    if encoding not in ENCODINGS:
         raise ImageError('unknown encoding', f"image encoding '{encoding:.99}' is not supported: "
                          f'{", ".join(SUPPORTED)}')
-    if encoding in PLAIN:
-        channels, code = PLAIN[encoding]
-        if channels == 2 and width % 2:
-            raise ImageError('bad size', f'{encoding} image is {width} wide, must be even')
-        pixels = _pixels(data, (width, height), encoding, step, channels)
-    elif encoding in WIDE:
-        channels = WIDE[encoding]
-        code = PLAIN[{1: 'mono8', 3: encoding[:3] + '8', 4: encoding[:4] + '8'}[channels]][1]
-        pixels = _pixels(data, (width, height), encoding, step, channels, big_endian)
-    elif encoding in PLANES:
-        if width % 2 or height % 2:
-            raise ImageError('bad size', f'{encoding} image is {width}x{height}, must be even')
-        code = PLANES[encoding]
-        pixels = _pixels(data, (width, height * 3 // 2), encoding, step, 1)
-    else:
-        wide = big_endian if encoding.endswith('16') else None
-        if min(width, height) < 4:
-            raise ImageError('bad size', f'{encoding} image is {width}x{height}, too small')
-        code = BAYER[encoding[6:10]]
-        pixels = _pixels(data, (width, height), encoding, step, 1, wide)
+    channels, code = ENCODINGS[encoding]
+    planes = encoding in PLANES
+    if (width % 2 and (planes or channels == 2)) or (height % 2 and planes):
+        raise ImageError('bad size', f'{encoding} image is {width}x{height}, must be even')
+    if encoding.startswith('bayer') and min(width, height) < 4:
+        raise ImageError('bad size', f'{encoding} image is {width}x{height}, too small')
+    rows = height * 3 // 2 if planes else height
+    pixels = _pixels(data, (width, rows), encoding, step, channels,
+                     big_endian if '16' in encoding else None)
     pixels = np.ascontiguousarray(pixels)
     return pixels if code is None else cv2.cvtColor(pixels, code)
 
