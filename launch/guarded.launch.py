@@ -8,9 +8,9 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 
-from vjepa_ros.ros.command.launch_sources import cameras_in, parameters_in, sources_for
 from vjepa_ros.ros.common import launching
 from vjepa_ros.ros.common.launching import RESPAWN, SWITCH, is_on
+from vjepa_ros.ros.parameter_file import cameras_in, parameters_in, sources_for
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description

@@ -4,9 +4,9 @@
 
 from launch import LaunchContext, LaunchDescription
 
-from vjepa_ros.ros.command.launch_sources import cameras_in
 from vjepa_ros.ros.common import launching
 from vjepa_ros.ros.common.launching import RESPAWN, SWITCH
+from vjepa_ros.ros.parameter_file import cameras_in
 
 # An empty value leaves what the parameter file says.
 ARGUMENTS = (  # name, default, allowed values, description

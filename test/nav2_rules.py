@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """What Nav2 does with clouds and scans, rule by rule, for tests on machines without Nav2.
 
-Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan.cpp, polygon.cpp),
-`nav2_costmap_2d` (obstacle_layer.cpp, voxel_layer.cpp, observation_buffer.cpp) of
+Written after reading `nav2_collision_monitor` (source.cpp, pointcloud.cpp, scan.cpp, polygon.cpp)
+and `nav2_costmap_2d` (obstacle_layer.cpp, observation_buffer.cpp) of
 ros-navigation/navigation2@a3a9704 (2026-08-21), and `laser_geometry`; what they do otherwise is
 left out. None of them reads another field of a cloud than x, y, z (and height).
 """
@@ -22,13 +22,10 @@ def names(text: str) -> frozenset[str]:
 
 
 # Names that these classes declare there.
-OBSTACLE_LAYER = names(
-    'plugin enabled footprint_clearing_enabled min_obstacle_height max_obstacle_height '
-    'combination_method observation_sources tf_filter_tolerance')
 DECLARED = {
-    'nav2_costmap_2d::ObstacleLayer': OBSTACLE_LAYER,
-    'nav2_costmap_2d::VoxelLayer': OBSTACLE_LAYER | names(
-        'z_voxels origin_z z_resolution unknown_threshold mark_threshold publish_voxel_map'),
+    'nav2_costmap_2d::ObstacleLayer': names(
+        'plugin enabled footprint_clearing_enabled min_obstacle_height max_obstacle_height '
+        'combination_method observation_sources tf_filter_tolerance'),
     'nav2_costmap_2d::InflationLayer': names(
         'plugin enabled inflation_radius cost_scaling_factor inflate_unknown '
         'inflate_around_unknown')}
@@ -46,20 +43,12 @@ MONITOR_SOURCE = names('type topic source_timeout min_height max_height min_rang
                        'use_global_height transport_type')
 MANAGER = names('node_names autostart bond_timeout service_timeout '
                 'attempt_respawn_reconnection bond_respawn_max_duration')
-PASS_THROUGH = names('filter_field_name filter_limit_min filter_limit_max '
-                     'filter_limit_negative keep_organized')      # of pcl_ros
 
 STOP = None       # what an invalid source means to the collision monitor
 
 
 def cloud_xyz(msg: object) -> np.ndarray:
-    """(N, 3) as three sensor_msgs::PointCloud2ConstIterator<float> read it.
-
-    Raises
-    ------
-    RuntimeError
-        'Field x does not exist', as the iterator throws, also for an empty cloud.
-    """
+    """(N, 3) as three sensor_msgs::PointCloud2ConstIterator<float> read it, and its error."""
     fields = {f.name: f for f in msg.fields}
     out = []
     for name in ('x', 'y', 'z'):
@@ -91,19 +80,8 @@ def undeclared(content: dict) -> list[str]:
         sources = layer.get('observation_sources', '').split()
         wrong |= layer.keys() - DECLARED[layer['plugin']] - set(sources)
         wrong |= {name for source in sources for name in layer[source].keys() - LAYER_SOURCE}
-    for node, known in (('lifecycle_manager_vjepa', MANAGER),
-                        ('confident_obstacles', PASS_THROUGH)):
-        wrong |= content.get(node, {}).get('ros__parameters', {}).keys() - known
-    return sorted(wrong)
-
-
-def through_gate(msg: object, least: float) -> np.ndarray:
-    """(N, 3) that `pcl::PassThrough` by intensity lets through, both limits included."""
-    field = next(f for f in msg.fields if f.name == 'intensity')
-    assert (field.datatype, field.count) == (7, 1)
-    sure = np.ndarray(msg.width * msg.height, '<f4', bytes(msg.data), field.offset,
-                      (msg.point_step,)) if msg.data else np.empty(0, np.float32)
-    return cloud_xyz(msg)[(sure >= least) & (sure <= 1.0)]
+    manager = content.get('lifecycle_manager_vjepa', {}).get('ros__parameters', {})
+    return sorted(wrong | (manager.keys() - MANAGER))
 
 
 @dataclass(frozen=True)
@@ -200,32 +178,3 @@ class ObstacleLayer:
         row, column = self._cell(x, y)
         if 0 <= row < len(self.cells) and 0 <= column < len(self.cells):
             self.cells[row, column] = value
-
-
-class VoxelLayer(ObstacleLayer):
-    """The same with columns of voxels: a ray clears those at its own height alone.
-
-    The rays of a scan lie in the plane z = 0 of the base frame. Defaults as in Nav2.
-    """
-
-    def __init__(self, origin_z: float = 0.0, z_resolution: float = 0.2, z_voxels: int = 10
-                 ) -> None:
-        super().__init__()
-        self._origin, self._height, self._count = origin_z, z_resolution, z_voxels
-        self._marks: dict[tuple[int, int], set[int]] = {}
-
-    def cloud(self, msg: object) -> None:
-        """`VoxelLayer::updateBounds`; what is below the origin counts at it."""
-        for x, y, z in cloud_xyz(msg):
-            level = int((max(z, self._origin) - self._origin) / self._height)
-            if level < self._count:
-                self._marks.setdefault(self._cell(x, y), set()).add(level)
-                super()._set(x, y, True)
-
-    def _set(self, x: float, y: float, value: bool) -> None:
-        """`clearVoxelLineInMap`: free where no voxel of the column is left."""
-        level = math.floor((0.0 - self._origin) / self._height)
-        assert 0 <= level < self._count, 'the sensor is out of map bounds: nothing is cleared'
-        marks = self._marks.setdefault(self._cell(x, y), set())
-        (marks.add if value else marks.discard)(level)
-        super()._set(x, y, bool(marks))

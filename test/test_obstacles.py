@@ -301,7 +301,7 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
 def test_nav2_declares_each_parameter_that_our_files_set(file):
     assert undeclared(yaml.safe_load(file.read_text())) == []
     assert undeclared({'local_costmap': {'local_costmap': {'ros__parameters': {'layer': {
-        'plugin': 'nav2_costmap_2d::VoxelLayer', 'observation_sources': 'points',
+        'plugin': 'nav2_costmap_2d::ObstacleLayer', 'observation_sources': 'points',
         'z_voxel': 3, 'points': {'max_range': 2.0}}}}}}) == ['max_range', 'z_voxel']
 
 

@@ -82,27 +82,7 @@ class _Place(NamedTuple):
 
 
 class FreePath:
-    """The free path in one direction.
-
-    Parameters
-    ----------
-    yaw
-        The direction in the frame of the robot [rad].
-
-    Attributes
-    ----------
-    distance
-        Its length now [m]; NaN unknown.
-    threat
-        Whether an object is at its end.
-    moving
-        Whether the object approaches faster than the robot drives, so it moves by itself and its
-        distance is underestimated (``speed * time`` leaves out its own speed).
-    known_by
-        Source of the distance: 'looming', 'clearance' or 'none'.
-    known_s
-        Time of the last measurement [s]; NaN never.
-    """
+    """The free path in one direction, a yaw in the frame of the robot [rad]."""
 
     def __init__(self, yaw: float) -> None:
         self.yaw = yaw
@@ -120,10 +100,14 @@ class FreePath:
 
     def _drop(self) -> None:
         """Drop everything known about the path, which has been seen free or was never known."""
-        self.distance = self.known_s = math.nan
-        self.threat = self.moving = False
-        self.known_by = 'none'
-        self._short = False                            # the last measurement fell short
+        self.distance = math.nan     # length of the path now [m]
+        self.known_s = math.nan      # time of the last measurement [s]
+        self.known_by = 'none'       # or 'looming', 'clearance'
+        self.threat = False          # an object is at its end
+        # The object approaches faster than the robot drives, so it moves by itself, and its
+        # distance is underestimated (``speed * time`` leaves out its own speed).
+        self.moving = False
+        self._short = False          # the last measurement fell short
         self._free: tuple[int, float] = 0, math.nan    # free views in a row, and since when
         self._farthest = math.nan    # largest estimate of this threat, less the travel since
         self._turned = self._aside = 0.0     # by odometry; and what commands explain of it

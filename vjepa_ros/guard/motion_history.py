@@ -17,17 +17,12 @@ TURN_MARGIN = 1.5        # factor by which it may turn faster than they say
 class SpeedHistory:
     """Velocities over time; each is valid until the next, and before the first the robot stood.
 
-    Attributes
-    ----------
-    sent
-        The commands sent, where `add` takes measured velocities; None: they are not known.
-    measured_s
-        Time since which they come from odometry [s]; inf while commands count instead.
+    `sent`: the commands sent, where `add` takes measured velocities; None: they are not known.
     """
 
     def __init__(self, sent: SpeedHistory | None = None) -> None:
         self._samples: deque[tuple[float, Motion]] = deque()
-        self.measured_s = math.inf
+        self.measured_s = math.inf      # since when they come from odometry; inf: commands count
         self.sent = sent
 
     def add(self, time_s: float, motion: Motion, measured: bool = False) -> None:

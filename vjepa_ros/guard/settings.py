@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from vjepa_ros.parameter import parameter
 from vjepa_ros.perception.types import Level
 
 # Faults of a source besides the flags of its assessments.
@@ -16,6 +17,7 @@ FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slo
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
          'heads_out_of_range', 'geometry_failed', 'not_finite')
 UNCOVERED = ('free', 'slow', 'stop')
+LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
 
 HORIZON_S = 6.0          # longest time to contact that is used: looming is noise beyond
 MEASURING_SPEED = 0.1    # slower [m/s], a view where nothing approaches shows no free path
@@ -27,55 +29,47 @@ SILENCE_S = 0.5          # after which a range sensor is at fault, and odometry 
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """Settings of `VelocityGuard`; every length is along the direction of a source.
+    """Settings of `VelocityGuard`; every length is along the direction of a source."""
 
-    Attributes
-    ----------
-    min_time_to_contact
-        Time to contact that the speed limit keeps [s].
-    stop_time_to_contact
-        Time to contact below which the robot stops [s].
-    stop_distance
-        Distance that is always kept to an obstacle [m].
-    braking
-        Deceleration that the robot is sure to reach [m/s^2].
-    reaction
-        Delay between a command and the response of the robot, without the age of the assessment
-        [s].
-    stop_level
-        Lowest level at which the robot stops.
-    unseen_speed
-        Speed limit where nothing is known about the path [m/s].
-    release_speed
-        Speed limit after a stop until a measurement while driving confirms the path [m/s].
-    release_acceleration
-        Rate at which a limit may rise [m/s^2]. Limits fall at once.
-    source_timeout
-        Largest age of an assessment [s].
-    command_timeout
-        Silence after which the command ends [s].
-    stop_on, slow_on
-        Faults of a source that stop motion towards it, or slow it to `FAULT_SPEED`. 'missing',
-        'timeout', 'clock', 'malformed', 'unknown' and 'frozen' must be in one of them.
-    uncovered
-        Treatment of motion where no source looks: 'free', 'slow' (to `FAULT_SPEED`) or 'stop'.
-    """
-
-    min_time_to_contact: float = 1.6
-    stop_time_to_contact: float = 0.8
-    stop_distance: float = 0.3
-    braking: float = 2.0
-    reaction: float = 0.1
-    stop_level: Level = Level.DANGER
-    unseen_speed: float = 0.6
-    release_speed: float = 0.3
-    release_acceleration: float = 1.0
-    source_timeout: float = 0.5
-    command_timeout: float = 0.5
-    stop_on: tuple[str, ...] = (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up',
-                                'looming_unknown', 'not_finite')
-    slow_on: tuple[str, ...] = ('low_texture', 'geometry_failed')
-    uncovered: str = 'free'
+    min_time_to_contact: float = parameter(
+        1.6, 'Time to contact that the speed limit keeps', low=0.1, high=5.9, unit='s')
+    stop_time_to_contact: float = parameter(
+        0.8, 'Time to contact below which the robot stops', low=0.05, high=5.9, unit='s')
+    stop_distance: float = parameter(
+        0.3, 'Distance from the camera that is always kept to an obstacle; add how far the robot '
+        'extends in front of the camera', low=0.0, high=60.0, unit='m')
+    braking: float = parameter(2.0, 'Deceleration that the robot is sure to reach', low=0.01,
+                               high=60.0, unit='m/s^2')
+    reaction: float = parameter(
+        0.1, 'Delay between a command and the response of the robot, without the age of the '
+        'assessment', low=0.0, high=60.0, unit='s')
+    stop_level: Level = parameter(  # noqa: RUF009
+        Level.DANGER, 'Lowest level at which the robot stops', kind=str, choices=LEVELS)
+    unseen_speed: float = parameter(
+        0.6, 'Speed limit where nothing is known about the path: after a start, after turning on '
+        'the spot', low=0.0, high=20.0, unit='m/s')
+    release_speed: float = parameter(
+        0.3, 'Speed limit after a stop or a fault until the path is measured again',
+        name='release.speed', low=0.11, high=20.0, unit='m/s')
+    release_acceleration: float = parameter(
+        1.0, 'Rate at which a limit may rise; limits fall at once', name='release.acceleration',
+        low=0.01, high=60.0, unit='m/s^2')
+    source_timeout: float = parameter(0.5, 'Largest age of a message of a camera', low=0.05,
+                                      high=60.0, unit='s')
+    command_timeout: float = parameter(
+        0.5, 'Silence after which the command ends: zeros for 0.3 s, then nothing', low=0.05,
+        high=60.0, unit='s')
+    stop_on: tuple[str, ...] = parameter(
+        (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up', 'looming_unknown',
+         'not_finite'),
+        'Faults of a source that stop motion towards it: missing, timeout, clock, malformed, '
+        'unknown, frozen (each must be here or in slow_on) and flags of the assessment')
+    slow_on: tuple[str, ...] = parameter(('low_texture', 'geometry_failed'),
+                                         'Faults that slow motion to 0.1 m/s instead')
+    uncovered: str = parameter(
+        'free', 'Treatment of motion where no source looks, such as reversing with one camera '
+        'ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; stop: none',
+        choices=UNCOVERED)
 
     def __post_init__(self) -> None:
         if problem := self.problem():

@@ -40,64 +40,31 @@ STILL = Motion()
 
 @dataclass(frozen=True)
 class SourceReport:
-    """The assessment of one camera. Unknown numbers are NaN.
+    """The assessment of one camera. Unknown numbers are NaN."""
 
-    Attributes
-    ----------
-    source
-        Name of the camera.
-    stamp_s
-        Time of its newest frame [s].
-    received_s
-        Time of arrival [s].
-    level, flags
-        Danger level, and quality flags.
-    time_to_contact
-        Time to contact of the most urgent surface on collision course [s]; inf: nothing
-        approaches.
-    collision_probability
-        Probability of contact within the horizon of perception as things move now, 0..1.
-    bearing
-        Direction of that surface, right positive [rad].
-    clearance
-        Free path ahead of the camera by the learned heads [m].
-    collision_if_ahead
-        Probability of contact within the same horizon if the robot went ahead, 0..1.
-    approach_speed
-        Speed that it assumes [m/s].
-    still_s
-        How long the view has not moved [s].
-    """
-
-    source: str
-    stamp_s: float
-    received_s: float
+    source: str                     # name of the camera
+    stamp_s: float                  # time of its newest frame [s]
+    received_s: float               # time of arrival [s]
     level: Level
+    # Of the most urgent surface on collision course [s]; inf: nothing approaches
     time_to_contact: float
+    # Of contact within the horizon of perception as things move now, 0..1
     collision_probability: float = math.nan
     flags: Quality = NO_FLAGS
-    bearing: float = math.nan
-    clearance: float = math.nan
+    bearing: float = math.nan       # direction of that surface, right positive [rad]
+    clearance: float = math.nan     # free path ahead of the camera by the learned heads [m]
+    # Probability of contact within the same horizon if the robot went ahead, at `approach_speed`
     collision_if_ahead: float = math.nan
     approach_speed: float = math.nan
-    still_s: float = math.nan
+    still_s: float = math.nan       # how long the view has not moved [s]
 
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
            source: str = '') -> SourceReport:
-        """Make a report from an assessment.
+        """Make a report from an assessment that arrived at a time on the clock of the guard [s].
 
-        Parameters
-        ----------
-        seen
-            The assessment.
-        received_s
-            Time of arrival on the clock of the guard [s].
-        age_s
-            Age of its newest frame at that time [s]; None when stamps are on the clock of the
-            guard.
-        source
-            Name of the source; '' takes the name of the camera.
+        `age_s`: age of its newest frame then, None when stamps are on the clock of the guard;
+        `source`: its name, '' takes the name of the camera.
         """
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,
@@ -131,45 +98,23 @@ class SourceReport:
 
 @dataclass(frozen=True)
 class RangeReading:
-    """Distance to the nearest object in the direction of a range sensor.
-
-    Attributes
-    ----------
-    sensor
-        Name of the sensor.
-    stamp_s, received_s
-        Time of measurement and of arrival [s].
-    distance
-        Free path [m]; inf: no object; 0: too near to measure; NaN: invalid, counts as no reading.
-    reach
-        Largest distance that it can measure [m]: it does not clear obstacles beyond.
-    """
+    """Distance to the nearest object in the direction of a range sensor."""
 
     sensor: str
-    stamp_s: float
-    received_s: float
+    stamp_s: float                  # time of measurement [s]
+    received_s: float               # time of arrival [s]
+    # Free path [m]; inf: no object; 0: too near to measure; NaN: invalid, counts as no reading
     distance: float
-    reach: float = math.inf
+    reach: float = math.inf         # it does not clear obstacles beyond [m]
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The speed that a source allows towards its direction.
-
-    Attributes
-    ----------
-    source
-        Name of the source.
-    kind
-        'free', 'caution', 'contact' (time to contact or distance), 'clearance' (by the heads),
-        'unseen', 'release', 'stop', 'blocked', 'fault' or 'uncovered'.
-    speed
-        Largest speed towards it [m/s]; inf: no limit.
-    reason
-        The reason as text.
-    """
+    """The speed that a source allows towards its direction [m/s]; inf: no limit."""
 
     source: str
+    # 'free', 'caution', 'contact' (time to contact or distance), 'clearance' (by the heads),
+    # 'unseen', 'release', 'stop', 'blocked', 'fault' or 'uncovered'
     kind: str
     speed: float
     reason: str
@@ -177,30 +122,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer of the guard to a command.
+    """The answer of the guard to a command."""
 
-    Attributes
-    ----------
-    motion
-        The command for the robot; None: publish nothing (the controller is silent).
-    asked
-        The command of the controller.
-    state
-        'idle' (no command), 'free', 'slowed', 'stopped', 'fault' or 'override'.
-    reason
-        The reason as text, '' when free.
-    limits
-        Limits that changed the motion, the lowest first.
-    reaction_s
-        Time since the stamp of the oldest assessment that is used here for the first time [s];
-        NaN without a new assessment.
-    """
-
-    motion: Motion | None
-    asked: Motion
-    state: str
-    reason: str = ''
-    limits: tuple[Limit, ...] = ()
+    motion: Motion | None     # for the robot; None: publish nothing (the controller is silent)
+    asked: Motion             # the command of the controller
+    state: str      # 'idle' (no command), 'free', 'slowed', 'stopped', 'fault' or 'override'
+    reason: str = ''          # as text, '' when free
+    limits: tuple[Limit, ...] = ()     # that changed the motion, the lowest first
+    # Time since the stamp of the oldest assessment that is used here for the first time [s]; NaN
+    # without a new assessment
     reaction_s: float = math.nan
 
     @property

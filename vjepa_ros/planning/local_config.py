@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.parameter import parameter
 
 SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'      # sources of the speed
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'        # what is sent at a fault
@@ -34,11 +35,15 @@ class Twist(NamedTuple):
 class Mount:
     """Pose of a camera on the robot; its optical axis is level."""
 
-    yaw: float = 0.0  # direction of the optical axis, 0 ahead, left positive [rad]
-    # x, y: position ahead and left of the point that the robot turns about [m]
-    x: float = 0.3
-    y: float = 0.0
-    height: float = 0.4  # height above the ground [m]
+    yaw: float = parameter(
+        0.0, 'Direction of its optical axis seen from above, left positive', low=-math.pi,
+        high=math.pi, unit='rad')
+    x: float = parameter(0.3, 'Position ahead of the middle of the robot', low=-10.0, high=10.0,
+                         unit='m')
+    y: float = parameter(0.0, 'Position left of the middle of the robot', low=-10.0, high=10.0,
+                         unit='m')
+    height: float = parameter(0.4, 'Height above the ground; its optical axis is level', low=0.02,
+                              high=10.0, unit='m')
 
     def __post_init__(self) -> None:
         _check_finite(self)
@@ -54,43 +59,35 @@ class Mount:
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """The robot, and how it drives.
+    """The robot, and how it drives. Raises ValueError with the name of what is out of range."""
 
-    Attributes
-    ----------
-    half_width, height, length, clearance
-        Size of the robot, which turns about its middle, and its ground clearance [m].
-    margin
-        Distance to keep on all sides [m].
-    max_turn, max_speed
-        Greatest turn rate [rad/s] and speed [m/s] of the robot.
-    acceleration
-        How fast the robot changes its speed [m/s^2].
-    cruise, backing
-        Speed on the way to a goal, and greatest speed back there [m/s].
-    tolerance
-        Distance from the goal at which the robot has arrived [m].
-    memory_s
-        How long points are kept [s].
-
-    Raises
-    ------
-    ValueError
-        With name and value of a setting that is out of range.
-    """
-
-    half_width: float = 0.3
-    height: float = 0.5
-    length: float = 0.6
-    clearance: float = 0.05
-    margin: float = 0.15
-    max_turn: float = 1.2
-    max_speed: float = 2.0
-    acceleration: float = 1.0
-    cruise: float = 0.5
-    backing: float = 0.3
-    tolerance: float = 0.3
-    memory_s: float = 20.0
+    half_width: float = parameter(0.3, 'Half the width of the robot', name='robot.half_width',
+                                  low=0.01, high=10.0, unit='m')
+    length: float = parameter(0.6, 'Length of the robot, which turns about its middle',
+                              name='robot.length', low=0.01, high=20.0, unit='m')
+    height: float = parameter(0.5, 'Height of the robot; higher objects are ignored',
+                              name='robot.height', low=0.01, high=10.0, unit='m')
+    clearance: float = parameter(
+        0.05, 'Ground clearance of the robot; lower objects are ignored', name='robot.clearance',
+        low=0.0, high=5.0, unit='m')
+    margin: float = parameter(
+        0.15, 'Distance to keep on all sides; half of it where it is narrow', low=0.0, high=5.0,
+        unit='m')
+    max_speed: float = parameter(2.0, 'Greatest speed of the robot; faster commands are refused',
+                                 low=0.01, high=50.0, unit='m/s')
+    max_turn: float = parameter(
+        1.2, 'Greatest turn rate of the robot; faster commands are refused', low=0.01, high=10.0,
+        unit='rad/s')
+    acceleration: float = parameter(
+        1.0, 'How fast the robot changes its speed on the way to a goal', low=0.01, high=60.0,
+        unit='m/s^2')
+    cruise: float = parameter(0.5, 'Speed on the way to a goal', low=0.05, high=50.0, unit='m/s')
+    backing: float = parameter(0.3, 'Greatest speed back, where no camera looks; 0: never',
+                               low=0.0, high=10.0, unit='m/s')
+    tolerance: float = parameter(0.3, 'Distance from the goal at which the robot has arrived',
+                                 low=0.05, high=10.0, unit='m')
+    memory_s: float = parameter(20.0, 'How long measured points are kept', name='memory',
+                                low=0.1, high=60.0, unit='s')
 
     def __post_init__(self) -> None:
         _check_finite(self)

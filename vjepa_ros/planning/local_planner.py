@@ -246,10 +246,7 @@ class LocalPlanner:
     # -- a goal ----------------------------------------------------------------------------
 
     def pursue(self, goal: complex) -> LocalPlan:
-        """Choose a twist towards a goal.
-
-        `goal`: where it lies from the robot: ahead + 1j left [m].
-        """
+        """Choose a twist towards a goal that lies ahead + 1j left of the robot [m]."""
         if not math.isfinite(abs(goal)):
             raise ValueError(f'the goal is {goal}, must be finite')
         config, memory = self.config, self.memory

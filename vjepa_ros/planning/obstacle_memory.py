@@ -76,36 +76,16 @@ class _Suspicion(NamedTuple):
 
 
 class CameraMemory:
-    """The newest picture of one camera, and the directions that it measured.
-
-    Parameters
-    ----------
-    mount
-        Pose of the camera on the robot.
-
-    Attributes
-    ----------
-    points
-        Points (P, 6) of the newest picture that are not kept, in the frame of the memory.
-    hazard
-        Probability of contact as things move now, or if a robot that stands went ahead; 0 below
-        level WARNING.
-    suspected
-        Greatest probability of contact, as things move now or if a robot that hardly drives went
-        ahead, since `SUSPECTS_M` or `SUSPECTS_S`; 1 where it is not known. What going ahead
-        would have met does not count where the way was seen free since then.
-    unmeasured_flags
-        Those of `UNMEASURED_FLAGS` that the newest picture has.
-    measured_s
-        Age of the newest picture that gave distances [s].
-    """
+    """The newest picture of one camera, and the directions that it measured."""
 
     def __init__(self, mount: Mount) -> None:
         self.mount = mount
-        self.points = NO_POINTS
+        self.points = NO_POINTS          # (P, 6) of the newest picture that are not kept
+        # Probability of contact as things move now, or if a robot that stands went ahead; 0 below
+        # level WARNING.
         self.hazard = 0.0
-        self.unmeasured_flags = Quality(0)
-        self.measured_s = math.inf
+        self.unmeasured_flags = Quality(0)       # those of `UNMEASURED_FLAGS` that it has
+        self.measured_s = math.inf       # age of the newest picture that gave distances [s]
         self._suspicions: list[_Suspicion] = []
         self._view = (0.0, 0.0)          # measured: right and left limit from the axis [rad]
         self._turned = 0.0               # heading change of the robot since then [rad]
@@ -122,7 +102,11 @@ class CameraMemory:
 
     @property
     def suspected(self) -> float:
-        """Return what was most probable, see above."""
+        """Return the greatest probability of contact since `SUSPECTS_M` or `SUSPECTS_S`.
+
+        As things move now, or if a robot that hardly drives went ahead; 1 where it is not known.
+        What going ahead would have met does not count where the way was seen free since then.
+        """
         return max((one.probable for one in self._suspicions), default=1.0)
 
     def suspect(self, seen: Assessment, age_s: float, speed: float, where: complex) -> None:
@@ -171,27 +155,12 @@ class CameraMemory:
 
 
 class ObstacleMemory:
-    """Obstacles around one robot.
-
-    Parameters
-    ----------
-    config
-        The robot, and how it chooses; may be replaced at any time.
-    mounts
-        Poses of the cameras by name.
-
-    Attributes
-    ----------
-    cameras
-        What is known of each camera, by name.
-    place, yaw
-        Pose of the robot: x + 1j y [m], and heading [rad].
-    """
+    """Obstacles around one robot, whose configuration may be replaced at any time."""
 
     def __init__(self, config: LocalConfig, mounts: Mapping[str, Mount]) -> None:
         self.config = config
         self.cameras = {name: CameraMemory(mount) for name, mount in mounts.items()}
-        self.place, self.yaw = 0j, 0.0
+        self.place, self.yaw = 0j, 0.0   # pose of the robot: x + 1j y [m], and heading [rad]
         self._cells = 2 * math.ceil(2 * REACH_M / CELL_M)
         self._free = np.zeros((self._cells, self._cells), np.uint8)  # around `_middle`
         self._middle = 0j
@@ -204,10 +173,7 @@ class ObstacleMemory:
         return np.concatenate((self._kept, *(c.points for c in self.cameras.values())))
 
     def move(self, twist: Twist, dt: float) -> None:
-        """Take the motion of the robot.
-
-        `dt`: its duration [s], at least 0.
-        """
+        """Take the motion of the robot, and its duration [s], at least 0."""
         if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
             raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
         self._steps.append((dt, twist))

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from vjepa_ros.parameter import Param
+from vjepa_ros.parameter import CAMERAS, Param
 
 Rows = Callable[[str], 'Param | None']     # the row of a parameter, if it is known
 Blocks = dict[str, dict[str, Any]]         # values by name, by the node that they are for
@@ -43,6 +43,8 @@ C = ctypes.CDLL(None, use_errno=True)
 C.strtoll.restype, C.strtod.restype = ctypes.c_longlong, ctypes.c_double
 NODE = re.compile(r'/?((\*\*?|[A-Za-z_]\w*)/)*(\*\*?|[A-Za-z_]\w*)', re.ASCII)
 WORD = re.compile(r'(?:([^:=]*):)?([^:=]+):=(.*)', re.DOTALL)
+# What launch files read: the rows of the nodes would load PyTorch.
+TEXTS, TEXT_ROW = re.compile(r'cameras?|sources|message|.+\.topic'), Param('', str, '', '')
 
 
 def unknown(name: str) -> None:
@@ -237,3 +239,49 @@ def typed(text: str) -> bool | int | float | str:
         if raw and rest.value == b'' and ctypes.get_errno() == 0:
             return value
     return text
+
+
+# -- what launch files read ----------------------------------------------------------------------
+
+def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
+                of_package: bool, namespace: str | None = None) -> list[str]:
+    """Return the parameter `sources` for the cameras of the perception node.
+
+    A single camera is taken with the file of the package, by which it looks forward. The
+    directions of several cameras only a file can give, and a source without a camera would stop
+    the robot forever.
+
+    `namespace`: of the node; None: the one that the file names.
+    """
+    if not cameras:
+        return []
+    values = parameters_in(file, node, namespace)
+    sources = values.get('sources', CAMERAS)
+    unheard = [name for name in sources
+               if name not in cameras and not values.get(f'{name}.topic')]
+    if not unheard:
+        return []
+    if of_package and len(cameras) == 1:
+        return list(cameras)
+    raise RuntimeError(
+        f"{node} would listen to {', '.join(unheard)} ({argument} is '{file}'), but the "
+        f"perception node runs {', '.join(cameras)}: give a {argument} with sources: "
+        f"[{', '.join(cameras)}] and where each of them looks")
+
+
+def cameras_in(file: Path, namespace: str | None = None) -> list[str]:
+    """Return the cameras of the perception node in a parameter file; empty: it names none."""
+    cameras = parameters_in(file, 'vjepa_node', namespace).get('cameras', CAMERAS)
+    return [] if isinstance(cameras, str) else list(cameras)
+
+
+def parameters_in(file: Path, node: str, namespace: str | None = None) -> dict[str, Any]:
+    """Return the parameters of a node in a file by their full names.
+
+    `namespace`: its namespace; None: the one that the file names.
+    """
+    try:
+        return values_of(read_file(file, lambda name: TEXT_ROW if TEXTS.fullmatch(name) else None),
+                         node, namespace) or {}
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error

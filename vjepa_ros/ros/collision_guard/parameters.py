@@ -7,36 +7,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from vjepa_ros.guard.settings import GuardSettings, UNCOVERED
-from vjepa_ros.perception.types import Level
-from vjepa_ros.ros.common.parameter import (
-    AUTOSTART,
-    CAMERAS,
-    CONFIGURE,
-    MESSAGES,
-    NAME,
-    NAMES,
-    Param,
-    Schema,
-    make,
-    setting,
-)
+from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.parameter import CAMERAS, CONFIGURE, MESSAGES, NAME, NAMES, Param, make, rows_of
+from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
 DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
 FROM_TF = 'tf'
-LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
-_setting = partial(setting, GuardSettings)
+# What no other node has.
+GONE = ('caution_factor caution_probability doubted_factor believe_level horizon '
+        'measurement_window measuring_speed release.hold release.turn forget clearance_releases '
+        'range_releases range_timeout odometry_timeout override.timeout clock_tolerance '
+        'frozen_travel fault_speed')
+BOND = 'the guard makes no bond any more: set bond_timeout of the lifecycle manager to 0.0'
 
-# Shared with the local planner.
 SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',
                 CONFIGURE, pattern=NAME, allowed=NAMES)
-SOURCE_TIMEOUT = _setting('source_timeout', 'Largest age of a message of a camera', low=0.05,
-                          high=60.0, unit='s')
-COMMAND_TIMEOUT = _setting('command_timeout', 'Silence after which the command ends: zeros for '
-                           '0.3 s, then nothing', low=0.05, high=60.0, unit='s')
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Topics': (
@@ -56,37 +43,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               'this guard and that its zeros reach the base (needs heartbeat)', CONFIGURE),
         AUTOSTART,
     ),
-    'Law': (
-        _setting('min_time_to_contact', 'Time to contact that the speed limit keeps', low=0.1,
-                 high=5.9, unit='s'),
-        _setting('stop_time_to_contact', 'Time to contact below which the robot stops', low=0.05,
-                 high=5.9, unit='s'),
-        _setting('stop_distance', 'Distance from the camera that is always kept to an obstacle; '
-                 'add how far the robot extends in front of the camera', low=0.0, high=60.0,
-                 unit='m'),
-        _setting('braking', 'Deceleration that the robot is sure to reach', low=0.01, high=60.0,
-                 unit='m/s^2'),
-        _setting('reaction', 'Delay between a command and the response of the robot', low=0.0,
-                 high=60.0, unit='s'),
-        _setting('stop_level', 'Lowest level at which the robot stops', choices=LEVELS),
-        _setting('unseen_speed', 'Speed limit where nothing is known about the path: after a '
-                 'start, after turning on the spot', low=0.0, high=20.0, unit='m/s'),
-        _setting('release.speed', 'Speed limit after a stop or a fault until the path is measured '
-                 'again', low=0.11, high=20.0, unit='m/s'),
-        _setting('release.acceleration', 'Rate at which a limit may rise; limits fall at once',
-                 low=0.01, high=60.0, unit='m/s^2'),
-    ),
-    'Faults': (
-        SOURCE_TIMEOUT,
-        COMMAND_TIMEOUT,
-        _setting('stop_on', 'Faults of a source that stop motion towards it: missing, timeout, '
-                 'clock, malformed, unknown, frozen (each must be here or in slow_on) and flags '
-                 'of the assessment'),
-        _setting('slow_on', 'Faults that slow motion to 0.1 m/s instead'),
-        _setting('uncovered', 'Treatment of motion where no source looks, such as reversing with '
-                 'one camera ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; '
-                 'stop: none', choices=UNCOVERED),
-    ),
+    'Law and faults': rows_of(GuardSettings),
 }
 
 
@@ -190,4 +147,5 @@ def _yaw(values: Mapping[str, Any], name: str) -> float:
 
 
 SCHEMA = Schema(SECTIONS, make_config, make_settings,
-                {'sources': source_rows, 'ranges': range_rows})
+                {'sources': source_rows, 'ranges': range_rows}, gone={
+                    **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND})

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +39,6 @@ __all__ = (
     'Param',
     'Schema',
     'make',
-    'setting',
 )
 
 # Where each executable declares its parameters.
@@ -159,18 +156,3 @@ def _elsewhere(name: str) -> bool:
     # Only now: most nodes are given nothing that they do not have.
     return any(schema.row(name) is not None or name in schema.gone
                for schema in schemas().values())
-
-
-def setting(config: type, name: str, text: str, effect: str = LIVE, sets: str = '',
-            **more: Any) -> Param:
-    """Make a row with the type and the default of an argument of a class."""
-    arguments = inspect.signature(config).parameters
-    whole = name.replace('.', '_')
-    sets = sets or (whole if whole in arguments else name.rpartition('.')[2])
-    default = arguments[sets].default
-    if isinstance(more.get('choices'), Mapping):
-        default = next(word for word, value in more['choices'].items() if value == default)
-    elif more.get('unit') == 'deg':
-        default = round(math.degrees(default), 9)
-    kind = tuple[type(default[0]), ...] if isinstance(default, tuple) else type(default)
-    return Param(name, kind, default, text, effect, config=config, sets=sets, **more)

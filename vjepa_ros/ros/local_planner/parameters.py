@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.parameter import CONFIGURE, MESSAGES, Param, make, rows_of
 from vjepa_ros.planning.local_config import (
     DecisionConfig,
     LocalConfig,
@@ -22,18 +21,12 @@ from vjepa_ros.planning.local_config import (
     SILENT,
     STOP,
 )
-from vjepa_ros.ros.collision_guard.parameters import COMMAND_TIMEOUT, SOURCES, SOURCE_TIMEOUT
-from vjepa_ros.ros.common.parameter import (
-    AUTOSTART,
-    CONFIGURE,
-    MESSAGES,
-    Param,
-    Schema,
-    make,
-    setting,
-)
+from vjepa_ros.ros.collision_guard.parameters import SOURCES
+from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
-_choice = partial(setting, LocalConfig)
+# What no other node has.
+GONE = ('speed_timeout clock_tolerance frozen_travel speeds turns samples horizon accepted '
+        'measurement_window measuring_speed reach evidence')
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Topics': (
@@ -51,52 +44,18 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('on_fault', str, STOP, 'What is sent for a command towards a camera at fault; stop: '
               'only the turn of the command; pass: the command unchanged; silent: nothing',
               choices=(STOP, PASS, SILENT)),
-        SOURCE_TIMEOUT,
-        COMMAND_TIMEOUT,
+        *rows_of(GuardSettings, only=('source_timeout', 'command_timeout')),
     ),
-    'Robot': (
-        _choice('robot.half_width', 'Half the width of the robot', low=0.01, high=10.0, unit='m'),
-        _choice('robot.length', 'Length of the robot, which turns about its middle', low=0.01,
-                high=20.0, unit='m'),
-        _choice('robot.height', 'Height of the robot; higher objects are ignored', low=0.01,
-                high=10.0, unit='m'),
-        _choice('robot.clearance', 'Ground clearance of the robot; lower objects are ignored',
-                low=0.0, high=5.0, unit='m'),
-        _choice('margin', 'Distance to keep on all sides; half of it where it is narrow', low=0.0,
-                high=5.0, unit='m'),
-        _choice('max_speed', 'Greatest speed of the robot; faster commands are refused', low=0.01,
-                high=50.0, unit='m/s'),
-        _choice('max_turn', 'Greatest turn rate of the robot; faster commands are refused',
-                low=0.01, high=10.0, unit='rad/s'),
-        _choice('acceleration', 'How fast the robot changes its speed on the way to a goal',
-                low=0.01, high=60.0, unit='m/s^2'),
-    ),
-    'Driving': (
-        _choice('cruise', 'Speed on the way to a goal', low=0.05, high=50.0, unit='m/s'),
-        _choice('backing', 'Greatest speed back, where no camera looks; 0: never', low=0.0,
-                high=10.0, unit='m/s'),
-        _choice('tolerance', 'Distance from the goal at which the robot has arrived', low=0.05,
-                high=10.0, unit='m'),
-        _choice('memory', 'How long measured points are kept', low=0.1, high=60.0, unit='s',
-                sets='memory_s'),
-    ),
+    'Robot': rows_of(LocalConfig),
 }
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
     """Return the rows of one camera."""
-    mount = partial(setting, Mount, effect=CONFIGURE)
     return (
         Param(f'{name}.topic', str, '', 'Prefix of its topics assessment and looming_field; '
               'empty: vjepa_node/NAME', CONFIGURE),
-        mount(f'{name}.yaw', 'Direction of its optical axis seen from above, left positive',
-              low=-math.pi, high=math.pi, unit='rad'),
-        mount(f'{name}.x', 'Position ahead of the middle of the robot', low=-10.0, high=10.0,
-              unit='m'),
-        mount(f'{name}.y', 'Position left of the middle of the robot', low=-10.0, high=10.0,
-              unit='m'),
-        mount(f'{name}.height', 'Height above the ground; its optical axis is level', low=0.02,
-              high=10.0, unit='m'),
+        *rows_of(Mount, CONFIGURE, f'{name}.'),
     )
 
 
@@ -125,4 +84,5 @@ def check(values: Mapping[str, Any]) -> tuple[LocalConfig, GuardSettings]:
             make(GuardSettings, SCHEMA.rows, values, slow_on=()))
 
 
-SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows})
+SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows},
+                gone=dict.fromkeys(GONE.split(), FIXED))
