@@ -9,8 +9,14 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.world.episodes.contact import band_of, opaque_part, touching
-from vjepa_ros.lab.world.episodes.robot import Drive, Unicycles, footprint
+from vjepa_ros.lab.world.episodes.robot import (
+    Drive,
+    Unicycles,
+    band_of,
+    footprint,
+    opaque_part,
+    touching,
+)
 from vjepa_ros.lab.world.rendering.truth import Robot
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
 

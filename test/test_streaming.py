@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from vjepa_ros.clip.ring import FrameRing
 from vjepa_ros.lab.training.network import block_causal
-from vjepa_ros.lab.world.tubelets import stream_frames
+from vjepa_ros.lab.world.clips import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads

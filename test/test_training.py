@@ -18,7 +18,7 @@ from vjepa_ros.lab.training.feeds import Draw, REUSE_GAP, WorldFeed, made_at
 from vjepa_ros.lab.training.loop import StateError, read_state, write_state
 from vjepa_ros.lab.training.network import Batch, Network, build, normalised
 from vjepa_ros.lab.training.validation import Answers, calibrate, figures
-from vjepa_ros.lab.world.seeds import TRAINING_SEEDS, derive
+from vjepa_ros.lab.world.clips import TRAINING_SEEDS, derive
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, clip_targets
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (

@@ -28,11 +28,15 @@ from vjepa_ros.lab.evaluation.clips import (
     joined,
 )
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, Setup
-from vjepa_ros.lab.world.clips import ClipWorld, WorldClips
+from vjepa_ros.lab.world.clips import (
+    ClipWorld,
+    HELD_OUT_SEED,
+    SPLIT_BATCH,
+    WorldClips,
+    stream_frames,
+)
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
-from vjepa_ros.lab.world.seeds import HELD_OUT_SEED, SPLIT_BATCH
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.lab.world.tubelets import stream_frames
 from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter

@@ -19,7 +19,6 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.panel import Panel
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
@@ -28,7 +27,7 @@ MAX_POINTS = 36000
 LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
                 Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
 TRUTH_STYLE = 'bright_white'
-NEAR_S = 3.0             # a shorter time to contact stands out
+DOTS = {'starting': ('◌', 'yellow'), 'ready': ('●', 'green'), 'ended': ('○', 'grey50')}
 PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
 STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
@@ -95,12 +94,7 @@ class Status:
 class View:
     """Live display of a `Status`, as a context manager.
 
-    Parameters
-    ----------
-    status
-        State to show.
-    console
-        A terminal gets a live panel, anything else a line every two seconds.
+    A terminal gets a live panel, anything else a line every two seconds.
     """
 
     def __init__(self, status: Status, console: Console) -> None:
@@ -143,20 +137,32 @@ def plain_line(status: Status) -> str:
     """Return the newest result as one line of a log."""
     point = status.points[-1]
     a = point.assessment
-    parts = [f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
-             f'motion {_score(a.motion_score)}, obstacle {_score(a.obstacle_score)}, '
-             f'collision {_score(a.collision_probability)}, '
-             f'if ahead {_score(a.collision_if_ahead)}', ', '.join(_speed(status))]
-    return ' | '.join(parts)
+    return ' | '.join((f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
+                       _scores(a), ', '.join(_speed(status))))
 
 
 def render(status: Status) -> RenderableType:
     """Return the whole panel."""
-    rows: list[RenderableType] = [_header(status), _clock(status), Text()]
+    about = Text(status.source, 'bold')
+    for name, state in status.parts.items():
+        about.append('  ' + DOTS[state][0], DOTS[state][1]).append(f' {name}', 'not bold')
+    span = '' if status.span_s is None else f' / {status.span_s:.1f}'
+    about.append(f'  {status.time_s:.1f}{span} s', 'not bold')
+    model = Text(status.model, 'cyan')
+    if status.trained is False:
+        model.append(' ').append('\u00a0UNTRAINED\u00a0', 'bold black on yellow')
+    rows: list[RenderableType] = [about, model]
     if status.points:
         point = status.points[-1]
-        rows += [_headline(point), _scores(point.assessment, status.sides), Text(),
-                 Text('   '.join(_speed(status)), 'grey70')]
+        a, style = point.assessment, LEVEL_STYLES[point.assessment.level]
+        head = Text.assemble((f'  {a.level.name:^7}  ', f'bold black on {style}'), '  ',
+                             (_contact(a), f'bold {style}'), (_true(point), TRUTH_STYLE))
+        if math.isfinite(a.bearing) and math.isfinite(a.time_to_contact):
+            head.append(f'   {_direction(a.bearing)}', 'grey70')
+        head.append('   ' + ' '.join((a.flags & NOTABLE).names).replace('_', ' '), 'yellow')
+        sides = ', '.join(f'{side.lower()} nearing, {ttc:.1f} s'
+                          for side, ttc in status.sides.items())
+        rows += [head, Text(_scores(a)), Text(sides), Text('   '.join(_speed(status)), 'grey70')]
     if status.phase:
         rows.append(Spinner('dots', Text(status.phase, 'bold')))
     if status.note:
@@ -165,47 +171,10 @@ def render(status: Status) -> RenderableType:
                  padding=(0, 1))
 
 
-def _header(status: Status) -> RenderableType:
-    dots = {'starting': ('◌', 'yellow'), 'ready': ('●', 'green'), 'ended': ('○', 'grey50')}
-    left = Text()
-    for name, state in status.parts.items():
-        dot, style = dots[state]
-        left.append(f'{dot} ', style).append(f'{name}  ', 'default')
-    if not status.parts:
-        left.append(status.source, 'bold')
-    right = Text(status.model, 'cyan')
-    if status.trained is False:
-        right.append(' ').append('\u00a0UNTRAINED\u00a0', 'bold black on yellow')
-    return _row(left, right)
-
-
-def _clock(status: Status) -> Table:
-    now, span = status.time_s, status.span_s
-    return _row(Text(status.source if status.parts else '', 'bold'), Text(
-        f'{now:.1f} s' if span is None else f'{min(now, span):.1f} / {span:.1f} s'))
-
-
-def _headline(point: Point) -> RenderableType:
-    a = point.assessment
-    style = LEVEL_STYLES[a.level]
-    left = Text.assemble((f'  {a.level.name:^7}  ', f'bold black on {style}'), '  ',
-                         (_contact(a), f'bold {style}'), (_true(point), TRUTH_STYLE))
-    if math.isfinite(a.bearing) and math.isfinite(a.time_to_contact):
-        left.append(f'   {_direction(a.bearing)}', 'grey70')
-    flags = a.flags & NOTABLE
-    return _row(left, Text(' '.join(flags.names).replace('_', ' '), 'yellow'))
-
-
-def _scores(a: Assessment, sides: dict[str, float]) -> RenderableType:
-    scores = Text('   ').join(Text.assemble((f'{name} ', 'grey70'), _score(value)) for name, value
-                              in (('motion', a.motion_score), ('obstacle', a.obstacle_score),
-                                  ('collision', a.collision_probability),
-                                  ('if ahead', a.collision_if_ahead)))
-    places = Text('   ').join(Text.assemble(
-        (f'{side.lower()} ', 'grey70'), '–' if (ttc := sides.get(side)) is None else (
-            f'nearing, {ttc:.1f} s', 'bold' if ttc < NEAR_S else ''))
-        for side in ('LEFT', 'CENTER', 'RIGHT'))
-    return Group(scores, places)
+def _scores(a: Assessment) -> str:
+    return (f'motion {_score(a.motion_score)}, obstacle {_score(a.obstacle_score)}, '
+            f'collision {_score(a.collision_probability)}, '
+            f'if ahead {_score(a.collision_if_ahead)}')
 
 
 def _speed(status: Status) -> list[str]:
@@ -222,14 +191,6 @@ def _speed(status: Status) -> list[str]:
         parts.append(f'latency {median(latencies):.0f} ms')
     parts.append(f'{status.frames_in} frames, {status.results} results')
     return parts
-
-
-def _row(left: Text, right: Text) -> Table:
-    grid = Table.grid(expand=True)
-    grid.add_column(ratio=1, no_wrap=True, overflow='ellipsis')
-    grid.add_column(justify='right', no_wrap=True)
-    grid.add_row(left, right)
-    return grid
 
 
 def _contact(a: Assessment) -> str:
@@ -258,33 +219,16 @@ def _score(value: float) -> str:
 
 
 class Recording:
-    """Output of the recorder so far.
+    """Output of the recorder of the demo so far, which also updates a `Status`.
 
     `take` may run in another thread than the rest.
-
-    Parameters
-    ----------
-    status
-        Updated for the live view.
-
-    Attributes
-    ----------
-    ready : threading.Event
-        Set when the recorder has subscribed.
-    model, camera : dict of str to str
-        The newest diagnostics of the node.
-    frames_sent : int
-        Frames that the camera published.
-    states : int
-        Number of diagnostics so far.
     """
 
     def __init__(self, status: Status) -> None:
-        self.ready = threading.Event()
-        self.model: dict[str, str] = {}
+        self.ready = threading.Event()          # set when the recorder has subscribed
+        self.model: dict[str, str] = {}         # the newest diagnostics of the node
         self.camera: dict[str, str] = {}
-        self.frames_sent = 0
-        self.states = 0
+        self.frames_sent = self.states = 0      # by the camera, and diagnostics so far
         self._status = status
         self._results: list[dict[str, Any]] = []
         self._truth: dict[int, dict[str, Any]] = {}

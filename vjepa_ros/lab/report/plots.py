@@ -44,13 +44,7 @@ def soften(figure: Figure, size: float) -> None:
 
 
 class Series:
-    """Columns of the records as float arrays; what is missing is NaN.
-
-    Parameters
-    ----------
-    records
-        As described by `vjepa_ros.lab.report.report.write_report`.
-    """
+    """Columns of the records of `write_report` as float arrays; what is missing is NaN."""
 
     def __init__(self, records: Sequence[dict[str, Any]]) -> None:
         self.records = records

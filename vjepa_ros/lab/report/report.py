@@ -207,7 +207,7 @@ def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T
 
 
 def _page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
-                meta: dict[str, Any], summary: dict[str, Any]) -> str:
+          meta: dict[str, Any], summary: dict[str, Any]) -> str:
     """Return the whole page of a run."""
     series = Series(records)
     title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.training.network import Batch
-from vjepa_ros.lab.world.clips import ClipWorld
-from vjepa_ros.lab.world.seeds import SPLIT_BATCH, derive, generator
+from vjepa_ros.lab.world.clips import ClipWorld, SPLIT_BATCH, derive, generator
 from vjepa_ros.lab.world.targets import Targets, clip_targets, joined, mirror
 
 SHORT_SHARE = 0.2   # of the steps with the fewest tubelets

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.losses import head_losses, masked_mean
-from vjepa_ros.lab.world.seeds import derive
+from vjepa_ros.lab.world.clips import derive, stream_frames
 from vjepa_ros.lab.world.targets import Targets, constant
-from vjepa_ros.lab.world.tubelets import stream_frames
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin

@@ -25,7 +25,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.feeds import Draw, WorldFeed
 from vjepa_ros.lab.training.network import Batch
-from vjepa_ros.lab.world.seeds import generator
+from vjepa_ros.lab.world.clips import generator
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined, mirror
 from vjepa_ros.model.variants import PATCH
 from vjepa_ros.sources import PlayOptions, SourceError, SourceFrame, open_source

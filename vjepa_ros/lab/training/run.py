@@ -29,8 +29,7 @@ from vjepa_ros.lab.training.loop import (
 from vjepa_ros.lab.training.network import Batch, build
 from vjepa_ros.lab.training.recordings import MixedFeed, RecordingFeed, load_recording
 from vjepa_ros.lab.training.validation import answer, figures, headline
-from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld
-from vjepa_ros.lab.world.seeds import VALIDATION_SEED, derive
+from vjepa_ros.lab.world.clips import BANK_SEED, ClipWorld, VALIDATION_SEED, derive
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.runtime.device import device_name
 

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Make clips of random scenes, with their truth."""
+"""Make clips of random scenes, with their truth, and draw the seeds of their parts.
+
+Every random choice of a run is a function of its seed, the step, the rank of the process and
+the stream it is for. A run that is stopped and continued therefore draws the same numbers as
+one that ran through, and no state of a generator has to be kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -17,7 +23,13 @@ from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
 from vjepa_ros.lab.world.scenes.scene import Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
+from vjepa_ros.model.variants import TUBELET
 
+TRAINING_SEEDS = 1_000_000_000       # training draws worlds with seeds below this
+HELD_OUT_SEED = 1_000_000_000        # first seed of the clips that figures are given for
+CALIBRATION_SEED = 2_000_000_000     # first seed of the clips that calibration is fitted on
+VALIDATION_SEED = 2_100_000_000      # first seed of the clips that are watched while training
+SPLIT_BATCH = 100                    # clips per seed in the splits above
 BANK_SEED = 1  # of the painted textures that are used by default
 SEEN = 0.001   # share of the picture that must show the touched surface
 
@@ -107,3 +119,42 @@ def soonest(values: Tensor) -> Tensor:
     flat = values.flatten(1)
     count = max(1, math.ceil(SEEN * flat.shape[1]))
     return flat.topk(count, dim=1, largest=False).values[:, -1]
+
+
+def derive(seed: int, stream: str, *where: int) -> int:
+    """Seed 0 .. TRAINING_SEEDS - 1 of a stream at a place, such as (step, rank)."""
+    text = ' '.join([stream, str(seed), *map(str, where)])
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, 'little') % TRAINING_SEEDS
+
+
+def generator(seed: int, stream: str, *where: int) -> torch.Generator:
+    """Return a generator on the CPU for a stream at a place."""
+    return torch.Generator().manual_seed(derive(seed, stream, *where))
+
+
+def stream_frames(stamps: Tensor, count: int) -> Tensor:
+    """Choose the frames of the last tubelets that a stream would have encoded, (B, 2 count).
+
+    A stream pairs its newest frame with the one a frame interval before; the tubelet before that
+    ends two intervals earlier, and so on.
+
+    `stamps`: (B, T) in frame intervals, ascending; equal where a frame is shown again.
+    """
+    newest = torch.full_like(stamps[:, 0], stamps.shape[1] - 1, dtype=torch.int64)
+    pair = torch.stack((newest, newest), 1)
+    pairs = []
+    for _ in range(count):
+        partner, there = _nearest(stamps, newest, 1.0)
+        pair = torch.where(there[:, None], torch.stack((partner, newest), 1), pair)
+        pairs.append(pair)
+        newest = torch.where(there, _nearest(stamps, newest, float(TUBELET))[0], newest)
+    return torch.stack(pairs[::-1], 1).flatten(1)
+
+
+def _nearest(stamps: Tensor, of: Tensor, back: float) -> tuple[Tensor, Tensor]:
+    """Find the earlier frame (B,) nearest to a time before another, and whether there is one."""
+    at = stamps.gather(1, of[:, None])
+    away = torch.where(stamps < at, (stamps - (at - back)).abs(), torch.inf)
+    least, place = away.min(1)
+    return place, least.isfinite()

@@ -19,8 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.episodes.contact import band_of, touching
-from vjepa_ros.lab.world.episodes.robot import Drive, Route, Run, footprint, free_run
+from vjepa_ros.lab.world.episodes.robot import (
+    Drive,
+    Route,
+    Run,
+    band_of,
+    footprint,
+    free_run,
+    touching,
+)
 from vjepa_ros.lab.world.episodes.surroundings import (
     Body,
     Extent,

@@ -16,13 +16,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from vjepa_ros.lab.world.episodes.contact import (
-    WAIT_M,
-    WAIT_S,
-    band_of,
-    reach_of,
-    touching,
-)
 from vjepa_ros.lab.world.episodes.episode import (
     AFTER_S,
     Episode,
@@ -31,7 +24,16 @@ from vjepa_ros.lab.world.episodes.episode import (
     PATIENCE,
     furnish,
 )
-from vjepa_ros.lab.world.episodes.robot import Route, footprint, free_run
+from vjepa_ros.lab.world.episodes.robot import (
+    Route,
+    WAIT_M,
+    WAIT_S,
+    band_of,
+    footprint,
+    free_run,
+    reach_of,
+    touching,
+)
 from vjepa_ros.lab.world.episodes.surroundings import (
     Body,
     Extent,

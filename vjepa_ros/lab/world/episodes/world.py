@@ -12,15 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.episodes.contact import (
+from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
+from vjepa_ros.lab.world.episodes.robot import (
     STANDS_M_S,
+    Unicycles,
     band_of,
+    footprint,
     meets,
     opaque_part,
     touching,
 )
-from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
-from vjepa_ros.lab.world.episodes.robot import Unicycles, footprint
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.lab.world.scenes.motion import rotation
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
