@@ -9,6 +9,10 @@ tried, the simplest first: the camera did not turn, it only turned, it turned an
 gyroscope tells the rotation there is nothing to choose: the displacements refine it within its
 covariance, and show the direction.
 
+A rotation moves the pixels by a homography that depends on the lens alone (Hartley and Zisserman,
+"Multiple View Geometry in Computer Vision", 2004, chapter 8), so `Derotation` takes the rotation
+of a gyroscope out of pairs of frames exactly, whatever is seen.
+
 There are a few hundred cells, so NumPy calls cost more than numbers: components are rows of one
 array, what all hypotheses share is computed once, and hypotheses are tried side by side.
 """
@@ -16,14 +20,14 @@ array, what all hypotheses share is computed once, and hypotheses are tried side
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from vjepa_ros.looming.affine import AffineFits
-from vjepa_ros.looming.gyroscope import Turn
+from vjepa_ros.looming.gyroscope import Gyroscope, MOST_BIAS, Turn
 
 STILL_SHARE = 0.3      # share of the evidence without displacement that shows: it did not turn
 FIXED_SHARE = 0.1      # the same, where other motion fills less than half of the image
@@ -43,6 +47,8 @@ LEAST_VARIANCE = 1e-14  # far below all others: of a cell exactly where the came
 LEAST_DEPTH = 0.05     # of a rotated ray, so that none comes to lie behind the camera
 STANDS_SHARE = 0.9     # share of the evidence without displacement that shows: it stood still
 SINGULAR = 'the displacements of the cells lead to a singular matrix'
+FOCAL_ERROR = 0.2      # standard error of an assumed focal length, as a share of it
+MOST_TURN = 0.15       # of the image that a rotation may move out of it
 _KEPT = np.array([1.0, BEHIND])
 _EYE = np.eye(8)
 _ACROSS = np.array([[1.0], [-1.0]])
@@ -60,17 +66,7 @@ class CameraMotion:
 
 
 class Rays:
-    """Directions of the cells and samples of a frame.
-
-    Parameters
-    ----------
-    cells
-        (C, 2) x/z and y/z of the centre of each cell.
-    samples
-        (Hs, Ws, 2) the same of each sample.
-    focal_px
-        Focal length in px.
-    """
+    """Directions x/z, y/z of the centres of cells (C, 2) and samples (Hs, Ws, 2) of a frame."""
 
     def __init__(self, cells: np.ndarray, samples: np.ndarray, focal_px: float) -> None:
         self.cells, self.focal_px = cells, focal_px
@@ -198,13 +194,7 @@ class _Move(NamedTuple):
 
 
 class _Cells:
-    """Displacements as arrays of components, in units of the focal length.
-
-    Attributes
-    ----------
-    worth : (N,) weight of each cell; the sum is 1
-    filled : share of the parts of the image with any evidence
-    """
+    """Displacements as arrays of components, in units of the focal length."""
 
     def __init__(self, points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                  focal_px: float) -> None:
@@ -234,7 +224,7 @@ class _Cells:
         x, y = np.minimum(part, steps - 1).astype(int)
         total = np.bincount(4 * y + x, worth, 12)
         worth /= (total + 0.15 * total.max())[4 * y + x]
-        self.filled = worth.sum() / 12
+        self.filled = worth.sum() / 12      # share of the parts with any evidence
         self.worth = worth / worth.sum()
         self.near2 = (NEAR_PX / focal_px) ** 2
 
@@ -453,3 +443,48 @@ def _turn_rows(at: np.ndarray) -> np.ndarray:
     """Displacement (2, 3, N) in x and y, newer to older frame, per rad of rotation, at (2, N)."""
     x, y = at
     return np.array([[-x * y, 1 + x * x, -y], [-1 - y * y, x * y, x]])
+
+
+@dataclass(frozen=True)
+class KnownTurn:
+    """The rotation between two frames by a gyroscope."""
+
+    turn: Turn  # the rotation; its covariance includes the error of the focal length
+    pixels: np.ndarray  # (3, 3) homography of it, newer to older pixels
+    lost: float  # share of the image, across or down, that it moves out of it
+
+
+class Derotation:
+    """Rotations between the newest frame of a history and older ones, by a gyroscope.
+
+    `size, center`: width and height, and principal point x, y, of the part of the image in use
+    [px]; `focal_error`: standard error of the focal length, as a share of it.
+    """
+
+    def __init__(self, gyroscope: Gyroscope, newest_ns: int, rays: Rays, size: tuple[int, int],
+                 center: tuple[float, float], focal_error: float) -> None:
+        self._gyroscope, self._newest_ns, self._rays = gyroscope, newest_ns, rays
+        self._size, self._focal_error = np.array(size), focal_error
+        self._lens = np.array([[rays.focal_px, 0, center[0]], [0, rays.focal_px, center[1]],
+                               [0, 0, 1.0]])
+
+    def since(self, older_ns: int) -> KnownTurn:
+        """Return the rotation since an older frame, of stamp [ns]; GyroscopeError when unknown."""
+        turn = self._gyroscope.turn(older_ns, self._newest_ns)
+        # What looks like this rotation is that by another angle, if the focal length is wrong.
+        doubt = self._focal_error ** 2 * np.outer(turn.rotation, turn.rotation)
+        turn = replace(turn, covariance=turn.covariance + doubt)
+        pixels = self._lens @ cv2.Rodrigues(turn.rotation)[0] @ np.linalg.inv(self._lens)
+        middle = (self._size - 1) / 2
+        end = pixels @ [*middle, 1.0]
+        lost = 1.0      # beyond a quarter of a turn
+        if end[2] > 0:
+            lost = float((np.abs(end[:2] / end[2] - middle) / self._size).max())
+        return KnownTurn(turn, pixels, lost)
+
+    def learn(self, turn: Turn, fits: AffineFits) -> None:
+        """Let the gyroscope learn its bias, if fits show that the camera was at rest."""
+        if np.abs(turn.rotation).max() < MOST_BIAS * turn.dt_s:
+            seen = self._rays.rotation_at_rest(fits)
+            if seen is not None:
+                self._gyroscope.learn(turn, seen)

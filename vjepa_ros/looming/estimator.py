@@ -20,8 +20,15 @@ import cv2
 import numpy as np
 
 from vjepa_ros.looming.affine import AffineFits, OWN_PX, WindowFitter
-from vjepa_ros.looming.derotation import Derotation, FOCAL_ERROR, KnownTurn, MOST_TURN
-from vjepa_ros.looming.ego_motion import CameraMotion, LEAST_DEPTH, Rays
+from vjepa_ros.looming.ego_motion import (
+    CameraMotion,
+    Derotation,
+    FOCAL_ERROR,
+    KnownTurn,
+    LEAST_DEPTH,
+    MOST_TURN,
+    Rays,
+)
 from vjepa_ros.looming.flow import FlowMeter, SAMPLE_PX, evidence
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
 
@@ -127,33 +134,7 @@ class PairLooming:
 
 
 class CellGrid:
-    """The grid of cells over grey images of one size, and of samples over the cells.
-
-    Parameters
-    ----------
-    size
-        Width and height of the images, px.
-    cell_px
-        Side of a cell, px.
-
-    Attributes
-    ----------
-    shape
-        Rows and columns of cells.
-    inner
-        Width and height of the part of the image that cells cover, px.
-    span
-        Rows and columns (slices) of that part.
-    centers
-        (C, 2) centre x, y of the cells, px.
-    samples
-        (Hs, Ws, 2) centre x, y of the samples, px.
-
-    Raises
-    ------
-    ValueError
-        For images with less than three cells, or 48 px, in a direction.
-    """
+    """The grid of cells over grey images of one size [px], and of samples over the cells."""
 
     def __init__(self, size: tuple[int, int], cell_px: int) -> None:
         w, h = self.size = size
@@ -161,6 +142,7 @@ class CellGrid:
         if min(w, h) < least:
             raise ValueError(f'frames are {w}x{h}, expected at least {least}x{least}')
         rows, cols = self.shape = h // cell_px, w // cell_px
+        # Width and height of the part of the image that cells cover, and its rows and columns.
         width, height = self.inner = cols * cell_px, rows * cell_px
         left, top = (w - width) // 2, (h - height) // 2
         self.span = slice(top, top + height), slice(left, left + width)
@@ -172,7 +154,7 @@ class CellGrid:
 
         places = centers(cell_px)
         self.cell_px = cell_px
-        self.centers, self.samples = places.reshape(-1, 2), centers(SAMPLE_PX)
+        self.centers, self.samples = places.reshape(-1, 2), centers(SAMPLE_PX)  # C 2, Hs Ws 2
         self._places = places.astype(np.float32)
         self._places.flags.writeable = False    # all fields share it
         self._lens: tuple[float | None, tuple[float, float] | None] = None, None

@@ -22,7 +22,7 @@ from vjepa_ros.clip.device_resize import DeviceView
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import FrameRing, Push, Sample
-from vjepa_ros.looming.derotation import FOCAL_ERROR
+from vjepa_ros.looming.ego_motion import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope

@@ -25,25 +25,14 @@ _CLOSE = 0.02                          # of a ray that was bent and straightened
 
 
 class StraightView:
-    """The straight picture of a distorted lens.
-
-    Parameters
-    ----------
-    optics
-        Of the source image.
-    source, grey
-        Width and height of the source image and of the grey image, also the straight one [px].
-    cell_px
-        Side of a cell of the looming field [px].
+    """The straight picture of a distorted lens; `grey`: its size, and that of the grey image.
 
     Attributes
     ----------
     focal, center
         Of the straight picture [px].
-    tangents
-        (Hc, Wc, 2) of the middles of its cells.
-    points
-        (Hc, Wc, 2) where they lie in the source image [px].
+    tangents, points
+        (Hc, Wc, 2) of the middles of its cells; where these lie in the source image [px].
     nearest
         (2, Hc, Wc) row and column of the cell of the grey image there.
     beside

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.looming.affine import AffineFits
-from vjepa_ros.looming.derotation import Derotation
-from vjepa_ros.looming.ego_motion import CameraMotion, Rays
+from vjepa_ros.looming.ego_motion import CameraMotion, Derotation, Rays
 from vjepa_ros.looming.estimator import (
     CellGrid,
     LoomingField,
@@ -79,24 +78,11 @@ class _Frame:
 
 
 class DeviceLooming:
-    """Looming field of a short history of grey frames, computed on a device.
-
-    Parameters
-    ----------
-    queue
-        Where the pixels are computed; frames arrive there.
-    settings
-        As on the host.
-
-    Attributes
-    ----------
-    how
-        How the device computes, in words; any thread may read it.
-    """
+    """Looming field of a short history of grey frames, computed on a device."""
 
     def __init__(self, queue: DeviceStream, settings: LoomingSettings | None = None) -> None:
         self.queue = queue
-        self.how = 'not started'
+        self.how = 'not started'    # how the device computes; any thread may read it
         self._settings = settings or LoomingSettings()
         self._steps: _Steps | None = None
         self._frame: _Frame | None = None

@@ -60,19 +60,7 @@ def weigh(s: Samples, trust: Tensor, noise: Tensor, reduce: int,
 
 
 class Aligner:
-    """Evidence of pairs of frames of one size.
-
-    Parameters
-    ----------
-    size
-        Width and height in px, multiples of 16.
-    device
-        Where the frames are.
-    reduce
-        The evidence is taken at 1/reduce of the resolution.
-    kernels
-        Of the device, where it has some.
-    """
+    """Evidence of pairs of frames of one size, taken at 1/reduce of the resolution."""
 
     def __init__(self, size: tuple[int, int], device: torch.device, reduce: int,
                  kernels: LoomingKernels | None = None) -> None:

@@ -29,19 +29,7 @@ def expansion(fits: Fits) -> tuple[Tensor, Tensor]:
 
 
 class DeviceFitter:
-    """A `WindowFitter` whose fits run on a device.
-
-    Parameters
-    ----------
-    host
-        The windows.
-    device
-        Where the samples are.
-    grain, looseness
-        As for `WindowFitter.fit`.
-    kernels
-        Of the device, where it has some.
-    """
+    """A `WindowFitter` whose fits run on a device, by kernels where it has some."""
 
     def __init__(self, host: WindowFitter, device: torch.device, grain: float, looseness: float,
                  kernels: LoomingKernels | None = None) -> None:

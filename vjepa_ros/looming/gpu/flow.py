@@ -178,18 +178,9 @@ class Level:
 
 
 class DenseFlow:
-    """Dense displacement between frames of one size.
+    """Dense displacement between frames of one size, whose sides are multiples of 16 px.
 
-    Parameters
-    ----------
-    size
-        Width and height, multiples of 16.
-    device
-        Where the frames are.
-    finest
-        The search ends at 1 / 2^finest of the resolution.
-    kernels
-        Of the device, where it has some.
+    The search ends at 1 / 2^finest of the resolution.
     """
 
     def __init__(self, size: tuple[int, int], device: torch.device, finest: int = FINEST,

@@ -14,17 +14,7 @@ from vjepa_ros.looming.structure import GRAIN, Whole
 
 
 class DeviceStructure:
-    """What `Structure.of` gives, on a device; nothing waits for it.
-
-    Parameters
-    ----------
-    side
-        S, of the pictures [px].
-    valid
-        (Hp, Wp) part of each patch that shows image, 0..1.
-    device
-        Where the pictures are.
-    """
+    """What `Structure.of` gives for pictures of a side [px], on a device; nothing waits for it."""
 
     def __init__(self, side: int, valid: np.ndarray, device: torch.device) -> None:
         self._blocks = side // GRAIN
