@@ -18,7 +18,7 @@ sys.path.insert(0, str(FUZZ))
 
 from targets import SEEDS, TARGETS  # noqa: E402
 
-ROUNDS = {'overlay': 150, 'checkpoint': 100, 'bag': 100, 'labels': 150}      # others 400
+ROUNDS = {'checkpoint': 100, 'bag': 100, 'labels': 150}      # others 400
 PIECES = (b'', b'\0', b'\xff' * 8, b'nan', b'-1', b'1e999', b'"', b'{}', b'\n', b',', b'../')
 
 

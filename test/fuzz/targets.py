@@ -22,20 +22,18 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from vjepa_ros.clip.resize import MODES, View
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.load import load_encoder
-from vjepa_ros.perception.types import Assessment, Level, Quality, Region
+from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.sources import SourceError, encodings, open_source
 from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import ImageError
 from vjepa_ros.sources.video_packets import PacketDecoder
-from vjepa_ros.visualization.overlay import Layers, MAX_ENLARGED, OverlayStatus, draw_overlay
 
 MOST_PIXELS = 1 << 20
 
@@ -57,7 +55,7 @@ class Bytes:
         """All that were not taken."""
         return self._data[self._at:]
 
-    def whole(self, kind: str = 'i') -> int:
+    def whole(self, kind: str) -> int:
         """An integer of a kind of `struct`."""
         return struct.unpack(f'<{kind}', self.take(struct.calcsize(kind)))[0]
 
@@ -102,29 +100,6 @@ def video(data: bytes) -> None:
         except (SourceError, ImageError):
             continue
         assert rgb.ndim == 3 and rgb.dtype == np.uint8
-
-
-def overlay(data: bytes) -> None:
-    """A picture of any shape, with anything drawn over it."""
-    given = Bytes(data)
-    width, height = (1 + given.whole('H') % given.choice((3, 50, 700, 65_535)) for _ in range(2))
-    if width * height > MOST_PIXELS:
-        return
-    view = View(given.choice(MODES[:3]), (width, height), 64)
-    region = Region(*(given.whole('h') for _ in range(4)), given.real(), given.real(),
-                    given.real(), given.real(), 'CENTER', 0.9, bool(given.whole('B') % 2))
-    assessment = Assessment(
-        'eye', 1, '', given.real(), 0.5, 0.5, given.real(), given.real(), given.real(), 0.0,
-        given.choice(tuple(Level)), Quality(given.whole('H') % 16_384), (region,))
-    stale = given.choice((None, 2.0, math.inf))
-    asked = given.whole('H') % 2000
-    drawn = draw_overlay(
-        np.zeros((height, width, 3), np.uint8), given.choice((None, assessment)),
-        Layers(np.full(view.grid, given.choice((0.7, math.nan)), np.float32), None, view),
-        OverlayStatus('eye', warnings=('slow',), stale_s=stale, untrained=True,
-                      focal_px=given.choice((None, 50.0))), asked)
-    most = max(480, asked, width), max(MAX_ENLARGED, height)
-    assert drawn.shape[1] <= most[0] and drawn.shape[0] <= most[1], drawn.shape
 
 
 def camera_info(data: bytes) -> None:
@@ -279,15 +254,13 @@ BAG = b"""rosbag2_bagfile_information:
 """
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target for target in (
-        image, compressed, video, overlay, camera_info, checkpoint, labels, bag, parameters,
+        image, compressed, video, camera_info, checkpoint, labels, bag, parameters,
         guard)}
 SEEDS: dict[str, list[bytes]] = {
     'image': [struct.pack('<Bhhi', kind, 8, 6, 8 * 6) + bytes(range(256)) * 2
               for kind in range(len(encodings.SUPPORTED))],
     'compressed': [PNG, _encoded('.jpg')],
     'video': [_video('h264'), _video('hevc')],
-    'overlay': [bytes([n, 0, 3 - n % 4, n, 9, n % 3]) + bytes(range(n, n + 90))
-                for n in range(8)],
     'camera_info': [INFO, INFO[:8] + bytes(72)],
     'checkpoint': [save({'norm.weight': torch.ones(192), 'blocks.0.norm1.weight': torch.ones(2)},
                         {'vjepa_ros': '{"format": 1}'})],
