@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,15 +16,13 @@ import pytest
 pytest.importorskip('rclpy')
 
 from geometry_msgs.msg import Twist
-from guard_rig import CLEAR, active, cloud, twist_of
-from node_fixtures import now_ns
+from guard_rig import active, twist_of
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import logged, ros_session
 
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.collision_guard import inputs as guard_inputs
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
-from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.common import spin
 from vjepa_ros.ros.common.spin import _serve_once
 from vjepa_ros.ros.local_planner import inputs as twist_inputs
@@ -124,18 +121,6 @@ def test_without_nav_msgs_the_parameter_that_wants_it_is_named(module, words, mo
 
 
 @BOTH
-def test_messages_refused_on_one_topic_do_not_hide_those_of_another(kind, monkeypatch):
-    with active(kind) as node:
-        logged, inputs = [], node._inputs
-        monkeypatch.setattr(inputs._node, 'get_logger',
-                            lambda: SimpleNamespace(error=logged.append))
-        for topic in ('front', 'rear', 'front'):
-            inputs.refuse(topic, ValueError('no cloud'))
-        assert inputs.refused == 3
-        assert [line.partition(':')[0] for line in logged] == ['front', 'rear']
-
-
-@BOTH
 def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
     with started(kind, '-r', 'cmd_vel_out:=cmd_vel_in') as node:
         assert node.state == 'unconfigured'
@@ -161,35 +146,6 @@ def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(kind, monkey
         node._publish = fail                           # nor does this end the process
         _serve_once(SimpleNamespace(spin_once=fail), node)
         node._publish = sent.append
-
-
-def test_an_exception_from_tf_holds_the_robot_and_is_named():
-    with sending(CollisionGuard) as (node, sent):
-        node._on_command(twist_of(0.0, 0.5))
-
-        def look(*_: object, **__: object) -> None:
-            seen = cloud(replace(CLEAR, stamp_ns=now_ns()))
-            node._inputs._on_assessment(node.config.sources[0], seen)
-
-        node.config = replace(node.config, sources=(
-            replace(node.config.sources[0], from_tf=True),))
-        node._inputs._frames = SimpleNamespace(yaw=fail)
-        _serve_once(SimpleNamespace(spin_once=look), node)
-        assert sent[1:] == [Motion()]
-        assert node.failure == 'a callback failed: RuntimeError: out of order'
-
-
-@BOTH
-def test_everything_that_halt_closes_is_closed_whatever_one_part_raises(kind, monkeypatch):
-    monkeypatch.setattr(CommandInputs, 'close', fail)
-    with sending(kind) as (node, sent):
-        node._on_command(twist_of(0.0, 0.1))
-        with pytest.raises(RuntimeError):
-            node.halt()
-        assert sent[1:] == [Motion()] and node._output is None
-        assert not [s for s in node.subscriptions if s.topic_name == '/cmd_vel_in']
-        node.halt()                                    # again: nothing is left to be done
-        assert sent[2:] == []
 
 
 def test_an_empty_list_in_a_file_is_an_empty_list(tmp_path):

@@ -8,15 +8,12 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from vjepa_ros.lab.drive.loop import Moment
-from vjepa_ros.lab.drive.ros import RosRun, outcome_of
+from vjepa_ros.lab.drive.ros import RosRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 
 SEED, DOOR = 1, 9     # a door stands in the way
 DOORWAY = 1           # of the set get_past
-RECORD = {'number': 3, 'scenario': 'static', 'place': 'room', 'cruise': 1.0, 'collided': False,
-          'struck': False, 'touched': '', 'progress': 0.4}
 
 
 def test_robot_node_and_guard_close_the_loop(tmp_path):
@@ -50,14 +47,3 @@ def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
     for folder in ('0001', '0001_map'):
         assert len([*(film / 'with_planner' / folder).glob('*.png')]) == len(outcome.moments)
     assert not logs.exists()
-
-
-def test_stops_are_counted_from_what_the_robot_told():
-    def moment(time: float, state: str, distance: float = 5.0) -> Moment:
-        return Moment(time, 0.0, 1.0, distance, 9.0, 0, state, '')
-
-    outcome = outcome_of(RECORD, [
-        moment(-1, 'stopped'), moment(0.1, 'free'), moment(0.2, 'stopped'),
-        moment(0.3, 'stopped'), moment(0.4, 'slowed'), moment(0.5, 'fault', 0.5)])
-    assert (outcome.stops, outcome.needless_stops) == (2, 1)
-    assert outcome.progress == 0.4 and len(outcome.moments) == 6

@@ -210,9 +210,8 @@ def test_motion_that_no_source_looks_at_is_treated_as_set(uncovered, asked, dang
 
 
 @pytest.mark.parametrize(('yaws', 'where'), [
-    ((0.0,), 'left, backward, right, 60 to 300'), ((math.pi,), '-120 to 120'),
-    ((0.0, math.pi), 'left, right, 60 to 120 and -120 to -60'), ((0.5, 2.5, -2.0), '-55 to -31'),
-    ((0.0, math.pi / 2, math.pi, -math.pi / 2), ''),
+    ((0.0,), 'left, backward, right, 60 to 300'), ((0.5, 2.5, -2.0), '-55 to -31'),
+    ((0.0, math.pi), 'left, right, 60 to 120 and -120 to -60'),
     ((0.0, math.radians(120), math.radians(-120)), '')])
 def test_where_no_source_looks_is_reported(yaws, where):
     guard = VelocityGuard(GuardSettings(), {}, {str(i): yaw for i, yaw in enumerate(yaws)})

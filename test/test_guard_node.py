@@ -28,7 +28,6 @@ from vjepa_ros.guard.types import SourceReport
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros.collision_guard.inputs import axis_yaw, range_distance, scan_distance
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
-from vjepa_ros.ros.common import process
 
 pytestmark = pytest.mark.ros
 
@@ -192,11 +191,6 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
         told[0] += 60.0
         node._on_tick()
         assert node.guard.sources['camera'].report is None
-
-
-def test_a_module_of_this_package_that_is_missing_is_no_matter_of_installation():
-    with pytest.raises(ModuleNotFoundError), process.starting('vjepa_node'):
-        raise ModuleNotFoundError("No module named 'vjepa_ros.other'", name='vjepa_ros.other')
 
 
 @pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')

@@ -31,8 +31,7 @@ from guard_rig import (
 from looming_scenes import OPTICS, field, seen
 from node_fixtures import NS, now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session
-from scenes import texture
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
@@ -44,8 +43,6 @@ from vjepa_ros.ros.read import records
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 NAME = '/local_planner'
-FEATURES = np.random.default_rng(0).normal(size=(24, 12, 192)).astype(np.float32)  # two tubelets
-PICTURE = texture((160, 120))
 FREE, WALL, LEFT = [], [(-3.0, 3.0, 0.6)], [(-1.5, 0.25, 1.4)]
 
 
@@ -59,9 +56,6 @@ class Rig(CommandRig):
         self.cameras = {name: tuple(make(PointCloud2, f'vjepa_node/{name}/{topic}', 10)
                                     for topic in ('assessment', 'looming_field'))
                         for name in cameras}
-        self.features = make(PointCloud2, f'vjepa_node/{cameras[0]}/features', 1)
-        self.picture = make(Image, 'camera/image_raw', 1)
-        self.encoder = ''
         self.base = make(self.kind, 'cmd_vel_sent', RELIABLE)
         messages = pytest.importorskip('nav_msgs.msg')
         self.kinds = {'goal': PoseStamped, 'path': messages.Path, 'odom': messages.Odometry}
@@ -92,10 +86,6 @@ class Rig(CommandRig):
             assessment.publish(cloud(told))
             if self.measuring:
                 looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
-        if self.encoder:
-            self.picture.publish(message_conversion.image(make_header(stamp, ''), PICTURE, 'rgb8'))
-            self.features.publish(message_conversion.feature_cloud(
-                make_header(stamp, ''), FEATURES, self.encoder))
 
     @contextmanager
     def driving(self, *motion: float) -> Iterator[None]:
@@ -270,11 +260,11 @@ def test_it_follows_the_local_part_of_a_path(rig):
 
 
 @pytest.mark.parametrize(('what', 'points', 'frame', 'words'), [
-    ('goal', [(0.0, -3.0)], 'odom', 'behind'), ('goal', [(math.nan, 1.0)], 'odom', 'not a number'),
+    ('goal', [(0.0, -3.0)], 'odom', 'behind'),
     ('goal', [(1e308, 1.0)], 'odom', 'no place on Earth'),
     ('goal', [(0.0, 3.0)], 'moon', "'moon'"), ('goal', [(0.0, 3.0)], '', 'frame_id'),
-    ('path', [(0.0, 3.0)], 'odom', '1 points'), ('path', [], 'odom', '0 points'),
-    ('path', [(0.0, 1.0), (math.inf, 2.0)], 'odom', 'not a number')], ids=str)
+    ('path', [], 'odom', '0 points'),
+    ('path', [(0.0, 1.0), (math.nan, 2.0)], 'odom', 'not a number')], ids=str)
 def test_goals_that_cannot_be_followed_are_refused_and_nothing_ends(rig, what, points, frame,
                                                                     words):
     with rig.afoot():

@@ -212,16 +212,6 @@ def test_a_suspicion_ends_where_the_way_is_seen_free(speed, turn, clearance, cou
     assert (judged(planner, 0.2, clearance=clearance) > 0.4) == counts
 
 
-@pytest.mark.parametrize(('speed', 'counts'), [(0.0, True), (1.0, False)])
-def test_what_going_ahead_would_meet_counts_for_a_robot_that_stands(speed, counts):
-    planner = driving()
-    drive(planner, speed, 1.0)
-    result = seen(field(1.0, []), Level.WARNING)
-    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
-        result.assessment, collision_probability=0.0, collision_if_ahead=0.9))
-    assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
-
-
 def test_cameras_look_where_they_are_mounted():
     cameras = {'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)}
     planner = LocalPlanner(cameras=cameras)
@@ -252,19 +242,6 @@ def test_somebody_who_crosses_goes_on():
         planner = driving()
         planner.see('camera', known, result.assessment)
         assert (straight_on(planner.choose(Twist(1.0)))['risk'] < 0.3) == passes
-
-
-def test_who_comes_is_placed_where_the_robot_would_meet_it():
-    looming = field(1.0, [(-0.2, 0.2, 1.6)])
-    result = seen(looming)
-    cells = LoomingCells.of(result, OPTICS)
-    comes = np.where((looming.course > 0).ravel(), 1.0, 0.0)
-    planner = driving()
-    planner.see('camera', LoomingCells(**{**vars(cells), 'moving': comes}), result.assessment)
-    look(planner, 1.0, [(-0.2, 0.2, 1.6)])
-    points = planner.memory.points()
-    assert len(points) and not points[:, 2:4].any()
-    assert straight_on(planner.choose(Twist(1.0)))['risk'] > 0.3
 
 
 @pytest.mark.parametrize('looked', [False, True])
@@ -301,30 +278,6 @@ def test_an_object_across_the_path_never_falls_between_two_steps(length, margin,
         planner.memory.keep(wall)
         time = straight_on(planner.choose(Twist(speed)))['time_to_contact']
         assert time <= away / speed + 0.2
-
-
-def unseen_way(planner: LocalPlanner, goal: complex) -> float:
-    """Return how much of what the robot would drive over in a second was never seen, 0..1."""
-    plan = planner.pursue(goal)
-    pose, unseen = Pose(planner.memory.place, planner.memory.yaw), []
-    for vx, _, omega in np.repeat(plan.twists, 4, 0)[:10]:
-        pose = Pose(pose.place + 0.1 * vx * np.exp(1j * pose.yaw), pose.yaw + 0.1 * omega)
-        front = pose.place + (0.3 + 1j * np.linspace(-0.3, 0.3, 7)) * np.exp(1j * pose.yaw)
-        unseen.append((planner.memory.free(front) == 0).mean() if vx > 0 else 0.0)
-    return float(np.mean(unseen))
-
-
-@pytest.mark.parametrize('side', [1, -1])
-def test_it_looks_before_it_drives_beside_its_view(side, monkeypatch):
-    unseen = []
-    for cost in (local_planner.BLIND, 0.0):
-        monkeypatch.setattr(local_planner, 'BLIND', cost)
-        planner = LocalPlanner(LocalConfig(cruise=1.0))
-        result = seen(field(0.0, []), Level.CLEAR)
-        planner.see('camera', LoomingCells.of(result, OPTICS),
-                    replace(result.assessment, clearance=5.0))
-        unseen.append(np.mean([unseen_way(planner, 1 + 3j * side) for _ in range(4)]))
-    assert unseen[0] < 0.5 * unseen[1]
 
 
 def test_where_nothing_was_seen_at_all_it_drives():
@@ -484,21 +437,6 @@ def test_a_goal_ends_when_odometry_begins_anew():
     assert robot.decider.course is None
 
 
-def test_after_it_has_turned_away_the_way_is_not_measured():
-    drive = Drive()
-    assert drive.go(1.0).state == 'free'
-    drive.boxes = WALL
-    drive.look(drive.now - 0.4)                        # older than the newest: not taken
-    assert drive.command().state == 'free'
-    drive.boxes = []
-    for _ in range(10):                                # on the spot, by 1 rad
-        drive.now += 0.1
-        drive.decider.moves(Twist(0.0, 0.0, 1.0), drive.now)
-        drive.look()
-    choice = drive.command()
-    assert (choice.state, choice.twist) == ('unmeasured', Twist(1.0))
-
-
 def test_without_a_speed_nothing_is_judged():
     drive = Drive()
     assert drive.go(1.0).state == 'free'
@@ -518,18 +456,6 @@ def test_without_a_speed_nothing_is_judged():
     drive.look()
     assert drive.decider.motion == Twist()
     assert drive.command().state == 'unmeasured'
-
-
-def test_a_command_ends_with_one_zero():
-    drive = Drive()
-    drive.go(1.0)
-    drive.now += 0.6
-    first, second = drive.decider.decide(drive.now), drive.decider.decide(drive.now)
-    assert (first.state, first.twist, second.twist) == ('idle', Twist(), None)
-    assert drive.go(1.0).twist.speed
-    drive.decider.reset(drive.now)                       # also after a jump of the clock
-    first, second = drive.decider.decide(drive.now), drive.decider.decide(drive.now)
-    assert (first.twist, second.twist) == (Twist(), None)
 
 
 def test_a_clock_that_jumps_takes_no_obstacle_away():

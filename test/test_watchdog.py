@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.qos import LivelinessPolicy, QoSProfile
 from ros_harness import NodeProcess, Session, ros_session
 from std_msgs.msg import Header
-from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
 
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.command.peers import QOS, topic_problems
@@ -167,35 +165,6 @@ def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(part, par
                     process.wait_for_output(': active')
                 rig.ros.spin_for(number / 100 if number % 3 != 1 else 0.0)
                 stands_in_time(rig, dog, partial(process.send, how))
-
-
-@pytest.mark.parametrize('times', [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_nor_is_a_base_left_moving_by_a_launch_whose_guard_is_lost_at_its_first_motion(times,
-                                                                                       tmp_path):
-    programs = {**EXECUTABLES, 'vjepa_node': 'import time\ntime.sleep(1e6)\n'}   # played here
-    prefix = make_prefix(tmp_path / 'prefix', programs)
-    for number in range(times):
-        with ros_session(env=TRANSPORTS) as ros:
-            launch = NodeProcess(
-                launch_command('guarded.launch.py', 'watchdog:=true', 'respawn:=false'),
-                launch_env(prefix, ros.domain_id) | TRANSPORTS)
-            try:
-                rig = Rig(ros, launch)
-                rig.listen_to('cmd_vel')
-                with Every(0.02, rig.command), Every(0.05, rig.look):
-                    rig.wait(lambda rig=rig: rig.twist and rig.twist.linear.x, 90.0)
-                    stands_in_time(rig, launch, partial(
-                        os.kill, pid_of(launch, 'collision_guard'),
-                        (signal.SIGSTOP, signal.SIGKILL)[number % 2]))
-            finally:
-                launch.close()
-
-
-def pid_of(launch: NodeProcess, name: str) -> int:
-    """The process of a node that a launch file has started."""
-    children = Path(f'/proc/{launch.pid}/task').glob('*/children')
-    return next(int(pid) for child in children for pid in child.read_text().split()
-                if f'/{name}\0' in Path(f'/proc/{pid}/cmdline').read_text())
 
 
 def test_a_guard_drives_only_while_a_watchdog_confirms_it_and_a_base_listens():
