@@ -72,6 +72,7 @@ setup(
         'score': ['av>=12', 'pyarrow>=14', 'rosbags>=0.10'],  # recordings, see docs/score.md
         'view': ['rerun-sdk>=0.41'],  # for the computer of who looks, 390 MB
         'hub': ['huggingface_hub>=0.23'],  # weights by their name on the Hugging Face hub
+        'quantized': ['torchao>=0.18'],  # precision fp8 and int8, 28 MB
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
         # Weights of encoders by name, and recordings in bags.
         'train': ['huggingface_hub>=0.23', 'rosbags>=0.10'],

@@ -71,10 +71,11 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
     exact = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     monkeypatch.setattr(cpu, 'products_are_faster', lambda: True)
     monkeypatch.setattr(cpu, 'SCORES', scores)
-    assert error(cpu.attend(q, k, v), exact) < 0.01
-    whole = cpu.attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, v)  # other strides
+    attend = cpu.CpuSteps().attend
+    assert error(attend(q, k, v, None), exact) < 0.01
+    whole = attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, v, None)  # other strides
     assert error(whole, exact) < 0.01
-    masked = cpu.attend(q, k, v, torch.ones(24, 24, dtype=torch.bool).tril())
+    masked = attend(q, k, v, torch.ones(24, 24, dtype=torch.bool).tril())
     assert error(masked[:, :, 0], v[:, :, 0]) < 0.01   # the first may only look at itself
 
 
@@ -83,8 +84,9 @@ def streamed(dtype, clips=2):
     encoder = Encoder(find_variant('tiny'), '2.1', 3)
     encoder.init_random(0)
     encoder.set_branch_precision(dtype)
-    forward = cpu.PixelForward(encoder.eval().requires_grad_(False))
-    stream = StreamEncoder(encoder, forward.normalise, 48, eager=True)
+    cpu.speed_up(encoder.eval().requires_grad_(False))
+    encoder.run_blocks = cpu.OneCall(encoder)
+    stream = StreamEncoder(encoder, cpu.reordered, 48, eager=True)
     frames = pixels(clips, 8, 48, 48)
 
     def work():

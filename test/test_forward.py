@@ -9,11 +9,13 @@ import logging
 import shutil
 import subprocess
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from plain_kernels import PlainKernels
 from sessions import CPU, SHAPE, clips_of, session
 from torch import nn
 
@@ -22,8 +24,8 @@ from vjepa_ros.model.rope import rope_tables, rotate
 from vjepa_ros.model.variants import VARIANTS, Variant
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward import metal, select
-from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, PlainForward
+from vjepa_ros.runtime.forward import cuda, metal, select
+from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise, PLAIN
 from vjepa_ros.runtime.forward.compilation import (
     CompileChoice,
     MOST_SHAPES,
@@ -60,32 +62,34 @@ HALF, FULL = torch.bfloat16, torch.float32
 
 
 @pytest.mark.parametrize(('dtype', 'fuse', 'wrong', 'error', 'kind', 'said'), [
-    (HALF, True, 0.0, None, FUSED, ''),
-    (HALF, True, 0.02, None, FUSED, ''),
-    (HALF, True, 0.1, None, PLAIN, 'differ by'),
-    (HALF, True, float('nan'), None, PLAIN, 'differ by'),
-    (HALF, True, 0.0, KernelsMissing('no compiler'), PLAIN, 'no compiler'),
-    (HALF, True, 0.0, SyntaxError('no compiler'), PLAIN, 'no compiler'),
-    (FULL, True, 0.0, AssertionError('kernels were made'), PLAIN, ''),
-    (HALF, False, 0.0, AssertionError('kernels were made'), PLAIN, '')])
+    (HALF, True, False, None, FUSED, ''),
+    (torch.float16, True, False, None, FUSED, ''),
+    (HALF, True, True, None, PLAIN, 'differ by'),
+    (HALF, True, False, KernelsMissing('no compiler'), PLAIN, 'no compiler'),
+    (HALF, True, False, SyntaxError('no compiler'), PLAIN, 'no compiler'),
+    (FULL, True, False, AssertionError('kernels were made'), PLAIN, ''),
+    (HALF, False, False, AssertionError('kernels were made'), PLAIN, '')])
 def test_kernels_serve_only_in_half_precision_and_if_they_agree(
-        encoder, monkeypatch, caplog, dtype, fuse, wrong, error, kind, said):
-    class Fused:
-        kind = FUSED
+        monkeypatch, caplog, dtype, fuse, wrong, error, kind, said):
+    """The device claims to be CUDA, but computes here; PyTorch stands for the kernels."""
+    def kernels(dim, head_dim, grid, dtype):
+        if error is not None:
+            raise error
+        made = PlainKernels(head_dim)
+        if wrong:
+            made.gelu = made.norm = lambda *given: None
+        return made
 
-        def __init__(self, encoder, clip_shape):
-            if error is not None:
-                raise error
-            assert clip_shape == SHAPE
-            self.plain = PlainForward(encoder, Normalise(CPU))
-
-        def __call__(self, pixels):
-            return self.plain(pixels) * (1 + wrong)
-
-    monkeypatch.setattr(select, 'FusedEncoder', Fused)
-    with caplog.at_level(logging.INFO):
+    monkeypatch.setattr(cuda, 'build', kernels)
+    monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
+    encoder, _ = load_encoder(Variant('test', 80, 2, 2, 160), allow_random_weights=True)
+    encoder.eval().set_branch_precision(dtype)
+    with caplog.at_level(logging.INFO), torch.inference_mode():
         made = prepare(encoder, elsewhere('cuda', dtype), Normalise(CPU), SHAPE, fuse=fuse)
+        pixels = torch.randint(0, 256, (2, *SHAPE), dtype=torch.uint8)
+        got, wanted = made(pixels), Forward(encoder, Normalise(CPU))(pixels)
     assert made.kind == kind
+    assert (got - wanted).norm() / wanted.norm() < 0.02
     assert said in caplog.text and 'kernels were made' not in caplog.text
 
 
@@ -161,11 +165,11 @@ def test_the_kernel_for_apple_computes_the_same(shaders, dtype):
     made.eval().set_branch_precision(dtype)
     pixels = torch.randint(0, 256, (2, *SHAPE), dtype=torch.uint8)
     with torch.inference_mode():
-        expected = PlainForward(made, Normalise(CPU))(pixels)
+        expected = Forward(made, Normalise(CPU))(pixels)
         chosen = prepare(made, elsewhere('mps', dtype), Normalise(CPU), SHAPE)
         assert chosen.kind == FUSED and shaders
         got = chosen(pixels)
-        assert isinstance(made.blocks[1], metal.MetalBlock)
+        assert isinstance(made.blocks[1].steps, metal.MetalSteps)
     assert (got - expected).norm() / expected.norm() < {torch.float32: 1e-6}.get(dtype, 2e-3)
 
 
@@ -202,12 +206,12 @@ def test_a_wrong_kernel_for_apple_is_given_up(shaders, monkeypatch, caplog, enco
         made = prepare(encoder, elsewhere('mps', torch.float32), Normalise(CPU), SHAPE)
     assert made.kind == PLAIN
     assert 'the rotation differs' in caplog.text
-    assert not any(isinstance(block, metal.MetalBlock) for block in encoder.blocks)
+    assert not any(isinstance(block.steps, metal.MetalSteps) for block in encoder.blocks)
 
 
 @pytest.mark.parametrize(('wanted', 'device', 'instead', 'tools', 'reason'), [
     ('auto', 'cuda', '', ALL, 'all'),
-    ('auto', 'cuda', 'kernels', ALL, 'kernels of this package'),
+    ('auto', 'cuda', 'kernels', ALL, 'kernels run instead'),
     ('auto', 'cuda', '', Toolchain(False, True), 'needs Triton, which'),
     ('auto', 'cuda', '', NONE, 'Triton and a C compiler'),
     ('auto', 'cpu', '', ALL, 'on cpu'),

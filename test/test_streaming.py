@@ -11,6 +11,7 @@ import pytest
 import torch
 from bundles import save_causal_bundle
 from fake_cuda import install
+from plain_kernels import PlainKernels
 from sessions import CPU, choice_of, serve
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -28,11 +29,10 @@ from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.engine import Engine, EngineConfig
-from vjepa_ros.runtime.forward import fused
+from vjepa_ros.runtime.forward import cuda
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
-from vjepa_ros.runtime.forward.fused_step import prepare_step
-from vjepa_ros.runtime.forward.kernels import PlainSteps
+from vjepa_ros.runtime.forward.select import prepare_step
 from vjepa_ros.runtime.runner import QueuedRunner
 from vjepa_ros.runtime.streaming import KeyValueCache, LEAST_CLIPS, StreamEncoder
 
@@ -422,17 +422,15 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
     ('missing', torch.float32, False, False, '')])
 def test_kernels_encode_a_tubelet_only_where_they_agree(encoder, monkeypatch, caplog, build,
                                                         precision, wrong, serves, said):
-    """The device claims to be CUDA, but computes here; steps of PyTorch stand for the kernels."""
-    def steps(dim, head_dim, grid, dtype, eps):
+    """The device claims to be CUDA, but computes here; PyTorch stands for the kernels."""
+    def kernels(dim, head_dim, grid, dtype):
         if build == 'missing':
             raise KernelsMissing('no compiler')
-        return PlainSteps(head_dim, eps, 0.0)
+        return PlainKernels(head_dim, wrong)
 
     caplog.set_level('INFO', 'vjepa_ros')
-    monkeypatch.setattr(fused, 'build', steps)
+    monkeypatch.setattr(cuda, 'build', kernels)
     monkeypatch.setattr(torch.cuda, 'device', lambda device: nullcontext())
-    if wrong:
-        monkeypatch.setattr(PlainSteps, 'rotate', lambda *args: None)
     encoder.set_branch_precision(precision)
     choice = DeviceChoice(torch.device('cuda:0'), precision, 'test')
     step = prepare_step(encoder, choice, Normalise(CPU), SIDE)

@@ -49,7 +49,7 @@ class LayerMemory:
 
     @property
     def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Where a kernel may do the work of `extend`; see `runtime.forward.kernels.Kernels`."""
+        """Where a kernel may do the work of `extend`; see `runtime.forward.cuda.Kernels`."""
         return None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,6 +59,43 @@ class LayerMemory:
             return keys, values
         return (torch.cat([*(part[0] for part in self.past), keys], 2),
                 torch.cat([*(part[1] for part in self.past), values], 2))
+
+
+class Steps:
+    """What a block computes between its norms, in operators of PyTorch.
+
+    `vjepa_ros.runtime.forward` has others for some devices, see `Block.steps`.
+    """
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """Apply a linear layer."""
+        return layer(x)
+
+    def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """Apply a linear layer and an exact GELU."""
+        return F.gelu(layer(x))
+
+    def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
+              memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys, values (B, H, N or M, D/H) of (B, N, 3 D), the former rotated."""
+        qkv = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)   # 3 B H N D/H
+        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
+        if torch.is_grad_enabled():
+            # The backward of fused attention gave NaN under torch.compile for other strides.
+            q, k = q.contiguous(), k.contiguous()
+        return q, *(extended(k, qkv[2], memory))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+        """Compute softmax attention with scores divided by sqrt(D/H): (B, H, N, D/H)."""
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+
+
+def extended(keys: Tensor, values: Tensor, memory: LayerMemory | None) -> tuple[Tensor, Tensor]:
+    """Return keys and values with those in the memory before them."""
+    return (keys, values) if memory is None else memory.extend(keys, values)
+
+
+PLAIN_STEPS = Steps()
 
 
 class Attention(nn.Module):
@@ -71,22 +108,11 @@ class Attention(nn.Module):
         self.proj = nn.Linear(variant.dim, variant.dim)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
-                memory: LayerMemory | None = None) -> Tensor:
+                memory: LayerMemory | None = None, steps: Steps = PLAIN_STEPS) -> Tensor:
         """Attend with queries and keys rotated by tables (N, D/H): (B, N, D) -> (B, N, D)."""
-        b, n, d = x.shape
-        qkv = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # 3 B H N D/H
-        q, k = rotate(qkv[:2], cos, sin).to(qkv.dtype)  # autocast leaves the tables in float32
-        if torch.is_grad_enabled():
-            # The backward of fused attention gave NaN under torch.compile for other strides.
-            q, k = q.contiguous(), k.contiguous()
-        v = qkv[2]
-        if memory is not None:
-            k, v = memory.extend(k, v)
-        if allowed is None:
-            out = F.scaled_dot_product_attention(q, k, v)
-        else:
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-        return self.proj(out.transpose(1, 2).reshape(b, n, d))
+        q, k, v = steps.split(steps.linear(self.qkv, x), self.heads, cos, sin, memory)
+        seen = steps.attend(q, k, v, allowed)
+        return steps.linear(self.proj, seen.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -97,9 +123,9 @@ class Mlp(nn.Module):
         self.fc1 = nn.Linear(variant.dim, variant.mlp)
         self.fc2 = nn.Linear(variant.mlp, variant.dim)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, steps: Steps = PLAIN_STEPS) -> Tensor:
         """Map (..., D) to (..., D)."""
-        return self.fc2(F.gelu(self.fc1(x)))
+        return steps.linear(self.fc2, steps.hidden(self.fc1, x))
 
 
 class Block(nn.Module):
@@ -107,6 +133,8 @@ class Block(nn.Module):
 
     Norms and the residual stream stay float32; the branches run in the type of the tables.
     """
+
+    steps: Steps = PLAIN_STEPS  # how this device computes what lies between the norms
 
     def __init__(self, variant: Variant):
         super().__init__()
@@ -122,8 +150,9 @@ class Block(nn.Module):
         `x`: (B, N, D) float32; `cos, sin`: (N, D/H), see `rope_tables`; `allowed`: (N, N) bool:
         which token, the row, may attend to which, the column.
         """
-        x = x + self.attn(self.norm1(x).to(cos.dtype), cos, sin, allowed, memory)
-        return x + self.mlp(self.norm2(x).to(cos.dtype))
+        y = self.norm1(x).to(cos.dtype)
+        x = x + self.attn(y, cos, sin, allowed, memory, self.steps)
+        return x + self.mlp(self.norm2(x).to(cos.dtype), self.steps)
 
 
 def set_branches(blocks: Iterable[Block], dtype: torch.dtype) -> None:

@@ -245,13 +245,12 @@ class Encoder(nn.Module):
     @property
     def branch_dtype(self) -> torch.dtype:
         """Type of keys and values."""
-        # In int8 the bias alone is a parameter, in float32.
-        return next(self.blocks[0].attn.qkv.parameters()).dtype
+        return self.blocks[0].attn.qkv.weight.dtype
 
     @property
     def branch_device(self) -> torch.device:
         """Device of keys and values."""
-        return next(self.blocks[0].attn.qkv.parameters()).device
+        return self.blocks[0].attn.qkv.weight.device
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

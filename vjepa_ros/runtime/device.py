@@ -14,11 +14,9 @@ Precision `auto` is
 - fp16 on older NVIDIA GPUs with tensor cores, on AMD GPUs with fast fp16, and on Apple GPUs.
 - fp32 on everything else, where half precision is slower.
 
-It is never fp8, which NVIDIA GPUs have from compute capability 8.9 on: bf16 with as many matrices
-in float8 as keep the features exact, see `vjepa_ros.runtime.forward.float8`. Nor is it ever
-int8, which CPUs have that multiply int8 (VNNI) but not bf16: fp32 with as many matrices in int8 as
-keep the features exact, see `vjepa_ros.runtime.forward.int8`. Where there are bf16 instructions
-int8 gains too little for its error, and it is not offered.
+It is never fp8 or int8, for which torchao quantises as many layers as keep the features exact, see
+`vjepa_ros.runtime.forward.quantized`: fp8 on NVIDIA GPUs from compute capability 8.9 on, int8 on
+those from 8.0 on and on CPUs without bf16 instructions, where int8 gains too little for its error.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -171,6 +170,8 @@ SLOW = (', but without AVX512-BF16 or AMX instructions it is two to five times s
         'which `precision: auto` takes')
 WANTED = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
 FULL, HALF, BRAIN, EIGHT, INT8 = PRECISIONS.values()
+INSTEAD = {'fp8': 'bf16', 'int8': 'fp32'}       # where layers cannot be quantised
+QUANTIZED = "pip install 'vjepa_ros[quantized]'"
 
 # AMD GPUs, by the beginning of their architecture, and which half precision is fast.
 ROCM_BF16 = ('gfx90a', 'gfx94', 'gfx95', 'gfx11', 'gfx12')   # CDNA 2 and later, RDNA 3 and later
@@ -207,8 +208,9 @@ class DeviceChoice:
 
     @property
     def branches(self) -> torch.dtype:
-        """Type of the weights of attention and MLP, but for those in float8 or int8."""
-        return {EIGHT: BRAIN, INT8: FULL}.get(self.dtype, self.dtype)
+        """Type of the weights of attention and MLP, but for those that are quantised."""
+        narrow = {EIGHT: BRAIN, INT8: FULL if self.device.type == CPU else BRAIN}
+        return narrow.get(self.dtype, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -229,14 +231,13 @@ def formats(device: Device) -> Formats:
                 if name in device.features]
         if fast:
             return Formats((FULL, BRAIN), BRAIN, f'bf16 is fast with its {fast[0]} instructions')
-        able = (FULL, BRAIN, INT8) if VNNI & device.features else (FULL, BRAIN)
-        return Formats(able, FULL, 'it has no instructions for bf16')
+        return Formats((FULL, BRAIN, INT8), FULL, 'it has no instructions for bf16')
     if device.kind == CUDA:
         name = 'compute capability ' + '.'.join(map(str, device.capability))
         if device.capability >= (8, 9):
-            return Formats((FULL, HALF, BRAIN, EIGHT), BRAIN, f'bf16 is fast with {name}')
+            return Formats((FULL, HALF, BRAIN, EIGHT, INT8), BRAIN, f'bf16 is fast with {name}')
         if device.capability >= (8, 0):
-            return Formats((FULL, HALF, BRAIN), BRAIN, f'bf16 is fast with {name}')
+            return Formats((FULL, HALF, BRAIN, INT8), BRAIN, f'bf16 is fast with {name}')
         if device.capability >= (7, 0):
             return Formats((FULL, HALF), HALF, f'{name} has fast fp16, but no bf16')
         return Formats((FULL,), FULL, f'half precision is slow with {name}')
@@ -343,6 +344,9 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
         return known.best, known.why
     dtype = PRECISIONS[precision]
     if dtype in known.able:
+        if precision in INSTEAD and find_spec('torchao') is None:
+            raise DeviceError(f"precision '{precision}' needs torchao, which is not installed: "
+                              f'{QUANTIZED}, or set `precision` to {INSTEAD[precision]} or auto')
         slow = device.kind == CPU and dtype == BRAIN != known.best
         return dtype, f'precision {precision} was asked for{SLOW * slow}'
     if lenient:
@@ -358,9 +362,9 @@ def _needs(device: Device, dtype: torch.dtype) -> str:
         return ', but on NVIDIA GPUs of compute capability 8.9 and later'
     if dtype != INT8:
         return ''
-    if device.kind == CPU and formats(device).best == BRAIN:
-        return ', where it gains too little over bf16 for its error (docs/performance.md)'
-    return ', but on CPUs with AVX512-VNNI or AVX-VNNI that have no instructions for bf16'
+    if device.kind == CPU:
+        return ', where it gains too little over bf16 for its error'
+    return ', but on CPUs, and on NVIDIA GPUs of compute capability 8.0 and later'
 
 
 def _name(dtype: torch.dtype) -> str:

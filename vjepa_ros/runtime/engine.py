@@ -90,10 +90,9 @@ class EngineConfig:
     image_size: int = parameter(IMAGE_SIZE, 'Side of the encoder input', low=32, high=1024,
                                 multiple=16, unit='px')
     precision: str = parameter(
-        'auto', 'Number format of the model; fp8: bf16 with those matrices in float8 that stay '
-        'exact enough, on NVIDIA GPUs from compute capability 8.9 on, not for block-causal '
-        'weights; int8: fp32 with such matrices in int8, on CPUs with VNNI but without bf16 '
-        'instructions', choices=('auto', *PRECISIONS))
+        'auto', 'Number format of the model; fp8 and int8: by torchao, as many layers as stay '
+        'exact enough, fp8 on NVIDIA GPUs from compute capability 8.9 on, int8 on those from 8.0 '
+        'on and on CPUs without bf16 instructions', choices=('auto', *PRECISIONS))
     cpu_threads: int = parameter(0, 'CPU threads of PyTorch; 0 keeps its default', low=0, high=256)
     model_version: str = 'auto'     # generation of V-JEPA; auto: that of the weights
     weights_part: str = 'auto'      # encoder of a file with several, see `load_encoder`
@@ -255,12 +254,12 @@ class Engine:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, compiled, fused or steps; with graph if captured."""
+        """How passes run: eager, compiled or fused; with graph if captured."""
         return self._runner.execution
 
     @property
     def execution_reason(self) -> str:
-        """Why it does not run faster, and how much is in a narrow format; ''."""
+        """Why it does not run faster, and what is quantised; ''."""
         return self._runner.execution_reason
 
     def memory_bytes(self) -> int:

@@ -47,6 +47,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     return False
 
 
+def stored_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor, or of those that a quantised one consists of."""
+    flatten = getattr(tensor, '__tensor_flatten__', None)
+    if flatten is None:
+        return tensor.nbytes
+    return sum(getattr(tensor, name).nbytes for name in flatten()[0])
+
+
 @dataclass(frozen=True)
 class DeviceMemory:
     """Memory of a device [bytes]."""

@@ -24,9 +24,14 @@ from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, Work, closed
 from vjepa_ros.runtime.forward.compilation import Toolchain, choose_compile, compile_blocks
-from vjepa_ros.runtime.forward.fused_step import prepare_step
-from vjepa_ros.runtime.forward.select import prepare
-from vjepa_ros.runtime.memory import OutOfMemory, SMALLER, is_out_of_memory, release_memory
+from vjepa_ros.runtime.forward.select import prepare, prepare_step
+from vjepa_ros.runtime.memory import (
+    OutOfMemory,
+    SMALLER,
+    is_out_of_memory,
+    release_memory,
+    stored_bytes,
+)
 from vjepa_ros.runtime.prediction import Pass, checked, reading
 from vjepa_ros.runtime.streaming import Keys, StreamEncoder, why_not
 from vjepa_ros.runtime.torchscript import Traced
@@ -113,7 +118,7 @@ class Runner:
                           fuse=compile != 'on')
         self.normalise: Callable[[Tensor], Tensor] = forward.normalise
         self._forward: Work = forward
-        self._kind, self._note, self._own_bytes = forward.kind, forward.note, forward.nbytes
+        self._kind, self._note = forward.kind, forward.note
         branch = self._open(choice.device)
         read = checked if heads is None else reading(heads, calibration, branch)
         self._read: Work = Traced(read, 'reading of heads') if heads and self.eager else read
@@ -129,7 +134,8 @@ class Runner:
 
     def _compile(self, wanted: str, encoder: Encoder) -> str:
         """Compile the encoder, if so decided; '' or why not."""
-        instead = 'kernels' if self._kind != PLAIN else 'streams' if encoder.window else ''
+        instead = ('kernels of this package' if self._kind != PLAIN else
+                   'layers of torchao' if self._note else 'streams' if encoder.window else '')
         choice = choose_compile(wanted, self.choice.device.type, instead, Toolchain.here())
         grey = np.full(self.clip_shape, 128, np.uint8)
         return compile_blocks(encoder.blocks, choice, wanted == 'on',
@@ -171,10 +177,9 @@ class Runner:
         """Bytes of weights and of the cache of a stream; 0 when closed."""
         # Diagnostics ask while another thread closes it.
         parts = [part for part in (self.encoder, self.heads) if part is not None]
-        weights = sum(p.numel() * p.element_size() for part in parts for p in part.parameters())
+        weights = sum(stored_bytes(p) for part in parts for p in part.parameters())
         stream = self.stream
-        return weights + (self._own_bytes if parts else 0) + (
-            0 if stream is None else stream.cache.nbytes)
+        return weights + (0 if stream is None else stream.cache.nbytes)
 
     @torch.inference_mode()
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,

@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Functions of PyTorch for CUDA that have no public name, and what runs where they are missing.
 
-`vjepa_ros.runtime.forward.cpu` and `int8` do the same for oneDNN, by trials of each product.
+`vjepa_ros.runtime.forward.cpu` does the same for oneDNN, by a trial of its product.
 """
 
 from __future__ import annotations
@@ -21,16 +21,6 @@ def addmm_gelu(bias: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
     if fused is not None:
         return fused(bias, x, matrix, use_gelu=True)
     return F.gelu(torch.addmm(bias, x, matrix), approximate='tanh')
-
-
-def scaled_mm(x: Tensor, x_scale: Tensor, matrix: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Multiply float8 tensors with one scale each: (M, K) @ (K, L) + bias (L,) in bfloat16."""
-    fused = getattr(torch, '_scaled_mm', None)
-    if fused is not None:
-        return fused(x, matrix, scale_a=x_scale, scale_b=scale, bias=bias,
-                     out_dtype=torch.bfloat16, use_fast_accum=True)
-    product = x.bfloat16() @ matrix.bfloat16()
-    return (product.float() * (x_scale * scale) + bias.float()).bfloat16()
 
 
 def clear_workspaces() -> None:

@@ -76,7 +76,7 @@ def choose_compile(wanted: str, device: str, instead: str, tools: Toolchain) -> 
     if device != 'cuda':
         return CompileChoice(False, f'torch.compile costs more time than it saves on {device}')
     if instead:
-        return CompileChoice(False, f'{instead} of this package run instead of torch.compile')
+        return CompileChoice(False, f'{instead} run instead of torch.compile')
     if lacks:
         return CompileChoice(False, f'torch.compile needs {lacks}, which is not installed')
     return CompileChoice(True, 'all tools of torch.compile are installed')

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block, EPS, LayerMemory, bias_of
+from vjepa_ros.model.blocks import EPS, LayerMemory, Steps, bias_of, extended
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
 from vjepa_ros.runtime.device import AMX, AVX512_BF16, cpu_features
-from vjepa_ros.runtime.forward.base import FUSED
 from vjepa_ros.runtime.streaming import Place, StoredLayer, remember
 from vjepa_ros.runtime.torchscript import scripted
 
@@ -34,55 +33,31 @@ log = logging.getLogger(__name__)
 SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does not map anew
 
 
-class PixelForward:
-    """The encoder made fast for the CPU, with the normalisation in its weights; a `Forward`."""
-
-    kind: str = FUSED
-    note: str = ''
-
-    def __init__(self, encoder: Encoder):
-        speed_up(encoder)
-        self._encoder = encoder
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of weights besides those of the encoder."""
-        return 0
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """Compute the features."""
-        return self._encoder(self.normalise(pixels))
-
-    @staticmethod
-    def normalise(pixels: Tensor) -> Tensor:
-        """Reorder (B, T, H, W, 3) to (B, 3, T, H, W); the weights normalise."""
-        return pixels.permute(0, 4, 1, 2, 3)
-
-
 def speed_up(encoder: Encoder) -> None:
     """Convert an encoder on the CPU, in place; it takes uint8 clips, too, from then on.
 
-    `encoder`: encoder In the precision in which it will run, for inference only.
+    It is in the precision in which it will run, for inference only.
     """
     if isinstance(encoder.patch_embed, PixelEmbed):     # by a session before
-        bind(encoder)
         return
     plain = encoder._positions
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)
     if encoder.version != '2.0':
         encoder.patch_embed_img = PixelEmbed(encoder.patch_embed_img)
     encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
-    for number, block in enumerate(encoder.blocks):
-        encoder.blocks[number] = FastBlock(block)
-    bind(encoder)
-
-
-def bind(encoder: Encoder) -> None:
-    """Resolve the kernels of the linear layers again, after layers or their types changed."""
     for block in encoder.blocks:
-        assert isinstance(block, FastBlock)     # `speed_up` has replaced them all
-        block.bind()
-    encoder.run_blocks = OneCall(encoder)
+        block.steps = CpuSteps()
+        # Scores do not depend on the order of channels in queries and keys. With the two of each
+        # pair in different halves, swapping them takes no pass over memory.
+        for parameter in (block.attn.qkv.weight, bias_of(block.attn.qkv)):
+            rows = parameter.detach().unflatten(0, (3, block.attn.heads, -1))  # 3 H C (D)
+            # A new tensor: the old one may be a file that is mapped into memory.
+            parameter.data = torch.cat((_halves(rows[:2], dim=2), rows[2:])).flatten(0, 2)
+
+
+def reordered(pixels: Tensor) -> Tensor:
+    """Reorder (B, T, H, W, 3) to (B, 3, T, H, W); the weights of `PixelEmbed` normalise."""
+    return pixels.permute(0, 4, 1, 2, 3)
 
 
 class PixelEmbed(PatchEmbed):
@@ -111,7 +86,6 @@ class PixelEmbed(PatchEmbed):
         self.weight = _fixed(weight.permute(0, 2, 3, 4, 1).flatten(1))
         self.register_buffer('std', std.float(), persistent=False)
         self.register_buffer('mean', mean.float(), persistent=False)
-        self._product = bound(self)
 
     def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
         """Embed uint8 or normalised pixels (B, 3, T, height, width): (B, N, D) float32."""
@@ -123,7 +97,7 @@ class PixelEmbed(PatchEmbed):
         x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
         if keep is not None:
             x = x[torch.arange(len(x))[:, None], keep]
-        return self._product(x)
+        return _linear(x, self.weight, self.bias, has_fused_linear(x.dtype))
 
 
 class HalfPositions(Positions):
@@ -149,55 +123,47 @@ class HalfPositions(Positions):
         return _halves(cos), _halves(sin)
 
 
-class FastBlock(Block):
-    """`Block` without what it wastes on a CPU.
+class CpuSteps(Steps):
+    """Steps of a block without what PyTorch wastes on a CPU, with tables of `HalfPositions`."""
 
-    Parameters
-    ----------
-    block : Block
-        Its parts are used; queries and keys of `attn.qkv` are reordered.
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """See `Steps.linear`."""
+        return _linear(x, layer.weight, bias_of(layer), _fuses(layer))
 
-    """
+    def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """See `Steps.hidden`."""
+        return _hidden(x, layer.weight, bias_of(layer), _fuses(layer))
 
-    def __init__(self, block: Block):
-        nn.Module.__init__(self)        # not its base: the parts exist already
-        self.norm1, self.attn = block.norm1, block.attn
-        self.norm2, self.mlp = block.norm2, block.mlp
-        qkv = self.attn.qkv
-        # Scores do not depend on the order of channels in queries and keys. With the two of each
-        # pair in different halves, swapping them takes no pass over memory.
-        for parameter in (qkv.weight, qkv.bias):
-            rows = parameter.detach().unflatten(0, (3, self.attn.heads, -1))  # 3 H C (D)
-            # A new tensor: the old one may be a file that is mapped into memory.
-            parameter.data = torch.cat((_halves(rows[:2], dim=2), rows[2:])).flatten(0, 2)
-        self.bind()
+    def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
+              memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Steps.split`."""
+        q, k, v = turned(qkv, heads, cos, sin)
+        return q, *extended(k, v, memory)
 
-    def bind(self) -> None:
-        """Resolve the kernels of the linear layers, so that no call has to."""
-        attn, mlp = self.attn, self.mlp
-        self._qkv, self._proj = bound(attn.qkv), bound(attn.proj)
-        self._fc1, self._fc2 = bound(mlp.fc1, gelu=True), bound(mlp.fc2)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+        """See `Steps.attend`. In bf16 the scores are rounded before the softmax.
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
-                memory: LayerMemory | None = None) -> Tensor:
-        """Apply the block, see `Block.forward`, with tables of `HalfPositions`."""
-        dtype = cos.dtype
-        q, k, v = turned(self._qkv(self.norm1(x).to(dtype)), self.attn.heads, cos, sin)
-        if memory is not None:
-            k, v = memory.extend(k, v)
-        x = x + self._proj(attend(q, k, v, allowed).transpose(1, 2).flatten(2))
-        return x.add_(self._fc2(self._fc1(self.norm2(x).to(dtype))))    # x is ours by now
+        The fused attention of PyTorch does not round, but takes three times as long without AMX.
+        """
+        if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return attend_in_parts(q, k, v, SCORES)
+
+
+def _fuses(layer: nn.Linear) -> bool:
+    # Weights of torchao are of a type of their own, which oneDNN does not know.
+    return type(layer.weight) is nn.Parameter and has_fused_linear(layer.weight.dtype)
 
 
 class OneCall:
     """All blocks on a step of streams as one call of TorchScript, see `Encoder.run_blocks`.
 
-    Looming runs beside it and needs Python, too. Layers of `forward.int8` run one by one.
+    Looming runs beside it and needs Python, too.
 
     Parameters
     ----------
     encoder : Encoder
-        Of `FastBlock`. Its linear layers keep their parameters from then on.
+        After `speed_up`. Its linear layers keep their parameters from then on.
 
     """
 
@@ -207,8 +173,7 @@ class OneCall:
         layers = [(block.norm1, block.attn.qkv, block.attn.proj, block.norm2, block.mlp.fc1,
                    block.mlp.fc2) for block in encoder.blocks]
         self._weights = [[part for layer in each for part in (layer.weight, layer.bias)]
-                         for each in layers
-                         if all(isinstance(layer, nn.LayerNorm | nn.Linear) for layer in each)]
+                         for each in layers]
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None,
                  memory: Sequence[LayerMemory]) -> Tensor:
@@ -224,10 +189,11 @@ class OneCall:
 
 def _step(x: Tensor, tables: tuple[Tensor, Tensor], weights: list[list[Tensor]],
           places: list[Place], how: tuple[int, float, bool, int]) -> Tensor:
-    """Do what `FastBlock.forward` does, block after block, with the weights of `OneCall`.
+    """Do what `Block.forward` does with `CpuSteps`, block after block.
 
-    `how` is the number of heads, the epsilon of norms, `has_fused_linear`, and the scores at a
-    time of `attend_in_parts`, 0 for the attention of PyTorch.
+    `weights` are those of `OneCall`; `how` is the number of heads, the epsilon of norms,
+    `has_fused_linear`, and the scores at a time of `attend_in_parts`, 0 for the attention of
+    PyTorch.
     """
     cos, sin = tables
     heads, eps, fused, most = how
@@ -240,12 +206,14 @@ def _step(x: Tensor, tables: tuple[Tensor, Tensor], weights: list[list[Tensor]],
              else F.scaled_dot_product_attention(q, k, v))
         x = x + _linear(y.transpose(1, 2).flatten(2), w[4], w[5], fused)
         y = F.layer_norm(x, width, w[6], w[7], eps).to(cos.dtype)
-        if fused:
-            y = torch.ops.mkldnn._linear_pointwise(y, w[8], w[9], 'gelu', [], 'none')
-        else:
-            y = F.gelu(F.linear(y, w[8], w[9]))
-        x = x.add_(_linear(y, w[10], w[11], fused))
+        x = x.add_(_linear(_hidden(y, w[8], w[9], fused), w[10], w[11], fused))
     return x
+
+
+def _hidden(x: Tensor, weight: Tensor, bias: Tensor, fused: bool) -> Tensor:
+    if fused:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'gelu', [], 'none')
+    return F.gelu(F.linear(x, weight, bias))
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, fused: bool) -> Tensor:
@@ -267,21 +235,8 @@ def turned(qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
     return both[0], both[1], qkv[2]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Compute softmax attention with scores divided by sqrt(C): (B, H, N, C).
-
-    Queries are (B, H, N, C), keys and values (B, H, M, C).
-
-    `allowed` is that of `Block.forward`. In bf16 the scores are rounded before the softmax. The
-    fused attention of PyTorch does not round, but takes three times as long without AMX.
-    """
-    if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-    return attend_in_parts(q, k, v, SCORES)
-
-
 def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, most: int) -> Tensor:
-    """Compute attention, see `attend`, as separate products, `most` scores at a time."""
+    """Compute attention as separate products, `most` scores at a time."""
     b, h, n, c = q.shape
     # Heads before clips, as a stream remembers keys and values.
     q, k = q.transpose(0, 1).flatten(0, 1), k.transpose(0, 1).flatten(0, 1)     # H*B N or M C
@@ -307,22 +262,6 @@ def products_are_faster() -> bool:
     """Return whether bf16 products are fast here, but not in PyTorch's fused attention."""
     features = cpu_features()
     return AVX512_BF16 in features and AMX not in features
-
-
-def bound(layer: nn.Module, gelu: bool = False) -> Callable[[Tensor], Tensor]:
-    """Return the fastest function for a linear layer, with an exact GELU after it if wanted.
-
-    The layer may be one of `forward.int8`. A function holds the parameters of its layer, whose
-    values and type may change; replacing the layer or its parameters needs a new function.
-    """
-    if not isinstance(layer, nn.Linear | PixelEmbed):
-        return partial(layer, gelu=gelu)
-    if has_fused_linear(layer.weight.dtype):
-        return partial(torch.ops.mkldnn._linear_pointwise, W=layer.weight, B=layer.bias,
-                       attr='gelu' if gelu else 'none', scalars=[],
-                       algorithm='none' if gelu else '')
-    plain = partial(F.linear, weight=layer.weight, bias=layer.bias)
-    return (lambda x: F.gelu(plain(x))) if gelu else plain
 
 
 @lru_cache

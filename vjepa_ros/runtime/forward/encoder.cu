@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright 2026 vjepa_ros maintainers
 // What lies between the matrix products of a transformer. Defined by the caller: D width, N tokens
-// of one clip, HEAD channels of a head, THREADS of a block, EACH values of a thread, EPS, GAIN, and
-// HALF_IS_BF16, ADD, FULL, EIGHT (0 or 1).
+// of one clip, HEAD channels of a head, THREADS of a block, EACH values of a thread, EPS, and
+// HALF_IS_BF16, ADD, FULL (0 or 1).
 
 // Conversions by hand: the headers of CUDA are not part of PyTorch.
 #if HALF_IS_BF16
@@ -19,13 +19,6 @@ __device__ __forceinline__ unsigned pack2(float low, float high) {
   unsigned v;
   asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}"
       : "=r"(v) : "f"(low), "f"(high)); return v; }
-#endif
-#if EIGHT     // Not for GPUs before Ada
-__device__ __forceinline__ unsigned pack4(float a, float b, float c, float d) {
-  unsigned v;
-  asm("{.reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;"
-      " cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
-      : "=r"(v) : "f"(a), "f"(b), "f"(c), "f"(d)); return v; }
 #endif
 
 // x += branch; out = norm(x). One block computes a row, which stays in registers.
@@ -74,17 +67,10 @@ extern "C" __global__ void add_norm(float4* x, const uint2* branch, const float4
     const int at = j * THREADS + threadIdx.x;
     if (at < D / 4) {
       const float4 w = weight[at], b = bias[at];
-#if EIGHT
-      v[j].x = v[j].x * scale * GAIN + b.x; v[j].y = v[j].y * scale * GAIN + b.y;
-      v[j].z = v[j].z * scale * GAIN + b.z; v[j].w = v[j].w * scale * GAIN + b.w;
-#else
       v[j].x = v[j].x * scale * w.x + b.x; v[j].y = v[j].y * scale * w.y + b.y;
       v[j].z = v[j].z * scale * w.z + b.z; v[j].w = v[j].w * scale * w.w + b.w;
-#endif
 #if FULL
       ((float4*)out)[row + at] = v[j];
-#elif EIGHT
-      ((unsigned*)out)[row + at] = pack4(v[j].x, v[j].y, v[j].z, v[j].w);
 #else
       ((uint2*)out)[row + at] = make_uint2(pack2(v[j].x, v[j].y), pack2(v[j].z, v[j].w));
 #endif
@@ -172,19 +158,3 @@ extern "C" __global__ void gelu(uint4* values, int count) {
   }
   values[i] = v;
 }
-#if EIGHT
-extern "C" __global__ void gelu8(const uint4* values, const float4* gains,
-                                 const float4* shifts, uint2* out, int columns, int count) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const uint4 v = values[i];
-  const int at = i % columns * 2;
-  const float4 s = gains[at], t = gains[at + 1], o = shifts[at], p = shifts[at + 1];
-  const float2 a = load2(v.x), b = load2(v.y), c = load2(v.z), d = load2(v.w);
-  out[i] = make_uint2(
-    pack4(gelu1(a.x) * s.x + o.x, gelu1(a.y) * s.y + o.y,
-          gelu1(b.x) * s.z + o.z, gelu1(b.y) * s.w + o.w),
-    pack4(gelu1(c.x) * t.x + p.x, gelu1(c.y) * t.y + p.y,
-          gelu1(d.x) * t.z + p.z, gelu1(d.y) * t.w + p.w));
-}
-#endif

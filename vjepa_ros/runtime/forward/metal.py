@@ -13,14 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from vjepa_ros.model.blocks import Block, LayerMemory
+from vjepa_ros.model.blocks import LayerMemory, Steps, extended
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.rope import rotate
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
-from vjepa_ros.runtime.forward.base import FUSED, Normalise, PlainForward
 
 TYPES = {torch.float32: 'float', torch.float16: 'half', torch.bfloat16: 'bfloat'}
 
@@ -39,98 +36,41 @@ kernel void rotate(device T* qkv, device const T* cosine, device const T* sine,
 """
 
 
-class MetalBlock(Block):
-    """`Block` with that kernel.
+class MetalSteps(Steps):
+    """Steps of a block with that kernel, for tables (N, C) of all tokens of a clip."""
 
-    Parameters
-    ----------
-    block : Block
-        Its parts are used as they are.
-
-    """
-
-    def __init__(self, block: Block):
-        nn.Module.__init__(self)        # not its base: the parts exist already
-        self.norm1, self.attn = block.norm1, block.attn
-        self.norm2, self.mlp = block.norm2, block.mlp
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
-                memory: LayerMemory | None = None) -> Tensor:
-        """Apply the block, see `Block.forward`, with tables (N, C) for all tokens of a clip."""
-        b, n, d = x.shape
-        heads = self.attn.heads
-        qkv = self.attn.qkv(self.norm1(x).to(cos.dtype))  # B N 3D
-        kernel = _kernel(d, d // heads, n, qkv.dtype)
-        kernel(qkv, cos, sin, threads=b * n * d)
+    def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
+              memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Steps.split`."""
+        b, n, wide = qkv.shape
+        kernel = _kernel(wide // 3, wide // 3 // heads, n, qkv.dtype)
+        kernel(qkv, cos, sin, threads=b * n * wide // 3)
         q, k, v = qkv.view(b, n, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        if memory is not None:
-            k, v = memory.extend(k, v)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-        x = x + self.attn.proj(out.transpose(1, 2).reshape(b, n, d))
-        return x + self.mlp(self.norm2(x).to(cos.dtype))
+        return q, *extended(k, v, memory)
 
 
-class MetalForward(PlainForward):
-    """The encoder with `MetalBlock` for its blocks, which it exchanges.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        On the device, in its precision.
-    normalise : Normalise
-        On that device.
-    clip_shape : tuple of int
-        (T, S, S, 3) of its clips.
-    most : float
-        Largest relative error of the rotation.
-
-    Raises
-    ------
-    KernelsMissing
-        If this PyTorch cannot compile kernels for Apple GPUs, or the kernel is wrong. An error
-        in its source is an error of PyTorch.
-
-    """
-
-    kind = FUSED
-
-    def __init__(self, encoder: Encoder, normalise: Normalise, clip_shape: tuple[int, ...],
-                 most: float):
-        super().__init__(encoder, normalise)
-        if not hasattr(torch.mps, 'compile_shader'):
-            raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels for MPS')
-        variant, weight = encoder.variant, encoder.blocks[0].attn.qkv.weight
-        grid = encoder.grid((1, 3, *clip_shape[:3]))
-        tables = encoder._positions.tables(grid, weight.device, weight.dtype)
-        error = rotation_error(variant.dim, variant.head_dim, *tables)
-        if not error <= most:  # also when it is not a number
-            raise KernelsMissing(f'the rotation differs by {error:.2g} from that of PyTorch, '
-                                 f'allowed is {most:g}')
-        self._before = list(encoder.blocks)
-        for number, block in enumerate(self._before):
-            encoder.blocks[number] = MetalBlock(block)
-
-    def undo(self) -> None:
-        """Give the encoder its own blocks back."""
-        for number, block in enumerate(self._before):
-            self._encoder.blocks[number] = block
-
-
-def rotation_error(dim: int, head_dim: int, cos: Tensor, sin: Tensor) -> float:
-    """Compute the relative error of the kernel on random queries and keys, against `rotate`.
+def check_rotation(encoder: Encoder, clip_shape: tuple[int, ...], most: float) -> None:
+    """Compare the kernel with `rotate` on random queries and keys; KernelsMissing if wrong.
 
     Features alone would not show it: with untrained weights attention is nearly uniform whatever
-    the positions.
-
-    `cos, sin`: (N, C) tables on the device.
+    the positions. `clip_shape`: (T, S, S, 3); `most`: largest relative error.
     """
-    n = len(cos)
-    qkv = torch.randn(1, n, 3 * dim, generator=torch.Generator().manual_seed(0)).to(cos)
-    heads = qkv.unflatten(-1, (3, -1, head_dim)).transpose(1, 3)  # 1 H 3 N C
-    wanted = torch.cat((rotate(heads[:, :, :2], cos, sin), heads[:, :, 2:]), 2).float().cpu()
-    _kernel(dim, head_dim, n, cos.dtype)(qkv, cos, sin, threads=n * dim)
-    got = qkv.unflatten(-1, (3, -1, head_dim)).transpose(1, 3).float().cpu()
-    return float((got - wanted).norm() / wanted.norm())
+    if not hasattr(torch.mps, 'compile_shader'):
+        raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels for MPS')
+    variant = encoder.variant
+    cos, sin = encoder._positions.tables(encoder.grid((1, 3, *clip_shape[:3])),
+                                         encoder.branch_device, encoder.branch_dtype)
+    random = torch.Generator().manual_seed(0)
+    qkv = torch.randn(1, len(cos), 3 * variant.dim, generator=random).to(cos)
+    found = []
+    for steps in (Steps(), MetalSteps()):
+        parts = steps.split(qkv.clone(), variant.heads, cos, sin, None)
+        found.append(torch.stack(parts).float().cpu())
+    wanted, got = found
+    error = float((got - wanted).norm() / wanted.norm())
+    if not error <= most:  # also when it is not a number
+        raise KernelsMissing(f'the rotation differs by {error:.2g} from that of PyTorch, '
+                             f'allowed is {most:g}')
 
 
 @lru_cache(maxsize=16)

@@ -4,82 +4,142 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.blocks import LayerMemory, PLAIN_STEPS, Steps
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.runtime.device import DeviceChoice, SessionError
-from vjepa_ros.runtime.forward.base import (
-    CLOSE,
-    Forward,
-    Normalise,
-    PlainForward,
-    kernels_for,
-    on_device,
-)
-from vjepa_ros.runtime.forward.cpu import PixelForward
-from vjepa_ros.runtime.forward.float8 import prepare_float8
-from vjepa_ros.runtime.forward.fused import FusedEncoder
-from vjepa_ros.runtime.forward.int8 import prepare_int8
-from vjepa_ros.runtime.forward.metal import MetalForward
+from vjepa_ros.model.variants import PATCH, TUBELET
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing
+from vjepa_ros.runtime.device import DeviceChoice, INSTEAD
+from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise, Step, Work
+from vjepa_ros.runtime.forward.cpu import OneCall, reordered, speed_up
+from vjepa_ros.runtime.forward.cuda import FusedEncoder
+from vjepa_ros.runtime.forward.metal import MetalSteps, check_rotation
+from vjepa_ros.runtime.forward.quantized import quantize
+from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer
 
-INSTEAD = {'fp8': 'bf16', 'int8': 'fp32'}       # where narrow matrices are impossible
+log = logging.getLogger(__name__)
+Made = TypeVar('Made')
+
+# Relative difference between two ways to compute in a precision that rounding explains.
+CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 
 
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
-    """Make the best forward pass there is for an encoder.
+    """Make the best forward pass there is for an encoder; `clip_shape` is (T, S, S, 3).
 
     On CUDA and MPS kernels serve only if their features of a random clip are close to those of
     the plain path; otherwise the log says why not.
-
-    `clip_shape`: tuple of int (T, S, S, 3).
     """
-    if encoder.window and choice.precision == 'fp8':
-        raise SessionError("precision 'fp8' does not run block-causal encoders; set `precision` "
-                           'to bf16')
-    if choice.precision in INSTEAD:
-        if not fuse:
-            raise SessionError(f"precision '{choice.precision}' does not run with torch.compile; "
-                               'set `compile` to off or auto, or `precision` to '
-                               f'{INSTEAD[choice.precision]}')
-        if choice.precision == 'int8':
-            return prepare_int8(encoder, choice, clip_shape)
-        return prepare_float8(encoder, choice, normalise, clip_shape)
-    if fuse and choice.device.type == 'cpu':
-        return PixelForward(encoder)
-    plain = PlainForward(encoder, normalise)
-    half = choice.dtype != torch.float32
-    if encoder.window:      # which the kernels do not know
-        return plain
-    if fuse and (choice.device.type == 'mps' or (choice.device.type == 'cuda' and half)):
-        return _checked(encoder, plain, choice, clip_shape)
-    return plain
-
-
-def _checked(encoder: Encoder, plain: PlainForward, choice: DeviceChoice,
-             clip_shape: tuple[int, ...]) -> Forward:
-    """Return the forward pass with kernels if it computes the same as `plain`, else `plain`."""
-    made: list[MetalForward] = []
+    device, narrow = choice.device.type, choice.precision in INSTEAD
+    forward = Forward(encoder, normalise)
+    if fuse and device == 'cpu':
+        speed_up(encoder)
+        forward = Forward(encoder, reordered, FUSED)
+        if not narrow:
+            encoder.run_blocks = OneCall(encoder)
+    if narrow:
+        forward.note = quantize(encoder, choice, forward, clip_shape)
+        return forward
+    kernels = device == 'mps' or (device == 'cuda' and choice.dtype != torch.float32)
+    if encoder.window or not (fuse and kernels):    # the kernels know no block-causal clips
+        return forward
 
     def make() -> Forward:
-        if choice.device.type == 'cuda':
+        if device == 'cuda':
             return FusedEncoder(encoder, clip_shape)
-        made.append(MetalForward(encoder, plain.normalise, clip_shape, CLOSE[choice.dtype]))
-        return made[0]
+        check_rotation(encoder, clip_shape, CLOSE[choice.dtype])
+        _set_steps(encoder, MetalSteps())
+        return Forward(encoder, normalise, FUSED)
 
-    fused = kernels_for('whole clips', plain, make,
-                        lambda forward: _trial(forward, clip_shape, choice.device), choice)
-    if fused is not None:
-        return fused
-    for metal in made:      # which works in the encoder itself
-        metal.undo()
-    return plain
+    fused = kernels_for('whole clips', forward, make,
+                        lambda one: _trial(one, clip_shape, choice.device), choice)
+    if fused is None:
+        _set_steps(encoder, PLAIN_STEPS)
+    return fused or forward
+
+
+def _set_steps(encoder: Encoder, steps: Steps) -> None:
+    for block in encoder.blocks:
+        block.steps = steps
 
 
 def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Compute the features of a random clip, brought to the CPU."""
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
-    with torch.inference_mode(), on_device(device):
+    with torch.inference_mode(), _on(device):
         return forward(pixels).cpu()
+
+
+@torch.inference_mode()
+def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
+                 side: int) -> Step | None:
+    """Return a step of a stream with kernels, or None where `Encoder.step` serves.
+
+    Kernels serve on CUDA in half precision only, and only if the features of random tubelets are
+    close to those of the plain path; otherwise the log says why not.
+    """
+    def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
+        return encoder.step(normalise(pixels), times, memory)
+
+    if choice.device.type != 'cuda' or choice.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    return kernels_for('a stream', plain,
+                       lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
+                       lambda step: _step_trial(step, encoder, side), choice)
+
+
+def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
+    """Features of the second of two random tubelets of two streams, on the CPU."""
+    device, generator = encoder.branch_device, torch.Generator().manual_seed(0)
+    variant, found = encoder.variant, torch.empty(0)
+    layers = torch.zeros((variant.depth, 2, variant.heads, 4, (side // PATCH) ** 2,
+                          variant.head_dim), dtype=encoder.branch_dtype, device=device)
+    with _on(device):
+        for at, slots in ((0.0, [[0], [3]]), (2.0, [[0, 1], [3, 2]])):
+            where = CacheSlots(torch.tensor(slots, device=device),
+                                torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
+            memory = [StoredLayer(kept, where, 1) for kept in layers]
+            pixels = torch.randint(0, 256, (2, TUBELET, side, side, 3), dtype=torch.uint8,
+                                   generator=generator).to(device)
+            stamps = torch.tensor([[at, at + 1.0], [at, at + 0.7]], dtype=torch.float64)
+            found = step(pixels, encoder.times(stamps).to(device), memory).cpu()
+    return found
+
+
+def kernels_for(what: str, plain: Made, make: Callable[[], Made],
+                trial: Callable[[Made], Tensor], choice: DeviceChoice) -> Made | None:
+    """Make what runs kernels if a trial of it is close to that of the plain path.
+
+    Else None, and the log says why not.
+    """
+    try:
+        wanted = trial(plain)
+        made = make()
+        got = trial(made)
+    # PyTorch raises either for a faulty kernel source.
+    except (RuntimeError, SyntaxError) as error:
+        # Missing kernels are normal on some machines; failing ones are not.
+        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
+        log.log(level, 'no kernels for %s on %s: %s', what, choice.device, error)
+        return None
+    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
+    if difference <= bound:
+        return made
+    log.warning('the kernels are not used for %s on %s: its results differ by %.2g from those of '
+                'PyTorch in %s, allowed is %g', what, choice.device, difference, choice.precision,
+                bound)
+    return None
+
+
+def _on(device: torch.device) -> AbstractContextManager:
+    """Make a CUDA device the current one; nothing for other devices."""
+    return torch.cuda.device(device) if device.type == 'cuda' else nullcontext()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Run an encoder with the CUDA kernels of `encoder.cu` between its matrix products.
+
+PyTorch spends a kernel, and a trip through memory, on every elementary step there. The arithmetic
+is that of `Encoder.forward` and `Encoder.step`, in half precision between float32 norms and a
+float32 residual stream: matrix products by cuBLAS, attention by cuDNN or FlashAttention. It
+allocates through PyTorch and waits for nothing, so it can be captured in a CUDA graph.
+
+B clips, N tokens of each, D width, H heads, C channels of a head.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn import attention
+
+from vjepa_ros.model.blocks import EPS, LayerMemory, Steps, bias_of
+from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.rope import rope_tables
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.runtime.cuda.compiler import (
+    Kernel,
+    KernelsMissing,
+    compile_kernel,
+    one_each,
+    source_of,
+)
+from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise
+from vjepa_ros.runtime.streaming import by_clip
+from vjepa_ros.runtime.torch_private import addmm_gelu
+
+NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
+BLOCK = 256
+WIDE = 8             # half precision values that a thread moves at once (16 bytes)
+GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and centred
+CHOOSING = threading.Lock()     # which attention the process uses
+
+
+class Kernels(Protocol):
+    """The kernels of a network on a device; each call is one launch on the current stream."""
+
+    def norm(self, x: Tensor, branch: Tensor | None, norm: nn.LayerNorm, out: Tensor) -> None:
+        """Add `branch` (B, N, D) to `x` float32, and write its layer norm to `out`."""
+        ...
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """Rotate queries and keys of `qkv` (B, N, 3 D) in place by tables (N, C) float32."""
+        ...
+
+    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
+                 room: Tensor) -> None:
+        """Rotate a tubelet of each clip, and put its keys and values beside earlier ones.
+
+        `qkv`: (B, N, 3 D), the queries are rotated in place; `cosine, sine`: (B, N, C) float32;
+        `kept`: (2, H, S, N, C) keys and values of tubelets, which those of these join; `slots`:
+        (B, W) int64, where the tubelets of each clip belong in `kept`, these last; `room`:
+        (2, H, B W, N, C) becomes the keys and values of all tubelets of the clips.
+        """
+        ...
+
+    def gelu(self, values: Tensor) -> None:
+        """Apply GELU in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class CompiledKernels:
+    """`Kernels` of a GPU; make them with `build`."""
+
+    made: Mapping[str, Kernel]
+    dim: int
+
+    def norm(self, x: Tensor, branch: Tensor | None, norm: nn.LayerNorm, out: Tensor) -> None:
+        """See `Kernels.norm`."""
+        name = 'norm' if branch is None else 'add_norm'
+        if out.dtype == torch.float32:
+            name = 'last_norm'
+        self.made[name]((x.numel() // self.dim, 1, 1), (_norm_threads(self.dim), 1, 1),
+                        [x, x if branch is None else branch, norm.weight.detach(),
+                         norm.bias.detach(), out])
+
+    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """See `Kernels.rotate`."""
+        count = qkv.numel() // 3 * 2 // WIDE
+        self.made['rotate'](*one_each(count, BLOCK), [qkv, cosine, sine, count])
+
+    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
+                 room: Tensor) -> None:
+        """See `Kernels.remember`."""
+        count = (qkv.numel() // 3 + room.numel()) // WIDE
+        self.made['remember'](*one_each(count, BLOCK),
+                              [qkv, cosine, sine, kept, slots, room, slots.numel(),
+                               slots.shape[1], kept.shape[2], count])
+
+    def gelu(self, values: Tensor) -> None:
+        """See `Kernels.gelu`."""
+        count = values.numel() // WIDE
+        self.made['gelu'](*one_each(count, BLOCK), [values, count])
+
+
+def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtype
+          ) -> CompiledKernels:
+    """Compile the kernels for the current device."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise KernelsMissing(f'they are for half precision, not for {dtype}')
+    if dim % 64 or head_dim % 8:
+        raise KernelsMissing(f'they need a width that is a multiple of 64 and heads of a '
+                             f'multiple of 8 channels, not {dim} and {head_dim}')
+    threads = _norm_threads(dim)
+    known = {'D': dim, 'HEAD': head_dim, 'N': grid[0] * grid[1] * grid[2], 'THREADS': threads,
+             'EACH': -(-dim // 4 // threads), 'EPS': f'{EPS}f',
+             'HALF_IS_BF16': int(dtype == torch.bfloat16)}
+    # The name of each kernel in its source, and what is defined for it.
+    wanted = {'add_norm': ('add_norm', {'ADD': 1}), 'norm': ('add_norm', {}),
+              'last_norm': ('add_norm', {'ADD': 1, 'FULL': 1}), 'rotate': ('rotate', {}),
+              'remember': ('remember', {}), 'gelu': ('gelu', {})}
+    return CompiledKernels({
+        key: compile_kernel(source_of('vjepa_ros.runtime.forward', 'encoder', **known, **more),
+                            name) for key, (name, more) in wanted.items()}, dim)
+
+
+def _norm_threads(dim: int) -> int:
+    return min(NORM_THREADS, -(-dim // 128) * 32)
+
+
+class KernelSteps(Steps):
+    """Steps of a block by kernels; its position tables are float32."""
+
+    def __init__(self, kernels: Kernels):
+        self._kernels = kernels
+
+    def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """See `Steps.hidden`."""
+        if x.dtype == torch.bfloat16:
+            return addmm_gelu(bias_of(layer), x.flatten(0, 1), layer.weight.t()).unflatten(
+                0, x.shape[:2])
+        values = layer(x)
+        self._kernels.gelu(values)
+        return values
+
+    def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
+              memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Steps.split`."""
+        q, k, v = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        if memory is None:
+            self._kernels.rotate(qkv, cos, sin)
+            return q, k, v
+        stored = memory.stored
+        assert stored is not None, 'a stream remembers in slots'
+        self._kernels.remember(qkv, cos, sin, *stored)
+        return q, *by_clip(stored[2], stored[1])
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+        """See `Steps.attend`."""
+        backend = attention.SDPBackend
+        if q.shape[2] == k.shape[2] or not hasattr(backend, 'CUDNN_ATTENTION'):  # before 2.5
+            return F.scaled_dot_product_attention(q, k, v)
+        # The attention of cuDNN is slower where queries are far fewer than keys.
+        with CHOOSING, attention.sdpa_kernel([backend.FLASH_ATTENTION,
+                                              backend.EFFICIENT_ATTENTION, backend.MATH]):
+            return F.scaled_dot_product_attention(q, k, v)
+
+
+class FusedEncoder(Forward):
+    """An encoder for uint8 clips of one shape on a CUDA device.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        On the device, its branches in float16 or bfloat16. Its weights are shared, not copied,
+        except for the patch embedding.
+    clip_shape : (int, int, int, int)
+        T, H, W, 3; T is that of a tubelet for `step`.
+    kernels : Kernels, optional
+        Compiled when omitted.
+
+    Raises
+    ------
+    KernelsMissing
+        If the kernels cannot be made here.
+
+    """
+
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...],
+                 kernels: Kernels | None = None):
+        variant, device = encoder.variant, encoder.branch_device
+        super().__init__(encoder, Normalise(device), FUSED)
+        frames, height, width, _ = clip_shape
+        self.grid = frames // TUBELET, height // PATCH, width // PATCH
+        self.dtype = encoder.branch_dtype
+        if kernels is None:
+            with torch.cuda.device(device):
+                kernels = build(variant.dim, variant.head_dim, self.grid, self.dtype)
+        self._kernels, self._steps = kernels, KernelSteps(kernels)
+        cos, sin = rope_tables(*self.grid, variant.head_dim, encoder.version)
+        self._tables = cos.to(device), sin.to(device)
+        self._weight, self._bias = self._embedding(encoder)
+        self._black = torch.tensor(-GREY * UNIT)
+        self._norm = encoder.norm if encoder.version == '2.0' else encoder.norms_block[-1]
+
+    def _embedding(self, encoder: Encoder) -> tuple[Tensor, Tensor]:
+        """Convert the patch embedding to the input that `_tokens` makes."""
+        proj = encoder.patch_embed.proj
+        device = proj.weight.device
+        mean = torch.tensor(IMAGENET_MEAN, device=device, dtype=torch.float64).view(3, 1, 1, 1)
+        std = torch.tensor(IMAGENET_STD, device=device, dtype=torch.float64).view(3, 1, 1, 1)
+        exact = proj.weight.detach().double() / std
+        shift = (exact * (GREY / 255 - mean)).flatten(1).sum(1)
+        bias = bias_of(proj).detach().double() + shift
+        if encoder.version != '2.0':
+            bias = bias + encoder.video_mod_embed.detach().flatten().double()
+        ordered = (exact / (255 * UNIT)).permute(2, 3, 4, 1, 0).flatten(0, 3)
+        return ordered.to(self.dtype).contiguous(), bias.float()
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Compute features (B, T', Hp, Wp, D) float32 of clips (B, T, H, W, 3) uint8."""
+        nothing = [None] * len(self._encoder.blocks)
+        return self._blocks(self._tokens(pixels), *self._tables, nothing)
+
+    def step(self, pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
+        """Compute the features of the next tubelet of streams, see `Encoder.step`."""
+        tables = self._encoder.step_tables(times, self.grid)       # B N C
+        x = self._tokens(pixels) + times[..., -1:] * self._encoder.interval_embed.detach()
+        return self._blocks(x, *tables, memory)
+
+    def _blocks(self, x: Tensor, cos: Tensor, sin: Tensor,
+                memory: Sequence[LayerMemory | None]) -> Tensor:
+        """Apply all blocks and the last norm to tokens (B, N, D) float32."""
+        y, branch = torch.empty_like(x, dtype=self.dtype), None
+        for block, layer in zip(self._encoder.blocks, memory, strict=True):
+            self._kernels.norm(x, branch, block.norm1, y)
+            branch = block.attn(y, cos, sin, None, layer, self._steps)
+            self._kernels.norm(x, branch, block.norm2, y)
+            branch = block.mlp(y, self._steps)
+        out = torch.empty_like(x)
+        self._kernels.norm(x, branch, self._norm, out)
+        return out.unflatten(1, self.grid)
+
+    def _tokens(self, pixels: Tensor) -> Tensor:
+        """Embed clips (B, T, H, W, 3) uint8 as tokens (B, N, D) float32."""
+        _, rows, cols = self.grid
+        # A row of a patch is 48 bytes: move it as six numbers, then convert all in one pass.
+        cut = pixels.flatten(1).view(torch.int64).view(-1, TUBELET, rows, PATCH, cols, 6)
+        cut = cut.permute(0, 2, 4, 1, 3, 5).flatten().view(torch.uint8)
+        boxes = torch.empty(cut.shape, device=pixels.device, dtype=self.dtype)
+        torch.add(self._black, cut, alpha=UNIT, out=boxes)      # (pixel - GREY) UNIT
+        tokens = boxes.view(-1, len(self._weight)) @ self._weight + self._bias
+        return tokens.view(len(pixels), -1, tokens.shape[1])
