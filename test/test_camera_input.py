@@ -15,7 +15,6 @@ pytest.importorskip('rclpy')
 from rclpy.qos import ReliabilityPolicy
 from rclpy.qos_overriding_options import InvalidQosOverridesError
 
-from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.perception_node import camera_input
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.node import VjepaNode
@@ -42,7 +41,7 @@ def claimed(queue: FrameQueue, spacing_ms: float = 0.0) -> list[int]:
 
 
 def frame(waiting: Waiting, size: int = 100) -> Frame:
-    return Frame(np.zeros(size, np.uint8), Prepared(), None, waiting.stamp_ns, 0,
+    return Frame(np.zeros(size, np.uint8), None, None, waiting.stamp_ns, 0,
                  str(waiting.message), {})
 
 

@@ -65,7 +65,7 @@ def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
 def test_an_upload_stays_until_it_was_resized():
     view = View('squash', (640, 480), 256)
     frames = DeviceFrames(DeviceStream(DEVICE), view, (384, 288), 40)
-    assert frames.captured and frames.how == 'graph'
+    assert frames.captured
     images = [picture(seed, (640, 480)) for seed in range(40)]
     for row, image in enumerate(images):
         frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
@@ -118,7 +118,7 @@ def test_memory_is_given_back_and_does_not_grow():
         held = []
         for number in range(results):
             for track in perception.tracks.values():
-                track.push(track.own(frames[number % 6]), NS + number * NS // 10)
+                track.push(frames[number % 6], NS + number * NS // 10)
             samples = perception.pending()
             if samples:
                 perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +15,6 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -100,11 +98,11 @@ def test_the_device_is_the_default_with_cuda_alone(engine, drive, caplog):
 
 def track(host=False, **more):
     return Track('cam', TrackConfig(**{**SHAPE, **more}),
-                 queue=None if host else DeviceStream(torch.device(DEVICE)))
+                 stream=None if host else DeviceStream(torch.device(DEVICE)))
 
 
 def clip_of(one):
-    clip = one.frames(one.sample())
+    clip = one.place.clip(one.sample().frames)
     torch.cuda.synchronize() if DEVICE != 'cpu' else None
     return torch.stack(clip.frames).cpu().numpy().astype(int)
 
@@ -118,7 +116,8 @@ def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order():
         assert len(pushed) == 1
         assert (ours.sample() is None) == (host.sample() is None)
         if host.sample() is not None:
-            assert np.abs(clip_of(ours) - host.clip(host.sample())).max() <= 1
+            expected = np.stack(host.place.pixels(host.sample().frames))
+            assert np.abs(clip_of(ours) - expected).max() <= 1
     assert ours.ring.resets == host.ring.resets
 
 
@@ -141,31 +140,34 @@ def full(*args, **more):
 
 
 def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
-    monkeypatch.setattr('vjepa_ros.perception.frame_store.DeviceFrames', full)
+    monkeypatch.setattr('vjepa_ros.perception.gpu_frames.DeviceFrames', full)
     one = track()
     show(one, textures(*range(6)))
     assert one.geometry == 'host'
     assert 'has no memory for' in caplog.text
-    assert one.clip(one.sample()).shape == (4, 64, 64, 3)
+    assert one.place.clip(one.sample().frames)[0].shape == (64, 64, 3)
     assert one.looming() is not None
 
 
-def test_a_job_measures_no_frame_but_its_own():
-    one = track()
-    show(one, textures(0, 0, 0, 1, 1, 1))
-    done = one.looming_job()
-    kept = done.finish()
-    show(one, textures(2), 6)
-    late = one.looming_job()
-    show(one, textures(3), 7)
-    for step in (late.start, late.proceed, late.finish):
-        with pytest.raises(SessionError, match='newest'):
-            step()
-    assert done.finish() is kept
-    assert one.looming() is not kept
-    given_up = one.looming_job()
-    given_up.give_up()
-    assert given_up.failed and given_up.finish() is None and one.looming() is None
+def observed(one):
+    return one.observe(one.sample(), Settings(), Wants(features=False))
+
+
+@pytest.mark.parametrize('steps', [(), ('begin', 'proceed')])
+@pytest.mark.parametrize('host', [True, False], ids=['host', 'device'])
+def test_looming_is_the_same_whatever_was_called_before(steps, host):
+    one, other = track(host), track(host)
+    for each in (one, other):
+        show(each, textures(0, 0, 0, 1, 1, 1))
+    seen = observed(one)
+    for step in steps:
+        getattr(seen, step)()
+    np.testing.assert_array_equal(seen.field.rate, other.looming().rate)
+    assert seen.under(Settings(), Wants()).field is seen.field
+    observed(one).begin()       # nobody asks for it
+    for each in (one, other):
+        show(each, textures(2), 6)
+    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
 
 
 @pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
@@ -180,10 +182,9 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
         for track in perception.tracks.values():
             show(track, [drive[number]], number)
         samples = perception.pending()
-        outputs, times = perception.encode(samples, wants, Settings(),
-                                           lambda name, error: told.append((name, str(error))))
-        return [perception.result(name, samples[name], outputs[name], Settings(), Wants(),
-                                  math.nan, times) for name in samples]
+        seen = perception.observe(samples, wants, Settings(),
+                                  lambda name, error: told.append((name, str(error))))
+        return [perception.tracks[name].assess(seen[name]) for name in samples]
 
     with monkeypatch.context() as patch:
         patch.setattr(perception.tracks['bad']._geometry._estimator, step, fail)
@@ -198,22 +199,22 @@ def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkey
 
 def test_frames_are_uploaded_ahead_by_another_thread(drive):
     ours, host = track(), track(host=True)
-    assert ours.prepare(drive[0]) == Prepared()     # there is no place for it yet
+    assert ours.prepare(drive[0]) is None           # there is no place for it yet
     for number, frame in enumerate(drive[:6]):
         with ThreadPoolExecutor(1) as other:
             prepared = other.submit(ours.prepare, frame).result()
         # What was uploaded counts, whatever has become of the memory since.
         ours.push(frame if number == 0 else np.zeros_like(frame), NS + number * NS // 10,
-                  prepared=prepared)
-        host.push(frame, NS + number * NS // 10, prepared=host.prepare(frame))
-    assert np.abs(clip_of(ours) - host.clip(host.sample())).max() <= 1
+                  frame=prepared)
+        host.push(frame, NS + number * NS // 10, frame=host.prepare(frame))
+    assert np.abs(clip_of(ours) - np.stack(host.place.pixels(host.sample().frames))).max() <= 1
 
 
 def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
     one = track()
     show(one, drive[:4])
     with monkeypatch.context() as patch:
-        patch.setattr(DeviceFrames, '_staged', full)
+        patch.setattr(DeviceFrames, 'put', full)
         with pytest.raises(RuntimeError, match='out of memory'):
             show(one, drive[4:5], 4)
     assert one.sample() is None
@@ -226,7 +227,8 @@ def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
     show(one, drive[:5])
     sample = one.sample()
     one.release()
-    for ask in (lambda: one.frames(sample), lambda: one.push(drive[5], 2 * NS)):
+    for ask in (lambda: one.observe(sample, Settings(), Wants()),
+                lambda: one.push(drive[5], 2 * NS)):
         with pytest.raises(SessionError, match='closed'):
             ask()
 

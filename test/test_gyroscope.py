@@ -152,7 +152,7 @@ def test_with_a_wrong_assumed_lens_turning_is_hardly_read_as_looming(assumed):
 def test_a_track_uses_its_gyroscope_once_it_has_one(queue):
     history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
     config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
-    track = Track('cam', config, queue=queue)
+    track = Track('cam', config, stream=queue)
     for stamp, grey in history:
         track.push(np.repeat(grey[..., None], 3, 2), stamp)
     assert track.looming().gyroscope is None

@@ -15,7 +15,7 @@ from scenes import texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.ring import FrameRing, Sample
+from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.learned import (
@@ -96,7 +96,7 @@ def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(ji
     rng = np.random.default_rng(3)
     for i in range(30):
         t = 5 + i / 10 + jitter * rng.uniform(0.2, 1)
-        ring.push(round(t * NS), np.zeros((2, 2, 3), np.uint8))
+        ring.push(round(t * NS), Frame(np.zeros((2, 2, 3), np.uint8)))
     sample = evened(ring.sample(), 20.0)
     rhythm = Rhythm.of(sample.stamps_ns)
     assert rhythm.hold == 2

@@ -78,7 +78,8 @@ def seen(*things, speed=1.0, frames=8):
     for i, picture in enumerate(pictures):
         track.push(np.ascontiguousarray(picture), round((1 + i * PERIOD) * 1e9), 'optical')
     for _ in range(SETTLE_RESULTS + 1):
-        result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
+        result = track.assess(track.observe(track.sample(), SETTINGS,
+                                            Wants(features=False, image=False)))
     return result, track.optics()
 
 

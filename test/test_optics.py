@@ -121,11 +121,12 @@ def show(track: Track, speed: float, turn: float) -> Track:
 @lru_cache
 def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
     """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
-    track = show(Track('camera', CONFIG, queue=None if where == 'host' else
+    track = show(Track('camera', CONFIG, stream=None if where == 'host' else
                        DeviceStream(torch.device(DEVICE))), speed, turn)
     track.distortion = WIDE.distortion if told else None
     for _ in range(SETTLE_RESULTS + 1):
-        result = track.result(track.sample(), None, SETTINGS, Wants(features=False, image=False))
+        result = track.assess(track.observe(track.sample(), SETTINGS,
+                                            Wants(features=False, image=False)))
     return result, track.optics()
 
 
@@ -156,11 +157,11 @@ def test_a_wide_lens_that_only_turns_sees_nothing_loom(where):
 def test_a_lens_may_become_known_and_change_while_a_device_holds_the_frames():
     result = result_of(SPEED, 0.0, True)[0]
     for first in (None, Distortion('plumb_bob', LENSES['plumb_bob'])):
-        track = show(Track('camera', CONFIG, queue=DeviceStream(torch.device(DEVICE))), SPEED, 0.0)
+        stream = DeviceStream(torch.device(DEVICE))
+        track = show(Track('camera', CONFIG, stream=stream), SPEED, 0.0)
         track.distortion = first
         before = track.looming()
         track.distortion = WIDE.distortion
-        track._expire()     # as a further frame does
         after = track.looming()
         assert np.nanmean(np.abs(before.rate - result.looming.rate)) > 0.03
         np.testing.assert_allclose(after.rate, result_of(SPEED, 0.0, True, 'device')[0]

@@ -14,8 +14,8 @@ import torch
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import camera_track, pipeline
-from vjepa_ros.perception.camera_track import LoomingJob, Track
+from vjepa_ros.perception import camera_track
+from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
@@ -98,10 +98,10 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
         fill(track, [picture] * 4)
     samples = perception.pending()
     wants = {'a': EVERYTHING, 'b': EVERYTHING, 'geometric': Wants(features=False)}
-    outputs, timings = perception.encode(samples, wants)
+    seen = perception.observe(samples, wants)
     assert passes == [2]
-    assert set(outputs) == {'a', 'b'}
-    assert 'encode' in timings
+    assert [name for name, one in seen.items() if one.prediction] == ['a', 'b']
+    assert 'encode' in seen['a'].times
     assert perception.pending() == {}
     nothing = one(engine, [picture] * 4, wants=Wants(features=False, looming=False, image=False))
     assert passes == [2]
@@ -178,7 +178,7 @@ def test_looming_is_measured_while_threads_of_a_cpu_run_the_model(
     perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
     track, begun, done = perception.tracks['cam'], threading.Event(), threading.Event()
     fill(track, [picture] * 4)
-    measure = track.looming_job().geometry.looming
+    measure = track.place.looming
 
     def looming(*args):
         begun.set()
@@ -194,7 +194,7 @@ def test_looming_is_measured_while_threads_of_a_cpu_run_the_model(
             raise ArithmeticError(broken)
         return submit(*args, **more)
 
-    monkeypatch.setattr(track.looming_job().geometry, 'looming', looming)
+    monkeypatch.setattr(track.place, 'looming', looming)
     monkeypatch.setattr(engine, 'submit', model)
     if broken:
         with pytest.raises(ArithmeticError, match=broken):
@@ -288,10 +288,10 @@ def test_memory_of_large_images_is_given_back_once_smaller_ones_come(engine, mon
 
 def test_frames_of_a_track_that_is_released_are_gone_but_not_its_counts(engine, picture):
     track = settled(engine, picture)[1]
-    assert track.ring.store.nbytes >= 4 * 64 * 64 * 3
+    assert track.ring.nbytes >= 4 * 64 * 64 * 3
     accepted = track.ring.counts.copy()
     track.release()
-    assert (track.ring.store.nbytes, track.ring.counts) == (0, accepted)
+    assert (track.ring.nbytes, track.ring.counts) == (0, accepted)
 
 
 def test_a_time_jump_starts_the_smoothed_state_anew(engine, picture):
@@ -324,31 +324,11 @@ def test_the_age_is_unknown_before_simulated_time_starts():
     assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)
 
 
-def test_a_pass_that_looming_slows_down_does_not_change_their_order():
-    engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
-    perception = Perception(engine, TrackConfig(geometry='device'), ['cam'])
-    for encode_ms, before in ((0.9, True), (1.9, True), (2.1, False), (1.9, False), (0.9, True)):
-        engine.timings = {'encode': encode_ms}
-        assert perception._begins_with_looming() is before
-    perception.close()
-
-
 def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
     """As on a device; two cameras of one pass."""
-    found, order = {}, list[str]()
-
-    def told_of(owner, name):
-        step = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args, **named: (
-            order.append(name), step(*args, **named))[1])
-
-    told_of(Engine, 'submit')
-    told_of(LoomingJob, 'start')
-    told_of(LoomingJob, 'proceed')
+    found = {}
     for first in ('pass', 'looming'):
-        if first == 'looming':
-            monkeypatch.setattr(Pass, 'arrived', lambda self: False)
-        monkeypatch.setattr(pipeline, 'SHORT_MS', 0.0 if first == 'pass' else math.inf)
+        monkeypatch.setattr(Pass, 'arrived', lambda self, first=first: first == 'pass')
         engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
         perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
         results = found[first] = []
@@ -356,12 +336,9 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
             for track in perception.tracks.values():
                 track.push(frame.rgb, frame.stamp_ns)
             samples = perception.pending()
-            order.clear()
             results += perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
                                       lambda stamp_ns: 0.0) if samples else []
         assert all(track.on_device for track in perception.tracks.values())
-        assert order[0] == ('submit' if first == 'pass' else 'start')
-        assert order.index('submit') < order.index('proceed')   # which may wait for the device
         perception.close()
     assert len(found['pass']) == len(found['looming']) > 6
     for one, other in zip(*found.values(), strict=True):

@@ -10,14 +10,15 @@ import math
 import numpy as np
 import pytest
 
-from vjepa_ros.clip.ring import FrameRing, Push
+from vjepa_ros.clip import ring as ring_module
+from vjepa_ros.clip.ring import Frame, FrameRing, Push
 
 NS = 1_000_000_000
 
 
-def frame(value: int, size: tuple[int, int] = (8, 6)) -> np.ndarray:
+def frame(value: int) -> Frame:
     """A frame that carries a number, so that a test can tell which one was chosen."""
-    return np.full((size[1], size[0], 3), value % 256, np.uint8)
+    return Frame(np.full((6, 8, 3), value % 256, np.uint8))
 
 
 def ns(seconds: float) -> int:
@@ -32,14 +33,14 @@ def feed(ring: FrameRing, rate: float, count: int, start: float = 100.0, first: 
 
 def numbers(ring: FrameRing) -> list[int]:
     """The numbers of the frames of the newest clip, oldest first."""
-    return ring.gather(ring.sample())[:, 0, 0, 0].tolist()
+    return [shown.rgb[0, 0, 0] for shown in ring.sample().frames]
 
 
 @pytest.mark.parametrize('rate', [1.1, 1.8, 2.0, 6.5, 30.0])
 def test_a_stream_has_a_frame_of_its_own_for_each_tubelet_at_any_rate(rate):
     ring = FrameRing(8, clip_fps=4.0)
     feed(ring, rate, 100)
-    keys = ring.keys(ring.sample_stream(()))
+    keys = [shown.key for shown in ring.sample_stream(()).frames]
     newest, before = keys[1::2], keys[::2]
     assert len({*newest}) == 4 and all(a < b for a, b in zip(before, newest, strict=True))
     if rate < 3:
@@ -50,7 +51,7 @@ def test_after_a_gap_the_oldest_tubelet_of_a_stream_stands_for_those_before_it()
     ring = FrameRing(8, clip_fps=4.0, max_frame_gap=2.0)
     for number, interval in enumerate((10.9, 11.7, 17.6, 18.4, 19.3, 20.1)):
         ring.push(ns(100 + interval / 4.0), frame(number))
-    picks = ring.gather(ring.sample_stream(()))[:, 0, 0, 0].tolist()
+    picks = [shown.rgb[0, 0, 0] for shown in ring.sample_stream(()).frames]
     assert picks == [1, 2, 1, 2, 2, 3, 4, 5]
 
 
@@ -102,36 +103,13 @@ def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
     assert math.isnan(sample.rate_hz)
 
 
-def test_planes_of_a_frame_stay_together():
+def test_recent_frames_are_at_least_two():
     ring = FrameRing(3, clip_fps=10.0)
     for i in range(5):
-        ring.push(ns(1 + i / 10), {'rgb': frame(i), 'gray': np.full((3, 4), 100 + i, np.uint8)},
-                  size=(80, 60))
-    sample = ring.sample()
-    assert ring.gather(sample, 'gray')[:, 0, 0].tolist() == [102, 103, 104]
-    assert ring.gather(sample, 'rgb')[:, 0, 0, 0].tolist() == [2, 3, 4]
-    held = ring.recent('gray', 10.0)
-    assert len(held) == len(ring) > 3
-    assert ring.all('gray')[:, 0, 0].tolist() == [gray[0, 0] for _, gray in held]
-    assert [stamp for stamp, _ in ring.recent('gray', 0.25)] == [ns(1.2), ns(1.3), ns(1.4)]
-    assert len(ring.recent('gray', 0.0)) == 2
-    assert sample.size == (80, 60)
-
-
-def test_frames_have_keys_of_their_own_for_as_long_as_they_are_held():
-    ring, other = FrameRing(4, 4.0), FrameRing(4, 4.0)
-    seen = {}
-    for again in range(3):   # the same stamps each time, with other pictures
-        for at in range(6):
-            for one in (ring, other):
-                one.push(ns(100 + at / 4), frame(50 * again + at + 20 * (one is other)))
-                sample = one.sample()
-                if sample is not None:
-                    for key, shown in zip(one.keys(sample), one.gather(sample), strict=True):
-                        assert seen.setdefault(key, int(shown[0, 0, 0])) == shown[0, 0, 0]
-        ring.reset()
-        other.reset()
-    assert len(seen) == 3 * 2 * 6
+        ring.push(ns(1 + i / 10), frame(i))
+    assert [shown.stamp_ns for shown in ring.recent(0.25)] == [ns(1.2), ns(1.3), ns(1.4)]
+    assert len(ring.recent(0.0)) == 2 and ring.recent(10.0) == ring.frames
+    assert len({shown.key for shown in ring.frames}) == len(ring) > 3
 
 
 def test_a_duplicate_stamp_is_dropped_and_counted():
@@ -140,7 +118,7 @@ def test_a_duplicate_stamp_is_dropped_and_counted():
     for stamp in (ns(1), ns(1) + 100, ns(1) - 100):     # published twice, perhaps stamped anew
         assert ring.push(stamp, frame(9)) is Push.DUPLICATE
     assert len(ring) == 1
-    assert ring.newest()[0, 0, 0] == 1
+    assert ring.frames[-1].rgb[0, 0, 0] == 1
     assert ring.counts['duplicate'] == 3
 
 
@@ -161,14 +139,14 @@ def test_many_shuffled_frames_end_in_stamp_order():
 def test_a_break_empties_the_ring_and_is_counted_by_reason(change, reason):
     ring = FrameRing(4, clip_fps=10.0, max_frame_gap=1.0)
     for i in range(6):
-        ring.push(ns(50 + i / 10), frame(i), frame_id='cam')
+        ring.push(ns(50 + i / 10), frame(i), size=(8, 6), frame_id='cam')
     assert ring.sample() is not None
-    new = frame(60, change.get('size', (8, 6)))
-    assert ring.push(ns(change.get('stamp', 50.6)), new,
+    new = frame(60)
+    assert ring.push(ns(change.get('stamp', 50.6)), new, size=change.get('size', (8, 6)),
                      frame_id=change.get('frame_id', 'cam')) is Push.RESET
     assert len(ring) == 1
     assert ring.sample() is None
-    np.testing.assert_array_equal(ring.newest(), new)
+    assert ring.frames == [new]
     assert dict(ring.resets) == {reason: 1}
 
 
@@ -218,12 +196,13 @@ def test_a_slow_reader_of_a_fast_camera_is_told_from_a_slow_camera(caplog):
 
 @pytest.mark.parametrize(('rate', 'clip_fps', 'limit', 'spread_s'), [
     (120.0, 4.0, None, 0.06), (1000.0, 4.0, None, 0.06), (30.0, 0.5, 60, 0.6)])
-def test_frames_of_a_faster_camera_are_thinned_without_a_hole(rate, clip_fps, limit, spread_s):
+def test_frames_of_a_faster_camera_are_thinned_without_a_hole(rate, clip_fps, limit, spread_s,
+                                                              monkeypatch):
     ring = FrameRing(8, clip_fps)
     if limit:
-        ring.store.max_bytes = limit * frame(0).nbytes
+        monkeypatch.setattr(ring_module, 'MAX_BYTES', limit * frame(0).nbytes)
     feed(ring, rate, round(16 * rate / clip_fps))
-    assert ring.store.nbytes <= ring.store.max_bytes
+    assert len(ring) <= ring.capacity <= (limit or 1000)
     sample = ring.sample()
     assert ring.counts['thinned'] > 0
     assert sample.distinct == 8

@@ -95,7 +95,7 @@ def test_neither_is_it_by_geometry_alone():
         view = VIEW if number < 40 else covered('grey', 0.5)
         track.push(with_noise(view, number), round((1 + number / 12) * 1e9))
         if (sample := track.sample()) is not None:
-            levels.append(track.result(sample, None, Settings(), wants).assessment.level)
+            levels.append(track.assess(track.observe(sample, Settings(), wants)).assessment.level)
     assert levels[-8 - 3:-8] == [Level.CLEAR] * 3 and levels[-3:] == [Level.UNKNOWN] * 3
 
 

@@ -16,7 +16,7 @@ from sessions import CPU, choice_of, serve
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vjepa_ros.clip.ring import FrameRing
+from vjepa_ros.clip.ring import Frame, FrameRing
 from vjepa_ros.lab.training.network import block_causal
 from vjepa_ros.lab.world.clips import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
@@ -156,7 +156,7 @@ class Camera:
     def advance(self, seconds):
         self.stamp_ns += round(seconds * 1e9)
         picture = self.random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
-        self.ring.push(self.stamp_ns, picture, size=self.size)
+        self.ring.push(self.stamp_ns, Frame(picture), size=self.size)
 
     def stumble(self, random, rate):
         """Advance with jitter, sometimes after frames were dropped or before a reset."""
@@ -170,7 +170,8 @@ class Camera:
         sample = self.ring.sample_stream(self.session.remembered())
         if sample is None:
             return None
-        frames, keys = self.ring.gather(sample), self.ring.keys(sample)
+        frames = np.stack([frame.rgb for frame in sample.frames])
+        keys = tuple(frame.key for frame in sample.frames)
         stamps = np.array(sample.stamps_ns) / 1e9 * FPS
         ends = keys[1::2]
         return frames, keys, stamps, ends
@@ -405,7 +406,7 @@ def test_what_a_camera_no_longer_holds_is_forgotten(encoder):
         perception.tracks['cam'].push(np.roll(picture, number, 1), stamp_ns)
         clips = perception.pending()
         if clips:
-            perception.encode(clips, {'cam': Wants()})
+            perception.observe(clips, {'cam': Wants()})
             seen.append((len(engine.remembered()), engine.memory_bytes() - weights))
     each = seen[0][1] // WINDOW
     assert max(seen)[0] <= most

@@ -476,7 +476,7 @@ def test_a_camera_of_the_greatest_rate_does_not_wait_for_ever_after_a_late_resul
             continue
         samples, wait_s = worker._choose(wanted)
         worker.perception._done.update(
-            {name: track.ring.keys(sample)[-1] for name, sample in samples.items()})
+            {name: sample.frames[-1].key for name, sample in samples.items()})
         if number > late:
             waits.append(0.0 if samples else wait_s)
     assert waits.count(0.0) == pytest.approx(served, abs=2)

@@ -231,7 +231,7 @@ class ObstacleDetector:
             self._warn_of_haste(stamp_ns)
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
-        self.track.push(self.track.own(rgb), stamp_ns or 1, frame_id, gain=gain)
+        self.track.push(rgb.copy(), stamp_ns or 1, frame_id, gain=gain)
 
     def _checked(self, stamp: float) -> float:
         """Return the stamp of a frame [s]; ValueError where stamps can not be seconds."""
@@ -300,7 +300,7 @@ class ObstacleDetector:
             return None
         stamps = None if self.engine.not_streaming else [
             sample.moments(self.track.config.clip_fps)]
-        return self.engine.features([self.track.frames(sample)], layers, levels, per,
+        return self.engine.features([self.track.place.clip(sample.frames)], layers, levels, per,
                                     stamps=stamps)[0]
 
     def analyze_spatial_features(self, features: np.ndarray | None) -> np.ndarray | None:

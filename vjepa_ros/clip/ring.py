@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Keep the recent frames of one camera in stamp order and sample clips from them by time.
+"""Keep the recent frames of one camera in stamp order, and sample clips from them by time.
 
 The ring never asks a clock: stamps come with the frames. It belongs to one thread (the worker
 that decodes, samples and infers), so it needs no lock.
@@ -13,14 +13,44 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
-SERIALS = itertools.count()   # of the stored frames of all storages
+log = logging.getLogger(__name__)
+
+KEYS = itertools.count()    # of the frames of all cameras
+NS = 1_000_000_000
+SAME_NS = 1_000     # closer stamps are of one picture that was published twice
+LOGGED_RESETS = 5      # of each reason that are all logged; then the 8th, 16th, 32nd and so on
+LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
+# Every frame of a camera up to this rate is kept; frames of a faster one are thinned, the most
+# redundant first, never the newest.
+MAX_CAMERA_HZ = 60.0
+# A frame at most this much older than the newest is put in its place; an older one means that
+# time went backwards (a bag that loops, a clock that was set) and resets.
+REORDER_S = 0.2
+MAX_BYTES = 512 << 20  # of the frames of one camera
+
+
+@dataclass(eq=False)
+class Frame:
+    """A picture as the model and looming need it, on the host or on a device."""
+
+    rgb: np.ndarray | None = None   # (S, S, 3) uint8 input of the model; None on a device
+    grey: np.ndarray | None = None  # (h, w) uint8 for looming; None on a device
+    upload: Any = None  # the image on its way to a device, see `DeviceFrames.upload`
+    row: int = -1       # place in the store of a device
+    stamp_ns: int = 0
+    key: int = field(default_factory=KEYS.__next__)     # which no other frame of the process has
+
+    @property
+    def nbytes(self) -> int:
+        """Size [bytes]."""
+        return sum(part.nbytes for part in (self.rgb, self.grey, self.upload) if part is not None)
 
 
 class Push(Enum):
@@ -42,8 +72,7 @@ class Push(Enum):
 class Sample:
     """The frames of one clip, chosen by stamp."""
 
-    # Storage slots of the chosen frames, oldest first (length ``num_frames``)
-    slots: tuple[int, ...]
+    frames: tuple[Frame, ...]  # oldest first (length ``num_frames``)
     stamps_ns: tuple[int, ...]  # their stamps [ns]; a slow camera makes neighbours equal
     # newest_ns, frame_id, size: stamp [ns], frame id and source size (width, height) [px] of the
     # newest frame
@@ -61,98 +90,8 @@ class Sample:
         return np.asarray(self.stamps_ns, np.float64) / NS * clip_fps
 
 
-class PlaneStore:
-    """Equally many slots of several named arrays (planes), such as a picture and its grey one.
-
-    It knows no time: its owner decides which slot is freed when.
-
-    Parameters
-    ----------
-    wanted
-        Slots to have if memory allows.
-    least
-        Slots to have in any case.
-    max_bytes
-        Upper limit of all slots but the least [bytes]; read by `fit`.
-
-    Attributes
-    ----------
-    planes
-        (slots, *plane shape) by name.
-    serials
-        Number of the frame in each slot, which no other frame of the process has.
-    free
-        Slots that may be written.
-    capacity
-        Number of slots, 0 before the first frame.
-    """
-
-    def __init__(self, wanted: int, least: int, max_bytes: int) -> None:
-        self._wanted = wanted
-        self._least = least
-        self.max_bytes = max_bytes
-        self.planes: dict[str, np.ndarray] = {}
-        self.serials: dict[int, int] = {}
-        self.free: list[int] = []
-        self.capacity = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all slots."""
-        return sum(map(attrgetter('nbytes'), self.planes.values()))
-
-    def room(self, frame_bytes: int) -> int:
-        """Return the number of slots for frames of so many bytes."""
-        return max(self._least, min(self._wanted, self.max_bytes // frame_bytes))
-
-    def fit(self, planes: Mapping[str, np.ndarray]) -> None:
-        """Allocate slots for frames like this one, unless they exist; others are lost."""
-        for key, plane in planes.items():
-            if key not in self.planes or self.planes[key].shape[1:] != plane.shape:
-                break
-        else:
-            if len(planes) == len(self.planes):
-                return
-        self.capacity = self.room(sum(plane.nbytes for plane in planes.values()))
-        self.planes = {key: np.empty((self.capacity, *plane.shape), plane.dtype)
-                       for key, plane in planes.items()}
-        self.free = list(range(self.capacity))
-
-    def release(self) -> None:
-        """Free all slots and their memory; `fit` makes new ones."""
-        self.planes, self.free, self.capacity = {}, [], 0
-
-    def put(self, planes: Mapping[str, np.ndarray]) -> int:
-        """Copy a frame into a free slot and return the slot."""
-        slot = self.free.pop()
-        for key, plane in planes.items():
-            np.copyto(self.planes[key][slot], plane)
-        self.serials[slot] = next(SERIALS)
-        return slot
-
-    def gather(self, plane: str, slots: Sequence[int],
-               out: np.ndarray | None = None) -> np.ndarray:
-        """Copy several slots: (number of slots, *plane shape)."""
-        return np.take(self.planes[plane], slots, axis=0, out=out, mode='clip')
-
-
-log = logging.getLogger(__name__)
-
-NS = 1_000_000_000
-SAME_NS = 1_000     # closer stamps are of one picture that was published twice
-LOGGED_RESETS = 5      # of each reason that are all logged; then the 8th, 16th, 32nd and so on
-LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
-# Every frame of a camera up to this rate is kept; frames of a faster one are thinned, the most
-# redundant first, never the newest.
-MAX_CAMERA_HZ = 60.0
-# A frame at most this much older than the newest is put in its place; an older one means that
-# time went backwards (a bag that loops, a clock that was set) and resets.
-REORDER_S = 0.2
-MAX_BYTES = 512 << 20  # of the storage
-
-
 class FrameRing:
-    """A preallocated, stamp-ordered ring of frames of one camera.
+    """The frames of one camera, ordered by stamp.
 
     Parameters
     ----------
@@ -194,11 +133,11 @@ class FrameRing:
         self.name = name
         window = max((num_frames - 1) / clip_fps, history) + 1.0 / clip_fps
         self._window_ns = round(window * NS)
-        # Both ends of the window, and the frame just before it that `_take_slot` keeps.
-        wanted = max(num_frames + 1, math.ceil(window * MAX_CAMERA_HZ) + 3)
-        self.store = PlaneStore(wanted, num_frames + 1, MAX_BYTES)
-        self._stamps: list[int] = []     # ascending
-        self._slots: list[int] = []      # parallel to _stamps
+        # Both ends of the window, and the frame just before it.
+        self._wanted = max(num_frames + 1, math.ceil(window * MAX_CAMERA_HZ) + 3)
+        self.capacity = 0
+        self.frames: list[Frame] = []
+        self._stamps: list[int] = []     # of them
         self.frame_id = ''
         self.size = (0, 0)
         self.counts: Counter[str] = Counter()
@@ -212,9 +151,13 @@ class FrameRing:
         return len(self._stamps)
 
     @property
-    def capacity(self) -> int:
-        """Frames the storage holds (0 before the first frame)."""
-        return self.store.capacity
+    def nbytes(self) -> int:
+        """Bytes of all frames."""
+        return sum(frame.nbytes for frame in self.frames)
+
+    def room(self, frame_bytes: int) -> int:
+        """Return how many frames of so many bytes are kept."""
+        return max(self.num_frames + 1, min(self._wanted, MAX_BYTES // max(1, frame_bytes)))
 
     @property
     def newest_ns(self) -> int | None:
@@ -223,8 +166,8 @@ class FrameRing:
 
     @property
     def newest_key(self) -> int | None:
-        """Identity of the newest frame, see `keys`; stamps may come again, as in a looped bag."""
-        return self.store.serials[self._slots[-1]] if self._slots else None
+        """Key of the newest frame; stamps may come again, as in a looped bag."""
+        return self.frames[-1].key if self.frames else None
 
     @property
     def interval_s(self) -> float:
@@ -243,43 +186,37 @@ class FrameRing:
         span = (self._stamps[-1] - self._stamps[0]) / NS
         return min(self.num_frames - 1, 1 + math.floor(span * self.clip_fps + 1e-6))
 
-    def push(self, stamp_ns: int, planes: Mapping[str, np.ndarray] | np.ndarray, *,
-             frame_id: str = '', size: tuple[int, int] | None = None,
-             arrival_ns: int | None = None) -> Push:
-        """Store a frame at its place in time.
+    def push(self, stamp_ns: int, frame: Frame, *, frame_id: str = '',
+             size: tuple[int, int] = (0, 0), arrival_ns: int | None = None) -> Push:
+        """Put a frame at its place in time.
 
         `stamp_ns`: time of capture [ns]; `frame_id, size`: frame id and size (width, height) [px]
         of the source image; `arrival_ns`: time of arrival [ns], needed only for unstamped frames.
         """
-        if isinstance(planes, np.ndarray):
-            planes = {'rgb': planes}
-        if size is None:
-            first = next(iter(planes.values()))
-            size = (first.shape[1], first.shape[0])
         if stamp_ns == 0:
             stamp_ns = self._arrival(arrival_ns)
-        reason = self._break(stamp_ns, frame_id, size)
-        if reason and self._stamps:
+        reason = self._break(stamp_ns, frame_id, size) if self._stamps else ''
+        if reason:
             if reason == 'gap':
                 reason = self._told_gap((stamp_ns - self._stamps[-1]) / NS)
             self.reset(reason)
-        else:
-            reason = ''
         place = bisect.bisect_left(self._stamps, stamp_ns)
         late = place < len(self._stamps)
-        if any(abs(stamp_ns - one) < SAME_NS for one in self._stamps[max(place - 1, 0):place + 1]):
+        near = self._stamps[max(place - 1, 0):place + 1]
+        if near and (abs(stamp_ns - near[0]) < SAME_NS or abs(stamp_ns - near[-1]) < SAME_NS):
             self.counts['duplicate'] += 1
             return Push.DUPLICATE
         if late and place == 0:
             self.counts['too_late'] += 1
             return Push.TOO_LATE
-        self.store.fit(planes)   # new only for a first frame or after a size change: all is free
+        if not self._stamps and frame.rgb is not None:
+            self.capacity = self.room(frame.nbytes)     # a device has set it
         self.frame_id, self.size = frame_id, size
         self._make_room(stamp_ns)
-        slot = self.store.put(planes)
         place = bisect.bisect_left(self._stamps, stamp_ns)   # making room may have removed one
+        frame.stamp_ns = stamp_ns
         self._stamps.insert(place, stamp_ns)
-        self._slots.insert(place, slot)
+        self.frames.insert(place, frame)
         if len(self._stamps) > 1:
             self.problem = ''
         self.counts['accepted'] += 1
@@ -310,19 +247,20 @@ class FrameRing:
         """
         if not self._covered() or len(self._stamps) <= self.num_frames // 2:
             return None
-        stamps, step_ns = self._stamps, NS / self.clip_fps
+        stamps, frames, step_ns = self._stamps, self.frames, NS / self.clip_fps
         newest, picks = len(stamps) - 1, list[int]()
         for back in range(self.num_frames // 2):
             if back and newest > 1:
-                target = stamps[-1] - round(2 * back * step_ns)
-                first = bisect.bisect_left(stamps, target - math.floor(step_ns), 1, newest)
-                last = bisect.bisect_right(stamps, target + math.floor(step_ns), 1, newest)
-                known = [at for at in range(first, last)
-                         if self.store.serials[self._slots[at]] in remembered]
-                newest = (_nearest(stamps, known, target) if known
-                          else _nearest_of(stamps, 1, newest, target))
-            target = stamps[newest] - round(step_ns)
-            picks += [newest, _nearest_of(stamps, 0, newest, target)]
+                target, end, best = stamps[-1] - round(2 * back * step_ns), newest, math.inf
+                newest = _nearest(stamps, target, 1, end)
+                first = bisect.bisect_left(stamps, target - math.floor(step_ns), 1, end)
+                for at in range(first, end):
+                    off = abs(stamps[at] - target)
+                    if off > step_ns and stamps[at] > target:
+                        break
+                    if off < best and frames[at].key in remembered:
+                        newest, best = at, off
+            picks += [newest, _nearest(stamps, stamps[newest] - round(step_ns), 0, newest)]
         return self._chosen(picks[::-1])
 
     def _chosen(self, picks: Sequence[int]) -> Sample:
@@ -331,65 +269,32 @@ class FrameRing:
         distinct = len(set(picks))
         span_s = (stamps[-1] - stamps[0]) / NS
         rate = (distinct - 1) / span_s if span_s > 0 else math.nan
-        slots = tuple(map(self._slots.__getitem__, picks))
-        return Sample(slots, stamps, stamps[-1], self.frame_id, self.size, span_s, rate,
-                      distinct)
+        return Sample(tuple(map(self.frames.__getitem__, picks)), stamps, stamps[-1],
+                      self.frame_id, self.size, span_s, rate, distinct)
 
-    @property
-    def held(self) -> set[int]:
-        """Numbers of all frames that it holds, see `keys`."""
-        return set(map(self.store.serials.__getitem__, self._slots))
+    def recent(self, span_s: float) -> list[Frame]:
+        """Return the frames of the last `span_s` seconds, oldest first.
 
-    def keys(self, sample: Sample) -> tuple[int, ...]:
-        """Return numbers of the frames that `gather` copies, unique in the process."""
-        return tuple(map(self.store.serials.__getitem__, sample.slots))
-
-    def gather(self, sample: Sample, plane: str = 'rgb',
-               out: np.ndarray | None = None) -> np.ndarray:
-        """Copy the frames of a sample, oldest first: (num_frames, *plane shape)."""
-        return self.store.gather(plane, sample.slots, out)
-
-    def frames(self, sample: Sample, plane: str = 'rgb') -> list[np.ndarray]:
-        """Return views of the frames of a sample, oldest first, valid until the next push."""
-        return list(map(self.store.planes[plane].__getitem__, sample.slots))
-
-    def all(self, plane: str) -> np.ndarray:
-        """Copy a plane of all frames, oldest first: (frames, *plane shape)."""
-        return self.store.gather(plane, self._slots)
-
-    def newest(self, plane: str = 'rgb') -> np.ndarray:
-        """Return a view of the newest frame of a plane, valid until the next push."""
-        return self.store.planes[plane][self._slots[-1]]
-
-    def recent(self, plane: str, span_s: float) -> list[tuple[int, np.ndarray]]:
-        """Return (stamp [ns], view) of the frames of the last `span_s` seconds, oldest first.
-
-        At least the newest two frames are given when there are two. The views stay valid until
-        the next push.
+        At least the newest two are given when there are two.
         """
         if not self._stamps:
             return []
         first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
-        first = max(0, min(first, len(self._stamps) - 2))
-        views = map(self.store.planes[plane].__getitem__, self._slots[first:])
-        return list(zip(self._stamps[first:], views, strict=True))
+        return self.frames[max(0, min(first, len(self._stamps) - 2)):]
 
     def reset(self, reason: str = 'manual') -> None:
-        """Forget all frames and count the reason (storage is kept)."""
+        """Forget all frames and count the reason."""
         self.resets[reason] += 1
         count = self.resets[reason]
         if self._stamps and (count <= LOGGED_RESETS or count.bit_count() == 1):
             log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
                      reason, count)
-        self.store.free.extend(self._slots)    # they keep their content until written again
-        self._stamps.clear()
-        self._slots.clear()
+        self.release()
 
     def release(self) -> None:
-        """Free the storage and the frames in it, without counting a reset."""
+        """Forget all frames, without counting a reset."""
         self._stamps.clear()
-        self._slots.clear()
-        self.store.release()
+        self.frames.clear()
 
     def take_over(self, old: FrameRing) -> None:
         """Carry on the counts of another ring (of the same camera, before a change of model)."""
@@ -426,8 +331,6 @@ class FrameRing:
 
     def _break(self, stamp_ns: int, frame_id: str, size: tuple[int, int]) -> str:
         """Reason why this frame can not continue the held ones, '' when it can."""
-        if not self._stamps:
-            return ''
         if size != self.size:
             return 'size_change'
         if frame_id != self.frame_id:
@@ -453,13 +356,12 @@ class FrameRing:
         least = max(2, self.num_frames // 2)
         while len(self._stamps) > least and self._stamps[1] < horizon:
             self._remove(0)
-        if not self.store.free:
+        if len(self._stamps) >= self.capacity > 0:
             self.counts['thinned'] += 1
             self._remove(_most_redundant(self._stamps))
 
     def _remove(self, index: int) -> None:
-        self._stamps.pop(index)
-        self.store.free.append(self._slots.pop(index))
+        del self._stamps[index], self.frames[index]
 
 
 def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
@@ -478,20 +380,15 @@ def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
     return places
 
 
-def _nearest(stamps_ns: Sequence[int], places: Iterable[int], target_ns: int) -> int:
-    """Return which of some places has the stamp nearest to a time; -1 for none."""
-    best, least = -1, math.inf
-    for at in places:
-        off = abs(stamps_ns[at] - target_ns)
-        if off < least:
-            best, least = at, off
-    return best
+def _nearest(stamps_ns: Sequence[int], target_ns: int, first: int, end: int) -> int:
+    """Return the place, from the first to before the end, of the stamp nearest to a time.
 
-
-def _nearest_of(stamps_ns: Sequence[int], first: int, end: int, target_ns: int) -> int:
-    """Return `_nearest` of the places from the first to before the end, whose stamps ascend."""
+    The stamps ascend. Of two equally near ones the older one is taken.
+    """
     at = bisect.bisect_left(stamps_ns, target_ns, first, end)
-    return _nearest(stamps_ns, range(max(first, at - 1), min(end, at + 1)), target_ns)
+    older = at > first and (at == end or
+                            target_ns - stamps_ns[at - 1] <= stamps_ns[at] - target_ns)
+    return at - older
 
 
 def _most_redundant(stamps_ns: Sequence[int]) -> int:

@@ -84,7 +84,7 @@ def assess(seen: FrameEvidence, settings: Settings) -> tuple[Judgement, Assessme
             (Quality.GYROSCOPE_UNUSED, bool(seen.looming and seen.looming.gyroscope)),
             (Quality.PARTIAL_VIEW, seen.view.coverage < WHOLE),
             (Quality.STALE, bool(age_problem(seen.age_s, settings.max_frame_age))),
-            (Quality.SLOW_CAMERA, sample.distinct < len(sample.slots)),
+            (Quality.SLOW_CAMERA, sample.distinct < len(sample.frames)),
             (Quality.ASSUMED_INTRINSICS, seen.optics.assumed),
             (Quality.DISAGREEMENT, found.disagrees)):
         if is_set:

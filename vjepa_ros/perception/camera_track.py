@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Follow one camera: frames in, clips out, and results from clip, encoder and looming."""
+"""Follow one camera: frames in, clips out, and results from looming and the model."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 
 from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.ring import FrameRing, Push, Sample
+from vjepa_ros.clip.ring import Frame, FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
-from vjepa_ros.perception.frame_store import (
-    Geometry,
-    Prepared,
-    geometry_for,
-    grey_size,
-    host_planes,
-)
+from vjepa_ros.perception.frame_store import Geometry, geometry_for
 from vjepa_ros.perception.fusion import SourceVerdict, judge_geometry, judge_heads
 from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
@@ -42,12 +36,14 @@ from vjepa_ros.perception.patch_maps import (
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
-from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.memory import release_memory
-from vjepa_ros.runtime.noise_floor import NoiseFloor
 from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.runtime.runner import Clip
+
+if TYPE_CHECKING:
+    from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 T = TypeVar('T')
 log = logging.getLogger(__name__)
@@ -55,118 +51,172 @@ log = logging.getLogger(__name__)
 LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones follow
 
 
-@dataclass(frozen=True)
-class OnCourse:
-    """Results of a looming field alone."""
-
-    alone: SourceVerdict | None  # what is on course; None where looming is unknown
-    grid: np.ndarray | None  # (Hp, Wp) looming rate of the patches; None where it was not wanted
-
-
-class LoomingJob:
-    """The looming field of the frame that is the newest when the job is made.
-
-    `finish` alone gives the field. `start` and `proceed` may come before it, so that a device
-    works on one camera while the host is busy with another; left out or called twice they change
-    nothing. A step that fails raises, and is tried again by the next call until `give_up`. A step
-    after a newer frame raises SessionError, unless the field is finished.
-
-    Parameters
-    ----------
-    geometry
-        Where the frames are.
-    ring
-        The frames.
-    optics
-        Of the source image.
-    with_map
-        Whether the looming map of geometry alone is wanted.
-    gyroscope
-        Of the camera, if it has one.
+class Observation:
+    """What is known of the newest clip of a camera; each part is computed when it is first read.
 
     Attributes
     ----------
+    sample
+        The clip.
+    settings, wants
+        By which it is assessed, and what for.
     geometry, optics
-        As given.
-    expired
-        Whether there is a newer frame.
+        Where its frames are; of the source image.
+    prediction
+        What the model says of it; None where it was not asked.
+    heads_problem
+        Why its heads are not valid; '' when they are or there are none.
+    by_heads
+        Whether the model is asked for its heads.
     failed
-        Whether measuring was given up.
-    looming_s, ahead_s
-        Time that the host has spent on the field, and on all else that needs no model and was
-        done before the result [s].
+        Whether looming could not be measured.
+    times
+        Milliseconds by stage.
     """
 
-    def __init__(self, geometry: Geometry, ring: FrameRing, optics: Optics,
-                 with_map: bool = True, gyroscope: Gyroscope | None = None) -> None:
-        self.optics = optics
-        self._with_map = with_map
-        self.expired = self.failed = False
-        self.looming_s = self.ahead_s = 0.0
-        self.geometry, self._ring, self._gyroscope = geometry, ring, gyroscope
-        self._done = False
-        self._field: LoomingField | None = None
-        self._on_course: tuple[object, OnCourse] | None = None
+    def __init__(self, track: Track, sample: Sample, settings: Settings, wants: Wants) -> None:
+        self.track, self.sample, self.settings, self.wants = track, sample, settings, wants
+        self.geometry, self.optics = track.place, track.optics()
+        self.heads_problem = track.heads.problem(sample)
+        self.by_heads = track.heads.wanted(sample, wants, settings)
+        self.prediction: Prediction | None = None
+        self.failed = False
+        self.times: dict[str, float] = {}
+        self._looming = (track.ring.recent(track.config.looming_history), self.optics,
+                         track.gyroscope)
 
-    def start(self) -> None:
-        """Start on a device."""
-        if not self._done and self.geometry.on_device:
-            self._timed(self.geometry.begin, self._ring, self.optics, self._gyroscope)
-
-    def proceed(self) -> None:
-        """Continue what `start` has begun where the device waits for the host."""
-        if not self._done:
-            self._timed(self.geometry.proceed)
+    def under(self, settings: Settings, wants: Wants) -> Observation:
+        """Return what is known of the same clip, to be assessed by other settings."""
+        other = copy(self)
+        for name in ('by_geometry', 'by_learned', 'geometric_map', 'motion'):
+            vars(other).pop(name, None)
+        other.settings, other.wants, other.times = settings, wants, dict(self.times)
+        return other
 
     @property
-    def ready(self) -> bool:
-        """Whether `finish` would not wait for a device."""
-        return self._done or self.geometry.measured()
+    def wants_looming(self) -> bool:
+        """Whether the looming field of geometry is used."""
+        return self.wants.looming and not (
+            self.by_heads and self.settings.looming_method == 'learned')
 
-    def finish(self) -> LoomingField | None:
-        """Return the looming field, computed once; None: unknown."""
-        if not self._done:
-            self._field = self._timed(self.geometry.looming, self._ring, self.optics,
-                                      self._gyroscope)
-            self._done = True
-        return self._field
+    @property
+    def clip(self) -> Clip:
+        """The encoder's input, without a copy; valid until the next frame."""
+        return self.geometry.clip(self.sample.frames)
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """A copy of it on the host, RGB uint8 (num_frames, S, S, 3)."""
+        return np.stack(self.geometry.pixels(self.sample.frames))
+
+    # -- looming ---------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start looming on a device."""
+        self._timed('looming', self.geometry.begin, *self._looming)
+
+    def proceed(self) -> None:
+        """Continue what `begin` has begun where the device waits for the host."""
+        self._timed('looming', self.geometry.proceed)
+
+    @cached_property
+    def field(self) -> LoomingField | None:
+        """The looming field of geometry; None: unknown."""
+        found = self._timed('looming', self.geometry.looming, *self._looming)
+        self.track.like = found or self.track.like
+        return found
 
     def give_up(self) -> None:
-        """Do without the field: measuring it has failed."""
-        self._done, self.failed, self._field = True, True, None
+        """Do without looming: measuring it has failed."""
+        self.failed, self.field = True, None
 
-    def on_course(self, optics: Optics, settings: Settings) -> OnCourse:
-        """Return the results of the field, computed once for the same arguments."""
-        asked = optics, settings
-        if self._on_course is None or self._on_course[0] != asked:
-            field, clock, view = self.finish(), time.perf_counter(), self.geometry.view
-            grid = looming_map(view, field, settings.min_confidence) if self._with_map else None
-            alone = (None if field is None else
-                     judge_geometry(field, view.source_size, optics, settings))
-            self._on_course = asked, OnCourse(alone, grid)
-            self.ahead_s += time.perf_counter() - clock
-        return self._on_course[1]
+    @cached_property
+    def by_geometry(self) -> SourceVerdict | None:
+        """What looming alone says; None where it is unknown."""
+        field = self.field
+        return None if field is None else self._timed(
+            'assess', judge_geometry, field, self.geometry.view.source_size, self.optics,
+            self.settings)
 
-    def _timed(self, step: Callable[..., T], *args: object) -> T:
-        if self.expired:
-            raise SessionError('looming can only be measured at the newest frame')
+    @cached_property
+    def geometric_map(self) -> np.ndarray | None:
+        """Looming rate of the patches by geometry, which nobody asks for where there are heads."""
+        return None if self.track.heads.meta is not None else looming_map(
+            self.geometry.view, self.field, self.settings.min_confidence)
+
+    # -- the model -------------------------------------------------------------------------
+
+    @cached_property
+    def shown(self) -> Shown:
+        """Where the frames show structure."""
+        return Shown.by(self.geometry.view.patch_valid(),
+                        self.geometry.structure(self.sample.frames[::-1]))
+
+    @cached_property
+    def learned(self) -> LearnedField | None:
+        """What valid heads say."""
+        heads = None if self.prediction is None else self.prediction.heads
+        if heads is None or self.heads_problem:
+            return None
+        return self._timed('assess', learned_field, heads,
+                           self.track.heads.interval_s(self.sample), self.geometry.view,
+                           self.shown)
+
+    @cached_property
+    def by_learned(self) -> SourceVerdict | None:
+        """What valid heads alone say, on the cells of the last looming field."""
+        learned, place = self.learned, self.geometry
+        return None if learned is None else self._timed(
+            'assess', judge_heads, learned, self.track.like, place.view.source_size,
+            place.grey_size, self.optics, self.settings)
+
+    @cached_property
+    def motion(self) -> np.ndarray | None:
+        """Change of the features of each patch; None where it is not wanted."""
+        found, view = self.prediction, self.geometry.view
+        if found is not None and not found.finite:
+            return np.full(view.patch_valid().shape, np.nan, np.float32)
+        if found is None or not self._has_features or not (
+                self.wants.change or self.learned is None):
+            return None
+        return self._timed('motion', self._motion, found, view)
+
+    @property
+    def _has_features(self) -> bool:
+        return (self.prediction is not None and self.wants.features
+                and self.prediction.has_features)
+
+    def _motion(self, found: Prediction, view: View) -> np.ndarray | None:
+        engine, valid = self.track.engine, valid_mask(view)
+        assert engine is not None
+        if found.change is not None:
+            motion = motion_of(found.change, engine.noise_floor(), valid)
+        elif (features := found.features) is not None:
+            motion = motion_map(features, engine.noise_floor(), self.pixels, valid)
+        else:
+            return None
+        # One frame repeated shows no change, whatever moves: unknown, not stillness.
+        return motion if self.sample.distinct > 1 else np.full_like(motion, np.nan)
+
+    def features(self) -> np.ndarray | None:
+        """Wait for the features, which come last; their times count in the stages of the rest."""
+        if self.prediction is None or not self._has_features:
+            return None
+        clock, source = time.perf_counter(), self.prediction.source
+        late_ms = 0.0 if source is None else source.wait_for_features()
+        if late_ms:
+            waited_ms = (time.perf_counter() - clock) * 1e3
+            for stage, ms in (('download', late_ms), ('await', waited_ms)):
+                self.times[stage] = self.times.get(stage, 0.0) + ms
+        return self.prediction.features
+
+    def _timed(self, stage: str, step: Callable[..., T], *args: object) -> T:
         clock = time.perf_counter()
         try:
             return step(*args)
         finally:
-            self.looming_s += time.perf_counter() - clock
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a track needs to know of its model."""
-
-    noise_floor: Callable[[], NoiseFloor]  # returns the change of the features of a still scene
-    heads: BundleMeta | None  # training range of its heads; None without heads
-    flags: Quality  # flags of every result of it
-    # Returns the keys of frames in which tubelets end that are encoded already, where the model
-    # streams; None where it encodes whole clips
-    remembered: Callable[[], Container[object]] | None = None
+            spent = (time.perf_counter() - clock) * 1e3
+            self.times[stage] = self.times.get(stage, 0.0) + spent
 
 
 class Track:
@@ -178,17 +228,22 @@ class Track:
         Name of the camera.
     config
         Shape of the memory.
-    model
-        The model whose outputs `result` gets; None for geometry alone.
-    queue
+    engine
+        The model whose predictions are assessed; None for geometry alone.
+    stream
         Of the device on which frames are resized and looming is measured; None: on the host.
+
+    Attributes
+    ----------
+    like
+        The last looming field, whose cells those of the next are.
     """
 
-    def __init__(self, name: str, config: TrackConfig, model: ModelFacts | None = None,
-                 queue: DeviceStream | None = None) -> None:
-        self.name = name
-        self.config = config
-        self.heads = HeadsUse(name, None if model is None else model.heads, config)
+    def __init__(self, name: str, config: TrackConfig, engine: Engine | None = None,
+                 stream: DeviceStream | None = None) -> None:
+        self.name, self.config, self.engine = name, config, engine
+        heads = None if engine is None else engine.report.heads
+        self.heads = HeadsUse(name, None if heads is None else heads.meta, config)
         self.level_filter = LevelFilter()
         self.still = StillView()
         self.ring = FrameRing(config.num_frames, config.clip_fps, config.max_frame_gap,
@@ -197,99 +252,68 @@ class Track:
         self.intrinsics: tuple[float, float, float, float] | None = None
         self.distortion: Distortion | None = None     # counts with intrinsics
         self.gyroscope: Gyroscope | None = None
-        self._model = model
-        self._queue = queue
+        self.like: LoomingField | None = None
+        self._stream = stream
         self._gain = 0
         self._geometry: Geometry | None = None
         self._released = False
-        self._clip: np.ndarray | None = None
-        # Of the newest frame: its clip, once computed, its looming, what the clip shows.
-        self._sample: tuple[Sample | None] | None = None
-        self._job: LoomingJob | None = None
-        self._field: LoomingField | None = None      # of the clip before: the same cells
-        self._heads_read: tuple[Prediction, tuple[str, LearnedField | None]] | None = None
-        self._heads_alone: tuple[LearnedField, tuple[Settings, Optics],
-                                 SourceVerdict] | None = None
-        self._moved: tuple[Prediction, np.ndarray | None] | None = None
-        self._shown: tuple[Sample, Shown] | None = None
-        self._optics: tuple[object, Optics] | None = None
 
-    def prepare(self, rgb: np.ndarray) -> Prepared:
-        """Do what `push` can do earlier with a frame. Any thread may call this.
+    # -- frames ----------------------------------------------------------------------------
 
-        With geometry on a device this uploads the frame, except for the first one, before which
-        there is no store for it.
-        """
+    def prepare(self, rgb: np.ndarray) -> Frame | None:
+        """Resize or upload a frame before `push`, in any thread; None where only that can."""
         geometry = self._geometry
-        if geometry is not None and (
-                geometry.on_device or geometry.view.source_size == rgb.shape[1::-1]):
-            return geometry.prepare(rgb)
-        if geometry is None and self._queue is not None:
-            return Prepared()
-        view = self._view_for(rgb)
-        return Prepared(host_planes(rgb, view, grey_size(view.source_size,
-                                                         self.config.looming_width)))
+        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
+            return None
+        return geometry.prepare(rgb)
 
     def push(self, rgb: np.ndarray, stamp_ns: int, frame_id: str = '',
-             arrival_ns: int | None = None, prepared: Prepared | None = None,
-             gain: int = 0) -> Push:
+             arrival_ns: int | None = None, frame: Frame | None = None, gain: int = 0) -> Push:
         """Take one decoded frame, see `FrameRing.push`.
 
         `rgb`: RGB uint8 (H, W, 3); `stamp_ns, frame_id, arrival_ns`: stamp [ns], frame id and
-        time of arrival [ns].
+        time of arrival [ns]; `frame`: by `prepare`.
         """
         if self._released:
             raise SessionError(f'{self.name}: frames can not be taken, the model is closed')
-        resets, geometry = sum(self.ring.resets.values()), self._geometry
-        if gain != self._gain and len(self.ring):
-            self.ring.reset('gain_change')
-        self._gain = gain
+        ring, resets = self.ring, self.ring.resets.total()
+        if gain != self._gain and len(ring):
+            ring.reset('gain_change')
+        self._gain, geometry = gain, self._geometry
         if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
             geometry = self._change_size(rgb)
-        self._sample = None
-        try:
-            push = geometry.push(self.ring, rgb, stamp_ns, frame_id, arrival_ns,
-                                 prepared or Prepared())
-        except BaseException:
-            self._expire()
-            raise
-        if sum(self.ring.resets.values()) != resets:
+        if frame is None or (frame.rgb is None) != geometry.on_device:
+            frame = geometry.prepare(rgb)
+        geometry.place(frame, ring.frames)
+        push = ring.push(stamp_ns, frame, frame_id=frame_id, size=geometry.view.source_size,
+                         arrival_ns=arrival_ns)
+        if push.stored:
+            try:
+                geometry.store(frame, rgb)
+            except BaseException:
+                ring.reset('upload_failed')     # its place shows another picture
+                raise
+        if ring.resets.total() != resets:
             self.level_filter.reset()
             push = Push.RESET if push is Push.ACCEPTED else push    # also where it was begun here
         if push in (Push.ACCEPTED, Push.RESET):
-            self._expire()
             before, self.image = 0 if self.image is None else self.image.nbytes, rgb
-            self.still.show(rgb, self.ring.newest_ns or stamp_ns)
+            self.still.show(rgb, frame.stamp_ns)
             if before > max(LARGE_BYTES, rgb.nbytes):
                 release_memory(torch.device('cpu'))     # what copies of large images took
         return push
 
     def _change_size(self, rgb: np.ndarray) -> Geometry:
-        view = self._view_for(rgb)
+        view = View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
         if self.on_device:
             # Its memory first: a device may not have room for both.
             self._geometry = None
-            self._expire()
             self.ring.reset('size_change')
-        self._geometry, problem = geometry_for(self.config, view, self.ring, self._queue)
+        self._geometry, problem = geometry_for(self.config, view, self.ring, self._stream)
         if problem:
             log.warning('%s: frames are resized and looming is measured on the host: %s',
                         self.name, problem)
         return self._geometry
-
-    def _expire(self) -> None:
-        """Drop what belongs to the newest frame."""
-        if self._job is not None:
-            self._job.expired = True
-        self._job = self._shown = self._sample = None
-        self._heads_read = self._heads_alone = self._moved = None
-
-    def own(self, rgb: np.ndarray) -> np.ndarray:
-        """Copy a frame into memory that suits `push`."""
-        geometry = self._geometry
-        if geometry is None or geometry.view.source_size != rgb.shape[1::-1]:
-            return rgb.copy()
-        return geometry.own(rgb)
 
     @property
     def view(self) -> View | None:
@@ -309,7 +333,7 @@ class Track:
         return self._geometry is not None and self._geometry.on_device
 
     @property
-    def _place(self) -> Geometry:
+    def place(self) -> Geometry:
         """Where the frames are."""
         if self._geometry is None:
             raise SessionError(f'{self.name}: there are no frames, or they went with the model, '
@@ -324,7 +348,6 @@ class Track:
     def reset(self, reason: str = 'manual') -> None:
         """Start anew: forget the frames and the smoothed state."""
         self.ring.reset(reason)
-        self._expire()
         self.image = None
         self.level_filter.reset()
         self.still.reset()
@@ -336,205 +359,90 @@ class Track:
         """
         if self.on_device:
             self.still.look()
-            self._expire()
             self._geometry = self.image = None
             self._released = True
         self.ring.release()
 
+    # -- clips -----------------------------------------------------------------------------
+
     def sample(self) -> Sample | None:
         """Return the newest clip, None until the ring is full."""
-        if self._sample is None:
-            if self._model is not None and self._model.remembered is not None:
-                sample = self.ring.sample_stream(self._model.remembered())
-            else:
-                sample = self.ring.sample()
-            if sample is not None and not self.heads.timed:
-                sample = evened(sample, self.config.clip_fps)
-            self._sample = (sample,)
-        return self._sample[0]
-
-    def frames(self, sample: Sample) -> Clip:
-        """Return the encoder's input of a sample without a copy, valid until the next `push`.
-
-        It is num_frames times RGB uint8 (S, S, 3).
-        """
-        return self._place.frames(self.ring, sample)
-
-    def clip(self, sample: Sample) -> np.ndarray:
-        """Copy `frames` to RGB uint8 (num_frames, S, S, 3), valid until the next call."""
-        pixels = self._place.pixels(self.ring, sample)
-        if self._clip is None:
-            self._clip = np.empty((len(pixels), *pixels[0].shape), np.uint8)
-        return np.stack(pixels, out=self._clip)
+        if self.engine is not None and not self.engine.not_streaming:
+            return self.ring.sample_stream(self.engine.remembered())
+        sample = self.ring.sample()
+        if sample is None or self.heads.timed:
+            return sample
+        return evened(sample, self.config.clip_fps)
 
     def optics(self) -> Optics:
         """Return the intrinsics of the source image, assumed while no camera_info is known."""
-        key = self.intrinsics, self.distortion, self.ring.size
-        if self._optics is None or self._optics[0] != key:
-            self._optics = key, (
-                Optics.assume(self.ring.size, self.config.horizontal_fov)
-                if self.intrinsics is None else
-                Optics(*self.intrinsics, assumed=False, distortion=self.distortion))
-        return self._optics[1]
-
-    def looming_job(self) -> LoomingJob:
-        """Return the job of looming at the newest frame; the same one for the same frame."""
-        if self._job is None:
-            if not len(self.ring):
-                raise SessionError(f'{self.name}: there are no frames')
-            # Heads change the looming map.
-            self._job = LoomingJob(self._place, self.ring, self.optics(),
-                                   self.heads.meta is None, self.gyroscope)
-        return self._job
+        if self.intrinsics is None:
+            return Optics.assume(self.ring.size, self.config.horizontal_fov)
+        return Optics(*self.intrinsics, assumed=False, distortion=self.distortion)
 
     def looming(self) -> LoomingField | None:
-        """Return the looming field at the newest frame (computed once per frame); None unknown."""
-        return self.looming_job().finish() if len(self.ring) else None
+        """Measure looming at the newest frame; None: unknown."""
+        if not len(self.ring):
+            return None
+        return self.place.looming(self.ring.recent(self.config.looming_history), self.optics(),
+                                  self.gyroscope)
 
-    def work_ahead(self, settings: Settings | None) -> None:
-        """Compute what `result` will need of looming; None leaves it to a device."""
-        job = self.looming_job()
-        if settings is not None:
-            job.on_course(job.optics, settings)
+    def observe(self, sample: Sample, settings: Settings, wants: Wants) -> Observation:
+        """Return what is known of the newest clip before the model has been asked."""
+        return Observation(self, sample, settings, wants)
 
-    def shown(self, sample: Sample) -> Shown:
-        """Return where the frames of a clip show structure (computed once per clip)."""
-        if self._shown is None or self._shown[0] is not sample:
-            clock, job = time.perf_counter(), self.looming_job()
-            place = job.geometry
-            self._shown = sample, Shown.by(place.view.patch_valid(),
-                                           place.structure(self.ring, sample))
-            job.ahead_s += time.perf_counter() - clock
-        return self._shown[1]
+    def assess(self, seen: Observation, age_s: float = 0.0) -> Result:
+        """Assess a clip: looming, the model, what both say of contact, and smoothing.
 
-    def read_heads(self, sample: Sample, output: Prediction) -> tuple[str, LearnedField | None]:
-        """Return why the heads are not valid for a clip, and else what they say of it."""
-        known = self._heads_read
-        if known is None or known[0] is not output:
-            problem = self.heads.problem(sample)
-            learned = None
-            if output.heads is not None and not problem:
-                learned = learned_field(output.heads, self.heads.interval_s(sample),
-                                        self._place.view, self.shown(sample))
-            self._heads_read = known = output, (problem, learned)
-        return known[1]
-
-    def judge_heads(self, learned: LearnedField, settings: Settings) -> SourceVerdict:
-        """Return what the heads alone say on the cells of the last looming field, see `judge`."""
-        known, asked = self._heads_alone, (settings, self.optics())
-        if known is None or known[0] is not learned or known[1] != asked:
-            place = self._place
-            self._heads_alone = known = learned, asked, judge_heads(
-                learned, self._field, place.view.source_size, place.grey_size, asked[1],
-                settings)
-        return known[2]
-
-    def read_ahead(self, sample: Sample, output: Prediction, settings: Settings,
-                   wants: Wants) -> None:
-        """Compute what `result` will need of the model, while a device measures looming.
-
-        Computed before, nothing happens.
+        `age_s`: age of the newest frame now [s]; NaN when unknown.
         """
-        self.shown(sample)      # whose time it counts itself
-        job, clock = self.looming_job(), time.perf_counter()
-        if output.heads is not None:
-            learned = self.read_heads(sample, output)[1]
-            if learned is not None and settings.looming_method == 'fused':
-                self.judge_heads(learned, settings)
-        if wants.features and wants.change and output.change is not None:
-            self._motion(sample, output, job.geometry)
-        job.ahead_s += time.perf_counter() - clock
-
-    def result(self, sample: Sample, output: Prediction | None, settings: Settings, wants: Wants,
-               age_s: float = 0.0, timings: Mapping[str, float] | None = None) -> Result:
-        """Assess a clip.
-
-        `output`: of the model for them, None when not wanted; `age_s`: age of the newest frame
-        now [s]; NaN when unknown.
-        """
-        times, job = dict(timings or {}), self.looming_job()
-        place = job.geometry
-        optics = self.optics()
-        ahead_s, clock = job.ahead_s, time.perf_counter()
-        problem, learned = (self.heads.problem(sample), None) if output is None else (
-            self.read_heads(sample, output))
-        now = time.perf_counter()
-        ahead_s, clock = ahead_s + now - clock, now
-        flags = Quality(0) if self._model is None else self._model.flags
-        featured = output if output is not None and wants.features and output.has_features \
-            else None
-        motion, score = None, math.nan
-        if output is not None and not output.finite:
+        settings, wants, view = seen.settings, seen.wants, seen.geometry.view
+        learned, method = seen.learned, settings.looming_method
+        # Looming.
+        field, by_geometry, by_learned = None, None, None
+        if wants.looming and (learned is None or method != 'learned'):
+            field, by_geometry = seen.field, seen.by_geometry
+            if field is not None and method == 'fused':
+                by_learned = seen.by_learned
+        # The model.
+        flags, score = self._flags(), math.nan
+        if seen.prediction is not None and not seen.prediction.finite:
             flags |= Quality.NOT_FINITE
-            motion = np.full(place.view.patch_valid().shape, np.nan, np.float32)
-        elif featured is not None and (wants.change or learned is None):
-            motion = self._motion(sample, featured, place)
+        motion = seen.motion
         moving = motion if learned is None else learned.moving
         if moving is not None:
-            score = motion_score(moving, score_mask(place.view, settings.roi))
-            now = time.perf_counter()
-            times['motion'], clock = (now - clock) * 1e3, now
-        field, by_heads, seen = None, None, OnCourse(None, None)
-        if wants.looming:
-            if learned is None or settings.looming_method != 'learned':
-                field = self._field = job.finish()
-            times['looming'], clock = job.looming_s * 1e3, time.perf_counter()
-            if learned is not None and field is not None and settings.looming_method == 'fused':
-                by_heads = self.judge_heads(learned, settings)
-            seen = seen if field is None else job.on_course(optics, settings)
-        still = self.still
+            score = motion_score(moving, score_mask(view, settings.roi))
+        # What both say.
+        clock, still = time.perf_counter(), self.still
         still.roi = settings.roi
         for flag, is_set in ((Quality.FROZEN, still.frozen),
-                             (Quality.GEOMETRY_FAILED, wants.looming and job.failed),
-                             (Quality.HEADS_OUT_OF_RANGE, bool(problem))):
+                             (Quality.GEOMETRY_FAILED, wants.looming and seen.failed),
+                             (Quality.HEADS_OUT_OF_RANGE, bool(seen.heads_problem))):
             flags |= flag if is_set else Quality(0)
         found, raw = assess(FrameEvidence(
-            self.name, sample, place.view, place.grey_size, optics, field, seen.alone,
-            learned if wants.looming else None, by_heads, score, age_s, flags, still.still_s,
-            still.sight), settings)
+            self.name, seen.sample, view, seen.geometry.grey_size, seen.optics, field,
+            by_geometry, learned if wants.looming else None, by_learned, score, age_s, flags,
+            still.still_s, still.sight), settings)
         assessment = self.level_filter.smooth(raw, found, settings)
         grid = None
         if wants.looming:
-            grid = (seen.grid.copy() if found.field is field and seen.grid is not None
-                    else looming_map(place.view, found.field, settings.min_confidence))
-        times['assess'] = (time.perf_counter() - clock + ahead_s) * 1e3
-        if featured is not None:
-            _await_features(featured, times)
+            grid = (seen.geometric_map if found.field is field else None)
+            grid = (looming_map(view, found.field, settings.min_confidence) if grid is None
+                    else grid.copy())
+        times = seen.times
+        times['assess'] = times.get('assess', 0.0) + (time.perf_counter() - clock) * 1e3
+        features = seen.features()
         assessment.timings.update(times)
-        return Result(assessment, motion, grid, found.field,
-                      None if featured is None else featured.features, place.view,
-                      self.image if wants.image else None, learned, found.method, problem,
-                      still.unchanged_s, None if field is None else field.gyroscope)
+        return Result(assessment, motion, grid, found.field, features, view,
+                      self.image if wants.image else None, learned, found.method,
+                      seen.heads_problem, still.unchanged_s,
+                      None if field is None else field.gyroscope)
 
-    def _motion(self, sample: Sample, output: Prediction, place: Geometry) -> np.ndarray | None:
-        known = self._moved
-        if known is None or known[0] is not output:
-            self._moved = known = output, self._measured_motion(sample, output, place)
-        return None if known[1] is None else known[1].copy()
-
-    def _measured_motion(self, sample: Sample, output: Prediction,
-                         place: Geometry) -> np.ndarray | None:
-        if self._model is None:
-            return None
-        floor, valid = self._model.noise_floor(), valid_mask(place.view)
-        if output.change is not None:
-            motion = motion_of(output.change, floor, valid)
-        elif (features := output.features) is not None:
-            motion = motion_map(features, floor, self.clip(sample), valid)
-        else:
-            return None
-        # One frame repeated shows no change, whatever moves: unknown, not stillness.
-        return motion if sample.distinct > 1 else np.full_like(motion, np.nan)
-
-    def _view_for(self, rgb: np.ndarray) -> View:
-        return View(self.config.resize_mode, (rgb.shape[1], rgb.shape[0]), self.config.image_size)
-
-
-def _await_features(output: Prediction, timings: dict[str, float]) -> None:
-    """Wait for features that arrive last; their times count in the stages of the rest."""
-    clock = time.perf_counter()
-    download_ms = 0.0 if output.source is None else output.source.wait_for_features()
-    if download_ms:
-        waited_ms = (time.perf_counter() - clock) * 1e3
-        for stage, ms in (('download', download_ms), ('await', waited_ms)):
-            timings[stage] = timings.get(stage, 0.0) + ms
+    def _flags(self) -> Quality:
+        """Return the flags of every result of the model."""
+        engine, flags = self.engine, Quality(0)
+        if engine is not None and not engine.report.trained:
+            flags |= Quality.UNTRAINED
+        if engine is not None and (engine.choice.fell_back or engine.config.shrunk):
+            flags |= Quality.DEVICE_FALLBACK
+        return flags

@@ -86,10 +86,10 @@ def evened(sample: Sample, clip_fps: float) -> Sample:
     is nearer, and frames occur one to three times in the clip. Heads were trained on an even
     pattern. A clip that can not be made even is returned as it is.
     """
-    total = len(sample.slots)
+    total = len(sample.frames)
     if not 2 <= sample.distinct < total:
         return sample
-    held = dict(zip(sample.stamps_ns, sample.slots, strict=True))
+    held = dict(zip(sample.stamps_ns, sample.frames, strict=True))
     stamps = sorted(held)
     hold = round(float(np.median(np.diff(stamps))) / NS * clip_fps)
     if hold < 2 or total % hold or len(stamps) < total // hold or total // hold < 2:
@@ -97,7 +97,7 @@ def evened(sample: Sample, clip_fps: float) -> Sample:
     kept = [stamp for stamp in stamps[-(total // hold):] for _ in range(hold)]
     span_s = (kept[-1] - kept[0]) / NS
     distinct = total // hold
-    return replace(sample, slots=tuple(held[stamp] for stamp in kept), stamps_ns=tuple(kept),
+    return replace(sample, frames=tuple(held[stamp] for stamp in kept), stamps_ns=tuple(kept),
                    span_s=span_s, rate_hz=(distinct - 1) / span_s, distinct=distinct)
 
 

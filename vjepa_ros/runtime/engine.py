@@ -542,7 +542,7 @@ class Engine:
                 try:
                     self._noise_floor = measure_noise_floor(self.encode, *shape)
                 except NotFinite:
-                    self.retry(lambda: np.zeros((*shape, shape[1], 3), np.uint8),
+                    self.retry(np.zeros(self.clip_shape, np.uint8),
                                np.arange(shape[0], dtype=np.float64))
                     self.settle()
                     if self._better is None:
@@ -550,7 +550,7 @@ class Engine:
                     self._noise_floor = self._better.noise_floor()
             return self._noise_floor
 
-    def retry(self, clip: Callable[[], np.ndarray], stamps: np.ndarray) -> None:
+    def retry(self, clip: np.ndarray, stamps: np.ndarray) -> None:
         """Try a clip whose prediction is not finite in fp32, in a thread; once, and never again.
 
         If that helps, the model runs in fp32 from the next pass on, see `trouble`.
@@ -561,7 +561,7 @@ class Engine:
             self._tell(f'{not_finite(self.choice)}: what it makes of such clips is UNKNOWN; if '
                        'they do not end, set `weights` to another file')
             return
-        self._trial = threading.Thread(target=self._try, args=(np.array(clip()), stamps),
+        self._trial = threading.Thread(target=self._try, args=(clip, stamps),
                                        name='vjepa_fp32', daemon=True)
         self._trial.start()
 

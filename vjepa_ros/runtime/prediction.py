@@ -124,6 +124,10 @@ class Prediction:
         if source.features is not None:
             self._features = source.features[self._index]
 
+    def arrived(self) -> bool:
+        """Return whether `Engine.wait` would return at once."""
+        return self.source is None or self.source.arrived()
+
     @property
     def has_features(self) -> bool:
         """Whether there are features, without waiting for them."""

@@ -182,8 +182,8 @@ class EndToEnd(Contender):
         tracks = self._perception.tracks.values()
         for track in tracks:
             # One camera runs as in `ObstacleDetector`, which owns a copy of each frame.
-            track.push(track.own(rgb) if len(tracks) == 1 else rgb,
-                       round(self._count / RATE_HZ * 1e9))
+            owned = rgb.copy() if len(tracks) == 1 and not track.on_device else rgb
+            track.push(owned, round(self._count / RATE_HZ * 1e9))
         preprocess = 1e3 * (time.perf_counter() - start)
         samples = self._perception.pending()
         if not samples:

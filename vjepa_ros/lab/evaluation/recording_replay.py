@@ -164,15 +164,16 @@ class Reader:
         if sample is None:
             return {}
         # The methods need the heads, but not the features.
-        output, wants = None, Wants(features=False, image=False)
-        if self._perception is not None:
-            output = self._perception.encode({CAMERA: sample}, {CAMERA: wants},
-                                             self.setup.settings)[0].get(CAMERA)
+        wants, settings = Wants(features=False, image=False), self.setup.settings
+        if self._perception is None:
+            seen = self.track.observe(sample, settings, wants)
+        else:
+            seen = self._perception.observe({CAMERA: sample}, {CAMERA: wants}, settings)[CAMERA]
         out = {}
         for method, assessor in self._assessors.items():
             # Each method has its own smoothing and level; the rest is shared.
             self.track.level_filter = assessor
-            out[method] = self.track.result(sample, output, self._settings[method], wants)
+            out[method] = self.track.assess(seen.under(self._settings[method], wants))
         return out
 
 

@@ -269,6 +269,8 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
     track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
     sample = shown(film, track)
+    seen = track.observe(sample, setup.settings, wants)
+    seen.prediction = output
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
@@ -276,8 +278,7 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
             settings = replace(setup.settings, looming_method=method, smoothing=0.0,
                                collision_horizon=horizon)
             track.level_filter = LevelFilter()
-            out[method].append(
-                track.result(sample, output, settings, wants))
+            out[method].append(track.assess(seen.under(settings, wants)))
     return out
 
 

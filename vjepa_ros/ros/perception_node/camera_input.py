@@ -22,9 +22,9 @@ from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.clip.ring import Frame as Resized
 from vjepa_ros.parameter import TRANSPORTS
 from vjepa_ros.perception.camera_track import Track
-from vjepa_ros.perception.frame_store import Prepared
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
 from vjepa_ros.ros.common.video import VideoInput, video_type
@@ -72,7 +72,7 @@ class Frame:
 
     rgb: np.ndarray  # (H, W, 3) uint8
     # prepared, track: result of `Track.prepare`, and of which track
-    prepared: Prepared
+    prepared: Resized | None
     track: Track
     # stamp_ns, arrival_ns, frame_id: of the message, and when it came [ns]
     stamp_ns: int
@@ -177,7 +177,8 @@ class FrameQueue:
                 self._items.remove(item)
                 return
             item.message, item.frame = None, frame
-            item.size = frame.rgb.nbytes + frame.prepared.nbytes
+            item.size = frame.rgb.nbytes + (
+                0 if frame.prepared is None else frame.prepared.nbytes)
             self._bytes += item.size
             self._thin()
 

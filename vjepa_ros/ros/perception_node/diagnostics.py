@@ -145,7 +145,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         'flags': 'none' if quiet else ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': number(stats.clip_rate_hz),
         'looming_method': stats.method or 'none yet',
-        'heads': 'none' if perception.heads is None else _heads_state(stats),
+        'heads': 'none' if perception.tracks[name].heads.meta is None else _heads_state(stats),
         'geometry': perception.tracks[name].geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements, 'not_finite': stats.not_finite,

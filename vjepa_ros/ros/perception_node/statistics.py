@@ -173,7 +173,7 @@ class CameraStats:
         memory: dict[str, object] = {
             'clip_fill': f'{fill}/{ring.num_frames}',
             'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
-            'ring_memory_mb': f'{ring.store.nbytes / 2**20:.1f}'}
+            'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}'}
         for kind, counts in (('frames', ring.counts), ('resets', resets)):
             for key in sorted(counts):
                 memory[f'{kind}.{key}'] = counts[key]

@@ -348,7 +348,7 @@ class Worker:
         begin, results = time.perf_counter(), []
         self._await_imus({n: s for n, s in samples.items() if wants[n].looming})
         try:
-            outputs, timings = perception.encode(
+            seen = perception.observe(
                 samples, wants, settings,
                 lambda name, error: self._count_for(name, 'geometry', error))
         except Exception as error:
@@ -357,9 +357,8 @@ class Worker:
             raise
         for name, sample in samples.items():
             try:
-                result = perception.result(
-                    name, sample, outputs.get(name), settings, wants[name],
-                    known_age(self._clock.now().nanoseconds, sample.newest_ns), timings)
+                age_s = known_age(self._clock.now().nanoseconds, sample.newest_ns)
+                result = perception.tracks[name].assess(seen[name], age_s)
                 self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                 if self._publish(result, wanted[name], activation):
                     results.append(result)
