@@ -279,10 +279,7 @@ def test_that_nothing_comes_is_not_told_of_a_view_that_cannot_be_measured():
 
 
 # Every n-th frame: 2 to 4 a second, as the cameras of himax have them.
-RECORDINGS = {'himax_2': 1, 'cup.mp4': 7, 'himax_10': 1, 'kitti_street': 3, 'euroc_still': 1,
-              'drone_approach_a': 4, 'drone_approach_b': 4, 'drone_turn': 3, 'motorway.mp4': 8,
-              'box.mp4': 10, 'donkey_tub_bag': 6}
-QUICK = ('himax_2', 'cup.mp4', 'kitti_street')
+RECORDINGS = {'himax_2': 1, 'cup.mp4': 7, 'kitti_street': 3}
 
 
 @pytest.fixture(scope='module')
@@ -291,8 +288,7 @@ def engine(one_thread):
         yield loaded
 
 
-@pytest.mark.parametrize('name', [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RECORDINGS])
+@pytest.mark.parametrize('name', RECORDINGS)
 def test_recordings_are_told_as_one_story(shared_data, engine, name):
     settings = Settings()
     setup = Setup(('fused',), settings, TrackConfig(), engine)

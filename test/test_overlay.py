@@ -109,18 +109,6 @@ def test_looming_tints_warm_and_motion_tints_blue_where_they_are_known():
     assert np.abs(blue[250, 40]).max() == 0
 
 
-@pytest.mark.parametrize(('bearing', 'column'), [
-    (-0.3, 320 - 500 * math.tan(0.3)), (1.5, 632)])
-def test_the_bearing_points_at_its_column(bearing, column):
-    status = OverlayStatus(camera='front', focal_px=500.0)
-    base = assessment(Level.WARNING, 1.5)
-    plain = show(result=base, status=status)
-    marked = show(result=assessment(Level.WARNING, 1.5, bearing=bearing), status=status)
-    color = np.abs(marked.astype(int) - LEVEL_COLORS[Level.WARNING]).sum(axis=2) < 20
-    where = np.nonzero((color & changed(marked, plain))[380:440].any(axis=0))[0]
-    assert where.mean() == pytest.approx(column, abs=4)
-
-
 @pytest.mark.parametrize(('flags', 'untrained'), [(Quality.UNTRAINED, False), (0, True)])
 def test_an_untrained_model_is_watermarked_all_over_but_stays_legible(flags, untrained):
     plain = show(result=assessment())
