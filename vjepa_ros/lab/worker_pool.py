@@ -28,17 +28,10 @@ _context: Any = None     # of a process that was started here
 class WorkerPool:
     """Runs tasks in processes, or in this process when one is enough.
 
-    Parameters
-    ----------
-    count
-        Number of processes; 1 runs the tasks here.
-    make
-        Makes the context, once in each process; it must be picklable.
-    here
-        Context for this process, when it exists already.
-    gpus
-        Names of GPUs, as in CUDA_VISIBLE_DEVICES. Each process sees one of them, in turn; without
-        names all see what this process sees.
+    `count`: of processes; 1 runs the tasks here; `make`: makes the context, once in each process,
+    and must be picklable; `here`: context for this process, when it exists already; `gpus`: names
+    as in CUDA_VISIBLE_DEVICES, of which each process sees one in turn; without names all see what
+    this process sees.
     """
 
     def __init__(self, count: int, make: Callable[[], Any], here: Any = None,

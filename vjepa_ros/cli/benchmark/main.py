@@ -242,7 +242,6 @@ def _memory(engine: Engine) -> dict[str, int]:
     if device.type == 'cuda':
         found['device_allocated'] = torch.cuda.memory_allocated(device)
         found['device_peak'] = torch.cuda.max_memory_allocated(device)
-        found['device_reserved'] = torch.cuda.memory_reserved(device)
     elif device.type == 'mps':
         found['device_allocated'] = torch.mps.current_allocated_memory()
     if sys.platform != 'win32':

@@ -22,15 +22,7 @@ SHIFT = 4                 # bits after the point, for smooth lines
 
 
 class TopView:
-    """Draws the episodes of a world.
-
-    Parameters
-    ----------
-    world
-        The episodes.
-    number
-        Which of them, by its place in the world.
-    """
+    """Draws an episode of a world, by its place in it."""
 
     def __init__(self, world: EpisodeWorld, number: int = 0) -> None:
         self._world, self._number = world, number

@@ -67,14 +67,7 @@ def accelerator(device: torch.device) -> dict[str, Any]:
 
 def process_age() -> float:
     """Return the seconds since this process began; NaN where that is unknown."""
-    if psutil is not None:
-        return time.time() - psutil.Process().create_time()
-    stat, uptime = Path('/proc/self/stat'), Path('/proc/uptime')
-    if not (stat.is_file() and uptime.is_file()):
-        return math.nan
-    # The 22nd field is the start of the process in ticks since boot.
-    ticks = float(stat.read_text().rpartition(')')[2].split()[19])
-    return float(uptime.read_text().split()[0]) - ticks / os.sysconf('SC_CLK_TCK')
+    return math.nan if psutil is None else time.time() - psutil.Process().create_time()
 
 
 def _cpu_name() -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from vjepa_ros.lab.world.episodes.robot import (
 )
 from vjepa_ros.lab.world.episodes.surroundings import (
     Body,
-    Extent,
     KITS,
     PLACES,
     SHARES,
@@ -131,8 +129,7 @@ def draw(seed: int, number: int, materials: Materials, config: EpisodeConfig) ->
     end = None
     if scenario == 'wall':
         end = max(1.5, float(route.at(route.length * rng.uniform(0.5, 0.95))[1]))
-    around = build(rng, place, Extent(span, float(route.points[-1][1]), end), materials,
-                   len(times), step)
+    around = build(rng, place, span, float(route.points[-1][1]), end, materials, len(times), step)
     setting = Setting(place, route, run, around.sides, times, robot.half_width)
     fov = float(np.random.default_rng((seed, number, 1)).uniform(*config.fov))
     heroes = []
@@ -158,13 +155,18 @@ def furnish(rng: np.random.Generator, bare: Episode, setting: Setting, materials
     thin = [beside(rng, True, setting)
             for _ in range(KITS[2][1])]
     margin = float(rng.uniform(0.12, 0.45))
-    swept = _swept(run, times, config.robot, bare.camera_height, margin)
+    # Where the robot is at all times, also before the start and after its arrival.
+    at = np.arange(0, len(times), 2)
+    moments = np.clip(np.round(times[at] / run.dt).astype(int), 0, len(run.yaw) - 1)
+    corners = footprint(run.place[moments], run.yaw[moments], config.robot, margin, 0.3)
+    band = np.broadcast_to(band_of(config.robot, np.array(bare.camera_height)), (len(at), 2))
     seen_at = int(np.searchsorted(times, run.duration * 0.5))
     parts, owners, first = [bare.shapes], [bare.owner], 0
     for (kit, count), bodies in zip(KITS, (heroes, side, thin), strict=True):
         draws = SceneRng(int(rng.integers(2**31)), 1)
         shapes = shapes_of(kit, bodies, [True] * count, times, seen_at, materials, draws)
-        keep = _kept(rng, shapes, bodies, heroes[:wanted], wanted if first == 0 else 0, swept)
+        keep = _kept(rng, shapes, bodies, heroes[:wanted], wanted if first == 0 else 0, at,
+                     corners, band)
         mask = np.repeat(keep, len(kit.kinds))
         parts.append(replace(shapes, alive=shapes.alive & torch.tensor(mask)))
         owners.append(first + np.repeat(np.arange(count), len(kit.kinds)))
@@ -186,34 +188,18 @@ def _route(rng: np.random.Generator, place: str, scenario: str, config: EpisodeC
     return Route(np.array(points), cruise)
 
 
-class _Swept(NamedTuple):
-    """Where a robot is on its free run: times (numbers), corners and height band."""
-
-    at: np.ndarray
-    corners: np.ndarray
-    band: np.ndarray
-
-
-def _swept(run: Run, times: np.ndarray, robot: Robot, height: float, margin: float) -> _Swept:
-    # At all times: also where it stands before the start, and after its arrival.
-    at = np.arange(0, len(times), 2)
-    moments = np.clip(np.round(times[at] / run.dt).astype(int), 0, len(run.yaw) - 1)
-    corners = footprint(run.place[moments], run.yaw[moments], robot, margin, 0.3)
-    return _Swept(at, corners, np.broadcast_to(band_of(robot, np.array(height)),
-                                               (len(moments), 2)))
-
-
 def _kept(rng: np.random.Generator, shapes: Shapes, bodies: Sequence[Body],
-          heroes: Sequence[Body], wanted: int, swept: _Swept) -> np.ndarray:
+          heroes: Sequence[Body], wanted: int, at: np.ndarray, corners: np.ndarray,
+          band: np.ndarray) -> np.ndarray:
     """Return which bodies stay, (M,) bool: the first wanted ones, and those in nobody's way."""
-    count, at = len(bodies), swept.at
+    count = len(bodies)
     share = 0.75 if count > 2 else 1.0
     keep = np.array([n < wanted or rng.random() < share for n in range(count)])
 
     def along(values: Tensor) -> np.ndarray:
         return values[0].numpy().astype(float)
 
-    hit = touching(swept.corners, swept.band, shapes.kinds,
+    hit = touching(corners, band, shapes.kinds,
                    np.broadcast_to(along(shapes.alive) > 0, (len(at), len(shapes.kinds))),
                    along(shapes.position)[at], along(shapes.yaw)[at],
                    np.broadcast_to(along(shapes.half), (len(at), len(shapes.kinds), 3)))

@@ -36,7 +36,6 @@ from vjepa_ros.lab.world.episodes.robot import (
 )
 from vjepa_ros.lab.world.episodes.surroundings import (
     Body,
-    Extent,
     KITS,
     PLACES,
     SHARES,
@@ -88,8 +87,7 @@ def _attempt(rng: np.random.Generator, number: int, materials: Materials,
     times = np.arange(-math.ceil(config.settle_s / step),
                       math.ceil((run.duration + AFTER_S) / step) + 1) * step
     room = robot.half_width + rng.uniform(*_ROOM_M, 2)
-    around = build(rng, place, Extent((-room[0], room[1]), length, None), materials, len(times),
-                   step)
+    around = build(rng, place, (-room[0], room[1]), length, None, materials, len(times), step)
     setting = Setting(place, route, run, around.sides, times, robot.half_width)
     fov = float(rng.uniform(*config.fov))
     heroes = []

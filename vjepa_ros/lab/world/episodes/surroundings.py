@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ _SPAN_M = 25.0     # of side walls before the start
 class Surroundings:
     """Walls, ground and light around a route."""
 
-    name: str  # kind of the place
     boxes: Shapes  # fixed shapes, one scene
     # x of the inner faces of the walls left and right [m]; far off where there are none
     sides: tuple[float, float]
@@ -39,26 +37,15 @@ class Surroundings:
     fields: dict[str, Tensor]
 
 
-class Extent(NamedTuple):
-    """How far a place has to reach [m].
-
-    ``span_x`` is the least and greatest x of the robot's body on its route, ``goal_z`` the z of
-    the goal, ``end_z`` that of the face of a wall across the way; None for whatever the place has
-    beyond the goal.
-    """
-
-    span_x: tuple[float, float]
-    goal_z: float
-    end_z: float | None
-
-
-def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materials, frames: int,
-          interval_s: float) -> Surroundings:
+def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal_z: float,
+          end_z: float | None, materials: Materials, frames: int, interval_s: float
+          ) -> Surroundings:
     """Build a place around a route.
 
-    `frames, interval_s`: number and distance [s] of the pictures.
+    `span_x`: least and greatest x of the robot's body on its route [m]; `goal_z`: z of the goal
+    [m]; `end_z`: that of the face of a wall across the way; None for whatever the place has beyond
+    the goal; `frames, interval_s`: number and distance [s] of the pictures.
     """
-    span_x, goal_z, end_z = extent
     layout = LAYOUTS[name]
     draws = SceneRng(int(rng.integers(2**31)), 1)
     indoors = name in INDOORS
@@ -120,7 +107,7 @@ def build(rng: np.random.Generator, name: str, extent: Extent, materials: Materi
     fields['exposure'] = fields['exposure'].clamp(0.4, 2.5)
     fields['shutter'] = torch.zeros(1)
     sides = (left if walled[0] else -40.0, right if walled[1] else 40.0)
-    return Surroundings(name, boxes, sides, fields)
+    return Surroundings(boxes, sides, fields)
 
 
 HEROES, SIDES, THINS = 2, 4, 4      # bodies of each kit in an episode
