@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from geometry_msgs.msg import Point, PoseStamped, Twist
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import Point, PoseStamped
 from guard_rig import (
     CommandRig,
     Every,
@@ -341,29 +341,6 @@ def test_it_stops_until_somebody_tells_the_speed(speed_from, words):
             rig.wait_for_turn()
         ros.node.destroy_publisher(base)
         rig.wait_for_state(words)
-
-
-@pytest.mark.parametrize(('speed_from', 'told'), [('own', True), ('sent', False)])
-def test_what_stands_behind_a_planner_that_believes_itself_is_an_error(speed_from, told):
-    with ros_session() as ros:
-        ros.node.create_publisher(Twist, 'cmd_vel_in', 1)      # a controller that listens, too
-        ros.node.create_subscription(Twist, 'cmd_vel_planned', lambda msg: None, 1)
-        with ros.compose(PLANNER, {'autostart': True, 'speed_from': speed_from},
-                         {'cmd_vel_out': 'cmd_vel_planned'}) as planner:
-            states: list[DiagnosticArray] = []
-            ros.node.create_subscription(DiagnosticArray, '/diagnostics', states.append, 10)
-
-            def told_of() -> bool:
-                return bool(states) and 'set speed_from' in states[-1].status[0].message
-
-            assert ros.spin_until(lambda: bool(states))
-            assert not ros.spin_until(told_of, 1.0)
-            with ros.compose(GUARD, {'autostart': True}, {'cmd_vel_in': 'cmd_vel_planned',
-                                                          'cmd_vel_out': 'cmd_vel'}):
-                assert bool(ros.spin_until(told_of, 90.0 if told else 1.5)) == told
-            if told:
-                log = planner.wait_for_output('/collision_guard listens to /cmd_vel_planned')
-                assert 'remap cmd_vel_sent to /cmd_vel' in log
 
 
 def test_controller_planner_and_guard_in_a_row():

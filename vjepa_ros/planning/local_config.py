@@ -14,7 +14,7 @@ import numpy as np
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.parameter import parameter
 
-SENT, ODOMETRY, OWN = 'sent', 'odometry', 'own'      # sources of the speed
+SENT, ODOMETRY = 'sent', 'odometry'              # sources of the speed
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'        # what is sent at a fault
 
 
@@ -104,7 +104,7 @@ class DecisionConfig:
     twist: LocalConfig  # the robot, and how it drives
     watch: GuardSettings  # faults of cameras
     mounts: Mapping[str, Mount]  # poses of the cameras by name
-    speed_from: str  # source of the speed: 'sent', 'odometry' or 'own'
+    speed_from: str  # source of the speed: 'sent' or 'odometry'
     on_fault: str  # what is sent at a fault: 'stop', 'pass' or 'silent'
 
 

@@ -25,7 +25,7 @@ from rclpy.node import Node
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.output import CommandOutput
-from vjepa_ros.ros.command.peers import CLOUD, topic_problems
+from vjepa_ros.ros.command.peers import topic_problems
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
@@ -168,12 +168,10 @@ class CommandNode(ManagedNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters and create the outputs."""
         config = self.params.read()
-        taken = {self.resolve_topic_name(name): name for name, kind in self.topics(config).items()
-                 if kind != CLOUD and name != 'cmd_vel_out'}
         output = self.resolve_topic_name('cmd_vel_out')
-        if output in taken:
-            raise ValueError(f'{taken[output]} and cmd_vel_out are both {output}: cmd_vel_out '
-                             'must be a topic of its own, remap it')
+        if output == self.resolve_topic_name('cmd_vel_in'):
+            raise ValueError(f'cmd_vel_in and cmd_vel_out are both {output}: cmd_vel_out must be '
+                             'a topic of its own, remap it')
         self.configured.callback(self._unconfigure)
         self.state_publisher.renew()
         description = self.prepare(config)
@@ -342,13 +340,10 @@ class CommandNode(ManagedNode):
         except ValueError as error:           # several that were accepted one by one
             self.get_logger().error(f'parameters not applied: {error}')
 
-    def problems(self) -> list[str]:
-        """Return the problems of the topics of a configured node, one sentence each."""
-        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
-
     def _on_report(self) -> None:
         if self.config is not None:
-            self.state_publisher.set_problems(self.problems())
+            self.state_publisher.set_problems(topic_problems(
+                self, 'cmd_vel_out', self.topics(self.config), self._unnamed))
         self.state_publisher.failed = self.callbacks_failed
         self.state_publisher.report(self.state, self.decided, self.now_s(), self.failure)
 

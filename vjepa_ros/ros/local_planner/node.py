@@ -16,7 +16,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.planning.decision import Choice, LocalDecider
-from vjepa_ros.planning.local_config import ODOMETRY, OWN, Twist
+from vjepa_ros.planning.local_config import ODOMETRY, Twist
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.state_publisher import StatePublisher, report_values
 from vjepa_ros.ros.common.declared_parameters import Declared
@@ -150,10 +150,6 @@ class LocalPlannerNode(CommandNode):
         """Return topics and their types."""
         return twist_inputs.topics(config)
 
-    def problems(self) -> list[str]:
-        """Return the problems of the topics of a configured node, one sentence each."""
-        return [*super().problems(), *twist_inputs.changed_behind(self, self.config)]
-
     def apply(self, config: LocalNodeConfig) -> LocalNodeConfig:
         """Apply what may change while the node runs; all else stays."""
         config = replace(self.config or config, twist=config.twist, watch=config.watch,
@@ -175,8 +171,6 @@ class LocalPlannerNode(CommandNode):
         self.state_publisher.took_ms = 1e3 * (time.perf_counter() - start)
         self.send(None if choice.twist is None else Motion(*choice.twist), news=True,
                   holds_until_s=steady_s + holds_s)
-        if choice.twist is not None and decider.config.speed_from == OWN:
-            decider.moves(choice.twist, self.now_s())
         if choice.plan is not None and self._candidates.get_subscription_count():
             header = Header(stamp=self.get_clock().now().to_msg(),
                             frame_id=self.config.base_frame)

@@ -15,7 +15,6 @@ from vjepa_ros.planning.local_config import (
     LocalConfig,
     Mount,
     ODOMETRY,
-    OWN,
     PASS,
     SENT,
     SILENT,
@@ -34,9 +33,9 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
         Param('message', str, 'twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
               CONFIGURE, choices=MESSAGES),
         Param('speed_from', str, SENT, 'Source of the speed of the robot; sent: topic '
-              'cmd_vel_sent, remapped to what the guard sends to the base; odometry: topic odom '
-              '(needs nav_msgs); own: the commands of this node, if nothing behind it changes '
-              'them', CONFIGURE, choices=(SENT, ODOMETRY, OWN)),
+              'cmd_vel_sent, remapped to what the base gets (from the guard, or without one from '
+              'this node); odometry: topic odom (needs nav_msgs)', CONFIGURE,
+              choices=(SENT, ODOMETRY)),
         Param('base_frame', str, 'base_link', 'frame_id of ~/candidates', CONFIGURE),
         AUTOSTART,
     ),
