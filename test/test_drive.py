@@ -177,10 +177,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
         monkeypatch.setattr(module, 'choose_device', lambda wanted: mps)
     driver = jobs.Driver(jobs.Recipe(1, EngineConfig(device='mps')))
     assert driver.bank.atlas.texels.device.type == 'cpu'
-    given: list[tuple] = []
-    workers = SimpleNamespace(run=lambda work, done: given.extend(work) or [])
-    args = SimpleNamespace(world=2, rough=2, device='mps')
-    evaluate.play_all([], args, workers, print)
+    given = evaluate.world_tasks(SimpleNamespace(world=2, rough=2, device='mps'))
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
 
 

@@ -9,7 +9,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -23,17 +23,14 @@ from vjepa_ros.cli.console import add_model, print_error, real, whole
 from vjepa_ros.lab.evaluation import document
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.recording_replay import (
-    Item,
     MARKS,
     METHODS,
-    Played,
     Setup,
     assemble,
     play,
     read_items,
     remade,
 )
-from vjepa_ros.lab.evaluation.world import WorldPart
 from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import fill, hardware, versions
 from vjepa_ros.lab.report.report import json_safe
@@ -115,11 +112,15 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
         num_frames=args.num_frames, image_size=args.image_size,
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
         imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
+    tasks = [*((play, item) for item in items), *world_tasks(args)]
+    on_gpu = choose_device(args.device).device.type != 'cpu'
+    jobs = args.jobs or usual_jobs(len(tasks), MOST_ON_GPU if on_gpu else None)
     with Progress(TextColumn('recordings and hundreds of clips'), BarColumn(),
                   MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress, \
-            WorkerPool(process_count(args, items), remade(setup), setup) as workers:
-        bar = progress.add_task('', total=len(items) + len(world_tasks(args, '')))
-        played, parts = play_all(items, args, workers, lambda made: progress.advance(bar))
+            WorkerPool(jobs, remade(setup), setup) as workers:
+        bar = progress.add_task('', total=len(tasks))
+        made = workers.run(tasks, lambda one: progress.advance(bar))
+    played, parts = made[:len(items)], made[len(items):]
     worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
               if (own := [part for part in parts if part.world == name])}
     report = assemble(played, methods) | {
@@ -143,17 +144,11 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     return 0
 
 
-def process_count(args: argparse.Namespace, items: Sequence[Item]) -> int:
-    """Return the number of processes: as requested, or one for each core with work."""
-    on_gpu = choose_device(args.device).device.type != 'cpu'
-    return args.jobs or usual_jobs(len(items) + len(world_tasks(args, '')),
-                                   MOST_ON_GPU if on_gpu else None)
-
-
-def world_tasks(args: argparse.Namespace, device: str) -> list[tuple[Any, ...]]:
+def world_tasks(args: argparse.Namespace) -> list[tuple[Any, ...]]:
     """Return the tasks for the rendered clips."""
-    return (evaluate_world.tasks('standard', args.world, device)
-            + evaluate_world.tasks('rough', args.rough, device))
+    device = str(drawing_device(choose_device(args.device).device))
+    return [task for key, name in WORLD_KEYS.items()
+            for task in evaluate_world.tasks(name, getattr(args, key), device)]
 
 
 def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
@@ -179,14 +174,6 @@ def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]
     if 'geometric' not in wanted:
         raise WeightsError(f'--method {" ".join(wanted)} cannot run: {NO_HEADS}')
     return None, dict.fromkeys(learning, NO_HEADS)
-
-
-def play_all(items: Sequence[Item], args: argparse.Namespace, workers: WorkerPool,
-             done: Callable[[Any], object]) -> tuple[list[Played], list[WorldPart]]:
-    """Play the recordings, and assess the rendered clips with every method."""
-    device = str(drawing_device(choose_device(args.device).device))
-    made = workers.run([*((play, item) for item in items), *world_tasks(args, device)], done)
-    return made[:len(items)], made[len(items):]
 
 
 def configuration(args: argparse.Namespace, setup: Setup, command: str) -> dict[str, Any]:

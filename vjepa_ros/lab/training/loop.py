@@ -276,7 +276,7 @@ class Trainer:
         self.history.append({
             'kind': 'train', 'step': self.step, 'clips': self.clips, 'seconds': self.seconds,
             'losses': losses, 'rate': rate, 'lr': self.config.rate(self.progress)})
-        log.info('%.1f %%, %s clips, %.0f clips/s, losses: %s', 100 * self.progress,
+        log.info('%.1f %%, %s clips, %.3g clips/s, losses: %s', 100 * self.progress,
                  f'{self.clips:,}', rate, ' '.join(f'{k} {v:.3f}' for k, v in losses.items() if v))
 
     def state(self, calls: list[dict[str, Any]]) -> RunState:
