@@ -96,8 +96,10 @@ def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
 
 
 def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path):
+    page = tmp_path / 'new' / 'mine.md'
     figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--model-size',
-                        'gigantic')
+                        'gigantic', '--document', str(page))
+    assert 'no learned heads' in page.read_text()           # which was not there before
     assert figures['configuration']['methods'] == ['geometric']
     assert figures['methods']['geometric']['pooled']['frames'] == 26
     for name in ('learned', 'fused'):

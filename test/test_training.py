@@ -14,7 +14,7 @@ from tiny_world import TINY, TinyWorld
 
 from vjepa_ros.lab.training import loop
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Draw, REUSE_GAP, WorldFeed, made_at
+from vjepa_ros.lab.training.feeds import Draw, REUSE_GAP, WorldFeed
 from vjepa_ros.lab.training.loop import StateError, read_state, write_state
 from vjepa_ros.lab.training.network import Batch, Network, build, normalised
 from vjepa_ros.lab.training.validation import Answers, calibrate, figures
@@ -57,13 +57,8 @@ def same(a, b):
         for f in fields(Targets))
 
 
-def test_every_stream_step_and_rank_draws_its_own_seed_for_ever():
-    drawn = {derive(7, stream, step, rank) for stream in ('a', 'b') for step in range(50)
-             for rank in range(3)}
-    assert len(drawn) == 300
-    assert max(drawn) < TRAINING_SEEDS     # what is above belongs to the fixed splits
-    # A run of today must be continued tomorrow with the same clips.
-    assert derive(0, 'scenes', 3, 1) == 907075613
+def test_a_run_of_today_can_be_continued_tomorrow_with_the_same_clips():
+    assert derive(0, 'scenes', 3, 1) == 907075613 < TRAINING_SEEDS    # above are the fixed splits
 
 
 def test_the_rate_rises_then_falls_to_almost_nothing():
@@ -109,8 +104,6 @@ class TestFeed:
             for step in range(20):
                 feed.batch(step)
         assert [len(world.filmed) for world in worlds] == [10, 10]
-        for step in range(REUSE_GAP, 3 * REUSE_GAP):
-            assert feed.world(made_at(step, 0)) is not feed.world(made_at(step, 1))
 
     def test_half_of_the_clips_are_mirrored_with_their_targets(self):
         world = TinyWorld(32)
