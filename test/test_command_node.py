@@ -148,13 +148,6 @@ def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(kind, monkey
         node._publish = sent.append
 
 
-def test_an_empty_list_in_a_file_is_an_empty_list(tmp_path):
-    file = tmp_path / 'mine.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    slow_on: []\n    ranges: []\n')
-    with started(CollisionGuard, '--params-file', str(file)) as node:
-        assert node.config.settings.slow_on == () and node.config.ranges == ()
-
-
 @BOTH
 def test_what_nothing_judges_is_not_sent_and_absurd_values_of_it_stop(kind, monkeypatch):
     with logged() as lines, active(kind) as node:

@@ -150,15 +150,6 @@ def test_the_way_since_the_picture_counts(age):
     assert middle == pytest.approx(-2.3 * math.sin(age) + 0.5 * age ** 2, abs=0.2)
 
 
-def test_what_was_measured_while_braking_is_not_kept():
-    planner = driving()
-    drive(planner, 0.2, 0.2)
-    look(planner, 0.4, [(-0.4, 0.4, 1.2)], Level.DANGER)
-    assert planner.choose(Twist(1.0)).points > 0            # it counts
-    look(planner, 0.4, [], Level.DANGER)
-    assert planner.choose(Twist(1.0)).points == 0           # until the next picture
-
-
 @pytest.mark.parametrize(('level', 'counts'), [(Level.CAUTION, False), (Level.WARNING, True)])
 def test_what_the_heads_say_counts_from_warning_on(level, counts):
     for change in ({'collision_probability': 0.9}, {'clearance': 0.5}):
@@ -255,19 +246,6 @@ def test_walls_go_on_where_nothing_was_seen(looked):
     assert math.isinf(straight_on(planner.choose(Twist(1.0)))['time_to_contact']) == looked
 
 
-def test_on_the_way_to_a_goal_a_base_changes_its_speed_in_time():
-    times = []
-    for speed in (0.0, 1.0):
-        planner = LocalPlanner(LocalConfig(cruise=1.0))
-        drive(planner, speed)
-        ahead = planner.memory.place.real + 1.2
-        walls(planner, (ahead - 2j, ahead + 2j))
-        table = planner.pursue(4 + 0j).candidates
-        straight = (table['vx'] == 1.0) & (table['omega'] == 0.0)
-        times.append(float(table['time_to_contact'][straight][0]))
-    assert times[0] > times[1] + 0.3
-
-
 @pytest.mark.parametrize(('length', 'margin', 'speed'), [
     (0.3, 0.05, 2.0), (0.1, 0.0, 1.0)])
 def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
@@ -278,12 +256,6 @@ def test_an_object_across_the_path_never_falls_between_two_steps(length, margin,
         planner.memory.keep(wall)
         time = straight_on(planner.choose(Twist(speed)))['time_to_contact']
         assert time <= away / speed + 0.2
-
-
-def test_where_nothing_was_seen_at_all_it_drives():
-    planner = LocalPlanner(LocalConfig(cruise=1.0))
-    plan = planner.pursue(40 + 0j)
-    assert plan.twist.vx > 0.5 and np.isfinite(plan.candidates['cost']).all()
 
 
 def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:
