@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from vjepa_ros.model.checkpoint.files import file_sha256
+from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.checkpoint.load import save_bundle
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES, EXPANSION_UNIT
 from vjepa_ros.model.heads import Heads

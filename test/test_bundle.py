@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from sessions import SIZE, lively_heads
 
 from vjepa_ros.model.checkpoint import files
+from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.checkpoint.load import (
     WeightsError,
     load_encoder,
@@ -21,7 +22,6 @@ from vjepa_ros.model.checkpoint.load import (
     read_meta,
     save_bundle,
 )
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import Calibration
 
 pytestmark = pytest.mark.usefixtures('one_thread')

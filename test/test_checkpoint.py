@@ -29,14 +29,11 @@ from safetensors.torch import load_file, save_file
 from sessions import SIZE
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.model.checkpoint import files, load
+from vjepa_ros.model.checkpoint import load
 from vjepa_ros.model.checkpoint.conversion import convert
-from vjepa_ros.model.checkpoint.inspection import examine, load_network
-from vjepa_ros.model.checkpoint.layouts import parts_of
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
-from vjepa_ros.model.checkpoint.metadata import Profile
-from vjepa_ros.model.checkpoint.networks import fits, variant_of, version_of
-from vjepa_ros.model.checkpoint.readers import FLAT, Opened, open_weights, unmap
+from vjepa_ros.model.checkpoint.files import FLAT, Opened, open_weights, unmap
+from vjepa_ros.model.checkpoint.layouts import Profile, fits, parts_of, variant_of, version_of
+from vjepa_ros.model.checkpoint.load import WeightsError, examine, load_encoder, load_network
 from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import find_variant
 
@@ -52,9 +49,8 @@ CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size':
 
 @pytest.fixture(autouse=True)
 def own_memory(tmp_path, monkeypatch):
-    """Nothing of the package is used, and no hash is remembered outside the test."""
+    """Nothing of the package is used."""
     monkeypatch.setattr(load, 'WEIGHTS_FOLDER', tmp_path / 'none')
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
 
 
 def equal(first, second):
@@ -426,46 +422,26 @@ def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
     assert len(ratios) == 2 and all(1.0 < ratio < 1.3 for ratio in ratios)
 
 
-def test_the_hash_of_a_large_file_is_computed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, 'CACHED_FROM', 10)
-    monkeypatch.setattr(files, 'SETTLED_S', -1.0)
-    path = tmp_path / 'large'
-    path.write_bytes(b'0123456789abcdef')
-    first = files.file_sha256(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(files, '_hash', lambda path: 'computed again')
-        assert files.file_sha256(path) == first
-        path.write_bytes(b'0123456789abcdef+')
-        assert files.file_sha256(path) == 'computed again'
-    files.cache_file().write_text('damaged')
-    assert files.file_sha256(path) != first
-
-
 WHOLE = {
     '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.'),
     '2.1': prefixed(NEW, 'encoder.') | prefixed(predictor_state('2.1'), 'predictor.')}
 
 
-@pytest.mark.parametrize(('kind', 'layout'), [
-    *((kind, layout) for kind in WHOLE for layout in ('safetensors', 'meta')),
-    ('2.0', 'huggingface')])
-def test_our_weights_come_back_bit_for_bit_from_every_layout(tmp_path, kind, layout):
+@pytest.mark.parametrize('kind', WHOLE)
+def test_converted_weights_are_equal_bit_for_bit(tmp_path, kind):
     save_file(WHOLE[kind], tmp_path / 'ours.safetensors')
-    there = convert(tmp_path / 'ours.safetensors', tmp_path / 'there', layout)
+    there = convert(tmp_path / 'ours.safetensors', tmp_path / 'there.safetensors')
     assert all(part.complete for part in there.parts)
-    convert(tmp_path / 'there', tmp_path / 'back.safetensors')
-    assert equal(load_file(tmp_path / 'back.safetensors'), WHOLE[kind])
+    assert equal(load_file(tmp_path / 'there.safetensors'), WHOLE[kind])
 
 
-def test_a_block_causal_encoder_keeps_its_window_or_is_not_converted(tmp_path):
+def test_a_converted_block_causal_encoder_keeps_its_window(tmp_path):
     path = save_causal_bundle(tmp_path / 'causal.safetensors')
     assert convert(path, tmp_path / 'a.safetensors').window == 2
     convert(tmp_path / 'a.safetensors', tmp_path / 'b.safetensors')
     encoders = [load_encoder('tiny', weights=one)[0] for one in (path, tmp_path / 'b.safetensors')]
     assert [one.window for one in encoders] == [2, 2]
     assert equal(*(one.state_dict() for one in encoders))
-    with pytest.raises(WeightsError, match=r"layout 'meta'.*block-causal; choose 'safetensors'"):
-        convert(path, tmp_path / 'c.pt', 'meta')
 
 
 @pytest.mark.parametrize('make', [checkpoints.meta_20, checkpoints.meta_ac])
@@ -491,8 +467,7 @@ def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make)
     ('2.0', {'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
     ('2.0', {'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
     ('2.0', {'stray': torch.zeros(3)}, {}, r'belong to no network \(stray\)'),
-    ('2.0', {}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'"),
-    ('2.1', {}, {'layout': 'huggingface'}, 'Hugging Face does not have.*--encoder-only')])
+    ('2.0', {}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'")])
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, kind, change, options,
                                                                 problem):
     save_file(WHOLE[kind] | change, tmp_path / 'a.safetensors')

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint import download as fetching
 from vjepa_ros.model.checkpoint.download import download, located
-from vjepa_ros.model.checkpoint.inspection import examine
-from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsError, examine, load_encoder
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

@@ -15,12 +15,10 @@ from checkpoints import encoder_state, prefixed
 from safetensors.torch import save_file
 from sessions import SIZE
 
-from vjepa_ros.model.checkpoint import pickles
-from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.inspection import examine
-from vjepa_ros.model.checkpoint.load import load_encoder, read_meta
-from vjepa_ros.model.checkpoint.metadata import KEY
-from vjepa_ros.model.checkpoint.readers import open_weights
+from vjepa_ros.model.checkpoint import files
+from vjepa_ros.model.checkpoint.files import WeightsError, open_weights
+from vjepa_ros.model.checkpoint.layouts import KEY
+from vjepa_ros.model.checkpoint.load import examine, load_encoder, read_meta
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 
@@ -73,7 +71,7 @@ BOMBS = {
 def test_a_pickle_that_costs_much_is_refused_before_it_does(tmp_path, kind, monkeypatch):
     """With a tenth of the limits, which saves time."""
     for limit in ('MOST_OPCODES', 'MOST_CALLS', 'MOST_COPIED'):
-        monkeypatch.setattr(pickles, limit, getattr(pickles, limit) // 10)
+        monkeypatch.setattr(files, limit, getattr(files, limit) // 10)
     pkl, problem = BOMBS[kind]
     assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl)))
 
@@ -92,8 +90,8 @@ def test_a_checkpoint_as_large_as_the_published_ones_is_far_from_the_limits(tmp_
     with zipfile.ZipFile(tmp_path / 'a.pt') as made:
         pkl = made.read('a/data.pkl')
     names = [opcode.name for opcode, _, _ in pickletools.genops(pkl)]
-    assert 3 * len(pkl) < pickles.MOST_BYTES and 3 * len(names) < pickles.MOST_OPCODES
-    assert 3 * (names.count('REDUCE') + names.count('BINPERSID')) < pickles.MOST_CALLS
+    assert 3 * len(pkl) < files.MOST_BYTES and 3 * len(names) < files.MOST_OPCODES
+    assert 3 * (names.count('REDUCE') + names.count('BINPERSID')) < files.MOST_CALLS
 
 
 PLAIN = b'\x80\x02}.'

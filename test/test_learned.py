@@ -17,7 +17,7 @@ from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.perception.learned import (
     Rhythm,
     evened,

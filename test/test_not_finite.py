@@ -18,8 +18,8 @@ from sessions import choice_of, serve
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.model.checkpoint.files import tensors_sha256
+from vjepa_ros.model.checkpoint.layouts import KEY
 from vjepa_ros.model.checkpoint.load import load_model
-from vjepa_ros.model.checkpoint.metadata import KEY
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime import device as devices

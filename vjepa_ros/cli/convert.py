@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Write a checkpoint again, without training state, in another number format or layout."""
+"""Write a checkpoint as safetensors, without training state, perhaps in another number format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import CHECKPOINT, print_error
 from vjepa_ros.cli.inspect import view
-from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, LAYOUTS, SAFETENSORS, convert
+from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, convert
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.layouts import AUTO
 
@@ -20,10 +20,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command line; 0 when the file was written."""
     parser = argparse.ArgumentParser(prog='vjepa-ros convert', description=__doc__)
     parser.add_argument('input', help=CHECKPOINT)
-    parser.add_argument('output', help='file or folder to write; it must not exist')
-    parser.add_argument('--layout', choices=LAYOUTS, default=SAFETENSORS,
-                        help='safetensors: one file for this package; meta: a .pt file; '
-                        'huggingface: a folder (default: %(default)s)')
+    parser.add_argument('output', help='file to write; it must not exist')
     parser.add_argument('--dtype', choices=(KEEP, *(name for name in DTYPES if '64' not in name)),
                         default=KEEP, help='number format (default: %(default)s)')
     parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
@@ -33,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
                         help='leave out predictors')
     args = parser.parse_args(argv)
     try:
-        written = convert(args.input, args.output, args.layout, args.dtype, args.weights_part,
+        written = convert(args.input, args.output, args.dtype, args.weights_part,
                           args.encoder_only)
     except (WeightsError, OSError) as error:
         return print_error(error, args=args)

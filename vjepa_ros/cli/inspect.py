@@ -17,7 +17,7 @@ from rich.table import Table
 
 from vjepa_ros.cli.console import CHECKPOINT, print_error
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.inspection import Contents, PartReport, examine
+from vjepa_ros.model.checkpoint.load import Contents, PartReport, examine
 
 SHOWN = 5  # unneeded parameters to name; wrong ones are all named
 

@@ -24,7 +24,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'view': ('view', 'show cameras, maps, looming, levels and states in Rerun, also in a browser'),
     'find': ('find', 'find moments of scored recordings that look like a picture or an event'),
     'inspect': ('inspect', 'show what is in a checkpoint, and whether it is complete'),
-    'convert': ('convert', 'write a checkpoint in another layout or number format'),
+    'convert': ('convert', 'write a checkpoint as safetensors, without training state'),
     'export': ('export', 'write a model as an ONNX graph for other runtimes'),
     'download': ('download', 'fetch published weights'),
     'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),

@@ -34,7 +34,7 @@ import numpy as np
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.structure import Shown
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
+from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.prediction import HeadArrays

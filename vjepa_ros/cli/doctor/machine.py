@@ -124,8 +124,7 @@ def caches(environ: Mapping[str, str]) -> dict[str, Path]:
 def weights(files: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what each checkpoint is, and for which clips its heads are valid."""
     from vjepa_ros.model.checkpoint.files import WeightsError
-    from vjepa_ros.model.checkpoint.inspection import examine
-    from vjepa_ros.model.checkpoint.load import bundled_file, read_meta
+    from vjepa_ros.model.checkpoint.load import bundled_file, examine, read_meta
 
     for who, file in files.items():
         path = file or str(bundled_file('tiny') or '')

@@ -22,8 +22,8 @@ from vjepa_ros.lab.training.validation import answer, calibrate, figures
 from vjepa_ros.lab.world.clips import CALIBRATION_SEED, ClipWorld, HELD_OUT_SEED
 from vjepa_ros.lab.world.rendering.truth import ROBOT
 from vjepa_ros.lab.world.scenes.scene_spec import INTERVAL_S
+from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.checkpoint.load import WeightsReport, save_bundle
-from vjepa_ros.model.checkpoint.metadata import BundleMeta
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.variants import TUBELET
 

@@ -19,8 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.model.checkpoint.readers import shards_of
+from vjepa_ros.model.checkpoint.files import WeightsError, shards_of
 
 BASE_URL = 'https://dl.fbaipublicfiles.com/vjepa2/'
 PUBLISHED = {  # name: (file, what it is)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from vjepa_ros.model.checkpoint.metadata import HeadsReport
+from vjepa_ros.model.checkpoint.layouts import HeadsReport
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
 from vjepa_ros.ros.common.memory_trend import MemoryTrend
