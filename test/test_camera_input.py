@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -15,7 +16,6 @@ pytest.importorskip('rclpy')
 from rclpy.qos import ReliabilityPolicy
 from rclpy.qos_overriding_options import InvalidQosOverridesError
 
-from vjepa_ros.ros.perception_node import camera_input
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.node import VjepaNode
 
@@ -144,7 +144,7 @@ class Owner:
 
 
 def opened(owner: Owner, monkeypatch, transport: str = 'auto') -> CameraInput:
-    monkeypatch.setattr(camera_input.time, 'monotonic', lambda: owner.now)
+    monkeypatch.setattr(time, 'monotonic', lambda: owner.now)
     camera = CameraInput(owner, 'cam', transport)
     camera.open()
     return camera
@@ -171,14 +171,14 @@ def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_startin
 def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatch):
     owner = Owner(**{'cam/image_raw': '/front/image/compressed'})
     camera = opened(owner, monkeypatch)
-    assert camera.chosen == 'compressed'
-    assert camera.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed',
+    assert camera.images.chosen == 'compressed'
+    assert camera.images.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed',
                              'ffmpeg': '/front/image/ffmpeg'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
         CameraInput(owner, 'cam', 'raw')
     owner.published += ['/front/image', '/front/image/compressed']
     owner.watch(camera, 5.0)
-    assert camera.chosen == 'compressed'
+    assert camera.images.chosen == 'compressed'
     assert '/front/image has a publisher' in owner.warnings[-1]
     assert 'remap cam/image_raw to /front/image,' in owner.warnings[-1]
 

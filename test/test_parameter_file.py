@@ -14,8 +14,7 @@ import yaml
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.parameter import ONE_NAME
 from vjepa_ros.ros.common.parameter import SCHEMAS, schema_of, schemas
-from vjepa_ros.ros.doctor.finding import ERROR
-from vjepa_ros.ros.doctor.rules import judge_file
+from vjepa_ros.ros.doctor.rules import ERROR, judge_file
 from vjepa_ros.ros.parameter_file import read_file, readable, unknown, values_of
 
 CASES = Path(__file__).resolve().parents[2] / 'shared/cases'

@@ -18,7 +18,7 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
     'echo': ('echo', 'print assessments, regions and states of a topic as YAML or JSON lines'),
     'top': ('top', 'show a live table of rates, latency, drops, levels and states of all nodes'),
-    'doctor': ('doctor.main', 'say why perception is slow, silent or UNKNOWN here, and what to '
+    'doctor': ('doctor', 'say why perception is slow, silent or UNKNOWN here, and what to '
                'do'),
     'score': ('score', 'score recordings, one or thousands: tables of assessments and events'),
     'view': ('view', 'show cameras, maps, looming, levels and states in Rerun, also in a browser'),

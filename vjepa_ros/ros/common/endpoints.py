@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Create publishers and subscriptions of lifecycle nodes; parameters may change their policies."""
+"""Create publishers and subscriptions of lifecycle nodes.
+
+Parameters (`qos_overrides`) may change the policies of images, assessments and obstacle points:
+what drivers, bags and other planners send and read.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from rclpy.qos import LivelinessPolicy, QoSPolicyKind, QoSProfile, ReliabilityPo
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.serialization import deserialize_message
 
+OVERRIDABLE = ('/assessment', '/obstacle_points')
 SMALL = 1 << 16          # bytes; far more than any message of numbers without arrays has
 CONFIRMED_S = 0.5        # longest wait for the readers of a last zero
 UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
@@ -31,22 +36,22 @@ def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1,
     if lease_s:
         profile.deadline = profile.liveliness_lease_duration = Duration(seconds=lease_s)
         profile.liveliness = LivelinessPolicy.MANUAL_BY_TOPIC
-    return node.create_lifecycle_publisher(
-        kind, topic, profile,
-        qos_overriding_options=QoSOverridingOptions.with_default_policies())
+    options = QoSOverridingOptions.with_default_policies() if topic.endswith(OVERRIDABLE) else None
+    return node.create_lifecycle_publisher(kind, topic, profile, qos_overriding_options=options)
 
 
 def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..., None],
-              depth: int = 1, reliable: bool = False, **more: Any) -> Any:
+              depth: int = 1, reliable: bool = False, overridable: bool = False, **more: Any
+              ) -> Any:
     """Create a subscription; best effort connects to every publisher.
 
     Parameters may also change durability, for latched topics.
     """
-    return node.create_subscription(
-        kind, topic, callback, _profile(depth, reliable),
-        qos_overriding_options=QoSOverridingOptions(policy_kinds=(
-            QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
-            QoSPolicyKind.DURABILITY)), **more)
+    options = QoSOverridingOptions(policy_kinds=(
+        QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
+        QoSPolicyKind.DURABILITY)) if overridable or topic.endswith(OVERRIDABLE) else None
+    return node.create_subscription(kind, topic, callback, _profile(depth, reliable),
+                                    qos_overriding_options=options, **more)
 
 
 def bounded(kind: type, callback: Callable[[Any, Mapping[str, int]], None],

@@ -135,8 +135,9 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
     median, high = stats.latency.summary()
     values: dict[str, object] = {
-        'transport': camera.chosen or 'none yet', 'image_topic': camera.topic or 'none yet',
-        'transport_reason': camera.reason or 'none yet',
+        'transport': camera.images.chosen or 'none yet',
+        'image_topic': camera.images.topic or 'none yet',
+        'transport_reason': camera.images.reason or 'none yet',
         'camera_info': camera.calibration_problem() or 'used',
         'rate_in_hz': number(camera.rate.hz(steady)),
         'rate_out_hz': number(stats.rate.hz(steady)), 'frames_in': camera.rate.total,

@@ -1,30 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Look at this machine: devices, memory, libraries, middleware, weights, disk."""
+"""Say why perception is slow, silent or UNKNOWN: look at machine, ROS graph and parameters.
+
+Without ROS, the machine and parameter files are looked at. With it, the graph is watched for some
+seconds: topics with types, rates and ages, QoS, parameters and diagnostics of running nodes. Each
+problem comes with its remedy. Exit code 1 means that there is an error.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from vjepa_ros.cli.console import with_options
-from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
-from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
-from vjepa_ros.ros.doctor.finding import ERROR, Finding, NOTE, OK, WARNING
+import psutil
+from rich.console import Console
+from rich.text import Text
 
+from vjepa_ros.cli.console import positive, ros_problem, with_options
+from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
+from vjepa_ros.ros.common.parameter import schemas
+from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
+from vjepa_ros.ros.doctor.rules import ERROR, Finding, NOTE, OK, WARNING, judge, judge_file
+
+MARKS = {OK: ('✓', 'green'), NOTE: ('·', 'cyan'), WARNING: ('!', 'yellow'),
+         ERROR: ('✗', 'bold red')}
 GB = 2**30
-LOW_DISK_GB, LOW_MEMORY_GB, LOW_SHARED_GB = 2.0, 1.0, 0.25
 SOCKET_BYTES = 4 << 20       # receive buffer that fragments of a large image need
 SOCKETS = Path('/proc/sys/net/core/rmem_max')
-OPTIONAL = {             # modules, and what pip installs where that has another name
-    'rich': '', 'matplotlib': '', 'psutil': '', 'yaml': 'PyYAML', 'rosbags': '', 'av': '',
-    'huggingface_hub': '', 'onnxruntime': 'onnx onnxscript onnxruntime', 'rerun': 'rerun-sdk',
-    'pyarrow': '', 'ray': "'ray[data]<2.64'"}
 
 
 def devices(wanted: str, precision: str) -> Iterator[Finding]:
@@ -62,7 +72,7 @@ def _failed(about: str, error: Exception) -> Finding:
     """Return the finding of an error of the core, which ends with its remedy."""
     text, _, remedy = str(error).rpartition('; ')
     return Finding(ERROR, about, text or remedy, with_options(
-        remedy, ('device', 'precision', 'weights')) if text else 'choose another value')
+        remedy, ('device', 'precision')) if text else 'choose another value')
 
 
 def _unused(present: Mapping[str, object]) -> Iterator[Finding]:
@@ -78,78 +88,20 @@ def _unused(present: Mapping[str, object]) -> Iterator[Finding]:
                       'later')
 
 
-def packages() -> Iterator[Finding]:
-    """Yield which optional packages are missing, and what installs them."""
-    for name, wanted in OPTIONAL.items():
-        if find_spec(name) is None:
-            yield Finding(NOTE, 'packages', f'{name} is not installed',
-                          f'pip install {wanted or name}')
-
-
 def memory() -> Iterator[Finding]:
-    """Yield free memory and disk, and the caches."""
-    if find_spec('psutil'):
-        import psutil
-
-        free = psutil.virtual_memory().available / GB
-        yield Finding(WARNING if free < LOW_MEMORY_GB else OK, 'memory', f'{free:.1f} GB free',
-                      'end other programs, or choose a smaller model' * (free < LOW_MEMORY_GB))
-    places = {'disk': (Path.cwd(), LOW_DISK_GB, 'reports and bags need room'),
-              'temporary files': (Path(tempfile.gettempdir()), LOW_DISK_GB, 'remove old ones'),
-              'shared memory': (Path('/dev/shm'), LOW_SHARED_GB, 'Fast DDS needs it: remove stale '
-                                'fastrtps_* files, or give a container --ipc=host')}
-    for name, (path, least, remedy) in places.items():
+    """Yield the room in memory and on disks."""
+    free = {'memory': (psutil.virtual_memory().available, 1.0,
+                       'end other programs, or choose a smaller model')}
+    for name, path, least, remedy in (
+            ('disk', Path.cwd(), 2.0, 'reports and bags need room'),
+            ('temporary files', Path(tempfile.gettempdir()), 2.0, 'remove old ones'),
+            ('shared memory', Path('/dev/shm'), 0.25, 'Fast DDS needs it: remove stale '
+             'fastrtps_* files, or give a container --ipc=host')):
         if path.is_dir():
-            free = shutil.disk_usage(path).free / GB
-            low = free < least
-            yield Finding(WARNING if low else OK, name, f'{free:.1f} GB free', remedy * low)
-    for name, path in caches(os.environ).items():
-        if path.is_dir():
-            size = sum(file.lstat().st_size for file in path.rglob('*') if file.is_file()) / GB
-            yield Finding(OK, f'cache of {name}', f'{size:.2f} GB')
-
-
-def caches(environ: Mapping[str, str]) -> dict[str, Path]:
-    """Return the folders in which weights and compiled code are kept, by what they are of."""
-    home = Path(environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
-    hub = Path(environ.get('HF_HOME') or home / 'huggingface') / 'hub'
-    temporary = Path(tempfile.gettempdir())
-    return {'the Hugging Face hub': Path(environ.get('HF_HUB_CACHE') or hub),
-            'torch.compile': Path(environ.get('TORCHINDUCTOR_CACHE_DIR')
-                                  or temporary / f'torchinductor_{environ.get("USER", "")}'),
-            'CUDA extensions': Path(environ.get('TORCH_EXTENSIONS_DIR')
-                                    or home / 'torch_extensions')}
-
-
-def weights(files: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what each checkpoint is, and for which clips its heads are valid."""
-    from vjepa_ros.model.checkpoint.files import WeightsError
-    from vjepa_ros.model.checkpoint.load import bundled_file, examine, read_meta
-
-    for who, file in files.items():
-        path = file or str(bundled_file('tiny') or '')
-        try:
-            found = examine(path)
-        except WeightsError as error:
-            yield _failed(who, error)
-            continue
-        bad = [part.name for part in found.parts if not part.complete]
-        parts = ', '.join(f'{p.name} ({kind})' if (kind := ' '.join(filter(None, (
-            p.variant, p.version)))) else p.name for p in found.parts)
-        yield Finding(ERROR if bad else OK, who, f'{Path(path).name} ({found.size / 1e6:.0f} MB, '
-                      f'sha256 {found.sha256[:16]}): {parts}; made for {found.profile}',
-                      f'{", ".join(bad)} incomplete: vjepa-ros inspect shows what is missing'
-                      if bad else '')
-        meta = read_meta(path) if Path(path).suffix == '.safetensors' else None
-        if meta is None:
-            yield Finding(NOTE, who, 'has no learned heads: geometry alone judges', 'give a file '
-                          'with heads, or train some (docs/training.md)')
-            continue
-        modes = ', '.join((meta.resize_mode, *meta.other_modes))
-        robot = ', '.join(f'{name} {value:g} m' for name, value in meta.robot.items())
-        yield Finding(OK, who, f'heads are valid for {meta.num_frames} frames of '
-                      f'{meta.image_size} px, resize_mode {modes}, {meta.interval_s[0]:g} to '
-                      f'{meta.interval_s[1]:g} s apart; robot {robot}')
+            free[name] = shutil.disk_usage(path).free, least, remedy
+    for name, (size, least, remedy) in free.items():
+        low = size < least * GB
+        yield Finding(WARNING if low else OK, name, f'{size / GB:.1f} GB free', remedy * low)
 
 
 def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
@@ -185,3 +137,79 @@ def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
     if unset:
         yield Finding(NOTE, 'environment', f'{", ".join(unset)} not set in this terminal',
                       'start nodes by the launch files, which set them')
+
+
+def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
+    """Return all findings by section."""
+    found = {'machine': [*devices(args.device, args.precision), *memory()]}
+    if args.no_ros:
+        found['ROS'] = [Finding(NOTE, 'ROS', 'not looked at (--no-ros)')]
+    elif ros_problem():
+        found['ROS'] = [Finding(NOTE, 'ROS', f'works without it: {ros_problem()}')]
+    else:
+        found['ROS'] = _ros(args.seconds)
+    if args.params:
+        known = schemas()
+        found['parameter files'] = [finding for path in args.params
+                                    for finding in judge_file(path, known)]
+    return found
+
+
+def _ros(seconds: float) -> list[Finding]:
+    """Watch the graph and judge it."""
+    from vjepa_ros.ros.doctor.graph import observe
+
+    graph = observe(seconds)
+    return [*middleware(os.environ, graph.middleware), *judge(graph, schemas())]
+
+
+def show(found: dict[str, list[Finding]], console: Console) -> None:
+    """Print findings as a list, section by section."""
+    for section, findings in found.items():
+        console.print(Text(section, style='bold'))
+        for finding in findings:
+            mark, style = MARKS[finding.level]
+            line = Text.assemble((f'  {mark} ', style), (f'{finding.about}: ', 'bold'),
+                                 finding.text)
+            console.print(line, soft_wrap=True)
+            if finding.remedy:
+                console.print(Text(f'      → {finding.remedy}', style='cyan'), soft_wrap=True)
+    console.print(Text(summary(each for findings in found.values() for each in findings),
+                       style='bold'))
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Return how many problems there are."""
+    levels = [finding.level for finding in findings]
+    return ', '.join(f'{count} {level}{"s" * (count != 1)}' for level in (ERROR, WARNING)
+                     for count in [levels.count(level)])
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog='vjepa-ros doctor', description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--seconds', type=positive, default=4.0, metavar='S',
+                        help='how long to watch topics (default: 4)')
+    parser.add_argument('--params', type=Path, nargs='+', default=(), metavar='FILE',
+                        help='also check these parameter files')
+    parser.add_argument('--device', default='auto', metavar='NAME',
+                        help='device to judge: auto, cpu, cuda, cuda:N or mps (default: auto)')
+    parser.add_argument('--precision', default='auto', metavar='NAME',
+                        help='precision to judge (default: auto)')
+    parser.add_argument('--no-ros', action='store_true', help='do not look at the ROS graph')
+    parser.add_argument('--json', action='store_true', help='print the findings as JSON')
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 1 when there is an error."""
+    args = make_parser().parse_args(argv)
+    logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
+    found = look(args)
+    if args.json:
+        sys.stdout.write(json.dumps({section: [asdict(each) for each in findings]
+                                     for section, findings in found.items()}, indent=1) + '\n')
+    else:
+        show(found, Console())
+    return int(any(each.level == ERROR for findings in found.values() for each in findings))
