@@ -3,9 +3,7 @@
 """Start a camera (a synthetic approach, or any source) and the perception node watching it."""
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import IncludeLaunchDescription, Shutdown
-from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
+from launch.actions import Shutdown
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
@@ -20,23 +18,8 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('rate', '', None, 'Frames per second; empty keeps the rate of the source'),
     ('loop', 'true', SWITCH, 'Start again at the end; false ends everything there'),
     ('transport', 'raw', ['raw', 'compressed', 'both'], 'Image topics that are published'),
-    ('namespace', '', None, 'Namespace of both nodes'),
-    ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
-    ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
-    ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
-    ('num_frames', '', None, 'Frames in a clip'),
-    ('weights', '', None,
-     'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
-    ('allow_random_weights', '', ['', *SWITCH],
-     'Run untrained where there are no weights; every output then says so'),
-    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
-    ('view', 'false', SWITCH,
-     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
-    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
-    ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
+    *(row for row in launching.PERCEPTION if row[0] not in ('cameras', 'respawn')),
 )
-FORWARDED = ('namespace', 'params_file', 'device', 'model_size', 'num_frames', 'weights',
-             'allow_random_weights', 'enclaves', 'view', 'rviz', 'log_level')
 
 
 def start(context: LaunchContext) -> list:
@@ -47,10 +30,7 @@ def start(context: LaunchContext) -> list:
                   for name in ('source', 'camera', 'transport')}
     parameters.update(loop=is_on(value['loop']), truth=True, wait_for_subscribers=True)
     if value['rate']:
-        try:
-            parameters['rate'] = float(value['rate'])
-        except ValueError:
-            raise RuntimeError(f"rate is '{value['rate']}', must be a number") from None
+        parameters['rate'] = launching.number(value, 'rate')
 
     camera = Node(
         package='vjepa_ros', executable='camera_source', name='camera_source',
@@ -58,12 +38,7 @@ def start(context: LaunchContext) -> list:
         arguments=launching.node_arguments(context, 'camera_source', value),
         output='screen', emulate_tty=True,
         on_exit=Shutdown(reason='the camera source has ended'))
-    perception = IncludeLaunchDescription(
-        PythonLaunchDescriptionSource(
-            PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),
-        launch_arguments=[*((name, value[name]) for name in FORWARDED),
-                          ('cameras', value['camera'])])
-    return [perception, camera]
+    return [launching.perception(value, cameras=value['camera']), camera]
 
 
 def generate_launch_description() -> LaunchDescription:

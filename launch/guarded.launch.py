@@ -3,13 +3,10 @@
 """Start the perception node, the guard between controller and base, and a planner if wanted."""
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import IncludeLaunchDescription
-from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 
 from vjepa_ros.ros.common import launching
-from vjepa_ros.ros.common.launching import RESPAWN, SWITCH, is_on
+from vjepa_ros.ros.common.launching import SWITCH, is_on
 from vjepa_ros.ros.parameter_file import cameras_in, parameters_in, sources_for
 
 # An empty value leaves what the parameter file says.
@@ -28,31 +25,11 @@ ARGUMENTS = (  # name, default, allowed values, description
     ('watchdog', 'false', SWITCH,
      'Start command_watchdog, which stops a base without a timeout of its own when the guard is '
      'killed or hangs'),
-    ('namespace', '', None, 'Namespace of the nodes and of their topics'),
-    ('params_file', 'default.yaml', None, 'Parameter file of the perception node'),
-    ('cameras', '', None,
-     'Cameras of the perception node, NAME or NAME=TOPIC, separated by commas; empty: those of '
-     'its parameter file. Guard and planner listen to those that their own parameter files name; '
-     'with the files of the package to the one of the perception node, which looks forward. '
-     'Several need files that say where each looks'),
-    ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
-    ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
-    ('weights', '', None,
-     'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
-    ('use_sim_time', 'false', SWITCH, 'Take the time from /clock, all nodes'),
-    ('autostart', 'true', SWITCH,
-     'Configure and activate all at once; false leaves that to a lifecycle manager'),
-    ('respawn', 'standby', RESPAWN,
-     'Start a node again when its process ends; until then the robot stands. standby: beside the '
-     'perception node a second process waits to take over'),
-    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
-    ('view', 'false', SWITCH,
-     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
-    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
-    ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
+    # Guard and planner listen to the cameras that their own parameter files name; with the files
+    # of the package to the one of the perception node, which looks forward.
+    *((name, 'standby' if name == 'respawn' else default, choices, text)
+      for name, default, choices, text in launching.PERCEPTION),
 )
-FORWARDED = ('namespace', 'params_file', 'cameras', 'device', 'model_size', 'weights',
-             'use_sim_time', 'autostart', 'respawn', 'enclaves', 'view', 'rviz', 'log_level')
 HEARTBEAT_S = 0.4                # of a guard that is watched: a beat each 0.1 s
 PLANNED = 'cmd_vel_planned'      # what a planner sends to the guard
 
@@ -106,11 +83,7 @@ def start(context: LaunchContext) -> list:
             arguments=launching.node_arguments(context, 'command_watchdog', value),
             respawn=launching.respawns(value), respawn_delay=launching.RESPAWN_DELAY_S,
             output='screen', emulate_tty=True))
-    perception = IncludeLaunchDescription(
-        PythonLaunchDescriptionSource(
-            PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),
-        launch_arguments=[(name, value[name]) for name in FORWARDED])
-    return [perception, *nodes]
+    return [launching.perception(value), *nodes]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -190,23 +190,6 @@ def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words
 
 
 @pytest.mark.any_distro
-@pytest.mark.parametrize(('policy', 'value', 'said'), [
-    ('reliability', 'nonsense', '.: .nonsense'), ('depth', 'x', "depth' to 'x' of type"),
-    ('history', 'off', "history' to 'False' of type 'BOOL'")])
-def test_a_wrong_qos_override_fails_activation_with_its_name_and_no_traceback(policy, value, said,
-                                                                              tmp_path):
-    file = tmp_path / 'mine.yaml'
-    topic = 'qos_overrides./vjepa_node/camera/assessment.subscription'
-    file.write_text(f'/**:\n  ros__parameters:\n    {topic}.{policy}: {value}\n')
-    with logged() as lines, started(CollisionGuard, file) as node:
-        node.trigger_configure()
-        node.trigger_activate()
-        assert node.state == 'inactive'
-    text = '\n'.join(line for line in lines if '[DEBUG]' not in line)
-    assert re.search(rf'activate failed: .*{said}', text) and 'Traceback' not in text
-
-
-@pytest.mark.any_distro
 def test_words_that_only_ros_refuses_and_a_file_for_other_nodes_are_told(tmp_path):
     file = tmp_path / 'mine.yaml'
     file.write_text('/robot1/command_watchdog:\n  ros__parameters:\n    timeout: 0.5\n')

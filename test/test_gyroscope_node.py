@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import threading
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +21,6 @@ from node_fixtures import (
     node_running,
     now_ns,
     raw,
-    stamped,
 )
 from ros_harness import ros_session
 from sensor_msgs.msg import Imu
@@ -35,7 +31,6 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node import imu_input
-from vjepa_ros.ros.perception_node.parameters import CameraConfig
 from vjepa_ros.sources.folder import BODY_IN_OPTICAL
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -184,27 +179,3 @@ def test_messages_of_a_recorded_drone_have_the_effect_of_its_rates(
                                             for each in (due, plain))))
     np.testing.assert_allclose(found, wanted, atol=1e-4)
     assert np.nanmax(np.abs(found - plain)) > 0.01      # 1/s; without them it is another field
-
-
-def test_a_pass_waits_for_samples_but_not_long():
-    taken = []
-    owner = SimpleNamespace(create_subscription=lambda kind, topic, take, *more, **options:
-                            taken.append(take))
-    config = CameraConfig(imu_topic='cam/imu', imu_rotation=tuple(BODY_IN_OPTICAL))
-    one = imu_input.ImuInput(owner, 'cam', config, str)
-    one.open()
-
-    def waited_s(stamp_ns: int, at_most_s: float = 30.0) -> float:
-        one.wait(stamp_ns, time.monotonic() + at_most_s)
-        return time.monotonic() - start
-
-    start = time.monotonic()
-    assert waited_s(NS) < 15            # nothing has come
-    taken[0](stamped(message(), NS))
-    assert waited_s(NS) < 15            # covered
-    start = time.monotonic()
-    threading.Timer(0.05, taken[0], [stamped(message(), 2 * NS)]).start()
-    assert 0.05 <= waited_s(2 * NS) < 15
-    assert waited_s(3 * NS, 0.3) < 15   # late: no longer than asked
-    time.sleep(imu_input.LIVE_S)
-    assert waited_s(3 * NS) < 15        # silent

@@ -26,7 +26,6 @@ from node_fixtures import (
     raw,
     two_camera_node,
 )
-from pictures import flat_png
 from recordings import video_packets
 from ros_harness import ros_session
 from rosgraph_msgs.msg import Clock
@@ -35,7 +34,6 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.message_conversion import decode
 from vjepa_ros.ros.perception_node import transport
 
 pytestmark = pytest.mark.ros
@@ -85,12 +83,6 @@ def play(publisher: Publisher, frames, start_ns: int) -> int:
 
 # -- quality of service ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize('qos', [1, BEST_EFFORT], ids=['reliable', 'best effort'])
-def test_publishers_of_every_quality_are_read(shared, qos):
-    with Camera(shared.ros, qos=qos) as camera:
-        assert shared.assess().frame_id == 'optical'
-        assert camera.readers == 1
-
 
 def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros):
     name = 'qos_overrides./camera/image_raw.subscription.reliability'
@@ -104,11 +96,6 @@ def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros):
 
 
 # -- transports -----------------------------------------------------------------------------------
-
-@pytest.mark.any_distro
-def test_raw_and_compressed_give_the_same_picture():
-    for msg in (raw(STILL), raw(STILL, 'bgr8'), png(STILL)):
-        np.testing.assert_array_equal(decode(msg, STILL.size), STILL)
 
 
 def test_camera_info_replaces_the_assumed_intrinsics(again):
@@ -300,22 +287,6 @@ def test_bad_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(aga
 
 
 @pytest.mark.any_distro
-def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again):
-    again.begin_anew(hand__transport='compressed')
-    with Publisher(again.ros, 'hand/image_raw/compressed', CompressedImage) as pub:
-        for limit, edge in ((None, 16000), (9999, 100)):
-            if limit:
-                again.set(max_image_pixels=limit)
-            pub.send(compressed(flat_png(edge, edge)), now_ns())
-            fault = again.wait_for(HAND, lambda v, edge=edge: f'{edge}x{edge}' in v['input_fault'])
-            assert str(limit or "'max_image_pixels'") in fault['input_fault']
-        again.set(max_image_pixels=10000)
-        pub.send(compressed(flat_png(100, 100)), now_ns())
-        values = again.wait_for(HAND, lambda v: v['frames.accepted'] == '1')
-        assert values['input.too large'] == '2'
-
-
-@pytest.mark.any_distro
 def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(again):
     since = again.written
     again.begin_anew()
@@ -333,19 +304,6 @@ def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(agai
         assert overlay.width <= 480 and overlay.height == 3840
     with Camera(again.ros) as camera:
         assert again.assess().frame_id == 'optical' and camera.readers == 1
-
-
-@pytest.mark.any_distro
-def test_another_range_of_16_bits_starts_a_new_clip(again):
-    again.begin_anew()
-    since = again.written
-    ranges = [(3 << 13, 8)] * 5 + [(5 << 13, 8)] * 5 + [(0, 16)] * 5
-    with Publisher(again.ros, 'hand/image_raw') as pub:
-        play(pub, [raw(texture((96, 64))[..., 1].astype(np.uint16) * gain + low, 'mono16')
-                   for low, gain in ranges], now_ns())
-        again.wait_for(HAND, lambda v: v.get('frames.accepted') == '15'
-                       and v.get('resets.gain_change') == '2')
-        again.wait_for_log('gain_change', since)
 
 
 # -- breaks in time and view ----------------------------------------------------------------------
@@ -391,26 +349,6 @@ def test_images_without_a_stamp_take_their_arrival_and_are_named_once(again):
 
 # -- several cameras, names -----------------------------------------------------------------------
 
-@pytest.mark.any_distro
-def test_cameras_of_different_size_and_rate_are_all_served_and_wait_for_no_silent_one(again):
-    again.begin_anew(cameras=['front', 'rear/left', 'dead'])
-    ros = again.ros
-    with Camera(ros, 'front/image_raw', rate=30.0, size=(320, 240), frame_id='f'), \
-            Camera(ros, 'rear/left/image_raw', rate=7.0, size=(64, 80), frame_id='r'), \
-            again.listen('assessment', 'dead') as silent, \
-            again.listen('assessment', 'front') as front, \
-            again.listen('assessment', 'rear/left') as rear:
-        again.some(front, 10)
-        again.some(rear, 5)
-    assert ({m.header.frame_id for m in front}, {m.header.frame_id for m in rear}) == (
-        {'f'}, {'r'})
-    assert not silent
-    slow = [read.assessment(m) for m in rear]
-    assert all(Quality.SLOW_CAMERA in a.flags for a in slow)
-    # A busy machine may lose an image here and there.
-    assert np.median([a.clip_rate_hz for a in slow]) == pytest.approx(7.0, rel=0.4)
-    assert not all(Quality.SLOW_CAMERA in read.assessment(m).flags for m in front)
-
 
 def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_that_is_there(ros):
     remaps = {'__ns': '/robot', '__node': 'eyes', 'camera/image_raw': '/usb/picture',
@@ -423,23 +361,6 @@ def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_tha
                 assert node.assess().untrained
                 assert node.values()['transport'] == (topic[1:] or 'raw')
         assert node.report('camera camera').name == 'robot/eyes: camera camera'
-
-
-def test_a_rectified_topic_is_read_with_the_projection_matrix_and_without_distortion(ros):
-    remaps = {'camera/image_raw': '/eye/image_rect', 'camera/camera_info': '/eye/camera_info'}
-    info = CameraInfo(width=160, height=120, distortion_model='plumb_bob', d=[-0.3, 0.1],
-                      k=[120.0, 0.0, 79.5, 0.0, 120.0, 59.5, 0.0, 0.0, 1.0],
-                      p=[80.0, 0.0, 79.5, -9.0, 0.0, 90.0, 59.5, 0.0, 0.0, 0.0, 1.0, 0.0])
-    with node_running(ros, remaps=remaps, autostart=True) as node, \
-            Camera(ros, 'eye/camera_info', CameraInfo, make=lambda rgb: info), \
-            Camera(ros, 'eye/image_rect/compressed', CompressedImage, make=jpeg, rate=10.0), \
-            node.listen('map_info') as infos:
-        assert ros.spin_until(lambda: infos and infos[-1].k[0] == pytest.approx(80 / 40))
-        assert infos[-1].k[4] == pytest.approx(90 / 30)
-        assert list(infos[-1].d) == [] and node.values()['camera_info'] == 'used'
-        info.height = 160
-        assert 'images of 160 x 120 can not show what it is of, 160 x 160' in node.wait_for(
-            'camera camera', lambda v: 'assumed_intrinsics' in v['flags'])['camera_info']
 
 
 # -- clocks ---------------------------------------------------------------------------------------
@@ -466,17 +387,6 @@ def test_simulated_time_and_its_jump_back(ros):
                    if read.stamp_ns(m) < start + 10 * NS)
         assert {'resets.clock_jump', 'resets.time_backwards'} & node.values().keys()
         assert node.values('model')['errors'] == '0'
-
-
-def test_without_a_clock_simulated_time_leaves_the_age_unknown(ros):
-    with node_running(ros, autostart=True, use_sim_time=True) as node, \
-            Camera(ros, stamp=lambda i: 5 * NS + i * NS // 30):
-        seen = node.assess(since_ns=0)
-        assert np.isnan(seen.latency_ms)
-        assert Quality.STALE in seen.flags
-        assert seen.level == Level.UNKNOWN
-        log = node.wait_for_log('use_sim_time')
-        assert '/clock' in log and "'use_sim_time'" in log
 
 
 @pytest.mark.any_distro

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
@@ -22,7 +21,6 @@ from node_fixtures import (
     NS,
     SMALL,
     START_S,
-    node_process,
     node_running,
     now_ns,
     slow_node_running,
@@ -32,7 +30,6 @@ from rclpy.parameter import Parameter
 from ros_harness import logged, ros_session
 
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node import node as node_module
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
@@ -53,26 +50,6 @@ def ros():
 
 
 # -- nothing is left behind -----------------------------------------------------------------------
-
-@SLOWLY
-def test_ten_lives_leave_nothing_behind(ros):
-    warm, threads, memory = 3, [], []
-    # More than one thread per operation, so that threads left over by PyTorch would be seen.
-    threaded = {'OMP_NUM_THREADS': '2', 'OMP_WAIT_POLICY': 'PASSIVE'}
-    with node_process(ros, env=threaded) as node, Camera(ros), \
-            node.listen('assessment') as got, node.listen('overlay/compressed'):
-        for _ in range(10):
-            node.do('configure', 'activate')
-            node.next(got, 3)
-            node.do('deactivate', 'cleanup')
-            if len(threads) >= warm:     # threads of PyTorch end a moment after their worker
-                ros.spin_until(lambda: node.threads <= threads[warm - 1], 30.0)
-            else:
-                ros.spin_for(0.5)
-            threads.append(node.threads)
-            memory.append(node.memory_mb)
-    assert max(threads[warm:]) <= threads[warm - 1], threads
-    assert memory[-1] - memory[warm - 1] < 15.0, memory
 
 
 @contextmanager
@@ -314,38 +291,6 @@ def test_transitions_do_not_wait_for_an_inference_and_its_result_is_not_publishe
                 ros.spin_for(0.3)         # now its result could come
                 assert len(got) == before
         assert '[ERROR]' not in node.process.output
-
-
-@SLOWLY
-@pytest.mark.any_distro
-@pytest.mark.parametrize('how', ['torch', 'wait'])
-def test_a_slow_encoder_gets_even_clips_of_the_newest_frames(ros, how):
-    encode_s = 1.2         # so slow that the rest of the work takes little in comparison
-    with slow_node_running(ros, encode_s, how, process=True, autostart=True,
-                           clip_fps=4.0) as node, node.listen('assessment') as got:
-        with Camera(ros, rate=30.0):
-            node.some(got, 3)                              # memory is filled from here on
-            before, memory = len(got), node.memory_mb
-            node.next(got, 7)
-            grown = node.memory_mb - memory
-        seen = [read.assessment(m) for m in got[before:]]
-        # All images that came are accounted for once the worker has taken up the last of them.
-        values = node.wait_for('camera camera', lambda v: int(v['frames_in']) == sum(
-            int(v[key]) for key in ('frames.accepted', 'dropped.inbox', 'dropped.skipped')))
-
-        # The clip keeps the spacing of clip_fps, however slow the model is.
-        assert np.median([a.clip_span_s for a in seen]) == pytest.approx(0.75, abs=0.15)
-        assert sum(Quality.SLOW_CAMERA in a.flags for a in seen) <= len(seen) / 2
-        # Every result is of a frame that was the newest when its inference began.
-        ages = np.array([a.timings['latency'] / 1000 for a in seen])
-        assert np.median(ages) < 1.6 * encode_s and ages.min() >= encode_s
-        # One after the other without a pause, and never twice for the same frame.
-        steps = np.diff([a.stamp_ns for a in seen]) / NS
-        assert steps.min() > 0.3 * encode_s and np.median(steps) < 1.6 * encode_s
-        # What no clip uses is skipped and counted, and nothing piles up.
-        assert int(values['dropped.inbox']) + int(values['dropped.skipped']) > int(
-            values['frames_in']) / 4
-        assert grown < 5.0
 
 
 # -- the end of the process -----------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import time
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -242,15 +241,6 @@ def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, block
     assert node.process.output[since:].count('~/camera/obstacle_points') <= 2
 
 
-def test_a_lens_that_becomes_unknown_is_withheld_and_costs_no_other_output(node, blocked):
-    since = begin(node)
-    bad, end = camera_info(model='magic', d=(0.1,)), time.monotonic() + 0.3
-    show_info(node, bad, lambda: time.monotonic() > end)
-    assert stamps_of_clouds(node, drive(False))[0] == []
-    node.wait_for_log("withheld.*distortion_model 'magic'", since)
-    assert 'failed, continuing' not in node.process.output[since:]
-
-
 def test_odometry_gives_the_distance(node, blocked):
     Message = pytest.importorskip('nav_msgs.msg').Odometry
     node.begin_anew(obstacles__odometry='odom', obstacles__max_range=5.0)
@@ -321,17 +311,6 @@ def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
         odometry._on_message(twist(x=1.0, frame='odom'))
     assert len(odometry.warnings) == 2
     assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)
-
-
-def test_a_frame_that_is_set_while_the_node_is_inactive_waits_for_the_next_configure():
-    """Points of before would be given with a frame that they are not in."""
-    began = configured(**{'obstacles.base_frame': 'base_link'})
-    out = ObstacleOutput.__new__(ObstacleOutput)
-    out._live = began, None
-    later = configured(**{'obstacles.base_frame': 'map', 'obstacles.max_range': 3.0})
-    out.apply(later, None)
-    assert (out._live[0].base_frame, out._live[0].settings) == ('base_link', later.settings)
-    assert later.settings != began.settings
 
 
 def still_output(odometry):

@@ -182,15 +182,6 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
     assert 0 <= wall.x < wall.x + wall.width <= 320
 
 
-@pytest.mark.any_distro
-def test_the_part_outside_the_view_of_the_model_is_reported(again):
-    again.begin_anew(resize_mode='crop')
-    with Camera(again.ros), again.listen('map_info') as infos:
-        assert Quality.PARTIAL_VIEW in again.assess().flags
-        roi = again.some(infos)[-1].roi
-        assert (roi.x_offset, roi.y_offset, roi.width, roi.height) == (20, 0, 120, 120)
-
-
 # -- services -------------------------------------------------------------------------------------
 
 @pytest.mark.any_distro

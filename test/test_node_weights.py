@@ -256,12 +256,3 @@ def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(calls):
         node.set(weights=FIRST)
         node.do('configure')
         assert calls[4:] == [f'{FIRST} cache']
-
-
-def test_with_allow_download_it_is(calls, tmp_path):
-    with ros_session() as session, node_running(session, allow_download=True) as node:
-        node.do('configure')
-        node.set(weights=OTHER, allow_random_weights=False)
-        node.wait_for('model', lambda v: v['model_change'] == 'none'
-                      and v['weights'] == str(tmp_path), LOAD_S)
-        assert calls == [f'{OTHER} cache', f'{OTHER} fetch']

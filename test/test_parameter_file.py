@@ -12,18 +12,12 @@ import pytest
 import yaml
 
 from vjepa_ros.fleet.config import read_config
-from vjepa_ros.parameter import ONE_NAME
-from vjepa_ros.ros.common.parameter import SCHEMAS, schema_of, schemas
+from vjepa_ros.ros.common.parameter import schema_of, schemas
 from vjepa_ros.ros.doctor.rules import ERROR, judge_file
 from vjepa_ros.ros.parameter_file import read_file, readable, unknown, values_of
 
-CASES = Path(__file__).resolve().parents[2] / 'shared/cases'
 ROW = schema_of('vjepa_node').row
 # Texts that YAML or rcl take for something else, and that yaml.dump writes without quotes.
-NAMES = ('y', 'n', 'Y', 'N', 'nan', 'inf', 'Infinity')
-TEXTS = (*NAMES, 'off', 'on', 'yes', 'true', 'null', '~', '', '1234', '1e-1', '0x10', '010',
-         '1_000', '12:30:45', '2026-01-01', 'a: b', '# no comment', '[x]', '*x', "it's", ' ',
-         'é \U0001f600')
 
 
 def block(text: str, node: str = '/**') -> str:
@@ -134,41 +128,6 @@ def test_what_is_no_parameter_file_is_refused_alike_with_line_and_remedy(file, t
 
 # -- texts ----------------------------------------------------------------------------------------
 
-def dumped(name: str) -> dict[str, Any]:
-    """Parameters of a node, with texts that other readers take for something else."""
-    schema = schema_of(name)
-    values = {}
-    for row in (*schema.rows, *(row for each in NAMES[:2] for row in schema.rows_of(each))):
-        free = row.kind is str and not row.choices
-        values[row.name] = list(row.default) if isinstance(row.default, tuple) else row.default
-        if row.name in schema.lists or (row.kind == tuple[str, ...] and not row.choices):
-            values[row.name] = list(NAMES)
-        elif free and not row.pattern:
-            values[row.name] = TEXTS[len(values) % len(TEXTS)]
-        elif free and row.allowed == ONE_NAME:
-            values[row.name] = 'y'
-    return values
-
-
-@pytest.mark.parametrize('name', SCHEMAS)
-def test_a_dump_of_a_node_is_read_back_as_it_was(file, name):
-    values, row = dumped(name), schema_of(name).row
-    # As ros2 param dump does, which has PyYAML decide what needs quotes.
-    file.write_text(yaml.dump({f'/{name}': {'ros__parameters': values}}))
-    read = values_of(read_file(file, row), name)
-    assert read == values
-    assert not [row(key).check(value)[1] for key, value in read.items() if '$(' not in str(value)
-                and row(key).check(value)[1]]
-
-
-@pytest.mark.ros
-def test_every_text_can_be_written_for_rcl(file):
-    values = {f'p{i}': text for i, text in enumerate(TEXTS)}
-    file.write_text(yaml.dump({'/**': {'ros__parameters': values}}, default_style='"'))
-    args = ['--ros-args', '--params-file', str(file), '-p', 'a:="y"']
-    with readable(args, unknown) as (written, _):
-        assert by_rcl(written) == {**values, 'a': 'y'}
-
 
 @pytest.mark.parametrize(('text', 'wanted'), [
     ('precision: off', {'precision': 'off'}), ('cameras: [y]', {'cameras': ['y']}),
@@ -224,14 +183,3 @@ def test_score_asks_which_of_two_robots_is_meant_and_names_what_a_file_is_for(fi
     file.write_text(block('rate: 5.0', '/a/collision_guard'))
     with pytest.raises(ValueError, match='nothing for vjepa_node, only for /a/collision_guard'):
         read_config(file)
-
-
-@pytest.mark.parametrize('name', ['off', 'exp', 'ns', 'empty', 'dump_action_planner'])
-def test_files_of_people_are_read(name):
-    if not (case := CASES / f'{name}.yaml').is_file():
-        pytest.skip(f'{case} is not here')
-    assert not [each for each in judge_file(case, schemas()) if each.level == ERROR]
-    if name == 'dump_action_planner':
-        assert values_of(read_file(case), 'action_planner')['state_joints'][1] == 'y'
-    else:
-        read_config(case)

@@ -13,10 +13,7 @@ import pytest
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,
-    SHARED_MEMORY,
     ros_arguments,
-    ros_environment,
-    takes_large_images,
 )
 
 
@@ -72,20 +69,3 @@ def is_gone(pid, timeout_s=60.0):
     ("it's", "p:='it''s'"), ('', "p:=''")])
 def test_parameters_keep_their_type_on_the_command_line(value, text):
     assert ros_arguments('n', {'p': value}) == ['--ros-args', '-r', '__node:=n', '-p', text]
-
-
-def test_raw_images_are_sent_only_where_they_arrive():
-    assert takes_large_images({}) and takes_large_images({'ROS_DISTRO': 'jazzy'})
-    assert not takes_large_images({'ROS_DISTRO': 'humble'})
-    assert not takes_large_images({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'})
-
-
-@pytest.mark.parametrize('environ, name, value', [
-    ({}, 'FASTDDS_BUILTIN_TRANSPORTS', SHARED_MEMORY['FASTDDS_BUILTIN_TRANSPORTS']),
-    ({'ROS_LOCALHOST_ONLY': '1'}, 'ROS_LOCALHOST_ONLY', None),
-    ({'ROS_DISTRO': 'humble'}, 'ROS_LOCALHOST_ONLY', '1'),
-    ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, 'ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST'),
-    ({'ROS_DISCOVERY_SERVER': '10.0.0.2:11811'}, 'ROS_DISCOVERY_SERVER', None),
-    ({'ROS_DOMAIN_ID': '7'}, 'ROS_DOMAIN_ID', '42')])
-def test_children_talk_only_on_this_machine(environ, name, value, tmp_path):
-    assert ros_environment(42, tmp_path, environ).get(name) == value

@@ -44,11 +44,6 @@ def test_speed_changes_within_the_limits_and_brakes_harder_than_it_accelerates()
         assert robot.speed == pytest.approx([reached, -reached])
 
 
-def test_commands_must_be_numbers():
-    with pytest.raises(ValueError, match='finite'):
-        Unicycles(1).step(np.array([math.nan]), np.zeros(1), 0.02)
-
-
 def _inside(kind: int, own: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Whether points in a shape's own axes are in it, a card being a thin box."""
     if kind in (BOX, CARD):
@@ -89,19 +84,6 @@ def test_contacts_are_those_that_points_in_robot_and_shape_tell():
             agree += hits[number] == sampled
             told += 1
     assert agree > 0.97 * told       # what only touches falls between the points
-
-
-def test_what_lies_above_or_below_the_robot_is_not_touched():
-    corners = footprint(np.zeros(2), np.array(0.0), Robot())
-    band = band_of(Robot(), np.array(0.3))
-    half = np.full((2, 3), 0.1)
-    position = np.array([(0.0, -0.8, 0.0), (0.0, 0.06, 0.0)])     # a lamp, and a bump of 4 cm
-    alive, yaw = np.ones(2, bool), np.zeros(2)
-    assert not touching(corners, band, (BOX, BOX), alive, position, yaw, half).any()
-    position[0, 1] = -0.5
-    assert touching(corners, band, (BOX, BOX), alive, position, yaw, half).tolist() == [
-        True, False]
-    assert not touching(corners, band, (BOX, BOX), ~alive, position, yaw, half).any()
 
 
 def test_a_card_counts_where_its_picture_is_opaque_as_high_as_the_robot():

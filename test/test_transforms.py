@@ -19,7 +19,7 @@ from builtin_interfaces.msg import Time
 from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import Obstacles
 from vjepa_ros.perception.settings import Settings
@@ -103,16 +103,6 @@ def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf, poses):
     assert tf.asked == [(4.0, pytest.approx(9.0, abs=1.0)), (0.0, 0.0)]
 
 
-def test_cameras_that_share_a_deadline_wait_for_tf_no_longer_than_one(tf, poses):
-    until_s = time.monotonic() + 0.03
-    poses.mount('optical', Time(sec=12), until_s)
-    time.sleep(0.04)                                   # so long tf has been waited for
-    poses.mount('optical', Time(sec=12), until_s)
-    first, second = (wait for _, wait in tf.asked)
-    assert 0 < first <= 0.03
-    assert second == 0
-
-
 def test_without_a_transform_at_that_time_the_reason_says_so(poses):
     mount, why = poses.mount('optical', Time(sec=12, nanosec=5))
     assert mount is None
@@ -149,15 +139,6 @@ def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
             frames.yaw('camera', header(12), now, 0.5)
     with pytest.raises(ValueError, match='at the time 12'):
         frames.yaw('other', header(12), 8.2, 0.5)
-
-
-@pytest.mark.parametrize(('values', 'model', 'told'), [
-    ([0.1, math.nan, 0.0, 0.0, 0.0], 'plumb_bob', 'no number'),
-    ([math.inf] * 10_000, 'plumb_bob', 'no number'), ([0.1], 'x' * 10_000, 'is unknown')])
-def test_a_distortion_that_cannot_be_gives_no_cloud_and_a_short_reason(values, model, told):
-    with pytest.raises(ValueError, match=told) as found:
-        Distortion.of(CameraInfo(d=values, distortion_model=model))
-    assert len(str(found.value)) < 400
 
 
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):

@@ -16,8 +16,14 @@ from typing import Any
 
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch import LaunchContext, LaunchDescription, logging
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
-from launch.substitutions import LaunchConfiguration
+from launch.actions import (
+    DeclareLaunchArgument,
+    ExecuteProcess,
+    IncludeLaunchDescription,
+    OpaqueFunction,
+)
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, ThisLaunchFileDir
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
@@ -33,6 +39,40 @@ RESPAWN_DELAY_S = 0.2
 ENVIRONMENT = {**TUNING, 'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 # Name, default, allowed values (None: any), description.
 Argument = tuple[str, str, 'list[str] | None', str]
+# Those of the perception node, which all launch files have. An empty value leaves what the
+# parameter file says.
+PERCEPTION: tuple[Argument, ...] = (
+    ('namespace', '', None, 'Namespace of the nodes and of their topics'),
+    ('params_file', 'default.yaml', None, 'Parameter file of the perception node: a path, or the '
+     'name of a file in the config folder of the package'),
+    ('cameras', '', None,
+     'Names of the cameras, separated by commas; NAME=TOPIC also says which image topic is read '
+     'instead of NAME/image_raw (camera_info is expected beside it); one that ends with '
+     '/compressed or /ffmpeg is read as such; empty: those of the parameter file'),
+    ('device', '', None, 'Where the model runs: auto, cpu, cuda, cuda:N or mps'),
+    ('model_size', '', None, 'Size of the encoder: tiny, small, base, large, huge, giant...'),
+    ('num_frames', '', None, 'Frames in a clip'),
+    ('image_size', '', None, 'Side of the encoder input [px]'),
+    ('clip_fps', '', None, 'Rate at which frames are sampled for clips [Hz]'),
+    ('mount_height', '', None, 'Height of all cameras above the ground [m]'),
+    ('weights', '', None,
+     'Checkpoint of the encoder; empty: that of the parameter file, else that of the package'),
+    ('heads', '', None, 'Safetensors file with learned heads for these weights'),
+    ('allow_random_weights', '', ['', *SWITCH],
+     'Run untrained where there are no weights; every output then says so'),
+    ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
+    ('autostart', 'true', SWITCH,
+     'Configure and activate at once; false leaves that to a lifecycle manager'),
+    ('respawn', 'false', RESPAWN, 'Start a node again when its process ends; standby: beside the '
+     'perception node a second process waits to take over'),
+    ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
+    ('view', 'false', SWITCH,
+     'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
+    ('rviz', 'false', SWITCH, 'Open RViz with the first camera; needs the package rviz2'),
+    ('log_level', 'info', ['debug', 'info', 'warn', 'error', 'fatal'], 'Least severity logged'),
+)
+TEXTS, NUMBERS = ('device', 'model_size', 'weights', 'heads'), {
+    'num_frames': int, 'image_size': int, 'clip_fps': float}
 
 
 def description(arguments: Iterable[Argument], start: Callable[[LaunchContext], list]
@@ -47,6 +87,24 @@ def description(arguments: Iterable[Argument], start: Callable[[LaunchContext], 
 def values(context: LaunchContext, arguments: Iterable[Argument]) -> dict[str, str]:
     """Read what each argument was given, by its name."""
     return {name: LaunchConfiguration(name).perform(context) for name, *_ in arguments}
+
+
+def perception(value: dict[str, str], **changed: str) -> IncludeLaunchDescription:
+    """Start what vjepa.launch.py starts, with the values of `PERCEPTION`."""
+    return IncludeLaunchDescription(
+        PythonLaunchDescriptionSource(
+            PathJoinSubstitution([ThisLaunchFileDir(), 'vjepa.launch.py'])),
+        launch_arguments=[*{**{name: value[name] for name, *_ in PERCEPTION if name in value},
+                            **changed}.items()])
+
+
+def number(value: dict[str, str], name: str, kind: type = float) -> float:
+    """Return the number that an argument was given."""
+    try:
+        return kind(value[name])
+    except ValueError:
+        what = 'a whole number' if kind is int else 'a number'
+        raise RuntimeError(f"{name} is '{value[name]}', must be {what}") from None
 
 
 def is_on(text: str) -> bool:
@@ -129,17 +187,16 @@ def parameter_path(argument: str, name: str) -> Path:
     raise RuntimeError(f"{argument} is '{name}', which is neither a file nor one of: {known}")
 
 
-def model_parameters(value: dict[str, str], texts: Iterable[str]) -> dict[str, Any]:
-    """Turn arguments into parameters of a node with a model."""
+def model_parameters(value: dict[str, str]) -> dict[str, Any]:
+    """Turn arguments into parameters of the perception node."""
     parameters: dict[str, Any] = {name: is_on(value[name])
                                   for name in ('use_sim_time', 'autostart')}
     if value['allow_random_weights']:
         parameters['allow_random_weights'] = is_on(value['allow_random_weights'])
-    for name in texts:
-        if value[name]:
-            # A file called 1234 is text, too: the parameter would otherwise become an integer.
-            parameters[name] = ParameterValue(value[name], value_type=str)
-    return parameters
+    # A file called 1234 is text, too: the parameter would otherwise become an integer.
+    return parameters | {name: ParameterValue(value[name], value_type=str) for name in TEXTS
+                         if value[name]} | {
+        name: number(value, name, kind) for name, kind in NUMBERS.items() if value[name]}
 
 
 def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
