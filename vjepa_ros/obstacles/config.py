@@ -16,18 +16,18 @@ AT_REST = ('withhold', 'publish')
 class ObstacleSettings:
     """How obstacles are placed."""
 
-    min_height: float = parameter(
-        0.05, 'Lower end of the height band of points; lower objects are no obstacles', low=0.0,
-        high=5.0, unit='m')
+    # min_height, max_height: band above the ground that points lie in [m]; obstacles reach above
+    # the lower one, which the error of the pitch of a camera leaves
+    min_height: float = 0.05
     max_height: float = parameter(0.5, 'Upper end of the height band of points', low=0.01,
                                   high=10.0, unit='m')
     max_range: float = parameter(5.0, 'Largest distance of obstacles', low=0.3, high=50.0,
                                  unit='m')
     # Least part of the patches that look where the robot drives that must be known
     min_known: float = 0.25
-    # Least distance up to which the way straight ahead must be measured, or blocked by something
-    # that is placed, while no head estimates it [m]
-    min_sight: float = 1.5
+    min_sight: float = parameter(
+        1.5, 'Measured distance straight ahead below which nothing is published, unless the path '
+        'is blocked or the heads know it', low=0.0, high=20.0, unit='m')
     # Whether to publish while the camera stands and no head estimates the free way: then only
     # what moves can be seen. 'withhold' or 'publish'.
     at_rest: str = 'withhold'

@@ -193,7 +193,7 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
     if ahead.any() and not (dark[1:] & dark[:-1]).any():
         return ''
     known = float(far[dark].min()) if dark.any() else 0.0
-    return (f'the way ahead is measured for {known:.1f} m only, less than {how.min_sight:g} m: '
+    return (f'the way ahead is measured for {known:.1f} m only, less than obstacles.min_sight: '
             'what lies beyond has too little texture')
 
 

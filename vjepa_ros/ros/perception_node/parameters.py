@@ -151,7 +151,7 @@ GONE = {
         'seed', 'smoothing.method', 'smoothing.rise', 'smoothing.fall', 'smoothing.window',
         'hysteresis', 'level_hold', 'collision_margin', 'min_confidence', 'min_known',
         'thresholds.looming', 'obstacles.odometry_timeout', 'obstacles.distance',
-        'obstacles.min_known', 'obstacles.min_sight', 'obstacles.at_rest',
+        'obstacles.min_known', 'obstacles.at_rest',
         'obstacles.pitch_error', 'obstacles.caution', 'obstacles.spacing', 'NAME.imu_jitter'),
         FIXED),
     **dict.fromkeys(('thresholds.motion', 'thresholds.obstacle', 'calibration.seconds',
@@ -162,6 +162,7 @@ GONE = {
     'memory_fraction': 'choose a smaller model_size, or set on_out_of_memory to degrade',
     'features.reduce': 'features are those of the newest tubelet; successive messages have all',
     'no_frame_timeout': 'it is twice max_frame_gap',
+    'obstacles.min_height': 'it is 0.05; Nav2 has a lower end of its own',
     'obstacles.points_frame': 'points are in obstacles.base_frame where that is set',
 }
 
