@@ -23,7 +23,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
 from vjepa_ros.ros.read import stamp_ns
 from vjepa_ros.ros.sim import camera_source
-from vjepa_ros.ros.sim.source_output import SourceOutput, TRUTH
+from vjepa_ros.ros.sim.camera_source import SourceOutput, TRUTH
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 

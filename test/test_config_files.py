@@ -189,23 +189,6 @@ def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words
         assert re.search(rf'\[ERROR\] .*{said}', line)
 
 
-@pytest.mark.any_distro
-def test_words_that_only_ros_refuses_and_a_file_for_other_nodes_are_told(tmp_path):
-    file = tmp_path / 'mine.yaml'
-    file.write_text('/robot1/command_watchdog:\n  ros__parameters:\n    timeout: 0.5\n')
-    with ros_session() as ros:
-        with process(ros, 'command_watchdog', '-r', 'x') as node:
-            assert node.wait(60.0) == 1
-            assert re.search("refuses the command line: .*'-r x'", node.output)
-            assert 'Traceback' not in node.output and '.c:' not in node.output
-        with process(ros, 'command_watchdog', '--params-file', str(file)) as node:
-            node.wait_for_output('has nothing for /command_watchdog, only for /robot1/', 60.0)
-        with process(ros, 'command_watchdog', '--params-file', str(file), '-r',
-                     '__ns:=/robot1') as node:
-            node.wait_for_output('timeout 0.5 s', 60.0)
-            assert 'WARN' not in node.output
-
-
 # -- set and get ----------------------------------------------------------------------------------
 
 @pytest.mark.any_distro

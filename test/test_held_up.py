@@ -31,7 +31,7 @@ from ros_harness import REPOSITORY, ros_env, ros_session
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.services import MOST_NAMES
+from vjepa_ros.ros.common.spin import MOST_NAMES
 
 pytestmark = pytest.mark.ros
 

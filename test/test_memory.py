@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.ros.common.memory_trend import MemoryTrend
+from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend
 from vjepa_ros.runtime import memory
 from vjepa_ros.runtime.device import Device, DeviceError, MPS, choose_device
 from vjepa_ros.runtime.engine import EngineConfig
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_a_window_that_is_not_full():
 def test_a_process_that_leaks_is_found(leak):
     code = f"""
 import time, psutil
-from vjepa_ros.ros.common.memory_trend import MemoryTrend
+from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend
 trend, kept, own = MemoryTrend(window_s=3.0), [], psutil.Process()
 while not trend.bytes_per_hour == trend.bytes_per_hour:     # NaN
     block = bytearray(4 << 20)

@@ -213,17 +213,6 @@ def test_configure_fails_with_reason_and_works_once_the_cause_is_gone(unconfigur
     node.do('cleanup')
 
 
-def test_wrong_requests_do_not_harm_the_node(unconfigured):
-    node = unconfigured
-    for transition in ('activate', 'deactivate', 'cleanup', 'active_shutdown'):
-        assert not node.change(transition)
-        assert node.state == 'unconfigured'
-    node.do('configure')
-    assert not node.change('configure')
-    assert node.state == 'inactive'
-    node.do('cleanup')
-
-
 def test_a_failed_autostart_says_why_and_leaves_the_node_to_be_corrected(ros):
     with node_running(ros, autostart=True, allow_random_weights=False) as node:
         node.process.wait_for_output('autostart ended', START_S)

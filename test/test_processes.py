@@ -13,7 +13,6 @@ import pytest
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,
-    ros_arguments,
 )
 
 
@@ -62,10 +61,3 @@ def is_gone(pid, timeout_s=60.0):
             return True
         time.sleep(0.02)
     return False
-
-
-@pytest.mark.parametrize('value, text', [
-    (True, 'p:=true'), (False, 'p:=false'), (3, 'p:=3'), (2.0, 'p:=2.0'), ('0', "p:='0'"),
-    ("it's", "p:='it''s'"), ('', "p:=''")])
-def test_parameters_keep_their_type_on_the_command_line(value, text):
-    assert ros_arguments('n', {'p': value}) == ['--ros-args', '-r', '__node:=n', '-p', text]

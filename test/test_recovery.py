@@ -30,7 +30,7 @@ from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.standby import LET_START_S
+from vjepa_ros.ros.common.process import LET_START_S
 
 SIZE = (640, 480)
 ASSESSMENT = '/vjepa_node/camera/assessment'

@@ -12,7 +12,7 @@ from ros_harness import ros_session
 from security_policy import READY
 
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.standby import VARIABLE
+from vjepa_ros.ros.common.process import VARIABLE
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 NAME = 'command_watchdog'

@@ -62,8 +62,7 @@ def test_packets_of_both_messages_become_pictures_with_their_stamps():
     from builtin_interfaces.msg import Time
     from std_msgs.msg import Header
 
-    from vjepa_ros.ros.common.message_conversion import decode
-    from vjepa_ros.ros.common.video import VideoInput, video_type
+    from vjepa_ros.ros.common.message_conversion import VideoInput, decode, video_type
     from vjepa_ros.sources.encodings import ImageError
 
     video, stamp = VideoInput(), Time(sec=3, nanosec=4)

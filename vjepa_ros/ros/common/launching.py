@@ -29,7 +29,7 @@ from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 from vjepa_ros.parameter import TRANSPORTS
 from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
-from vjepa_ros.ros.common.standby import VARIABLE
+from vjepa_ros.ros.common.process import VARIABLE
 
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']

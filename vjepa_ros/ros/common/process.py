@@ -4,13 +4,20 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import fcntl
 import gc
+import math
 import os
 import re
+import select
 import signal
+import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -18,9 +25,96 @@ from typing import Any
 from vjepa_ros.ros.common.environment import leave_shared_memory
 from vjepa_ros.ros.common.parameter import SCHEMAS, schema_of
 from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
-from vjepa_ros.ros.common.standby import LET_START_S, Turn, VARIABLE
-from vjepa_ros.ros.common.streams import unblock_log
 from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
+
+# -- a log that never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS
+# writes it while no other thread of Python can run, so that all of a node would wait.
+
+STREAM = 'stdout' if os.environ.get('RCUTILS_LOGGING_USE_STDOUT') == '1' else 'stderr'
+NUMBER = {'stdout': 1, 'stderr': 2}[STREAM]
+
+
+def unblock_log() -> None:
+    """Let writing to the log of this process fail at once rather than wait.
+
+    What cannot be written is lost, see `lost_output`. Files need nothing. A pipe or terminal is
+    opened anew, because who shares it is not to be changed.
+    """
+    if sys.platform != 'linux':
+        return
+    try:
+        mode = os.fstat(NUMBER).st_mode
+    except OSError:                          # closed
+        return
+    if stat.S_ISREG(mode):
+        return
+    try:
+        anew = os.open(f'/proc/self/fd/{NUMBER}', os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:                          # a socket, or of another user, as after sudo -u
+        os.set_blocking(NUMBER, False)
+        if os.isatty(NUMBER):
+            atexit.register(os.set_blocking, NUMBER, True)
+    else:
+        os.dup2(anew, NUMBER)
+        os.close(anew)
+
+
+def lost_output() -> bool:
+    """Return whether the C library has failed to write the log, once that is possible again."""
+    if sys.platform != 'linux' or not _C.ferror(_FILE):
+        return False
+    reader = select.poll()
+    reader.register(NUMBER, select.POLLOUT)
+    if [event for _, event in reader.poll(0)] != [select.POLLOUT]:     # full, or nobody is there
+        return False
+    _C.clearerr(_FILE)
+    return True
+
+
+if sys.platform == 'linux':
+    _C = ctypes.CDLL(None)
+    _FILE = ctypes.c_void_p.in_dll(_C, STREAM)
+
+
+# -- a second process, which stands by: most of the time in which a killed node is back goes into
+# the import of PyTorch. Until its turn comes it takes part in nothing.
+
+VARIABLE = 'VJEPA_ROS_TURN'      # of the environment: path of a file, the same for both
+LOOK_S = 0.1                     # between two looks at the lock
+LET_START_S = 10.0               # in which who stands by leaves the cores to who starts
+
+
+class Turn:
+    """The turn to be the node, which one process has until it ends, however it does.
+
+    Parameters
+    ----------
+    path
+        File whose lock says whose turn it is; '': nobody stands by, and it is always ours.
+    """
+
+    def __init__(self, path: str) -> None:
+        # Never closed: the lock is released by the end of the process.
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if path else None
+
+    def wait(self, limit_s: float = math.inf) -> bool:
+        """Wait so long for the turn; whether it is ours. A signal whose handler raises ends it."""
+        if self._file is None:
+            return True
+        if math.isinf(limit_s):
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            return True
+        end_s = time.monotonic() + limit_s
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            if time.monotonic() >= end_s:
+                return False
+            time.sleep(LOOK_S)
+
+
+# -- running a node ---------------------------------------------------------------------------
 
 WAKE_S = 0.2             # a signal is seen at most this late
 RARELY = 1000            # collections of the young that one of all waits for, by default 10

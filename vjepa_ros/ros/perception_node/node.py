@@ -23,9 +23,8 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
-from vjepa_ros.ros.common.memory_trend import MemoryTrend
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.diagnostics import report, used_memory
+from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report, used_memory
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources

@@ -17,7 +17,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from vjepa_ros.parameter import TRANSPORTS
 from vjepa_ros.ros.common.endpoints import subscribe
-from vjepa_ros.ros.common.video import VideoInput, video_type
+from vjepa_ros.ros.common.message_conversion import VideoInput, video_type
 from vjepa_ros.sources.encodings import ImageError
 
 try:

@@ -34,7 +34,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
-from vjepa_ros.ros.sim.source_output import TRUTH
+from vjepa_ros.ros.sim.camera_source import TRUTH
 
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
           'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')

@@ -66,8 +66,8 @@ from vjepa_ros.ros.common.message_conversion import image
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import Served
 from vjepa_ros.ros.read import records
+from vjepa_ros.ros.sim.camera_source import camera_info
 from vjepa_ros.ros.sim.parameters import ROBOT, RobotConfig
-from vjepa_ros.ros.sim.source_output import camera_info
 
 try:
     from nav_msgs.msg import Odometry
