@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from vjepa_ros.ros.perception_node.__main__ import main
@@ -49,9 +48,9 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
             end = time.monotonic() + HOLD_AT_MOST_S
             work_while(lambda: (folder / what).exists() and time.monotonic() < end)
 
-    def slow_submit(self: Engine, clips: Sequence[np.ndarray], **more: object) -> list[Prediction]:
+    def slow_submit(self: Engine, *given: object, **more: object) -> list[Prediction]:
         start = time.monotonic()
-        outputs = submit(self, clips, **more)
+        outputs = submit(self, *given, **more)
         work_while(lambda: time.monotonic() < start + encode_s)
         hold('encode', 'an inference is held')
         return outputs
