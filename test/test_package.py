@@ -109,7 +109,8 @@ def test_each_part_of_an_installation_is_an_extra_and_a_robot_needs_none(setup_a
 def test_containers_use_what_the_package_has(file):
     text = file.read_text()
     for launch, words in re.findall(r'vjepa_ros[" ,]+(\w+\.launch\.py)((?:.|\n)*)', text):
-        source = (REPOSITORY / 'launch' / launch).read_text()
+        source = (REPOSITORY / 'launch' / launch).read_text() + (
+            REPOSITORY / 'vjepa_ros/ros/common/launching.py').read_text()
         for name in re.findall(r'(\w+):=', words):
             assert f"('{name}'," in source, name
     for name in re.findall(r'(?::[=-]|:-)(\w+\.yaml)', text):
