@@ -23,6 +23,7 @@ from ros_harness import NodeProcess, QUIET, logged, ros_env, ros_session
 
 from vjepa_ros.ros.common.process import VARIABLE
 from vjepa_ros.ros.common.processes import free_domain
+from vjepa_ros.ros.parameter_file import sources_for
 from vjepa_ros.ros.sim.parameters import SOURCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
