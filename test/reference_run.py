@@ -37,7 +37,6 @@ from rclpy.parameter import parameter_value_to_python
 
 HERE = Path(__file__).resolve()
 REPOSITORY = HERE.parents[1]
-TOLERANCE = 1e-6
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'device': 'cpu', 'autostart': True}
 NODES: dict[str, tuple[bool, dict[str, Any]]] = {     # whether it has a lifecycle, parameters
     'vjepa_node': (True, {**SMALL, 'cameras': ['front', 'rear']}),
@@ -194,15 +193,10 @@ def differences(before: Any, after: Any, where: str = '') -> Iterator[str]:
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, pair in enumerate(zip(before, after, strict=True)):
             yield from differences(*pair, f'{where}[{number}]')
-    elif not same(before, after):
+    elif repr(before) != repr(after) and not (      # NaN is equal to NaN
+            type(before) is type(after) is float
+            and math.isclose(before, after, rel_tol=1e-6, abs_tol=1e-6)):
         yield f'{where}: {str(before)[:200]} -> {str(after)[:200]}'
-
-
-def same(before: Any, after: Any) -> bool:
-    """Whether two values are equal, numbers up to the tolerance."""
-    if type(before) is type(after) is float and not math.isnan(before):
-        return math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    return repr(before) == repr(after)
 
 
 def compare(args: argparse.Namespace) -> int:

@@ -40,7 +40,6 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.table import Table
 
 from vjepa_ros.cli.console import folder, positive, print_error
 from vjepa_ros.lab.training.config import TrainConfig, plan, read_recipe
@@ -151,13 +150,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show(outcome: Outcome, console: Console) -> None:
-    for world, figures in outcome.figures.items():
-        table = Table('contact within', 'AUC', 'average precision', box=None)
-        for key, value in figures['collision_auc'].items():
-            table.add_row(f'{key} s', number(value), number(figures['average_precision'][key]))
-        console.print(f'{world} world', table)
-        console.print(f'looming R2 {number(figures["looming_r2"])}, moving AUC '
-                      f'{number(figures["moving_auc"])}')
+    for world, found in outcome.figures.items():
+        console.print(f'{world} world: AUC of contact within 1 s '
+                      f'{number(found["collision_auc"]["1"])}, looming R2 '
+                      f'{number(found["looming_r2"])}, moving AUC {number(found["moving_auc"])}')
     console.print(f'wrote {outcome.weights}, its card (.md) and metrics.json', soft_wrap=True)
 
 
