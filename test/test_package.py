@@ -33,7 +33,8 @@ CONFIGS = sorted(p for p in (REPOSITORY / 'config').glob('*.yaml')
 ROS_PACKAGES = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                 **{name: f'python3-{name}' for name in ('matplotlib', 'numpy', 'psutil', 'yaml')}}
 WHEELS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml'}
-ONLY_FROM_PIP = {'torch', 'safetensors', 'rich', 'rosbags', 'huggingface_hub', 'transformers'}
+ONLY_FROM_PIP = {'torch', 'torchao', 'safetensors', 'rich', 'rosbags', 'huggingface_hub',
+                 'transformers'}
 
 
 def imports_of(*folders: str) -> set[str]:
