@@ -9,7 +9,6 @@ import torch
 from golden.cases import fill, noise, some_tokens
 
 from vjepa_ros.model.encoder import Encoder, token_grid
-from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -87,15 +86,10 @@ def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version,
 
 
 DEEP = Variant('test', 96, 12, 2, 384)
-GRID = (2, 4, 4)
 WHOLE = 4.0 * noise(1, 3, 4, 64, 64)
-CONTEXT, SEEN, WANTED = noise(2, 20, 96), some_tokens(2, 32, 20), some_tokens(2, 32, 9, start=20)
 NETWORKS = {
     'encoder 2.0': (lambda: Encoder(DEEP), lambda net: net(WHOLE)),
     'encoder 2.1': (lambda: Encoder(DEEP, '2.1'), lambda net: net.dense(WHOLE)),
-    'predictor': (lambda: Predictor(96, 64, 4, 2), lambda net: net(CONTEXT, SEEN, WANTED, GRID)),
-    'dense predictor': (lambda: DensePredictor(96, 64, 4, 2),
-                        lambda net: net(CONTEXT, SEEN, WANTED, GRID)[0]),
 }
 # Largest rms error relative to float32; docs/notebook/numerics.md has those of the encoders in
 # full size.

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 
 from vjepa_ros.cli.console import print_error
-from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, located, size_of
+from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download, located
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 
 
@@ -35,18 +35,12 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='names:\n' + '\n'.join(f'  {name:<{wide}}  {file}: {what}'
                                       for name, (file, what) in PUBLISHED.items()))
-    parser.add_argument('name', nargs='?', help='one of the names below, or a name of the Hugging '
+    parser.add_argument('name', help='one of the names below, or a name of the Hugging '
                         'Face hub such as facebook/vjepa2-vitl-fpc64-256, which goes to its cache')
-    parser.add_argument('--sizes', action='store_true',
-                        help='show the sizes of all files below instead')
     parser.add_argument('--folder', type=Path, default=Path(), help='where to put the file '
                         '(default: the current folder)')
     args = parser.parse_args(argv)
-    if not args.name and not args.sizes:
-        parser.error('give the NAME of what to fetch, or --sizes')
     try:
-        if args.sizes:
-            return _list_sizes()
         path = _get(args.name, args.folder)
     except WeightsError as error:
         return print_error(error, args=args)
@@ -55,14 +49,6 @@ def main(argv: Sequence[str]) -> int:
     if path.is_file():
         console.print(f'sha256:  {file_sha256(path)}', soft_wrap=True)
     console.print(f'next:    vjepa-ros inspect {escape(shlex.quote(str(path)))}', soft_wrap=True)
-    return 0
-
-
-def _list_sizes() -> int:
-    console = Console()
-    for name, (file, what) in PUBLISHED.items():
-        console.print(f'{size_of(BASE_URL + file) / 1e9:8.2f} GB  {name}: {what}', soft_wrap=True,
-                      highlight=False)
     return 0
 
 

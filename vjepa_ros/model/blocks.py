@@ -169,7 +169,7 @@ def bias_of(layer: nn.Linear | nn.Conv3d) -> Tensor:
 
 
 def fill_random(module: nn.Module, blocks: Iterable[Block], generator: torch.Generator) -> None:
-    """Fill an encoder or predictor with start values, see `Encoder.init_random`."""
+    """Fill an encoder with start values, see `Encoder.init_random`."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv3d):
             nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)

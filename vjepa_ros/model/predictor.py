@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block, EPS, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import Block, EPS, ModuleList
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import VARIANTS, Variant
 
@@ -49,22 +49,6 @@ class _MaskedPredictor(nn.Module):
         for block in self.predictor_blocks:
             x = block(x, cos, sin)
         return x
-
-    def set_branch_precision(self, dtype: torch.dtype) -> None:
-        """Run attention and MLP in `dtype`; everything else stays float32."""
-        set_branches(self.predictor_blocks, dtype)
-        self._positions.kept.clear()
-
-    def prepare(self, grid: tuple[int, int, int], device: torch.device) -> None:
-        """Make the position tables for a grid, which torch.compile cannot trace."""
-        self._positions.tables(grid, device, self._dtype)
-
-    @torch.no_grad()
-    def init_random(self, seed: int) -> None:
-        """Fill all parameters as `Encoder.init_random` does; the mask tokens start at zero."""
-        fill_random(self, self.predictor_blocks, torch.Generator().manual_seed(seed))
-        for token in self.mask_tokens:
-            token.zero_()
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -150,10 +134,3 @@ class DensePredictor(_MaskedPredictor):
         x = self.predictor_norm(self._mix(context, keep, targets, grid, mask, kind))
         seen = keep.shape[1]
         return self.predictor_proj(x[:, seen:]), self.predictor_proj_context(x[:, :seen])
-
-    @torch.no_grad()
-    def init_random(self, seed: int) -> None:
-        """Fill all parameters as `Predictor.init_random` does; the embeddings start at zero."""
-        super().init_random(seed)
-        self.img_mod_embed.zero_()
-        self.video_mod_embed.zero_()

@@ -44,7 +44,7 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
     """Fetch a file completely."""
     folder = Path(folder).expanduser()
     target = folder / url.rsplit('/', 1)[-1]
-    with _server_errors(url, KEPT):
+    with _server_errors(url):
         total, state = _state(url)
         if target.exists():
             if target.stat().st_size == total:
@@ -68,14 +68,8 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
     return target
 
 
-def size_of(url: str) -> int:
-    """Return the bytes of a file on a server; WeightsError if it cannot be asked."""
-    with _server_errors(url, 'check the network and try again'):
-        return _state(url)[0]
-
-
 @contextmanager
-def _server_errors(url: str, remedy: str) -> Iterator[None]:
+def _server_errors(url: str) -> Iterator[None]:
     """Convert errors of a server to WeightsError."""
     try:
         yield
@@ -83,7 +77,7 @@ def _server_errors(url: str, remedy: str) -> Iterator[None]:
         raise WeightsError(f'{url}: the server answers {error.code} {error.reason}; try again '
                            'later, or get the file elsewhere') from error
     except (OSError, http.client.HTTPException) as error:
-        raise WeightsError(f'{url}: {error}; {remedy}') from error
+        raise WeightsError(f'{url}: {error}; {KEPT}') from error
 
 
 def _state(url: str) -> tuple[int, str]:
