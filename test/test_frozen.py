@@ -19,6 +19,7 @@ from vjepa_ros.sources.video_packets import PacketDecoder
 
 NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
 STILL = NOISE[0]
+VIEW = texture((320, 240), 3)
 
 
 def watch(pictures, stamps_s=None) -> StillView:
@@ -49,9 +50,20 @@ def test_a_buffer_that_is_used_again_does_not_look_frozen():
 
 def test_a_reset_begins_anew_and_a_clock_that_is_set_back_hides_nothing():
     seen = watch([STILL] * 10, [1000.0, 1000.1, *(500 + n / 10 for n in range(8))])
-    assert seen.frozen
+    assert seen.frozen and not seen.still_s < 0
     seen.reset()
     assert not seen.frozen and seen.unchanged_s == 0.0
+
+
+def test_a_look_is_due_five_times_a_second_and_at_once_where_pictures_are_rare():
+    for rate, at_once in ((15.0, False), (4.0, True)):
+        seen = StillView()
+        for number in range(8):
+            seen.show(VIEW if number < 7 else np.full_like(VIEW, 90), round(1e9 * number / rate))
+        assert (seen.sight < 0.2) is at_once
+        seen.look()
+        seen.show(np.full_like(VIEW, 90), round(1e9 * 12 / rate))
+        assert seen.sight < 0.2
 
 
 @pytest.mark.parametrize('stamped', [True, False])
@@ -65,7 +77,6 @@ def test_a_camera_that_stamps_nothing_freezes_too(stamped):
 
 # -- a view that stands, whatever is added to it -------------------------------------------------
 
-VIEW = texture((320, 240), 3)
 RATE = 10.0
 
 

@@ -72,24 +72,6 @@ def field(what, sample=None, picture=None, view=None):
     return learned_field(what, interval, view, shown)
 
 
-@pytest.mark.parametrize('interval', [1 / 30, 0.5])
-@pytest.mark.parametrize('hold', [1, 2, 4])
-def test_the_rhythm_of_a_clip_is_read_off_its_stamps(interval, hold):
-    rhythm = Rhythm.of(even(interval, hold).stamps_ns)
-    assert (rhythm.hold, rhythm.even) == (hold, True)
-    assert rhythm.interval_s == pytest.approx(interval, rel=1e-6)
-
-
-@pytest.mark.parametrize(('times', 'is_even'), [
-    ([0, .06, .2, .3], True),            # a camera whose rate does not divide that of the clips
-    ([0, .2, .4, .5], True),
-    ([0, .1, .2, .5], False),            # a frame was lost
-    ([0, .1, .1, .2], False),            # shown twice in between
-    ([0, 0, .1, .2], False)])
-def test_uneven_clips_are_told_from_even_ones(times, is_even):
-    assert Rhythm.of(clip(times).stamps_ns).even is is_even
-
-
 @pytest.mark.parametrize('jitter', [0.0, 0.004, -0.004])
 def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(jitter):
     ring = FrameRing(8, 20.0)
@@ -152,13 +134,6 @@ def test_heads_that_saw_letterboxed_pictures_hold_for_them():
         meta = BundleMeta.from_json(replace(META, other_modes=modes).to_json())
         assert (range_problem(meta, 8, 192, 'letterbox', even(0.25)) == '') == holds
         assert range_problem(meta, 8, 192, 'crop', even(0.25))
-
-
-@pytest.mark.parametrize('interval', [1 / 30, 0.1, 0.5])
-def test_rates_are_in_seconds_whatever_the_interval(interval):
-    made = field(heads(0.4, 0.05, interval_s=interval), even(interval))
-    np.testing.assert_allclose(made.rate, 0.4, rtol=1e-5)
-    np.testing.assert_allclose(made.sigma, 0.05, rtol=1e-5)
 
 
 @pytest.mark.parametrize(('rate', 'sigma', 'known'), [

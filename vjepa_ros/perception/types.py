@@ -126,29 +126,16 @@ class Region:
 
 @dataclass(frozen=True)
 class Threat:
-    """Contact according to a looming field, before smoothing.
+    """Contact according to a looming field, before smoothing."""
 
-    Attributes
-    ----------
-    course_rate
-        Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
-        approaches, NaN when too little is known.
-    bearing, elevation
-        Direction of it [rad], NaN when nothing approaches.
-    obstacle_score
-        0..1, NaN when unknown or not asked for.
-    observed_fraction
-        Part of the region of interest that can be observed, 0..1.
-    regions
-        Approaching regions, most urgent first.
-    """
-
+    # Looming rate of what is on course [1/s]: 0 when the view is known and nothing on course
+    # approaches, NaN when too little is known
     course_rate: float
-    bearing: float
+    bearing: float  # direction of it [rad], NaN when nothing approaches
     elevation: float
-    obstacle_score: float
-    observed_fraction: float
-    regions: tuple[Region, ...]
+    obstacle_score: float  # 0..1, NaN when unknown
+    observed_fraction: float  # part of the region of interest that can be observed, 0..1
+    regions: tuple[Region, ...]  # approaching regions, most urgent first
 
 
 @dataclass(frozen=True)

@@ -38,18 +38,14 @@ FLAG_WORDS = {
 class OverlayStatus:
     """State of the system around the assessment."""
 
-    # camera, model, device: names to show
-    camera: str
+    camera: str  # its name
     model: str = ''
     device: str = ''
-    # fill, num_frames: frames in the clip memory and frames needed
-    fill: int = 0
-    num_frames: int = 0
-    # rate_in_hz, rate_out_hz, latency_ms: frame rate of the camera, rate of results, age of the
-    # result; NaN when unknown
-    rate_in_hz: float = math.nan
-    rate_out_hz: float = math.nan
-    latency_ms: float = math.nan
+    fill: int = 0  # frames in the clip memory,
+    num_frames: int = 0  # of those that a clip needs
+    rate_in_hz: float = math.nan  # of the camera
+    rate_out_hz: float = math.nan  # of results
+    latency_ms: float = math.nan  # age of the result
     warnings: tuple[str, ...] = ()  # short sentences, most important first
     # Age of the newest frame [s] when it is too old to be trusted; None when it is not; inf when
     # there has never been a frame
@@ -61,15 +57,7 @@ class OverlayStatus:
 
 
 class Panel:
-    """Banner and footer of one overlay.
-
-    Attributes
-    ----------
-    unit
-        Size of one layout unit in pixels.
-    top, bottom
-        Rows between which the scene is free of panels.
-    """
+    """Banner and footer of one overlay."""
 
     def __init__(self, canvas: np.ndarray, assessment: Assessment | None, status: OverlayStatus,
                  stale: bool) -> None:
@@ -78,6 +66,7 @@ class Panel:
         # Text grows slower than the image: large images are also looked at on larger screens.
         self.unit = max(0.85, min(self.width / 640, self.height / 360) ** 0.85)
         self.notes = self._notes()
+        # Rows between which the scene is free of panels.
         self.top = 34 * self.unit
         self.bottom = self.height - (56 if self.notes else 39) * self.unit
 
