@@ -14,7 +14,7 @@ import pytest
 from vjepa_ros.cli import parameter_docs
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.report.measurement import fill
-from vjepa_ros.obstacles.config import ObstacleSettings
+from vjepa_ros.obstacles.placement import ObstacleSettings
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Level
 from vjepa_ros.planning import local_config

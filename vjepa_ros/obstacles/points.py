@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vjepa_ros.obstacles.config import ObstacleSettings
 from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import Obstacles, ROBOT_HALF_WIDTH
+from vjepa_ros.obstacles.placement import ObstacleSettings, Obstacles, ROBOT_HALF_WIDTH
 
 # Parts of the height band, well inside it: a point on its border can fall out by rounding.
 LEVELS = (0.15, 0.5, 0.85)
