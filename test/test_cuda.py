@@ -125,23 +125,6 @@ def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
         made.close()
 
 
-def test_results_that_are_taken_late_are_those_of_kernels_run_one_by_one(runner):
-    batches = [clips_of(1 + seed % 3, 20 + seed) for seed in range(12)]
-    expected = [runner.run(clips) for clips in batches]
-    plain = session(runner.choice.precision, graphs=False)
-    same(plain.run(batches[1]), expected[1])
-    plain.close()
-    pending = []
-    for clips in batches:
-        mine = [clip.copy() for clip in clips]
-        pending.append(runner.submit(mine))
-        for clip in mine:
-            clip[:] = 0  # the session has its own copy
-    outputs = [runner.wait(one, features=True) for one in reversed(pending)]
-    for one, wanted in zip(reversed(outputs), expected, strict=True):
-        same(one, wanted)
-
-
 def test_a_session_serves_while_another_is_captured():
     serving = session()
     clips = clips_of(1)

@@ -14,7 +14,6 @@ import torch
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception import camera_track
 from vjepa_ros.perception.camera_track import Track
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -109,24 +108,6 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
         'features', 'motion_map', 'looming', 'looming_map', 'image'))
     assert math.isnan(nothing.assessment.motion_score)
     assert nothing.assessment.level is Level.UNKNOWN
-
-
-def test_the_model_is_told_which_frames_it_has_seen_before(engine, monkeypatch):
-    seen, run_model = {}, engine.submit
-
-    def look(clips, features, keys, **more):
-        for clip, names in zip(clips, keys, strict=True):
-            for picture, name in zip(clip, names, strict=True):
-                assert np.array_equal(seen.setdefault(name, picture.copy()), picture)
-        return run_model(clips, features, keys, **more)
-
-    monkeypatch.setattr(engine, 'submit', look)
-    perception = Perception(engine, CONFIG, ['a', 'b'])
-    for number in range(7):
-        for seed, track in enumerate(perception.tracks.values()):
-            fill(track, [texture((160, 120), 10 * seed + number)], start=10.0 + number / 10)
-        run(perception)
-    assert len(seen) == 2 * 7
 
 
 class LatePass(Pass):
@@ -246,15 +227,6 @@ def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(engine):
     assert np.isnan(result.motion_map).all()
 
 
-def test_motion_outside_the_region_of_interest_does_not_count(engine):
-    frames = [texture((160, 120), 5) for _ in range(4)]
-    for number, rgb in enumerate(frames):
-        rgb[:, 80:] = texture((80, 120), number)
-    left, right = (one(engine, frames, settings=replace(SETTINGS, roi=roi)).assessment.motion_score
-                   for roi in ((0.0, 0.0, 0.5, 1.0), [0.5, 0.0, 1.0, 1.0]))
-    assert right > left + 0.1
-
-
 def settled(engine, picture):
     perception = Perception(engine, CONFIG, ['cam'])
     for i in range(10):
@@ -274,31 +246,6 @@ def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
     assert result.view.source_size == (96, 72)
     assert result.image.shape == (72, 96, 3)
     assert Quality.WARMING_UP in result.assessment.flags
-
-
-def test_memory_of_large_images_is_given_back_once_smaller_ones_come(engine, monkeypatch):
-    given_back = []
-    monkeypatch.setattr(camera_track, 'release_memory', given_back.append)
-    track = Perception(engine, CONFIG, ['cam']).tracks['cam']
-    for number, side in enumerate((64, 2400, 2400, 80, 64, 2600, 2400, 2401)):
-        track.push(np.zeros((side, side, 3), np.uint8), 10 ** 9 * (10 + number))
-        assert len(given_back) == sum((number >= 3, number >= 6))
-    assert given_back == [torch.device('cpu')] * 2
-
-
-def test_frames_of_a_track_that_is_released_are_gone_but_not_its_counts(engine, picture):
-    track = settled(engine, picture)[1]
-    assert track.ring.nbytes >= 4 * 64 * 64 * 3
-    accepted = track.ring.counts.copy()
-    track.release()
-    assert (track.ring.nbytes, track.ring.counts) == (0, accepted)
-
-
-def test_a_time_jump_starts_the_smoothed_state_anew(engine, picture):
-    perception, track = settled(engine, picture)
-    fill(track, [picture] * 4, start=5.0)
-    assert track.ring.resets == {'time_backwards': 1}
-    assert Quality.WARMING_UP in run(perception)['cam'].assessment.flags
 
 
 def test_the_looming_estimate_never_reaches_across_a_break(engine):

@@ -16,7 +16,6 @@ from vjepa_ros.clip.device_resize import (
     ResizeKernels,
     Runs,
     _area,
-    _area_weights,
     _halved,
     agree,
     kernel_source,
@@ -181,23 +180,6 @@ def test_the_grey_image_of_a_device_is_that_of_the_host(size, small):
     out = torch.empty(small[::-1], dtype=torch.uint8)
     DeviceGrey(size, small, CPU).apply(torch.from_numpy(image), out)
     assert differs(out, cv2.cvtColor(expected, cv2.COLOR_RGB2GRAY)) <= RARE
-
-
-@pytest.mark.parametrize(('size', 'small'), [((512, 480), (256, 256)), ((320, 180), (96, 72)),
-                                             ((331, 277), (200, 111))])
-def test_what_is_half_a_byte_is_rounded_to_the_even_one(size, small):
-    # A float64 of a thirtieth is none, so that of 15/30 more or less chance decided.
-    image = picture(size)
-    out = _area(size, small, CPU)(torch.from_numpy(image))
-    cols, rows = (_area_weights(n, m) for n, m in zip(size, small, strict=True))
-    for c in range(3):
-        total = rows @ image[..., c].astype(np.int64) @ cols.T
-        share = np.outer(rows.sum(1), cols.sum(1))
-        low, rest = np.divmod(total, share)
-        up = (2 * rest > share) | ((2 * rest == share) & (low % 2 == 1))
-        np.testing.assert_array_equal(out[..., c], low + up)
-        if share[0, 0] % 2 == 0:
-            assert (2 * rest == share).mean() > 1e-3
 
 
 @pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')

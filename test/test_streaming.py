@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vjepa_ros.clip.ring import Frame, FrameRing
-from vjepa_ros.lab.training.network import block_causal
 from vjepa_ros.lab.world.clips import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
@@ -101,29 +100,6 @@ def test_only_the_window_and_the_past_count(encoder):
     encoder._norm = lambda layer: encoder.norms_block[-1]
     features = encoder(clip)
     assert differs(slice(0, 2)) == [True] * 5 + [False] * 2
-
-
-def test_true_times_count(encoder):
-    clip = torch.randn(1, 3, 6, SIDE, SIDE)
-    even = torch.arange(6, dtype=torch.float64)[None]
-    assert torch.allclose(encoder(clip, times=encoder.times(even)), encoder(clip), atol=1e-5)
-    late = even + torch.tensor([0, 0, 0, 0, 1.0, 1.0])
-    slow = even + torch.tensor([0, 0, 0, 0, 0, 1.0])
-    for stamps in (late, slow):
-        changed = encoder(clip, times=encoder.times(stamps)) - encoder(clip)
-        assert changed[:, -1].abs().max() > 1e-3
-
-
-def test_a_block_causal_start_keeps_what_it_can():
-    plain = Encoder(find_variant('tiny'))
-    plain.init_random(0)
-    made = block_causal(plain, 4)
-    again = block_causal(made, 6)
-    assert (made.version, made.window, again.window) == ('2.1', 4, 6)
-    for name, value in made.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value)
-    assert torch.equal(made.norms_block[3].weight, plain.norm.weight)
-    assert torch.equal(made.blocks[5].mlp.fc1.weight, plain.blocks[5].mlp.fc1.weight)
 
 
 @pytest.mark.parametrize(('stamps', 'expected'), [

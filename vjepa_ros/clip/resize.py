@@ -132,7 +132,7 @@ class View:
                 for n, o, s in zip(self.source_size, self.origin, self.scale, strict=True)]
         return low[0], low[1], high[0], high[1]
 
-    @property
+    @cached_property
     def coverage(self) -> float:
         """Fraction of the source area that is seen, in (0, 1]."""
         x0, y0, x1, y1 = self.region

@@ -50,7 +50,10 @@ class Frame:
     @property
     def nbytes(self) -> int:
         """Size [bytes]."""
-        return sum(part.nbytes for part in (self.rgb, self.grey, self.upload) if part is not None)
+        total = 0
+        for part in (self.rgb, self.grey, self.upload):
+            total += 0 if part is None else part.nbytes
+        return total
 
 
 class Push(Enum):
@@ -153,7 +156,8 @@ class FrameRing:
     @property
     def nbytes(self) -> int:
         """Bytes of all frames."""
-        return sum(frame.nbytes for frame in self.frames)
+        frames = self.frames[:1]        # all have the same size
+        return len(self.frames) * frames[0].nbytes if frames else 0
 
     def room(self, frame_bytes: int) -> int:
         """Return how many frames of so many bytes are kept."""
@@ -252,7 +256,6 @@ class FrameRing:
         for back in range(self.num_frames // 2):
             if back and newest > 1:
                 target, end, best = stamps[-1] - round(2 * back * step_ns), newest, math.inf
-                newest = _nearest(stamps, target, 1, end)
                 first = bisect.bisect_left(stamps, target - math.floor(step_ns), 1, end)
                 for at in range(first, end):
                     off = abs(stamps[at] - target)
@@ -260,6 +263,8 @@ class FrameRing:
                         break
                     if off < best and frames[at].key in remembered:
                         newest, best = at, off
+                if best == math.inf:
+                    newest = _nearest(stamps, target, 1, end)
             picks += [newest, _nearest(stamps, stamps[newest] - round(step_ns), 0, newest)]
         return self._chosen(picks[::-1])
 

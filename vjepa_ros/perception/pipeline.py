@@ -94,6 +94,9 @@ class Perception:
                 self._try(one, on_error, Observation.begin)
         asked = [one for one in seen.values() if one.by_heads or one.wants.features]
         if asked:
+            if not self.engine.not_streaming:   # a gap leaves tubelets that no clip will ask for
+                self.engine.keep({frame.key for track in self.tracks.values()
+                                  for frame in track.ring.frames})
             self._predict(asked, looming, on_error)
         else:
             self._work_beside([], looming, on_error)
@@ -105,17 +108,15 @@ class Perception:
                  on_error: OnError | None) -> None:
         """Ask the model, and do what needs no model meanwhile."""
         start, engine = time.perf_counter(), self.engine
-        clips = [one.clip for one in asked]
-        features = any(one.wants.features and (one.wants.change or not one.by_heads)
-                       for one in asked)
-        # Elsewhere the features themselves are needed, or are there anyway.
-        change = features and all(one.geometry.on_device for one in asked)
-        valid = [valid_mask(one.geometry.view) for one in asked] if change else None
-        keys = [[frame.key for frame in one.sample.frames] for one in asked]
-        stamps = [one.sample.moments(self.config.clip_fps) for one in asked]
-        if not engine.not_streaming:    # a gap leaves tubelets that no clip will ask for
-            engine.keep({frame.key for track in self.tracks.values()
-                         for frame in track.ring.frames})
+        clips, keys, stamps, features, change = [], [], [], False, True
+        for one in asked:
+            clips.append(one.clip)
+            keys.append([frame.key for frame in one.sample.frames])
+            stamps.append(one.sample.moments(self.config.clip_fps))
+            features |= one.wants.features and (one.wants.change or not one.by_heads)
+            # Elsewhere the features themselves are needed, or are there anyway.
+            change &= one.geometry.on_device
+        valid = [valid_mask(one.geometry.view) for one in asked] if features and change else None
         begun = time.perf_counter()
         helped = None if self._helper is None else self._helper.submit(
             self._work_beside, asked, looming, on_error)
@@ -130,8 +131,9 @@ class Perception:
             self._work_beside(asked, looming, on_error)
         else:
             helped.result()
-        for one in looming if not predictions[0].arrived() else ():    # there before the model
-            self._try(one, on_error, _judge_looming)
+        for one in looming:
+            if one.geometry.on_device and not predictions[0].arrived():     # it comes first
+                self._try(one, on_error, _judge_looming)
         waiting = time.perf_counter()
         for one, prediction, when in zip(asked, engine.wait(predictions), stamps, strict=True):
             one.prediction = prediction

@@ -51,7 +51,7 @@ from vjepa_ros.runtime.memory import (
     release_memory,
 )
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
-from vjepa_ros.runtime.prediction import Prediction
+from vjepa_ros.runtime.prediction import Pass, Prediction
 from vjepa_ros.runtime.runner import Clip, DeviceClip, QueuedRunner, Runner
 from vjepa_ros.runtime.streaming import Keys, STREAMING
 
@@ -383,9 +383,12 @@ class Engine:
             found: dict[int, Prediction] = {}
 
             def start(places: list[int]) -> None:
-                one = self._runner.start(
-                    [clips[at] for at in places], _at(keys, places), features,
-                    _at(valid, places), _at(stamps, places))
+                if len(places) == len(clips):
+                    one = self._runner.start(clips, keys, features, valid, stamps)
+                else:
+                    one = self._runner.start(
+                        [clips[at] for at in places], _at(keys, places), features,
+                        _at(valid, places), _at(stamps, places))
                 for number, at in enumerate(places):
                     found[at] = Prediction(source=one, index=number,
                                            keys=() if keys is None else keys[at])
@@ -405,16 +408,19 @@ class Engine:
 
         The time of the features is in `timings` only if they are waited for.
         """
-        total: dict[str, float] = {}
-        for one in dict.fromkeys(prediction.source for prediction in predictions):
-            assert one is not None
-            one.wait()
-            late = {'download': one.wait_for_features()} if features else {}
-            for stage, ms in (*one.timings.items(), *late.items()):
-                total[stage] = total.get(stage, 0.0) + ms
+        total, seen, broken = dict[str, float](), set[Pass](), list[Keys]()
         for prediction in predictions:
+            one = prediction.source
+            assert one is not None
+            if one not in seen:
+                seen.add(one)
+                one.wait()
+                late = {'download': one.wait_for_features()} if features else {}
+                for stage, ms in (*one.timings.items(), *late.items()):
+                    total[stage] = total.get(stage, 0.0) + ms
             prediction.fill(self.clip_shape[1] // PATCH, self._runner.specs)
-        broken = [one.keys for one in predictions if not one.finite]
+            if not prediction.finite:
+                broken.append(prediction.keys)
         if broken and self._runner.stream is not None:
             with self._lock:
                 self._runner.stream.drop(broken)   # later tubelets would attend to them

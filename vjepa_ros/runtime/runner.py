@@ -112,6 +112,7 @@ class Runner:
             raise OutOfMemory(f'the weights do not fit into the memory of {choice.device}; '
                               f'{SMALLER}') from error
         self.choice, self.clip_shape = choice, clip_shape
+        self._clock = _settled if choice.device.type == 'mps' else time.perf_counter
         self.specs = () if heads is None else heads.specs
         self.stream: StreamEncoder | None = None
         forward = prepare(encoder, choice, Normalise(choice.device), clip_shape,
@@ -226,15 +227,9 @@ class Runner:
         read = self._clock()
         arrays = found.float().cpu().numpy() if features else None
         said = values.cpu().numpy()
-        timings = {'upload': uploaded - begin, 'encode': encoded - uploaded,
-                   'heads': read - encoded, 'download': time.perf_counter() - read}
-        return Pass(said, arrays, {name: 1e3 * spent for name, spent in timings.items()})
-
-    def _clock(self) -> float:
-        """Return the time once the device has finished its queue."""
-        if self.choice.device.type == 'mps':
-            torch.mps.synchronize()
-        return time.perf_counter()
+        return Pass(said, arrays, {
+            'upload': 1e3 * (uploaded - begin), 'encode': 1e3 * (encoded - uploaded),
+            'heads': 1e3 * (read - encoded), 'download': 1e3 * (time.perf_counter() - read)})
 
     @torch.inference_mode()
     def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
@@ -251,6 +246,12 @@ class Runner:
         """Wait for what runs, then drop the networks."""
         self.encoder = self.heads = self.stream = None
         self._forward = self._read = self.normalise = closed
+
+
+def _settled() -> float:
+    """Return the time once the device has finished its queue."""
+    torch.mps.synchronize()
+    return time.perf_counter()
 
 
 def _stacked(clip: Clip, read: slice) -> Tensor:

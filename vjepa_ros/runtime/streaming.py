@@ -89,7 +89,9 @@ class KeyValueCache:
 
     def drop(self, ends: Iterable[Hashable]) -> None:
         """Forget these tubelets."""
-        self._free += [self.slots.pop(end) for end in ends if end in self.slots]
+        for end in ends:
+            if end in self.slots:
+                self._free.append(self.slots.pop(end))
 
     def forget(self) -> None:
         """Forget everything."""
@@ -106,14 +108,14 @@ class CacheSlots:
         (B, W) slots of the tubelets of each clip, oldest first.
     room : Tensor
         (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
-    known : list of int
-        Slots (B W,) on the host; empty where passes may be replayed for others.
+    newest : list of int, optional
+        Slots (B,) of the newest tubelets on the host; None where passes may be replayed for
+        others.
 
     """
 
-    def __init__(self, slots: Tensor, room: Tensor):
-        self.slots, self.room = slots, room
-        self.known: list[int] = []
+    def __init__(self, slots: Tensor, room: Tensor, newest: list[int] | None = None):
+        self.slots, self.room, self.newest = slots, room, newest
 
 
 class StoredLayer(LayerMemory):
@@ -133,15 +135,10 @@ class StoredLayer(LayerMemory):
     def __init__(self, kept: Tensor, given: CacheSlots, new: int):
         super().__init__()
         self._kept, self._given, self._new = kept, given, new
-
-    @property
-    def place(self) -> Place | None:
-        """Where `remember` puts keys and values; None where `extend` has to."""
-        given = self._given
-        if not given.known or self._new > 1:
-            return None
-        window = given.slots.shape[1]
-        return self._kept, given.known[window - 1::window], given.slots, given.room
+        # Where `remember` puts keys and values; None where `extend` has to
+        self.place: Place | None = None
+        if new == 1 and given.newest is not None:
+            self.place = kept, given.newest, given.slots, given.room
 
     @property
     def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -203,11 +200,11 @@ class _Inputs(CacheSlots):
         device, self._times_of = encoder.branch_device, encoder.times_of
         super().__init__(
             torch.empty((clips, encoder.window), dtype=torch.int64, device=device),
-            cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1))
+            cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1),
+            [0] * clips if eager else None)
         self.times = torch.empty((clips, *encoder.times_of(even[None]).shape[1:]), device=device)
         self.layers: dict[int, list[StoredLayer]] = {}
-        self._eager, self._nothing = eager, ([cache.spare] * self.slots.numel(),
-                                             np.stack([even] * clips))
+        self._nothing = [cache.spare] * self.slots.numel(), np.stack([even] * clips)
         self.idle()
 
     def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
@@ -215,7 +212,9 @@ class _Inputs(CacheSlots):
 
         The float64 stays here: not every device has it.
         """
-        self.known = list(slots) if self._eager else []
+        if self.newest is not None:
+            window = self.slots.shape[1]
+            self.newest[:] = slots[window - 1::window]
         upload(np.reshape(slots, self.slots.shape), self.slots)
         upload(self._times_of(stamps), self.times)
 
@@ -276,7 +275,9 @@ class StreamEncoder:
 
     def keep(self, frames: Set[Hashable]) -> None:
         """Forget the tubelets that end in no frame of these."""
-        self.cache.drop(self.cache.slots.keys() - frames)
+        gone = self.cache.slots.keys() - frames
+        if gone:
+            self.cache.drop(gone)
 
     def idle(self, clips: int) -> None:
         """Let passes of so many clips remember nothing until `send`."""
@@ -284,7 +285,7 @@ class StreamEncoder:
 
     def ready(self, keys: Sequence[Keys]) -> bool:
         """Return whether `decode` can compute clips; else `prefill` has to."""
-        return all(end in self.cache.slots for each in keys for end in each[1:-1:TUBELET])
+        return self.cache.slots.keys() >= {end for each in keys for end in each[1:-1:TUBELET]}
 
     def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
         """Return the places of the clips of each pass: those that are ready, then the others.
