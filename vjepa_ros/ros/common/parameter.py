@@ -11,35 +11,7 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any
 
-from vjepa_ros.parameter import (
-    BACKGROUND,
-    CAMERAS,
-    CONFIGURE,
-    KINDS,
-    LIVE,
-    MESSAGES,
-    NAME,
-    NAMES,
-    Param,
-    STARTUP,
-    make,
-)
-
-__all__ = (
-    'AUTOSTART',
-    'BACKGROUND',
-    'CAMERAS',
-    'CONFIGURE',
-    'KINDS',
-    'LIVE',
-    'MESSAGES',
-    'NAME',
-    'NAMES',
-    'STARTUP',
-    'Param',
-    'Schema',
-    'make',
-)
+from vjepa_ros.parameter import Param, STARTUP
 
 # Where each executable declares its parameters.
 SCHEMAS = {'collision_guard': 'collision_guard.parameters:SCHEMA',
