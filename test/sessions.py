@@ -11,7 +11,7 @@ from vjepa_ros.model.checkpoint.load import WeightsReport, load_encoder
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.device import DeviceChoice, PRECISIONS
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 SIZE = Variant('test', 48, 2, 1, 96)
 SHAPE = (4, 32, 32, 3)
@@ -38,9 +38,9 @@ def lively_heads(dim=SIZE.dim, seed=0):
 
 def serve(encoder, choice=None, shape=SHAPE, heads=None, runner=None, **options):
     """Make an engine of an encoder."""
-    config = EngineConfig(num_frames=shape[0], image_size=shape[1], **options)
+    config = ModelConfig(num_frames=shape[0], image_size=shape[1], **options)
     report = WeightsReport('', '', False, 0, 'float32', encoder.variant.name, encoder.version)
-    return Engine(config, encoder, report, choice or choice_of(), heads, runner=runner)
+    return Model(config, encoder, report, choice or choice_of(), heads, runner=runner)
 
 
 def session(precision='fp32', device=CPU, heads=True, size=SIZE, shape=SHAPE, **more):

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from vjepa_ros.ros.perception_node.__main__ import main
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.prediction import Prediction
 
 log = logging.getLogger('vjepa_ros.slow_node')
@@ -33,7 +33,7 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
     The files are ``encode`` and ``load`` of the folder. Meanwhile, `how` is ``torch`` (multiply
     matrices, as a large model does) or ``wait`` (sleep, as for a busy GPU).
     """
-    submit, load, matrix = Engine.submit, Engine.load, torch.rand(256, 256)
+    submit, load, matrix = Model.submit, Model.load, torch.rand(256, 256)
 
     def work_while(busy: Callable[[], bool]) -> None:
         with torch.inference_mode():
@@ -49,7 +49,7 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
             end = time.monotonic() + HOLD_AT_MOST_S
             work_while(lambda: (folder / what).exists() and time.monotonic() < end)
 
-    def slow_submit(self: Engine, *given: object, **more: object) -> list[Prediction]:
+    def slow_submit(self: Model, *given: object, **more: object) -> list[Prediction]:
         start = time.monotonic()
         outputs = submit(self, *given, **more)
         if threading.current_thread().name == 'vjepa_worker':     # not where a model is warmed
@@ -57,16 +57,16 @@ def slowed(encode_s: float, folder: Path, how: str) -> Iterator[None]:
             hold('encode', 'an inference is held')
         return outputs
 
-    def slow_load(config: EngineConfig) -> Engine:
+    def slow_load(config: ModelConfig) -> Model:
         log.info('loading begins')
         hold('load', 'a load is held')
         return load(config)
 
-    Engine.submit, Engine.load = slow_submit, slow_load
+    Model.submit, Model.load = slow_submit, slow_load
     try:
         yield
     finally:
-        Engine.submit, Engine.load = submit, load
+        Model.submit, Model.load = submit, load
 
 
 if __name__ == '__main__':

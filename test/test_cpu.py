@@ -14,9 +14,9 @@ from scenes import synthetic
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant, find_variant
 from vjepa_ros.runtime import torchscript
-from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward import cpu
 from vjepa_ros.runtime.forward.base import Normalise
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.streaming import StreamEncoder
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -182,13 +182,13 @@ def test_the_fused_linear_layer_is_used_only_if_its_numbers_are_right(monkeypatc
 @pytest.mark.slow
 def test_bf16_hardly_changes_what_the_bundled_heads_say():
     """Largest difference to float32 over an approach, in the units of each output."""
-    side = EngineConfig.image_size
+    side = ModelConfig.image_size
     clips = [np.stack([cv2.resize(f.rgb, (side, side))
                        for f in synthetic(rate=4, start_s=start, count=8)])
              for start in (2.0, 4.5)]
     said = {}
     for precision in ('fp32', 'bf16'):
-        engine = Engine.load(EngineConfig(device='cpu', precision=precision))
+        engine = Model.load(ModelConfig(device='cpu', precision=precision))
         said[precision] = [engine.run([clip])[0] for clip in clips]
         engine.close()
     for exact, low in zip(said['fp32'], said['bf16'], strict=True):

@@ -25,7 +25,7 @@ from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
 
@@ -110,7 +110,7 @@ def test_a_second_pair_of_graphs_does_not_disturb_the_first():
 
 def test_memory_is_given_back_and_does_not_grow():
     def serve(results):
-        engine = Engine.load(EngineConfig(weights='random', allow_random_weights=True,
+        engine = Model.load(ModelConfig(weights='random', allow_random_weights=True,
                                           num_frames=4, image_size=64, device='cuda:0'))
         config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='device')
         perception = Perception(engine, config, ['a', 'b'])

@@ -34,7 +34,7 @@ from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.learned import Distribution
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.perception.types import Assessment, Level, Quality, Threat
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 SITUATIONS = 400
 EDGES = np.geomspace(0.05, 30.0, 30)
@@ -284,7 +284,7 @@ RECORDINGS = {'himax_2': 1, 'cup.mp4': 7, 'kitti_street': 3}
 
 @pytest.fixture(scope='module')
 def engine(one_thread):
-    with closing(Engine.load(EngineConfig(model_size='tiny', device='cpu'))) as loaded:
+    with closing(Model.load(ModelConfig(model_size='tiny', device='cpu'))) as loaded:
         yield loaded
 
 

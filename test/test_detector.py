@@ -16,7 +16,7 @@ from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.settings import TrackConfig
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu', 'weights': 'random'}
@@ -171,7 +171,7 @@ def test_the_example_in_the_documents_runs(document):
 
 
 def test_the_defaults_are_the_weights_of_the_package_and_the_clips_of_their_heads(trained):
-    report, engine, track = trained.engine.report, EngineConfig(), TrackConfig()
+    report, engine, track = trained.engine.report, ModelConfig(), TrackConfig()
     assert report.trained
     assert report.path == report.heads.path == str(WEIGHTS_FOLDER / 'tiny.safetensors')
     meta = report.heads.meta

@@ -24,7 +24,7 @@ from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.scenes.scene import CARD
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)
 LONG = EpisodeConfig(settle_s=0.2)
@@ -117,11 +117,11 @@ def test_figures_count_collisions_and_compare_progress_on_free_episodes():
 
 def test_the_command_writes_figures_and_a_page(bank, tmp_path, monkeypatch, capsys):
     short = EpisodeConfig(speed=(0.8, 1.2), travel_s=(1.0, 1.2), rate=4.0, settle_s=1.0)
-    model = EngineConfig(num_frames=4, image_size=64, device='cpu', weights='random',
+    model = ModelConfig(num_frames=4, image_size=64, device='cpu', weights='random',
                          allow_random_weights=True)
     monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
     monkeypatch.setattr(drive, 'Recipe', partial(Recipe, episode=short, width=96))
-    monkeypatch.setattr(drive, 'EngineConfig', lambda **more: model)
+    monkeypatch.setattr(drive, 'ModelConfig', lambda **more: model)
     file, page = tmp_path / 'figures.json', tmp_path / 'page.html'
     (blocked := tmp_path / 'file').touch()
     words = ['drive', '--episodes', '1', '--seed', '1', '--device', 'cpu', '--jobs', '1']
@@ -175,7 +175,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
     monkeypatch.setattr(TextureBank, 'procedural', lambda seed: bank)
     for module in (jobs, evaluate):
         monkeypatch.setattr(module, 'choose_device', lambda wanted: mps)
-    driver = jobs.Driver(jobs.Recipe(1, EngineConfig(device='mps')))
+    driver = jobs.Driver(jobs.Recipe(1, ModelConfig(device='mps')))
     assert driver.bank.atlas.texels.device.type == 'cpu'
     given = evaluate.world_tasks(SimpleNamespace(world=2, rough=2, device='mps'))
     assert len(given) == 2 and all('cpu' in task and 'mps' not in task for task in given)
@@ -185,7 +185,7 @@ def test_with_mps_the_world_is_drawn_on_the_cpu(bank, monkeypatch):
 def test_guard_and_planner_stop_what_drives_into_a_wall_without_them():
     bank = TextureBank.procedural(BANK_SEED)
     episode = first('wall', 1, Materials(bank.groups, bank.walks), SHORT)
-    engine, follow = Engine.load(EngineConfig(device='cpu')), frozenset([episode.number])
+    engine, follow = Model.load(ModelConfig(device='cpu')), frozenset([episode.number])
     before, guarded, planned = (
         Loop(EpisodeWorld([episode], SHORT, bank, 160), mode, engine, Recorder(follow)).run()[0]
         for mode in ('without_guard', 'with_guard', 'with_planner'))
@@ -215,7 +215,7 @@ class Hung(EpisodeWorld):
 def test_a_robot_whose_camera_hangs_with_noise_stops_before_the_wall(bank, materials):
     slow = EpisodeConfig(speed=(0.4, 0.5), travel_s=(6.0, 6.5), rate=6.0, settle_s=2.3)
     episode = first('wall', 1, materials, slow)
-    engine = Engine.load(EngineConfig(device='cpu'))
+    engine = Model.load(ModelConfig(device='cpu'))
     ended = Loop(Hung([episode], slow, bank, 160), 'with_guard', engine,
                  Recorder(frozenset([episode.number]))).run()[0]
     engine.close()

@@ -30,9 +30,9 @@ from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 RATE = 10.0
 REAL = ('himax_2', 'himax_10', 'kitti_street', 'euroc_still::still')
@@ -80,7 +80,7 @@ def report(recordings, tmp_path_factory) -> dict:
     return {'out': out, 'figures': figures}
 
 
-def setup_of(*methods: str, engine: Engine | None = None, **track) -> Setup:
+def setup_of(*methods: str, engine: Model | None = None, **track) -> Setup:
     return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
 
 
@@ -123,7 +123,7 @@ def engine(tmp_path_factory):
     """Heads that are sure of a contact within one second or so, whatever they see."""
     path = save_constant_bundle(tmp_path_factory.mktemp('weights') / 'heads.safetensors',
                                 contact=3.0, surely=0.9)
-    engine = Engine.load(EngineConfig(weights=path, num_frames=4, image_size=64, device='cpu'))
+    engine = Model.load(ModelConfig(weights=path, num_frames=4, image_size=64, device='cpu'))
     yield engine
     engine.close()
 
@@ -177,7 +177,7 @@ def test_a_stream_fills_its_memory_however_its_stamps_jitter(stamps, faster):
     config = film.track(TrackConfig(num_frames=8, image_size=32), stream=True)
     assert config.clip_fps * film.interval_s == pytest.approx(1.0, abs=0.03)
     assert (config.clip_fps * film.interval_s > 1) == faster
-    assert len(shown(film, Track('camera', config)).stamps_ns) == 8
+    assert len(shown(film, CameraState('camera', config)).stamps_ns) == 8
 
 
 @pytest.mark.parametrize('window', [0, 4])
@@ -197,7 +197,7 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
     answers = validation.answer(Network(encoder, heads), [
         Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)])
     expected = validation.figures(answers, facts.calibration)
-    engine = Engine.load(EngineConfig(device='cpu', precision='fp32', weights=file))
+    engine = Model.load(ModelConfig(device='cpu', precision='fp32', weights=file))
     setup = setup_of('fused', engine=engine)
     assert evaluate_world.streams(setup) == bool(window)
     rendered = list(films(clips, exact=bool(window)))

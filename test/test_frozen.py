@@ -13,7 +13,7 @@ from recordings import video_packets
 from scenes import Approach, texture
 
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.sources.video_packets import PacketDecoder
 
@@ -68,7 +68,7 @@ def test_a_look_is_due_five_times_a_second_and_at_once_where_pictures_are_rare()
 
 @pytest.mark.parametrize('stamped', [True, False])
 def test_a_camera_that_stamps_nothing_freezes_too(stamped):
-    track = Track('camera', TrackConfig(num_frames=4, image_size=64, geometry='host'))
+    track = CameraState('camera', TrackConfig(num_frames=4, image_size=64, geometry='host'))
     for number in range(1, 11):
         now_ns = 10 ** 12 + number * 100_000_000
         track.push(STILL, now_ns if stamped else 0, 'camera', now_ns)

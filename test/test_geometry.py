@@ -14,14 +14,14 @@ from scenes import synthetic, texture
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Shown, Structure, coarse
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000
@@ -31,7 +31,7 @@ SHAPE = {'num_frames': 4, 'image_size': 64, 'clip_fps': 10.0}
 
 @pytest.fixture(scope='module')
 def engine():
-    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+    made = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
                                     image_size=64, device=DEVICE))
     yield made
     made.close()
@@ -97,7 +97,7 @@ def test_the_device_is_the_default_with_cuda_alone(engine, drive, caplog):
 
 
 def track(host=False, **more):
-    return Track('cam', TrackConfig(**{**SHAPE, **more}),
+    return CameraState('cam', TrackConfig(**{**SHAPE, **more}),
                  stream=None if host else DeviceStream(torch.device(DEVICE)))
 
 

@@ -18,7 +18,7 @@ from vjepa_ros.lab.evaluation.recording_replay import Setup, play, read_items
 from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, rotation_matrix
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
@@ -144,7 +144,7 @@ def test_the_bias_is_learned_at_rest_and_not_while_moving(by):
 def test_a_track_uses_its_gyroscope_once_it_has_one(queue):
     history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
     config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
-    track = Track('cam', config, stream=queue)
+    track = CameraState('cam', config, stream=queue)
     for stamp, grey in history:
         track.push(np.repeat(grey[..., None], 3, 2), stamp)
     assert track.looming().gyroscope is None

@@ -37,7 +37,7 @@ from vjepa_ros.model.head_specs import (
 )
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.onnx import ClipGraph
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -212,7 +212,7 @@ def test_new_heads_are_trained_calibrated_saved_loaded_and_run(more_heads, tmp_p
     assert heads.specs == tuple(HEADS.values())
     assert report.heads.meta.calibration['depth'] == calibration['depth']
 
-    engine = Engine.load(EngineConfig(num_frames=4, image_size=64, device='cpu',
+    engine = Model.load(ModelConfig(num_frames=4, image_size=64, device='cpu',
                                       precision='fp32', weights=str(path)))
     try:
         arrays = vars(engine.run([CLIP])[0].heads)

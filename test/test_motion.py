@@ -9,7 +9,7 @@ import pytest
 
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH
 from vjepa_ros.perception.patch_maps import motion_map, motion_of, motion_score
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.noise_floor import (
     Change,
     MIN_STRENGTH,
@@ -26,7 +26,7 @@ FLOOR = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0
 
 
 def loaded(**options):
-    engine = Engine.load(EngineConfig(device='cpu', **options))
+    engine = Model.load(ModelConfig(device='cpu', **options))
     yield engine
     engine.close()
 

@@ -173,7 +173,7 @@ def test_a_failed_transition_that_can_not_be_undone_tells_both_reasons(ros, monk
 def test_only_an_error_that_nobody_foresaw_is_logged_with_its_traceback(ros, monkeypatch, load,
                                                                         expected):
     with made(ros.context) as node, logged() as lines:
-        monkeypatch.setattr(node_module.Engine, 'load', load)
+        monkeypatch.setattr(node_module.Model, 'load', load)
         assert node.trigger_configure() == FAILURE
         [text] = [line for line in lines if '[ERROR]' in line]
         assert node.last_failure in text

@@ -25,7 +25,7 @@ from vjepa_ros.model.variants import find_variant
 from vjepa_ros.runtime import device as devices
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.engine import Engine, EngineConfig, NotFinite
+from vjepa_ros.runtime.model import Model, ModelConfig, NotFinite
 from vjepa_ros.runtime.runner import QueuedRunner, Runner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -170,15 +170,15 @@ def test_heads_that_break_while_they_run(tmp_path, precision):
 
 def test_what_is_not_finite_from_the_start_runs_in_fp32_or_not_at_all(half, tmp_path, caplog):
     path = write(tmp_path / 'x.safetensors', seen=ALWAYS)
-    config = EngineConfig(weights=path, num_frames=FRAMES, image_size=SIDE, device='cpu')
-    engine = Engine.load(replace(config, precision='fp16'))
+    config = ModelConfig(weights=path, num_frames=FRAMES, image_size=SIDE, device='cpu')
+    engine = Model.load(replace(config, precision='fp16'))
     assert engine.choice.precision == 'fp32' and 'not finite' in engine.choice.reason
     assert engine.trouble in caplog.text
     engine.close()
     write(path, seen=ALWAYS, strength=STRONG)
     for precision in ('fp16', 'fp32'):
         with pytest.raises(SessionError, match='fp32; set `weights` to another file'):
-            Engine.load(replace(config, precision=precision))
+            Model.load(replace(config, precision=precision))
 
 
 def test_still_scenes_that_overflow_are_measured_in_fp32(half, tmp_path):

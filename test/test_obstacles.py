@@ -20,7 +20,7 @@ from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import ObstacleSettings, find_obstacles
 from vjepa_ros.obstacles.points import LEAST_ACROSS, LEVELS, base_points, scan
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.learned import Distribution, LearnedField
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality, Region
@@ -72,7 +72,7 @@ def seen(*things, speed=1.0, frames=8):
                  frames=frames, interval_s=PERIOD, size=SIZE)
     pictures = render(made, plain_bank(), SIZE)[0].numpy()
     config = TrackConfig(num_frames=4, image_size=64, clip_fps=1 / PERIOD)
-    track = Track('camera', config)
+    track = CameraState('camera', config)
     track.intrinsics = tuple(made.intrinsics[0].tolist())
     for i, picture in enumerate(pictures):
         track.push(np.ascontiguousarray(picture), round((1 + i * PERIOD) * 1e9), 'optical')

@@ -15,7 +15,7 @@ import torch
 
 from vjepa_ros.clip.optics import Distortion, Optics
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.straight_view import StraightView
@@ -91,7 +91,7 @@ def test_padded_and_short_coefficients_and_other_names_mean_the_same_lens(model,
     np.testing.assert_allclose(one.straighten(one.bend(rays)), rays, atol=1e-4)
 
 
-def show(track: Track, speed: float, turn: float) -> Track:
+def show(track: CameraState, speed: float, turn: float) -> CameraState:
     """Let a track see a plain wall through the wide lens; its distortion is not told."""
     random = np.random.default_rng(5)
     wall = cv2.GaussianBlur(random.integers(0, 255, (1024, 1024)).astype(np.float32), (0, 0), 3)
@@ -114,7 +114,7 @@ def show(track: Track, speed: float, turn: float) -> Track:
 @lru_cache
 def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
     """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
-    track = show(Track('camera', CONFIG, stream=None if where == 'host' else
+    track = show(CameraState('camera', CONFIG, stream=None if where == 'host' else
                        DeviceStream(torch.device(DEVICE))), speed, turn)
     track.distortion = WIDE.distortion if told else None
     for _ in range(SETTLE_RESULTS + 1):

@@ -21,7 +21,7 @@ from vjepa_ros.planning import local_config
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.ros.common.parameter import SCHEMAS as NODES
 from vjepa_ros.ros.common.parameter import Schema, schema_of
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = {name: schema_of(name) for name in NODES}
@@ -52,7 +52,7 @@ def test_defaults_and_limits_are_legal_and_nothing_beyond(schema):
 def test_the_defaults_are_those_of_the_modules_that_use_them():
     config = PERCEPTION.read(defaults(PERCEPTION, 'camera'))
     assert (config.engine, config.settings, config.obstacles.settings) == (
-        EngineConfig(), Settings(), ObstacleSettings())
+        ModelConfig(), Settings(), ObstacleSettings())
     assert replace(config.track, horizontal_fov=TrackConfig().horizontal_fov) == TrackConfig()
     assert config.track.horizontal_fov == pytest.approx(TrackConfig().horizontal_fov)
     assert GUARD.read(defaults(GUARD, 'camera')).settings == GuardSettings()

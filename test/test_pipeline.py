@@ -14,11 +14,11 @@ import torch
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.prediction import Pass, Prediction
 
 NS = 1_000_000_000
@@ -29,7 +29,7 @@ EVERYTHING = Wants()
 
 @pytest.fixture(scope='module')
 def engine():
-    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+    made = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
                                     image_size=64, device='cpu', precision='fp32'))
     yield made
     made.close()
@@ -40,7 +40,7 @@ def picture():
     return texture((160, 120))
 
 
-def fill(track: Track, frames, rate: float = 10.0, start: float = 10.0, **more) -> None:
+def fill(track: CameraState, frames, rate: float = 10.0, start: float = 10.0, **more) -> None:
     for i, rgb in enumerate(frames):
         track.push(rgb, round((start + i / rate) * NS), **more)
 
@@ -139,7 +139,7 @@ def test_features_that_come_late_are_whole_when_the_result_is_there(engine, pict
 @pytest.mark.parametrize(('cameras', 'precision', 'fewer'), [
     (1, 'bf16', True), (2, 'bf16', False), (1, 'fp32', False)])
 def test_a_step_of_one_camera_leaves_a_core_to_looming(monkeypatch, cameras, precision, fewer):
-    engine, threads = Engine.load(EngineConfig(device='cpu', precision=precision)), []
+    engine, threads = Model.load(ModelConfig(device='cpu', precision=precision)), []
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     monkeypatch.setattr(torch, 'set_num_threads', threads.append)
     clip = np.zeros(engine.clip_shape, np.uint8)
@@ -276,7 +276,7 @@ def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
     found = {}
     for first in ('pass', 'looming'):
         monkeypatch.setattr(Pass, 'arrived', lambda self, first=first: first == 'pass')
-        engine = Engine.load(EngineConfig(device='cpu', cpu_threads=1))
+        engine = Model.load(ModelConfig(device='cpu', cpu_threads=1))
         perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
         results = found[first] = []
         for frame in synthetic(size=(320, 256), start_s=4.2, count=24):

@@ -15,7 +15,7 @@ from sessions import SIZE, clips_of, lively_heads, serve, session
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.runner import QueuedRunner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -42,7 +42,7 @@ class Device:
         self.batches.append(len(inputs[0]))
 
     @contextmanager
-    def held(self) -> Iterator[Engine]:
+    def held(self) -> Iterator[Model]:
         self.free.clear()
         self.busy.clear()
         try:

@@ -15,15 +15,15 @@ import torch
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import selftest
-from vjepa_ros.cli.selftest import LIMITS, Model, Reference, compare_detectors
+from vjepa_ros.cli.selftest import Case, LIMITS, Reference, compare_detectors
 from vjepa_ros.perception.types import Assessment, Level, Quality
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.sources import PlayOptions
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-SMALL = Model('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
+SMALL = Case('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
 SEEN = [Assessment('camera', n, '', motion_score=0.1 * n, obstacle_score=0.2,
                    collision_probability=0.3 * n, collision_if_ahead=0.1 * n,
                    looming_rate=0.1, time_to_contact=10.0,
@@ -51,7 +51,7 @@ def test_a_sound_machine_passes_and_the_file_tells_all(monkeypatch, tmp_path, ca
 
 
 def spoiled(name, run):
-    """`Engine.run` with a fault."""
+    """`Model.run` with a fault."""
     last = {}
 
     def spoiling(clips, **more):
@@ -83,7 +83,7 @@ def reference():
 
 @pytest.fixture(scope='module')
 def engine():
-    return Engine.load(EngineConfig(num_frames=4, image_size=96, device='cpu', precision='bf16',
+    return Model.load(ModelConfig(num_frames=4, image_size=96, device='cpu', precision='bf16',
                                     model_version='2.1'))
 
 
@@ -99,7 +99,7 @@ def test_each_fault_is_found_by_its_check(reference, engine, monkeypatch, name, 
 
 def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit():
     """With the start values of training it would be within it: the reason for these weights."""
-    right, wrong = (selftest.lively(Model('tiny', '2.0', 4, 64)).eval() for _ in range(2))
+    right, wrong = (selftest.lively(Case('tiny', '2.0', 4, 64)).eval() for _ in range(2))
     wrong._positions.version = '2.1'      # the other order of the angles
     pixels = torch.randn(1, 3, 4, 64, 64)
     error = selftest.relative(wrong(pixels).numpy(), right(pixels).numpy())

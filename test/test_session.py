@@ -17,10 +17,10 @@ from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
 from vjepa_ros.runtime import engine, memory
 from vjepa_ros.runtime.device import DeviceError, OperatorError, SessionError
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
-SMALL = EngineConfig(weights='random', allow_random_weights=True, num_frames=4, image_size=64,
+SMALL = ModelConfig(weights='random', allow_random_weights=True, num_frames=4, image_size=64,
                      device='cpu')
 
 
@@ -133,7 +133,7 @@ def test_closing_waits_for_the_clip_that_is_being_encoded():
     ('cpu_threads', -1), ('memory_fraction', 0)])
 def test_an_impossible_configuration_is_refused_by_field_and_value(field, value):
     with pytest.raises(ValueError, match=f'{field} is {value}'):
-        EngineConfig(**{field: value})
+        ModelConfig(**{field: value})
 
 
 @pytest.mark.parametrize(('change', 'error'), [
@@ -143,7 +143,7 @@ def test_an_impossible_configuration_is_refused_by_field_and_value(field, value)
     ({'device': 'cuda:99', 'require_device': True}, DeviceError)])
 def test_a_model_that_cannot_be_loaded_is_refused(change, error):
     with pytest.raises(error):
-        Engine.load(replace(SMALL, **change))
+        Model.load(replace(SMALL, **change))
 
 
 def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
@@ -151,10 +151,10 @@ def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
     state['norm.weight'][:] = 3e38  # a number, but what it multiplies becomes infinite
     save_file(state, tmp_path / 'huge.safetensors')
     with pytest.raises(SessionError, match='not finite') as failure:
-        Engine.load(replace(SMALL, weights=str(tmp_path / 'huge.safetensors')))
+        Model.load(replace(SMALL, weights=str(tmp_path / 'huge.safetensors')))
     # The traceback keeps the engine alive, as a log record would.
     made = [found for entry in failure.traceback
-            if isinstance(found := entry.frame.f_locals.get('engine'), Engine)]
+            if isinstance(found := entry.frame.f_locals.get('engine'), Model)]
     assert made and not any(one.memory_bytes() for one in made)
 
 
@@ -163,9 +163,9 @@ def test_a_change_that_fails_leaves_the_limit_of_memory_as_it_was(monkeypatch):
     monkeypatch.setattr(memory, '_limits', {})
     monkeypatch.setattr(memory, 'limit_memory', lambda device, part: limits.append(part) or
                         memory._limits.update({device: part}))
-    Engine.load(replace(SMALL, memory_fraction=0.5)).close()
+    Model.load(replace(SMALL, memory_fraction=0.5)).close()
     with pytest.raises(WeightsError):
-        Engine.load(replace(SMALL, memory_fraction=0.1, weights='/nowhere.safetensors'))
+        Model.load(replace(SMALL, memory_fraction=0.1, weights='/nowhere.safetensors'))
     assert limits == [0.5, 0.1, 0.5]
 
 
@@ -175,7 +175,7 @@ def test_threads_are_those_asked_for_in_the_thread_that_computes():
         torch.set_num_threads(2)
         torch.rand(256, 256) @ torch.rand(256, 256)       # from now on it keeps its own number
         loader = threading.Thread(target=lambda: loaded.append(
-            Engine.load(replace(SMALL, cpu_threads=1))))
+            Model.load(replace(SMALL, cpu_threads=1))))
         loader.start()
         loader.join()
         loaded[0].run(clips_of(1, 0, (4, 64, 64, 3)))
@@ -267,9 +267,9 @@ def test_where_a_device_lacks_an_operator_the_cpu_takes_over_unless_it_is_requir
     config = replace(SMALL, image_size=32, require_device=required)
     if required:
         with pytest.raises(OperatorError, match='erfinv'):
-            Engine.load(config)
+            Model.load(config)
         return
-    loaded = Engine.load(config)
+    loaded = Model.load(config)
     assert len(tried) == 2 and loaded.choice.fell_back
     assert 'aten::erfinv' in loaded.choice.reason and 'running on cpu instead' in caplog.text
     loaded.close()

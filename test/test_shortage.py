@@ -19,8 +19,8 @@ from ros_harness import ros_session
 
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.perception_node import shortage
-from vjepa_ros.ros.perception_node.shortage import smaller
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.ros.perception_node.oom_fallback import smaller
+from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.runtime.runner import Runner
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -126,7 +126,7 @@ CPU = SimpleNamespace(precision='fp32', device=torch.device('cpu'))
     (CPU, 6, 32, 'fp32', [(4, 32, 'fp32')])])
 def test_precision_goes_first_then_frames_then_pixels_until_nothing_is_left(
         choice, frames, side, precision, steps):
-    config, got = EngineConfig(num_frames=frames, image_size=side, precision=precision), []
+    config, got = ModelConfig(num_frames=frames, image_size=side, precision=precision), []
     while (config := smaller(config, choice)) is not None:
         got.append((config.num_frames, config.image_size, config.precision))
         assert replace(config) == config       # valid

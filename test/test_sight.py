@@ -14,7 +14,7 @@ from scenes import texture
 
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.fusion import Judgement, without_sight
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality, Threat
@@ -89,7 +89,8 @@ def test_nothing_is_clear_where_the_middle_of_the_view_is_covered(detector):
 
 
 def test_neither_is_it_by_geometry_alone():
-    track, wants = Track('camera', TrackConfig(geometry='host')), Wants(False, True, False, False)
+    track = CameraState('camera', TrackConfig(geometry='host'))
+    wants = Wants(False, True, False, False)
     levels = []
     for number in range(48):
         view = VIEW if number < 40 else covered('grey', 0.5)

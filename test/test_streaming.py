@@ -27,11 +27,11 @@ from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.engine import Engine, EngineConfig
 from vjepa_ros.runtime.forward import cuda
 from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
 from vjepa_ros.runtime.forward.select import prepare_step
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.runner import QueuedRunner
 from vjepa_ros.runtime.streaming import KeyValueCache, LEAST_CLIPS, StreamEncoder
 
@@ -360,7 +360,7 @@ def test_an_engine_streams_unless_it_is_told_not_to(tmp_path):
     clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), np.uint8)
     keys, stamps, found = [('cam', at) for at in range(4)], np.arange(4.0), []
     for streaming, reason in (('auto', ''), ('off', "'streaming' is off")):
-        engine = Engine.load(EngineConfig(weights=weights, num_frames=4, image_size=64,
+        engine = Model.load(ModelConfig(weights=weights, num_frames=4, image_size=64,
                                           device='cpu', precision='fp32', streaming=streaming))
         output, = engine.run([clip], keys=[keys], stamps=[stamps])
         assert engine.not_streaming == reason
@@ -369,7 +369,7 @@ def test_an_engine_streams_unless_it_is_told_not_to(tmp_path):
         engine.close()
     np.testing.assert_allclose(*found, atol=1e-4)
     with pytest.raises(ValueError, match=r"'perhaps'.*auto, off"):
-        EngineConfig(streaming='perhaps')
+        ModelConfig(streaming='perhaps')
 
 
 def test_what_a_camera_no_longer_holds_is_forgotten(encoder):

@@ -30,7 +30,7 @@ from vjepa_ros.ros.perception_node.camera_input import FrameQueue, Waiting
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.statistics import Rate
 from vjepa_ros.ros.perception_node.worker import Worker
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro, pytest.mark.usefixtures('one_thread')]
 
@@ -140,7 +140,7 @@ class Log:
 
 @pytest.fixture(scope='module')
 def loaded():
-    made = Engine.load(EngineConfig(weights='random', allow_random_weights=True, num_frames=4,
+    made = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
                                     image_size=64, device='cpu'))
     made.noise_floor()      # not in a worker, which a gate may hold
     yield made
@@ -170,7 +170,7 @@ def on_cpu(engine, monkeypatch) -> None:
 class Bench:
     """A worker with cameras and outputs; `camera`, `topic` and `ring` are those of the first."""
 
-    def __init__(self, engine: Engine, *names: str) -> None:
+    def __init__(self, engine: Model, *names: str) -> None:
         self.cameras = {name: Camera(name) for name in names}
         self.topics = {name: Topics() for name in names}
         self.camera, self.topic = self.cameras[names[0]], self.topics[names[0]]
@@ -437,10 +437,10 @@ def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device, mon
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, engine, monkeypatch,
                                                                     end):
     b, closed, gate = bench(), [], Gate()
-    other = SimpleNamespace(engine=EngineConfig(seed=7), track=TRACK)
+    other = SimpleNamespace(engine=ModelConfig(seed=7), track=TRACK)
     b.worker.config = SimpleNamespace(**vars(CONFIG), engine=engine.config, track=TRACK)
     swapper = Swapper(b.worker, b.log)
-    monkeypatch.setattr(Engine, 'load', gate.before(lambda config: SimpleNamespace(
+    monkeypatch.setattr(Model, 'load', gate.before(lambda config: SimpleNamespace(
         config=config, noise_floor=lambda: None, close=lambda: closed.append(config))))
     monkeypatch.setattr(model_swapper, 'Perception', lambda engine, track, names: (
         SimpleNamespace(engine=engine, config=track, close=engine.close)))

@@ -15,12 +15,12 @@ import numpy as np
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.patch_maps import motion_map
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Assessment, Result
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources.encodings import MAX_PIXELS, check_aspect, check_size
 from vjepa_ros.sources.gain import GainControl
 
@@ -38,7 +38,7 @@ TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
 
 
 class DetectorOptions(TypedDict, total=False):
-    """Further options of `ObstacleDetector`: fields of `EngineConfig` and `TrackConfig`."""
+    """Further options of `ObstacleDetector`: fields of `ModelConfig` and `TrackConfig`."""
 
     weights: str
     heads: str
@@ -94,7 +94,7 @@ class ObstacleDetector:
         Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
         `TrackConfig`.
     model_version, weights_part, require_device, precision, compile, seed, cpu_threads
-        Further fields of `EngineConfig`.
+        Further fields of `ModelConfig`.
 
     Raises
     ------
@@ -110,18 +110,18 @@ class ObstacleDetector:
     ...         print(seen.level.name, seen.time_to_contact)
     """
 
-    def __init__(self, model_size: str = EngineConfig.model_size,
-                 img_size: int = EngineConfig.image_size,
-                 num_frames: int = EngineConfig.num_frames, device: str = EngineConfig.device, *,
+    def __init__(self, model_size: str = ModelConfig.model_size,
+                 img_size: int = ModelConfig.image_size,
+                 num_frames: int = ModelConfig.num_frames, device: str = ModelConfig.device, *,
                  frame_rate: float = 0.0, settings: Settings | None = None,
                  **options: Unpack[DetectorOptions]) -> None:
         of_engine: dict[str, Any] = dict(options)
         of_track = {name: of_engine.pop(name) for name in TRACK_OPTIONS if name in options}
-        config = EngineConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
+        config = ModelConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
                               device=device, **of_engine)
         track = TrackConfig(num_frames=num_frames, image_size=img_size, **of_track)
         self.settings = settings or Settings()
-        self.engine = Engine.load(config)
+        self.engine = Model.load(config)
         self.engine.noise_floor()    # measured now, and not with the first result
         self._perception = Perception(self.engine, track, [CAMERA])
         self._frame_rate = frame_rate
@@ -133,7 +133,7 @@ class ObstacleDetector:
         self._result: Result | None = None
 
     @property
-    def track(self) -> Track:
+    def track(self) -> CameraState:
         """Return the frame memory of the camera."""
         return self._perception.tracks[CAMERA]
 
@@ -293,7 +293,7 @@ class ObstacleDetector:
         """Compute features of the newest clip from any depth, as a grid or pooled.
 
         Runs the encoder anew. For the arguments and what comes back see
-        `vjepa_ros.runtime.engine.Engine.features`; None until the frames cover a clip.
+        `vjepa_ros.runtime.model.Model.features`; None until the frames cover a clip.
         """
         sample = self.track.sample()
         if sample is None:

@@ -45,7 +45,7 @@ from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.runtime.device import DeviceError, choose_device
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 
 HELD_OUT_SEED = 7_000      # seeds from here on were not used for tuning
 TUNING_SEED = 1
@@ -138,7 +138,7 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Pa
         parser.error('argument --ros: does not go with --jobs and --batch')
     if args.ros and args.set == 'get_past' and importlib.util.find_spec('nav_msgs') is None:
         parser.error('argument --ros: goals need odometry (nav_msgs)')
-    engine = EngineConfig(model_size=args.model_size, weights=args.weights, device=args.device,
+    engine = ModelConfig(model_size=args.model_size, weights=args.weights, device=args.device,
                           require_device=args.device != 'auto')
     return Recipe(args.seed, engine, follow=frozenset([follow] if args.page else []),
                   film=film if args.page else None, set=args.set)

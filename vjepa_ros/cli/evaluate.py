@@ -40,7 +40,7 @@ from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import SourceError
 
 NO_HEADS = ('the model has no learned heads (none are bundled for this size, and neither '
@@ -75,8 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
                         f'{MOST_ON_GPU} on a GPU')
     add_model(parser)
     parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
-    parser.add_argument('--num-frames', type=int, default=EngineConfig.num_frames, metavar='N')
-    parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX')
+    parser.add_argument('--num-frames', type=int, default=ModelConfig.num_frames, metavar='N')
+    parser.add_argument('--image-size', type=int, default=ModelConfig.image_size, metavar='PX')
     parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '
                         '(imu.csv, or motion.csv); looming is measured on the host')
     parser.add_argument('--imu-offset', type=real(-10, 10), default=0.0, metavar='S', help='added '
@@ -151,18 +151,18 @@ def world_tasks(args: argparse.Namespace) -> list[tuple[Any, ...]]:
             for task in evaluate_world.tasks(name, getattr(args, key), device)]
 
 
-def load_engine(args: argparse.Namespace) -> tuple[Engine | None, dict[str, str]]:
+def load_engine(args: argparse.Namespace) -> tuple[Model | None, dict[str, str]]:
     """Load the model when a method needs its heads; also return why methods are left out."""
     wanted = args.method or METHODS
     learning = [m for m in wanted if m != 'geometric']
     if not learning:
         return None, {}
     given = {'heads': args.heads} if args.heads else {}
-    config = EngineConfig(model_size=args.model_size, weights=args.weights,
+    config = ModelConfig(model_size=args.model_size, weights=args.weights,
                           num_frames=args.num_frames, image_size=args.image_size,
                           device=args.device, require_device=args.device != 'auto', **given)
     try:
-        engine = Engine.load(config)
+        engine = Model.load(config)
     except WeightsError:
         if args.weights or args.heads or 'geometric' not in wanted:
             raise

@@ -19,7 +19,7 @@ from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.layouts import AUTO
 from vjepa_ros.model.checkpoint.load import load_model
 from vjepa_ros.model.variants import VARIANTS
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.runtime.onnx import ClipGraph, ExportError, Exported, StreamGraph, export, packages
 
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(stderr=args.json)
     try:
         packages()
-        config = EngineConfig(
+        config = ModelConfig(
             model_size=args.model_size, model_version=args.model_version, weights=args.weights,
             weights_part=args.weights_part, heads=args.heads, num_frames=args.num_frames,
             image_size=args.image_size, allow_random_weights=args.allow_random_weights)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    default = EngineConfig()
+    default = ModelConfig()
     parser = argparse.ArgumentParser(prog='vjepa-ros export', description=__doc__,
                                      epilog='docs/export.md explains how to use the graph.')
     parser.add_argument('output', type=Path, help='file to write, such as vjepa.onnx')

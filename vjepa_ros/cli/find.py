@@ -96,13 +96,13 @@ def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
     """Embed a picture with the model of the results."""
     from vjepa_ros.clip.resize import View
     from vjepa_ros.fleet.scoring import embed
-    from vjepa_ros.runtime.engine import Engine
+    from vjepa_ros.runtime.model import Model
     from vjepa_ros.sources.folder import load
     from vjepa_ros.sources.gain import GainControl
 
     config = config_of(facts['configuration'])
     rgb = GainControl().reduce(load(path)[0])[0]
-    engine = Engine.load(config.engine)
+    engine = Model.load(config.engine)
     try:
         view = View(config.track.resize_mode, (rgb.shape[1], rgb.shape[0]),
                     config.track.image_size)

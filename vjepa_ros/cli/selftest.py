@@ -39,7 +39,7 @@ from vjepa_ros.model.head_specs import Laplace, specs_of
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, find_variant
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.prediction import Prediction, pack, unpack
 from vjepa_ros.sources import PlayOptions, open_source
 
@@ -56,23 +56,23 @@ FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
 
 
 @dataclass(frozen=True)
-class Model:
+class Case:
     """A network, and the shape of its clips."""
 
     size: str = 'tiny'
     version: str = 'auto'
-    num_frames: int = EngineConfig.num_frames
-    image_size: int = EngineConfig.image_size
+    num_frames: int = ModelConfig.num_frames
+    image_size: int = ModelConfig.image_size
 
     def __str__(self) -> str:
         return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
 
 
 # Bundled weights at their own size, which the limits of heads are for, and random ones.
-USUAL = (Model(), Model('tiny', '2.0', 4, 96))
+USUAL = (Case(), Case('tiny', '2.0', 4, 96))
 # Another head width, a grid unseen in pretraining, and the size for robots with a GPU.
-FULL = (*USUAL, Model('large', '2.0', 16, 256), Model('huge', '2.0', 4, 64),
-        Model('base', '2.1', 4, 224))
+FULL = (*USUAL, Case('large', '2.0', 16, 256), Case('huge', '2.0', 4, 64),
+        Case('base', '2.1', 4, 224))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         not result['ok'])
 
 
-def _tested(device: torch.device, models: Sequence[Model], console: Console) -> dict[str, Any]:
+def _tested(device: torch.device, models: Sequence[Case], console: Console) -> dict[str, Any]:
     """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right."""
     left_out = {'cameras, brakes, delays of a robot': 'no test on a desk replaces yours',
                 'nodes, guard, topics': 'their tests are `make test`, which needs ROS 2'}
@@ -188,7 +188,7 @@ class Reference:
     """Clips, and the outputs of the plain network for them in float32 on the CPU."""
 
     @torch.inference_mode()
-    def __init__(self, model: Model, weights: str) -> None:
+    def __init__(self, model: Case, weights: str) -> None:
         self.model, self.weights = model, weights
         side = (model.image_size, model.image_size)
         with open_source('synthetic', PlayOptions(
@@ -212,7 +212,7 @@ class Reference:
     def try_precision(self, precision: str, device: str) -> dict[str, Any]:
         """Load the model in a precision and compare it."""
         model, start = self.model, time.perf_counter()
-        engine = Engine.load(EngineConfig(
+        engine = Model.load(ModelConfig(
             model_size=model.size, model_version=model.version, num_frames=model.num_frames,
             image_size=model.image_size, weights=self.weights, device=device,
             precision=precision, require_device=True))
@@ -229,7 +229,7 @@ class Reference:
         finally:
             engine.close()
 
-    def compare(self, engine: Engine, most: float) -> dict[str, tuple[float, float]]:
+    def compare(self, engine: Model, most: float) -> dict[str, tuple[float, float]]:
         """Return error and limit of each check of a loaded model."""
         first, second = self.clips
         a = engine.run([first])[0]
@@ -306,7 +306,7 @@ def assessments(device: str, precision: str) -> list[Assessment]:
     return [one for one in seen if one is not None]
 
 
-def weights_of(model: Model, folder: Path) -> str:
+def weights_of(model: Case, folder: Path) -> str:
     """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
     if bundled_file(model.size, model.version):
         return ''
@@ -316,7 +316,7 @@ def weights_of(model: Model, folder: Path) -> str:
 
 
 @torch.no_grad()
-def lively(model: Model) -> Encoder:
+def lively(model: Case) -> Encoder:
     """Make an encoder whose branches are as large as its residual stream, always the same.
 
     With the start values of training, branches hardly change the residual stream, and a wrong

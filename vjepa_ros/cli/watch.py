@@ -30,7 +30,7 @@ from vjepa_ros.model.checkpoint.load import WeightsError, bundled_file
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.base import Pacer, printable
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
@@ -291,9 +291,9 @@ def make_parser() -> argparse.ArgumentParser:
                         'those in the file of the weights)')
     parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
                         default=False, help='run untrained when there are no weights')
-    parser.add_argument('--num-frames', type=int, default=EngineConfig.num_frames, metavar='N',
+    parser.add_argument('--num-frames', type=int, default=ModelConfig.num_frames, metavar='N',
                         help='frames in a clip (default: %(default)s)')
-    parser.add_argument('--image-size', type=int, default=EngineConfig.image_size, metavar='PX',
+    parser.add_argument('--image-size', type=int, default=ModelConfig.image_size, metavar='PX',
                         help="side of the encoder's input (default: %(default)s)")
     parser.add_argument('--clip-fps', type=positive, default=TrackConfig.clip_fps, metavar='HZ',
                         help='rate at which clips are sampled (default: %(default)g)')

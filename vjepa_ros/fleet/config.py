@@ -17,7 +17,7 @@ from vjepa_ros.model.checkpoint.load import bundled_file
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.ros.parameter_file import read_file, read_word, values_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ EMBEDDING = 'middle layer, 2 x 2 cells'      # what `scoring.embed` computes
 class ScoreConfig:
     """Configuration of a run; engine, track and settings are as in the node."""
 
-    engine: EngineConfig
+    engine: ModelConfig
     track: TrackConfig
     settings: Settings
     max_rate: float             # largest rate of results of a camera [Hz]
@@ -95,13 +95,13 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
 
 def config_of(facts: Mapping[str, Any]) -> ScoreConfig:
     """Return the configuration that `ScoreConfig.text` describes."""
-    engine = EngineConfig(**facts['engine'],
+    engine = ModelConfig(**facts['engine'],
                           allow_random_weights=facts['engine']['weights'] == 'random')
     return ScoreConfig(engine, TrackConfig(**facts['track']), Settings(**facts['settings']),
                        facts['max_rate'], bool(facts['embeddings']))
 
 
-def weights_sha256(config: EngineConfig) -> str:
+def weights_sha256(config: ModelConfig) -> str:
     """Return what identifies the weights: the hash of their file, or the seed of random ones."""
     path = None
     if config.weights != 'random':

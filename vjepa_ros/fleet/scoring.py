@@ -21,7 +21,7 @@ from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Level, Result
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.sources.base import Load
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
@@ -46,7 +46,7 @@ class Scorer:
 
     def __init__(self, config: ScoreConfig, folder: Path) -> None:
         self._config, self._folder = config, folder
-        self._engine = Engine.load(config.engine)
+        self._engine = Model.load(config.engine)
         self._text = config.text()
 
     def score(self, chunk: Chunk) -> Scored:
@@ -185,7 +185,7 @@ def thumbnail(result: Result) -> bytes:
     return cv2.imencode('.jpg', overlay, [cv2.IMWRITE_JPEG_QUALITY, 80])[1].tobytes()
 
 
-def embed(engine: Engine, pictures: Sequence[np.ndarray]) -> np.ndarray:
+def embed(engine: Model, pictures: Sequence[np.ndarray]) -> np.ndarray:
     """Return the embeddings (N, CELLS^2 D) of pictures, uint8 (S, S, 3) as the encoder gets them.
 
     They are features from the middle of the encoder, averaged over `CELLS` x `CELLS` cells, of a

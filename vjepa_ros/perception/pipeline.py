@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.perception.camera_track import Observation, Track
+from vjepa_ros.perception.camera_state import CameraState, Observation
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 
 if TYPE_CHECKING:
     from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
@@ -48,14 +48,14 @@ class Perception:
         When frames or size differ between engine and config, or the device can not do geometry.
     """
 
-    def __init__(self, engine: Engine, config: TrackConfig, cameras: Sequence[str]) -> None:
+    def __init__(self, engine: Model, config: TrackConfig, cameras: Sequence[str]) -> None:
         made = (engine.config.num_frames, engine.config.image_size)
         if made != (config.num_frames, config.image_size):
             raise ValueError(f'engine runs {made[0]} frames at {made[1]} px, the tracks hold '
                              f'{config.num_frames} frames at {config.image_size} px')
         self.engine, self.config = engine, config
         stream = _stream(config.geometry, engine.choice.device)
-        self.tracks = {name: Track(name, config, engine, stream) for name in cameras}
+        self.tracks = {name: CameraState(name, config, engine, stream) for name in cameras}
         self._done: dict[str, int] = {}
         # A CPU computes a pass at once. The threads of its layers often wait for each other, so
         # that what needs no model costs less beside it than after it, but not on a single core.

@@ -82,7 +82,7 @@ class Pass:
 
 
 class Prediction:
-    """What a model says of one clip. `Engine.wait` fills in one of `Engine.submit`.
+    """What a model says of one clip. `Model.wait` fills in one of `Model.submit`.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Prediction:
             self._features = source.features[self._index]
 
     def arrived(self) -> bool:
-        """Return whether `Engine.wait` would return at once."""
+        """Return whether `Model.wait` would return at once."""
         return self.source is None or self.source.arrived()
 
     @property

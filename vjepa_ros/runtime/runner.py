@@ -186,7 +186,7 @@ class Runner:
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               valid: Sequence[np.ndarray] | None = None,
               stamps: Sequence[np.ndarray] | None = None) -> Pass:
-        """Run a pass over clips, see `Engine.run`.
+        """Run a pass over clips, see `Model.run`.
 
         `valid` has no effect off CUDA: there the change of the features is computed from them.
         """

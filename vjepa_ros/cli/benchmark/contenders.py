@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, open_source
 
 INPUTS = 4          # sets of random data, used in turn
@@ -49,12 +49,12 @@ class Case:
 
     model_size: str = 'tiny'
     model_version: str = 'auto'
-    num_frames: int = EngineConfig.num_frames
-    image_size: int = EngineConfig.image_size
+    num_frames: int = ModelConfig.num_frames
+    image_size: int = ModelConfig.image_size
     cameras: int = 1
     device: str = 'auto'
     precision: str = 'auto'
-    compile: str = EngineConfig.compile
+    compile: str = ModelConfig.compile
     weights: str = ''
     cpu_threads: int = 0
     source: tuple[int, int] = (640, 480)    # width and height of the images [px]
@@ -70,12 +70,12 @@ class Case:
         """Tokens of one clip."""
         return self.num_frames // TUBELET * (self.image_size // PATCH) ** 2
 
-    def load(self) -> Engine:
+    def load(self) -> Model:
         """Load the model."""
         names = ('model_size', 'model_version', 'num_frames', 'image_size', 'device', 'precision',
                  'compile', 'weights', 'cpu_threads')
         # A fallback to the CPU would be measured as if it were the device.
-        return Engine.load(EngineConfig(allow_random_weights=True, require_device=True,
+        return Model.load(ModelConfig(allow_random_weights=True, require_device=True,
                                         **{name: getattr(self, name) for name in names}))
 
 
@@ -98,7 +98,7 @@ class Encode(Contender):
     newest tubelet of a stream.
     """
 
-    def __init__(self, engine: Engine, case: Case) -> None:
+    def __init__(self, engine: Model, case: Case) -> None:
         self._engine = engine
         shape = (case.cameras, case.num_frames, case.image_size, case.image_size, 3)
         random = np.random.default_rng(0)
@@ -136,7 +136,7 @@ class EndToEnd(Contender):
     reports the stage times of the assessment and ``preprocess``, which takes the frames.
     """
 
-    def __init__(self, engine: Engine, case: Case) -> None:
+    def __init__(self, engine: Model, case: Case) -> None:
         self._engine = engine
         with open_source('synthetic', PlayOptions(
                 rate=RATE_HZ, size=case.source, start_s=APPROACH_S,

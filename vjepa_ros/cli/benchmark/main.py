@@ -58,7 +58,7 @@ from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.encoder import VERSIONS
 from vjepa_ros.model.variants import PATCH, VARIANTS
 from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_name
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 
 ABOUT = {
     'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ', '.join(('auto', *VERSIONS)),
@@ -235,7 +235,7 @@ def _compared_with(facts: dict[str, dict[str, Any]],
     return {'baselines': facts, 'ratios': ratios}
 
 
-def _memory(engine: Engine) -> dict[str, int]:
+def _memory(engine: Model) -> dict[str, int]:
     """Return the memory of model and process in bytes."""
     found = {'engine': engine.memory_bytes()}
     device = engine.choice.device

@@ -21,7 +21,7 @@ from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.runtime.device import choose_device
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 MOST_JOBS = 16       # on a GPU, whose memory holds a context and the scenes of each
 BATCH = {'cuda': 13, 'cpu': 1}
@@ -34,7 +34,7 @@ class Recipe:
     """What to drive."""
 
     seed: int  # seed of the episodes
-    engine: EngineConfig  # the model; its device also renders
+    engine: ModelConfig  # the model; its device also renders
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     follow: frozenset[int] = frozenset()  # numbers of episodes to record
     film: Path | None = None  # folder for the images of these, by mode; None writes none
@@ -52,9 +52,9 @@ class Driver:
         self.materials = Materials(self.bank.groups, self.bank.walks)
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> Model:
         """Load the model; driving without guard does not load it."""
-        return Engine.load(self.recipe.engine)
+        return Model.load(self.recipe.engine)
 
     def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
         """Drive some episodes in one mode."""

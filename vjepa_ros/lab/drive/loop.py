@@ -24,7 +24,7 @@ from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
@@ -42,7 +42,7 @@ class BatchPerception:
     `intrinsics`: (N, 4) fx, fy, cx, cy [px], as in camera_info.
     """
 
-    def __init__(self, engine: Engine, intrinsics: np.ndarray) -> None:
+    def __init__(self, engine: Model, intrinsics: np.ndarray) -> None:
         self._names = [f'robot_{number}' for number in range(len(intrinsics))]
         config = TrackConfig(engine.config.num_frames, engine.config.image_size)
         self._perception = Perception(engine, config, self._names)
@@ -177,7 +177,7 @@ class Loop:
     `recorder`: records some episodes.
     """
 
-    def __init__(self, world: EpisodeWorld, mode: str, engine: Engine | None,
+    def __init__(self, world: EpisodeWorld, mode: str, engine: Model | None,
                  recorder: Recorder | None = None) -> None:
         self.world, self.mode = world, mode
         self.episodes, self.config = world.episodes, world.config

@@ -18,11 +18,11 @@ from vjepa_ros.clip.ring import Push
 from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, find_groups, of_method
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.assessment import LevelFilter
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.runtime.engine import Engine, EngineConfig
+from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.folder import BODY_IN_OPTICAL, FolderSource, StillSource
 
@@ -92,7 +92,7 @@ class Setup:
     methods: tuple[str, ...]
     settings: Settings  # live settings
     track: TrackConfig  # settings of the frame memory
-    engine: Engine | None = None  # the loaded model; None when no method needs it
+    engine: Model | None = None  # the loaded model; None when no method needs it
     topic: str | None = None  # image topic of bags, None for the first
     # Offset added to the stamps of angular rates of recordings, and standard error of those of
     # frames [s]
@@ -108,8 +108,8 @@ def remade(setup: Setup) -> Callable[[], Setup]:
     return partial(_make_setup, replace(setup, engine=None), config)
 
 
-def _make_setup(setup: Setup, config: EngineConfig | None) -> Setup:
-    return setup if config is None else replace(setup, engine=Engine.load(config))
+def _make_setup(setup: Setup, config: ModelConfig | None) -> Setup:
+    return setup if config is None else replace(setup, engine=Model.load(config))
 
 
 @dataclass
@@ -134,7 +134,7 @@ class Reader:
         self.setup = setup
         self._perception = None if setup.engine is None else Perception(
             setup.engine, setup.track, [CAMERA])
-        self.track = Track(CAMERA, setup.track) if self._perception is None \
+        self.track = CameraState(CAMERA, setup.track) if self._perception is None \
             else self._perception.tracks[CAMERA]
         self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
         self.gyroscope: Gyroscope | None = None

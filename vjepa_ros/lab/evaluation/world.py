@@ -40,11 +40,11 @@ from vjepa_ros.lab.world.targets import clip_targets
 from vjepa_ros.model.head_specs import expected_log_contact
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.prediction import HeadArrays, Prediction
 
 START_NS = 1_000_000_000
@@ -144,7 +144,7 @@ def films(clips: WorldClips, exact: bool = False) -> Iterator[Film]:
         yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps)
 
 
-def shown(film: Film, track: Track) -> Sample:
+def shown(film: Film, track: CameraState) -> Sample:
     """Fill the frame memory of a track with a clip, and return its sample."""
     track.intrinsics = film.optics()
     for stamp, picture in film.sent():
@@ -248,7 +248,7 @@ def encoded(rendered: Sequence[Film], setup: Setup) -> list[Prediction | None]:
     return out
 
 
-def streamed(film: Film, engine: Engine) -> Prediction:
+def streamed(film: Film, engine: Model) -> Prediction:
     """Run the heads at the newest frame of a clip, encoded tubelet by tubelet as on a robot."""
     window = engine.config.num_frames
     frames, stamps = film.tubelets(max(window, len(film.frames) - TUBELET) // TUBELET)
@@ -267,7 +267,7 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     config = film.track(setup.track, streams(setup))
     wants = Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
-    track = Track(CAMERA, config) if perception is None else perception.tracks[CAMERA]
+    track = CameraState(CAMERA, config) if perception is None else perception.tracks[CAMERA]
     sample = shown(film, track)
     seen = track.observe(sample, setup.settings, wants)
     seen.prediction = output

@@ -30,7 +30,7 @@ from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY
 from vjepa_ros.ros.command_watchdog import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
-from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.common.spin import ResilientNode
 
 CHECKS = 8               # of the silence within `timeout`
 RATE_HZ = 20.0           # of zeros: a base may time out after less than they are apart
@@ -40,7 +40,7 @@ NOT_HEARD, ENDED = 'not heard', 'unconfigured'
 GONE_S = 1.0
 
 
-class CommandWatchdog(Served):
+class CommandWatchdog(ResilientNode):
     """Publishes zeros while an active guard is silent; parameters are read at the start."""
 
     def __init__(self, node_name: str = 'command_watchdog', **kwargs: Any) -> None:

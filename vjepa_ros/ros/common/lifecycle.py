@@ -17,7 +17,7 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding, tell_error
-from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.common.spin import ResilientNode
 
 Transition = TypeVar('Transition', bound=Callable[..., TransitionCallbackReturn])
 SUCCESS = TransitionCallbackReturn.SUCCESS
@@ -74,7 +74,7 @@ def _taken_back(node: ManagedNode, undo: str) -> bool:
     return True
 
 
-class ManagedNode(Served, LifecycleNode, ABC):
+class ManagedNode(ResilientNode, LifecycleNode, ABC):
     """A lifecycle node whose `halt` and `release` are safe in every state.
 
     Attributes

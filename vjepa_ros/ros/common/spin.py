@@ -92,7 +92,7 @@ LOOK_TIMES = 10          # in one second at most, for the name that is meant by 
 FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
 
 
-class Served(Node):
+class ResilientNode(Node):
     """A node that `serve` can serve. It is the first of the node's base classes.
 
     Attributes
@@ -171,7 +171,7 @@ class Served(Node):
             **kwargs)
 
 
-def serve(node: Served, signals: Signals) -> bool:
+def serve(node: ResilientNode, signals: Signals) -> bool:
     """Serve a node, then destroy it; False when one of its threads is left over."""
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
@@ -195,7 +195,7 @@ def serve(node: Served, signals: Signals) -> bool:
     return node.ended
 
 
-def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
+def _serve_once(executor: SingleThreadedExecutor, node: ResilientNode) -> None:
     try:
         executor.spin_once(timeout_sec=WAKE_S)
     except ExternalShutdownException:
@@ -205,7 +205,7 @@ def _serve_once(executor: SingleThreadedExecutor, node: Served) -> None:
         _failed(node, error)
 
 
-def _suspend(node: Served) -> None:
+def _suspend(node: ResilientNode) -> None:
     """Stop this process until SIGCONT, once the node has made that safe."""
     try:
         if node.suspend():
@@ -214,7 +214,7 @@ def _suspend(node: Served) -> None:
         _failed(node, error)
 
 
-def _failed(node: Served, error: Exception) -> str:
+def _failed(node: ResilientNode, error: Exception) -> str:
     reason = node.note_failed_callback(error)
     _log(node, reason)
     try:
@@ -224,10 +224,10 @@ def _failed(node: Served, error: Exception) -> str:
     return reason
 
 
-def _warn(node: Served, text: str) -> None:
+def _warn(node: ResilientNode, text: str) -> None:
     node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
 
 
-def _log(node: Served, text: str) -> None:
+def _log(node: ResilientNode, text: str) -> None:
     node.get_logger().error(f'{text}\n{traceback.format_exc()}',
                             throttle_duration_sec=LOG_EVERY_S)

@@ -22,7 +22,7 @@ from sensor_msgs.msg import CameraInfo
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.clip.ring import Frame as Resized
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
@@ -44,9 +44,9 @@ class Frame:
     """A decoded image that waits for the worker."""
 
     rgb: np.ndarray  # (H, W, 3) uint8
-    # prepared, track: result of `Track.prepare`, and of which track
+    # prepared, track: result of `CameraState.prepare`, and of which track
     prepared: Resized | None
-    track: Track
+    track: CameraState
     # stamp_ns, arrival_ns, frame_id: of the message, and when it came [ns]
     stamp_ns: int
     arrival_ns: int

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.ros.common.message_conversion import ImageError, read
 from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, Waiting
 from vjepa_ros.sources.gain import GainControl
@@ -36,7 +36,7 @@ class _Lane:
         self.ahead_ns: int | None = None   # stamp of the last image decoded during this pass
         self.wake = threading.Condition(lock)
         self.thread: threading.Thread | None = None
-        self.job: tuple[Track, int] | None = None    # what to decode for; None: rest
+        self.job: tuple[CameraState, int] | None = None    # what to decode for; None: rest
         self.begun_s = 0.0                 # steady time since which there is a job
         self.slow = False                  # whether the last image took longer than `PATIENCE_S`
 
@@ -84,7 +84,7 @@ class Decoder:
         self._settled = threading.Condition(self._lock)
         self._settling = False
         self._running = True
-        self.tracks: Mapping[str, Track] | None = None
+        self.tracks: Mapping[str, CameraState] | None = None
         self._spacing_ns = 0
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Decoder:
             self._give_jobs()
 
     @contextmanager
-    def ahead(self, tracks: Mapping[str, Track], spacing_ns: int) -> Iterator[None]:
+    def ahead(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> Iterator[None]:
         """Decode and prepare what comes for these tracks inside of this block.
 
         The first image of each camera at once, further ones if they are apart by `spacing_ns`:
@@ -123,7 +123,7 @@ class Decoder:
             with self._lock:
                 self.tracks = None
 
-    def settle(self, tracks: Mapping[str, Track], spacing_ns: int) -> None:
+    def settle(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> None:
         """Decode what has come for several cameras, each in its own thread, before `take`.
 
         Waits for it, but not for a camera whose images take long: those come when they are ready.
@@ -135,7 +135,7 @@ class Decoder:
                 self._settled.wait(left_s)
             self.tracks, self._settling = None, False
 
-    def take(self, name: str, track: Track, spacing_ns: int) -> tuple[list[Frame], int]:
+    def take(self, name: str, track: CameraState, spacing_ns: int) -> tuple[list[Frame], int]:
         """Return the frames of a camera since the last call, and how many images were skipped.
 
         A camera that is alone is decoded here. Of frames closer together than `spacing_ns` only
@@ -148,7 +148,7 @@ class Decoder:
 
     # -- all with the lock -----------------------------------------------------------------
 
-    def _begin(self, tracks: Mapping[str, Track], spacing_ns: int) -> None:
+    def _begin(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> None:
         self.tracks, self._spacing_ns = tracks, spacing_ns
         for lane in self._lanes.values():
             lane.ahead_ns = None
@@ -188,7 +188,7 @@ class Decoder:
                 if lane.job is None:
                     self._settled.notify()
 
-    def _decode(self, lane: _Lane, track: Track, spacing_ns: int) -> None:
+    def _decode(self, lane: _Lane, track: CameraState, spacing_ns: int) -> None:
         """Decode what waits at a camera; a failure costs one image."""
         with lane.decoding:
             for item in lane.camera.queue.claim(spacing_ns):
@@ -207,7 +207,7 @@ class Decoder:
                     self._on_ready()
 
 
-def _frame(item: Waiting, track: Track, control: GainControl,
+def _frame(item: Waiting, track: CameraState, control: GainControl,
            limits: tuple[int, float]) -> Frame:
     begin, frame_id = time.perf_counter(), item.message.header.frame_id
     rgb, gain = read(item.message, *limits), 0

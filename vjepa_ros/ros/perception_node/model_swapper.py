@@ -11,8 +11,8 @@ from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.logs import Logger, tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
-from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.memory import is_out_of_memory
+from vjepa_ros.runtime.model import Model
 
 
 class Swapper:
@@ -127,7 +127,7 @@ class Swapper:
                 return each
         self.loading = f'{config.engine.model_size} on {config.engine.device}'
         shared = engine is not None
-        engine = engine or Engine.load(config.engine)
+        engine = engine or Model.load(config.engine)
         try:
             engine.noise_floor()     # measured now, and not when it serves
             return Perception(engine, config.track, list(ready[0].tracks))

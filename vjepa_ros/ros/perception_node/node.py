@@ -28,11 +28,11 @@ from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report, used_
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
+from vjepa_ros.ros.perception_node.oom_fallback import OomFallback
 from vjepa_ros.ros.perception_node.outputs import Outputs
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
-from vjepa_ros.ros.perception_node.shortage import Shortage
 from vjepa_ros.ros.perception_node.worker import Worker
-from vjepa_ros.runtime.engine import Engine
+from vjepa_ros.runtime.model import Model
 
 WATCH_S = 0.25
 STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end within 2 s
@@ -46,7 +46,7 @@ class Configured:
     # worker, swapper: the threads that serve a model and load the next one
     worker: Worker
     swapper: Swapper
-    shortage: Shortage  # chooses what to load where memory is short
+    shortage: OomFallback  # chooses what to load where memory is short
     # cameras, outputs: input and output side of each camera
     cameras: dict[str, CameraInput]
     outputs: dict[str, Outputs]
@@ -84,7 +84,7 @@ class VjepaNode(ManagedNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, load and warm the model, create the publishers."""
         config = self.params.read()
-        engine, sources = Engine.load(config.engine), None
+        engine, sources = Model.load(config.engine), None
         cameras, outputs = {}, {}
         try:
             perception = Perception(engine, config.track, config.cameras)
@@ -109,7 +109,7 @@ class VjepaNode(ManagedNode):
             raise
         swapper = Swapper(worker, self.get_logger())
         self.parts = Configured(config, worker, swapper,
-                                Shortage(worker, swapper, self.get_logger()), cameras, outputs)
+                                OomFallback(worker, swapper, self.get_logger()), cameras, outputs)
         worker.start()
         if not engine.report.trained:
             self.get_logger().warning(

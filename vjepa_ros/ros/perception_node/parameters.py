@@ -27,7 +27,7 @@ from vjepa_ros.parameter import (
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.ros.common.parameter import FIXED, Schema
-from vjepa_ros.runtime.engine import EngineConfig
+from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.sources.encodings import MAX_ASPECT
 
 
@@ -95,7 +95,7 @@ class ObstacleConfig:
 class NodeConfig:
     """Configuration of the node."""
 
-    engine: EngineConfig
+    engine: ModelConfig
     track: TrackConfig
     settings: Settings
     obstacles: ObstacleConfig
@@ -137,7 +137,7 @@ class NodeConfig:
 
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
-    'Model': (*rows_of(EngineConfig, BACKGROUND), *rows_of(TrackConfig, BACKGROUND)),
+    'Model': (*rows_of(ModelConfig, BACKGROUND), *rows_of(TrackConfig, BACKGROUND)),
     'Node': rows_of(NodeConfig),
     'Perception': rows_of(Settings),
     'Obstacles in metres, for planners': (*rows_of(ObstacleConfig, CONFIGURE),
@@ -184,12 +184,12 @@ def make_camera(value: Mapping[str, Any], camera: str) -> CameraConfig:
 def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None) -> NodeConfig:
     """Return the configuration for parameter values; ValueError when inconsistent.
 
-    `fetched` are the names on the hub that may be downloaded, see `EngineConfig`.
+    `fetched` are the names on the hub that may be downloaded, see `ModelConfig`.
     """
     rows, cameras = SCHEMA.rows, {name: make_camera(value, name) for name in value['cameras']}
     return make(
         NodeConfig, rows, value, by_camera=cameras, settings=make(Settings, rows, value),
-        engine=make(EngineConfig, rows, value, fetched=fetched),
+        engine=make(ModelConfig, rows, value, fetched=fetched),
         track=make(TrackConfig, rows, value, num_frames=value['num_frames'],
                    image_size=value['image_size']),
         obstacles=make(ObstacleConfig, rows, value, settings=make(ObstacleSettings, rows, value),

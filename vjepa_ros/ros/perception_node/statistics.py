@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from rclpy.logging import LoggingSeverity  # pyright: ignore[reportPrivateImportUsage] its place
 
-from vjepa_ros.perception.camera_track import Track
+from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.types import Assessment, Level, Quality, Result
 from vjepa_ros.ros.common.logs import Logger
@@ -160,7 +160,7 @@ class CameraStats:
             known = {stage: list(times) for stage, times in sorted(self._stages.items())}
         return {stage: float(np.median(times)) for stage, times in known.items()}
 
-    def observe(self, track: Track) -> None:
+    def observe(self, track: CameraState) -> None:
         """Note the state of the frame memory now and then; the worker owns the track."""
         ring, now = track.ring, time.monotonic()
         if math.isnan(self.waits_s) and ring.fill:

@@ -30,8 +30,8 @@ from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.statistics import CameraStats
-from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.memory import is_out_of_memory
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
@@ -80,7 +80,7 @@ class Worker:
                                          self.config.max_image_aspect), self._wake_up)
         self.errors = 0
         self.last_error = ''
-        self.starved: Engine | None = None
+        self.starved: Model | None = None
         self._publishing = threading.Lock()     # held while publishing
         self._open = False
         self._activation = 0      # its number: an old one must not publish in a new one

@@ -44,7 +44,7 @@ from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.common.message_conversion import cloud, image, jpeg, to_bytes
 from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import Intrinsics, Pacer
@@ -158,7 +158,7 @@ REPORT_S = 5.0            # between reports of skipped frames
 CLOCK_JUMP_NS = 200_000_000
 
 
-class CameraSource(Served, Node):
+class CameraSource(ResilientNode, Node):
     """Plays one source on its own thread, so that services stay responsive.
 
     Parameters

@@ -33,7 +33,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.sim.camera_source import TRUTH
 
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
@@ -41,7 +41,7 @@ SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_
 FRAMES_PERIOD_S = 0.25
 
 
-class Recorder(Served, Node):
+class Recorder(ResilientNode, Node):
     """Subscribes to the outputs of one camera and writes them as they arrive.
 
     Parameters

@@ -64,7 +64,7 @@ from vjepa_ros.ros import read
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
 from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import Served
+from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.read import records
 from vjepa_ros.ros.sim.camera_source import camera_info
 from vjepa_ros.ros.sim.parameters import ROBOT, RobotConfig
@@ -80,7 +80,7 @@ CLOCK_S = 0.01           # real time between two steps, and between messages on 
 NS = 1e9
 
 
-class SimulatedRobot(Served, Node):
+class SimulatedRobot(ResilientNode, Node):
     """Drives one episode.
 
     Parameters

@@ -13,13 +13,13 @@ from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.engine import EngineConfig, MIN_FRAMES
+from vjepa_ros.runtime.model import MIN_FRAMES, ModelConfig
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 960.0     # before what was asked for is tried again
 LEAST_SIDE = 64          # images are not made smaller [px]
 
 
-def smaller(config: EngineConfig, choice: DeviceChoice) -> EngineConfig | None:
+def smaller(config: ModelConfig, choice: DeviceChoice) -> ModelConfig | None:
     """Return what needs less memory, and costs least; None when nothing is left.
 
     Half precision where a GPU computes in fp32, then half of the frames, then images with three
@@ -35,7 +35,7 @@ def smaller(config: EngineConfig, choice: DeviceChoice) -> EngineConfig | None:
     return replace(config, image_size=side) if side < config.image_size else None
 
 
-class Shortage:
+class OomFallback:
     """Choose what is loaded: what the parameters say, or less where memory ran out.
 
     Used by the executor alone.
@@ -53,7 +53,7 @@ class Shortage:
         self._swapper = swapper
         self._log = log
         self._asked = worker.config
-        self._less: EngineConfig | None = None
+        self._less: ModelConfig | None = None
         self._returning = False
         self._pause_s = FIRST_PAUSE_S
         self._due_s = math.inf       # when to try again what was asked for
@@ -115,6 +115,6 @@ class Shortage:
         self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 
 
-def _shape(config: EngineConfig) -> str:
+def _shape(config: ModelConfig) -> str:
     return (f'{config.num_frames} frames of {config.image_size} px '
             f'(precision {config.precision})')

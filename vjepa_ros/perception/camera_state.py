@@ -37,8 +37,8 @@ from vjepa_ros.perception.patch_maps import (
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.engine import Engine
 from vjepa_ros.runtime.memory import release_memory
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.runtime.runner import Clip
 
@@ -74,7 +74,8 @@ class Observation:
         Milliseconds by stage.
     """
 
-    def __init__(self, track: Track, sample: Sample, settings: Settings, wants: Wants) -> None:
+    def __init__(self, track: CameraState, sample: Sample, settings: Settings,
+                 wants: Wants) -> None:
         self.track, self.sample, self.settings, self.wants = track, sample, settings, wants
         self.geometry, self.optics = track.place, track.optics()
         self.heads_problem = track.heads.problem(sample)
@@ -219,7 +220,7 @@ class Observation:
             self.times[stage] = self.times.get(stage, 0.0) + spent
 
 
-class Track:
+class CameraState:
     """The frame memory and the state of one camera. Used by one thread only.
 
     Parameters
@@ -239,7 +240,7 @@ class Track:
         The last looming field, whose cells those of the next are.
     """
 
-    def __init__(self, name: str, config: TrackConfig, engine: Engine | None = None,
+    def __init__(self, name: str, config: TrackConfig, engine: Model | None = None,
                  stream: DeviceStream | None = None) -> None:
         self.name, self.config, self.engine = name, config, engine
         heads = None if engine is None else engine.report.heads
@@ -340,7 +341,7 @@ class Track:
                                'which is closed')
         return self._geometry
 
-    def take_over(self, old: Track) -> None:
+    def take_over(self, old: CameraState) -> None:
         """Continue the levels, smoothing and counts of another track of the same camera."""
         self.level_filter = old.level_filter
         self.ring.take_over(old.ring)

@@ -66,7 +66,7 @@ MIN_FRAMES = 2 * TUBELET  # motion compares two tubelets
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class ModelConfig:
     """Everything that decides how a model is loaded."""
 
     model_size: str = parameter('tiny', 'Size of the encoder, a row of the table of variants',
@@ -132,14 +132,14 @@ class NotFinite(SessionError):
     """The model computes values that are not finite."""
 
 
-class Engine:
-    """A loaded model, fed with uint8 clips of one fixed shape. Make one with `Engine.load`.
+class Model:
+    """A loaded model, fed with uint8 clips of one fixed shape. Make one with `Model.load`.
 
     All methods may be called from any thread; passes are queued one after the other.
 
     Parameters
     ----------
-    config : EngineConfig
+    config : ModelConfig
         Shape of the clips, threads, and whether it is compiled and streams.
     encoder, heads : Encoder, Heads
         Moved to the device; owned by the engine from then on.
@@ -173,7 +173,7 @@ class Engine:
 
     """
 
-    def __init__(self, config: EngineConfig, encoder: Encoder, report: WeightsReport,
+    def __init__(self, config: ModelConfig, encoder: Encoder, report: WeightsReport,
                  choice: DeviceChoice, heads: Heads | None = None,
                  calibration: Calibration = UNCALIBRATED, runner: type[Runner] | None = None):
         self.config, self.report, self.choice = config, report, choice
@@ -187,7 +187,7 @@ class Engine:
         self._noise_floor: NoiseFloor | None = None
         self._prepared = (1, False)
         self._trial: threading.Thread | None = None     # in fp32
-        self._better: Engine | None = None              # which has helped
+        self._better: Model | None = None              # which has helped
         kind = runner or _runner_for(choice.device)
         self._runner = kind(encoder, heads, calibration, choice, self.clip_shape, config.compile)
         self.not_streaming = "'streaming' is off"
@@ -199,7 +199,7 @@ class Engine:
                 raise
 
     @classmethod
-    def load(cls, config: EngineConfig) -> Engine:
+    def load(cls, config: ModelConfig) -> Model:
         """Load and warm a model; on failure nothing stays allocated.
 
         Where its values are not finite in less than fp32, it is loaded in fp32.
@@ -211,7 +211,7 @@ class Engine:
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
 
-        def made(chosen: DeviceChoice) -> Engine:
+        def made(chosen: DeviceChoice) -> Model:
             with limited_memory(chosen.device, config.memory_fraction):
                 try:
                     return cls._on(chosen, config)
@@ -225,7 +225,7 @@ class Engine:
         return load_on(choice, made, config.require_device, config.precision)
 
     @classmethod
-    def _on(cls, choice: DeviceChoice, config: EngineConfig) -> Engine:
+    def _on(cls, choice: DeviceChoice, config: ModelConfig) -> Model:
         laps = [time.perf_counter()]
         with waking(choice.device, choice.branches):
             weights = config.weights and located(config.weights, 'weights', config.fetched)
@@ -581,7 +581,7 @@ class Engine:
         other = None
         try:
             self._set_threads()
-            other = Engine._on(_in_fp32(self.choice), self.config)
+            other = Model._on(_in_fp32(self.choice), self.config)
             found, = other.run([clip], False, [range(len(clip))], stamps=[stamps])
             other.forget()
             why = '' if found.finite else 'its values are not finite there, either'
@@ -602,7 +602,7 @@ class Engine:
         if other is not None:
             other.close()
 
-    def _adopt(self, better: Engine) -> None:
+    def _adopt(self, better: Model) -> None:
         """Go on in fp32; called between two passes."""
         with self._lock:
             old, self._runner, self._better = self._runner, better._runner, None
@@ -685,7 +685,7 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
 
 
 def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
-    """Raise ValueError for what no encoder has, see `Engine.features`."""
+    """Raise ValueError for what no encoder has, see `Model.features`."""
     if layers is not None and (levels or not len(layers)):
         raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
                          'asked for; choose some layers or levels')
@@ -696,7 +696,7 @@ def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
 def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
                   layers: Sequence[int] | None, levels: int, per: str, newest: int = 0,
                   times: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """Make the function from uint8 pixels (B, T, S, S, 3) to `Engine.features`."""
+    """Make the function from uint8 pixels (B, T, S, S, 3) to `Model.features`."""
 
     def look(pixels: Tensor) -> Tensor:
         clip = normalise(pixels[:, -TUBELET * newest:])
