@@ -71,8 +71,10 @@ class StillView:
 
     @property
     def still_s(self) -> float:
-        """How long the view has stood still [s]; NaN: unknown."""
-        return (self._newest_ns - self._since_ns) / NS if self._known else math.nan
+        """How long the view has stood still [s]; 0: it moved at the last look; NaN: unknown."""
+        if not self._known:
+            return math.nan
+        return (self._newest_ns - self._since_ns) / NS if self._since_ns < self._looked_ns else 0.0
 
     @property
     def unchanged_s(self) -> float:
@@ -108,8 +110,10 @@ class StillView:
         self._frames += 1
         if self._seen is None or stamp_ns - self._looked_ns >= LOOK_NS:
             self._next = rgb, stamp_ns
-        if gap_ns >= LOOK_NS:
-            self.look()     # the next result is far away, and there is time
+        # The next result is far away, and there is time; or the view stood, and a guard must
+        # hear at once that it moves again.
+        if gap_ns >= LOOK_NS or self._since_ns < self._looked_ns:
+            self.look()
 
     def look(self) -> None:
         """Look at the last picture where that is due, best after its result has been sent."""

@@ -63,6 +63,8 @@ class BatchPerception:
         # In simulated time every image is new.
         results = self._perception.run(samples, Settings(), dict.fromkeys(samples, _WANTS),
                                        lambda stamp: 0.0)
+        for name in samples:
+            self._perception.tracks[name].still.look()      # as a node does
         numbers = {self._names[number]: number for number in which}
         return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
 
