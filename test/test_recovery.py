@@ -26,7 +26,7 @@ pytest.importorskip('rclpy')
 from node_fixtures import Camera, Heard, NS
 from ros_harness import NodeProcess, Session, ros_session
 from sensor_msgs.msg import PointCloud2
-from test_launch import EXECUTABLES, launch_command, launch_env, make_prefix
+from test_launch import EXECUTABLES, LAUNCH, STAND_IN, launch_env, make_prefix
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
@@ -52,8 +52,8 @@ def launched(folder: Path, respawn: str) -> Iterator[tuple[Session, NodeProcess,
         heard = Heard()
         ros.node.create_subscription(PointCloud2, ASSESSMENT, heard.take, 10)
         stack.enter_context(Camera(ros, rate=30.0, size=SIZE))
-        launch = NodeProcess(launch_command(
-            'vjepa.launch.py', f'respawn:={respawn}', 'device:=cpu'), env)
+        launch = NodeProcess([sys.executable, str(STAND_IN), str(LAUNCH / 'vjepa.launch.py'),
+                              f'respawn:={respawn}', 'device:=cpu'], env)
         stack.callback(launch.close)
         yield ros, launch, heard, first_since(ros, launch, heard, time.time_ns())[-1]
 

@@ -15,7 +15,8 @@ from sessions import SIZE, clips_of, serve, session
 
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD
-from vjepa_ros.runtime import engine, memory
+from vjepa_ros.runtime import memory
+from vjepa_ros.runtime import model as served
 from vjepa_ros.runtime.device import DeviceError, OperatorError, SessionError
 from vjepa_ros.runtime.model import Model, ModelConfig
 
@@ -263,7 +264,7 @@ def test_where_a_device_lacks_an_operator_the_cpu_takes_over_unless_it_is_requir
             raise OperatorError("mps has no operator 'aten::erfinv'; set `device: cpu`")
         yield
 
-    monkeypatch.setattr(engine, 'all_operators_on', lacking)
+    monkeypatch.setattr(served, 'all_operators_on', lacking)
     config = replace(SMALL, image_size=32, require_device=required)
     if required:
         with pytest.raises(OperatorError, match='erfinv'):

@@ -18,7 +18,7 @@ from node_fixtures import ANSWER_S, Camera, Node, node_running
 from ros_harness import ros_session
 
 from vjepa_ros.perception.types import Quality
-from vjepa_ros.ros.perception_node import shortage
+from vjepa_ros.ros.perception_node import oom_fallback
 from vjepa_ros.ros.perception_node.oom_fallback import smaller
 from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.runtime.runner import Runner
@@ -49,8 +49,8 @@ class Allocator:
 
 @pytest.fixture
 def memory(monkeypatch) -> Allocator:
-    monkeypatch.setattr(shortage, 'FIRST_PAUSE_S', PAUSE_S)
-    monkeypatch.setattr(shortage, 'LONGEST_PAUSE_S', 4 * PAUSE_S)
+    monkeypatch.setattr(oom_fallback, 'FIRST_PAUSE_S', PAUSE_S)
+    monkeypatch.setattr(oom_fallback, 'LONGEST_PAUSE_S', 4 * PAUSE_S)
     return Allocator(monkeypatch)
 
 
