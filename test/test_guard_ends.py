@@ -39,6 +39,7 @@ QUICKLY = {signal.SIGHUP, signal.SIGABRT, signal.SIGRTMIN}
 ALL = """
 import os, signal
 from vjepa_ros.ros.common.process import ENDING, SUSPENDING, Signals
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)    # shells ignore it in the background
 signals = Signals()
 signals.serves, signals.may_interrupt = True, lambda: False
 for number in sorted(ENDING | SUSPENDING):
