@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from vjepa_ros.guard.guard import VelocityGuard, uncovered_arcs
-from vjepa_ros.guard.settings import ALWAYS, GuardSettings
+from vjepa_ros.guard.settings import ALWAYS, GuardSettings, RELEASE_ACCELERATION
 from vjepa_ros.guard.source import safe_speed, stopping_speed
 from vjepa_ros.guard.types import Decision, Motion, RangeReading, STILL, SourceReport
 from vjepa_ros.perception.types import Level, Quality
@@ -131,7 +131,7 @@ def test_what_approaches_stops_the_robot_and_when_it_has_gone_the_robot_goes_on(
     w.run(6.0)
     assert w.motion.vx == pytest.approx(1.0)
     speeds = [d.motion.vx for d in w.decisions[before:]]
-    rise = w.guard.settings.release_acceleration * STEP
+    rise = RELEASE_ACCELERATION * STEP
     assert max(b - a for a, b in pairwise(speeds)) <= rise + 1e-9
 
 
@@ -287,14 +287,13 @@ def test_free_views_before_and_after_a_silence_are_not_in_a_row():
 
 
 def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
-    w = driving(release_speed=0.3, release_acceleration=50.0)
+    w = driving(release_speed=0.3)
     w.change = {'flags': Quality.UNTRAINED}
     assert w.run(0.5).motion.vx == 0
     w.change = {}
     before = len(w.decisions)
     assert w.run(4.0).motion.vx == 1.0
-    slow = [d.motion.vx for d in w.decisions[before:] if 0 < d.motion.vx < 0.5]
-    assert max(slow) <= 0.3 + 1e-9
+    slow = [d for d in w.decisions[before:] if 0.1 <= d.motion.vx <= 0.3 + 1e-9]
     # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
     assert len(slow) * STEP > 0.4 + 0.6
 

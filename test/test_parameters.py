@@ -16,7 +16,6 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.obstacles.placement import ObstacleSettings
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.perception.types import Level
 from vjepa_ros.planning import local_config
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.ros.common.parameter import SCHEMAS as NODES
@@ -74,12 +73,11 @@ def test_each_parameter_reaches_its_own_setting(schema, config, part):
 def test_cameras_and_range_sensors_get_topics_and_directions():
     values = {**defaults(GUARD, 'front', 'rear', 'sonar'), 'sources': ('front', 'rear'),
               'ranges': ('sonar',), 'rear.direction': 'backward', 'rear.topic': 'other',
-              'sonar.direction': 'yaw', 'sonar.yaw': 0.5, 'stop_level': 'warning'}
+              'sonar.direction': 'yaw', 'sonar.yaw': 0.5}
     config = GUARD.read(values)
     assert [(s.topic, s.yaw) for s in config.sources] == [
         ('vjepa_node/front/assessment', 0.0), ('other', math.pi)]
-    assert [(r.topic, r.yaw) for r in config.ranges] == [('sonar', 0.5)]
-    assert config.settings.stop_level is Level.WARNING
+    assert [(r.name, r.yaw) for r in config.ranges] == [('sonar', 0.5)]
     twist = TWIST.read({**defaults(TWIST, 'camera'), 'message': 'twist_stamped',
                         'camera.topic': 'eyes/front/', 'camera.yaw': 1.0, 'camera.x': 2.0,
                         'camera.height': 4.0})

@@ -18,6 +18,7 @@ from vjepa_ros.guard.settings import (
     FAULT_SPEED,
     GuardSettings,
     MEASURING_SPEED,
+    RELEASE_ACCELERATION,
     SILENCE_S,
 )
 from vjepa_ros.guard.source import FREE, SourceGuard, safe_speed
@@ -294,7 +295,7 @@ class VelocityGuard:
             self._limit_speeds[limit.source] = limit.speed
             return limit
         start = max(before, self._sent.along(yaw))
-        speed = min(limit.speed, start + self.settings.release_acceleration * dt)
+        speed = min(limit.speed, start + RELEASE_ACCELERATION * dt)
         self._limit_speeds[limit.source] = speed
         return Limit(limit.source, 'release' if limit.kind == 'free' else limit.kind, speed,
                      limit.reason or 'free again, speeding up')

@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass, fields
 
 from vjepa_ros.parameter import parameter
-from vjepa_ros.perception.types import Level
 
 # Faults of a source besides the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
@@ -17,11 +16,11 @@ FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slo
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
          'heads_out_of_range', 'geometry_failed', 'not_finite')
 UNCOVERED = ('free', 'slow', 'stop')
-LEVELS = {level.name.lower(): level for level in (Level.CAUTION, Level.WARNING, Level.DANGER)}
 
 HORIZON_S = 6.0          # longest time to contact that is used: looming is noise beyond
 MEASURING_SPEED = 0.1    # slower [m/s], a view where nothing approaches shows no free path
 RELEASE_HOLD_S = 1.0     # without danger before motion is released: looming fails for moments
+RELEASE_ACCELERATION = 1.0  # at which a limit rises [m/s^2]: what any base follows
 FAULT_SPEED = 0.1        # limit at faults that only slow [m/s]: a bumper can stop the robot
 CLOCK_TOLERANCE_S = 0.1  # a stamp may lie so far in the future: clocks of computers differ
 SILENCE_S = 0.5          # after which a range sensor is at fault, and odometry does not count
@@ -43,17 +42,12 @@ class GuardSettings:
     reaction: float = parameter(
         0.1, 'Delay between a command and the response of the robot, without the age of the '
         'assessment', low=0.0, high=60.0, unit='s')
-    stop_level: Level = parameter(  # noqa: RUF009
-        Level.DANGER, 'Lowest level at which the robot stops', kind=str, choices=LEVELS)
     unseen_speed: float = parameter(
         0.6, 'Speed limit where nothing is known about the path: after a start, after turning on '
         'the spot', low=0.0, high=20.0, unit='m/s')
     release_speed: float = parameter(
         0.3, 'Speed limit after a stop or a fault until the path is measured again',
         name='release.speed', low=0.11, high=20.0, unit='m/s')
-    release_acceleration: float = parameter(
-        1.0, 'Rate at which a limit may rise; limits fall at once', name='release.acceleration',
-        low=0.01, high=60.0, unit='m/s^2')
     source_timeout: float = parameter(0.5, 'Largest age of a message of a camera', low=0.05,
                                       high=60.0, unit='s')
     command_timeout: float = parameter(
@@ -81,8 +75,7 @@ class GuardSettings:
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0):
                 return f'{field.name} is {value}, must be a finite number, at least 0'
-        for name in ('stop_time_to_contact', 'braking', 'release_acceleration', 'source_timeout',
-                     'command_timeout'):
+        for name in ('stop_time_to_contact', 'braking', 'source_timeout', 'command_timeout'):
             if getattr(self, name) <= 0:
                 return f'{name} is {getattr(self, name)}, must be above 0'
         if not self.stop_time_to_contact < self.min_time_to_contact < HORIZON_S:

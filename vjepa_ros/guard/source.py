@@ -338,11 +338,11 @@ class SourceGuard:
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
     def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
-        """Stop below `stop_time_to_contact` and from `stop_level` on, and hold for a while."""
+        """Stop below `stop_time_to_contact` and at DANGER, and hold for a while."""
         time = _time(report, settings) - (now_s - report.stamp_s)
         ease = 1.0 + HYSTERESIS if self._stopped else 1.0
         why = ''
-        if settings.stop_level <= report.level < Level.UNKNOWN:     # that one is a fault
+        if report.level is Level.DANGER:
             why = f'level {report.level.name.lower()}'
         elif time < settings.stop_time_to_contact * ease:
             why = f'time to contact {max(0.0, time):.1f} s'
@@ -418,5 +418,5 @@ class SourceGuard:
 def _time(report: SourceReport, settings: GuardSettings) -> float:
     """Return the time to contact [s], NaN unknown; a danger without a time is somewhere, too."""
     found = report.time_to_contact
-    danger = settings.stop_level <= report.level < Level.UNKNOWN
+    danger = report.level is Level.DANGER
     return settings.min_time_to_contact if danger and found >= HORIZON_S else found

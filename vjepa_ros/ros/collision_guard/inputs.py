@@ -17,7 +17,7 @@ from std_msgs.msg import Header
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
-from vjepa_ros.ros.collision_guard.parameters import GuardConfig, Ranger, Source
+from vjepa_ros.ros.collision_guard.parameters import BASE_FRAME, GuardConfig, Ranger, Source
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
 from vjepa_ros.ros.common.transforms import Transforms
 
@@ -51,7 +51,7 @@ class GuardInputs(CommandInputs):
                         reliable=True, refused=partial(self._malformed, source))
         for ranger in self._config.ranges:
             kind = Range if ranger.kind == 'range' else LaserScan
-            self.listen(kind, ranger.topic, partial(self._on_range, ranger), most=LARGEST_SCAN)
+            self.listen(kind, ranger.name, partial(self._on_range, ranger), most=LARGEST_SCAN)
         if self._config.odometry:
             self.listen(odometry(), 'odom', self._on_odometry)
 
@@ -90,10 +90,9 @@ class GuardInputs(CommandInputs):
                 distance, reach = range_distance(msg), msg.max_range
             else:
                 reach = msg.range_max
-                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width,
-                                         ranger.blank_free)
+                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
         except ValueError as error:
-            self.refuse(f"range '{ranger.name}' ({ranger.topic})", error)
+            self.refuse(f"range '{ranger.name}'", error)
             distance = reach = math.nan         # no reading, until the last one is too old
         self._guard.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
         self._decide(0)
@@ -123,9 +122,9 @@ def axis_yaw(x: float, y: float, z: float, w: float) -> float:
 class Frames:
     """Looks up directions in tf; RuntimeError with the remedy when tf2_ros is not installed."""
 
-    def __init__(self, node: LifecycleNode, base_frame: str) -> None:
+    def __init__(self, node: LifecycleNode) -> None:
         try:
-            self._transforms = Transforms(node, base_frame)
+            self._transforms = Transforms(node, BASE_FRAME)
         except ImportError as error:
             raise RuntimeError(
                 'a source has direction: tf, which needs the package tf2_ros: install it, or set '
@@ -167,8 +166,7 @@ def range_distance(msg: Any) -> float:
     return math.inf if value >= high else float(value)
 
 
-def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
-                  blank_free: bool = False) -> float:
+def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float) -> float:
     """Return the free path of a sensor_msgs/LaserScan along a corridor from the sensor [m].
 
     It ends at the nearest hit in the corridor, or where rays no longer cover it: neighbouring rays
@@ -178,8 +176,7 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     -inf an object too near to measure, NaN and values below `range_min` no reading.
 
     `yaw, mounting`: directions of the corridor and of the frame of the scanner in the frame of the
-    robot [rad]; `half_width`: of the corridor [m]; `blank_free`: whether rays without a reading
-    are free, for drivers that send 0 or NaN without an object.
+    robot [rad]; `half_width`: of the corridor [m].
     """
     if not 0 <= msg.range_min < msg.range_max:
         raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
@@ -201,12 +198,12 @@ def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float,
     along, across = (ranges[hit] * f(angles[hit]) for f in (np.cos, np.sin))
     inside = np.abs(across) <= half_width
     nearest = float(along[inside].min()) if inside.any() else math.inf
-    known = math.inf if blank_free else _covered_length(angles, blank, step, half_width)
+    known = _covered_length(angles, blank, step, half_width)
     if known < min(nearest, MIN_KNOWN):
         raise ValueError(
             f'{int(blank.sum())} of {len(blank)} rays within 60 degrees of its direction are NaN '
             f'or below range_min, so only {known:.2f} m of the path is known; if the driver sends '
-            'them without an object, set blank: free')
+            'them without an object, set its option to send inf (REP 117)')
     return min(nearest, known)
 
 

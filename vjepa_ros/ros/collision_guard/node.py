@@ -48,7 +48,7 @@ class CollisionGuard(CommandNode):
                                         lambda: self._out, self._steady, config.watchdog)
             self.configured.callback(self._heartbeat.close)
         if any(source.from_tf for source in config.sources):
-            self._frames = Frames(self, config.base_frame)
+            self._frames = Frames(self)
             self.configured.callback(self._frames.close)
         self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                    {r.name: r.yaw for r in config.ranges})

@@ -15,11 +15,12 @@ from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
 DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
 FROM_TF = 'tf'
+BASE_FRAME = 'base_link'    # as REP 105 names the frame of a robot
 # What no other node has.
 GONE = ('caution_factor caution_probability doubted_factor believe_level horizon '
         'measurement_window measuring_speed release.hold release.turn forget clearance_releases '
         'range_releases range_timeout odometry_timeout override.timeout clock_tolerance '
-        'frozen_travel fault_speed')
+        'frozen_travel fault_speed release.acceleration')
 BOND = 'the guard makes no bond any more: set bond_timeout of the lifecycle manager to 0.0'
 
 SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',
@@ -34,8 +35,6 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               choices=MESSAGES),
         Param('odometry', bool, False, 'Read the speed from odom (needs nav_msgs); without it the '
               'commands sent count as the speed', CONFIGURE),
-        Param('base_frame', str, 'base_link', 'Frame of the robot, for sources with direction: '
-              'tf', CONFIGURE),
         Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
               'and liveliness of this length on cmd_vel_out, and beats four times as often on '
               '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
@@ -65,7 +64,6 @@ def range_rows(name: str) -> tuple[Param, ...]:
     return (
         Param(f'{name}.type', str, 'range', 'sensor_msgs/Range or sensor_msgs/LaserScan',
               CONFIGURE, choices=('range', 'scan')),
-        Param(f'{name}.topic', str, '', 'Its topic; empty: NAME', CONFIGURE),
         Param(f'{name}.direction', str, 'forward', 'Where it looks (scan: along which corridor); '
               'yaw: along the next parameter', CONFIGURE, choices=(*DIRECTIONS, 'yaw')),
         Param(f'{name}.yaw', float, 0.0, 'Direction in the frame of the robot, left positive',
@@ -74,10 +72,6 @@ def range_rows(name: str) -> tuple[Param, ...]:
               CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
         Param(f'{name}.half_width', float, 0.3, 'Scan: half the width of the corridor', CONFIGURE,
               low=0.01, high=10.0, unit='m'),
-        Param(f'{name}.blank', str, 'unknown', 'Scan: meaning of rays with NaN, 0 or less than '
-              'range_min; unknown: no reading (REP 117), so many side by side stop the robot; '
-              'free: no object, for drivers that send these instead of inf', CONFIGURE,
-              choices=('unknown', 'free')),
     )
 
 
@@ -93,15 +87,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Ranger:
-    """A range sensor; the last three are for scans: yaw of the frame [rad], corridor [m]."""
+    """A range sensor; the last two are for scans: yaw of the frame [rad], corridor [m]."""
 
-    name: str
-    topic: str
+    name: str       # also its topic
     yaw: float
     kind: str
     mounting: float
     half_width: float
-    blank_free: bool      # whether rays without a reading are free
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,6 @@ class GuardConfig:
     ranges: tuple[Ranger, ...]
     stamped: bool
     odometry: bool
-    base_frame: str
     heartbeat: float
     watchdog: bool
 
@@ -131,13 +122,12 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
     sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
                            _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
                     for name in values['sources'])
-    ranges = tuple(Ranger(name, values[f'{name}.topic'] or name, _yaw(values, name),
-                          values[f'{name}.type'], values[f'{name}.mounting'],
-                          values[f'{name}.half_width'], values[f'{name}.blank'] == 'free')
+    ranges = tuple(Ranger(name, _yaw(values, name), values[f'{name}.type'],
+                          values[f'{name}.mounting'], values[f'{name}.half_width'])
                    for name in values['ranges'])
     return GuardConfig(make_settings(values), sources, ranges,
                        values['message'] == 'twist_stamped', values['odometry'],
-                       values['base_frame'], values['heartbeat'], values['watchdog'])
+                       values['heartbeat'], values['watchdog'])
 
 
 def _yaw(values: Mapping[str, Any], name: str) -> float:
@@ -148,4 +138,10 @@ def _yaw(values: Mapping[str, Any], name: str) -> float:
 
 SCHEMA = Schema(SECTIONS, make_config, make_settings,
                 {'sources': source_rows, 'ranges': range_rows}, gone={
-                    **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND})
+                    **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND,
+                    'stop_level': 'the robot stops at DANGER; raise stop_time_to_contact to stop '
+                                  'earlier',
+                    'base_frame': f'the frame of the robot is {BASE_FRAME} (REP 105)',
+                    'RANGE.topic': 'remap the topic that has the name of the sensor',
+                    'NAME.blank': 'rays without a reading are never free: set the driver to send '
+                                  'inf (REP 117)'})

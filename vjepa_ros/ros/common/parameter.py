@@ -43,7 +43,8 @@ class Schema:
     # Parameters that list names, such as that of cameras, with the rows that each name brings
     lists: Mapping[str, Rows] = field(default_factory=dict)
     hub: tuple[str, ...] = ()  # parameters that can name something on the hub
-    # What to do instead of each parameter that earlier versions had; NAME is any camera or sensor
+    # What to do instead of each parameter that earlier versions had; NAME is any camera or sensor,
+    # RANGE a name that is listed, whose kind has no such parameter
     gone: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -89,10 +90,12 @@ class Schema:
             owner, _, rest = name.partition('.')
             places = [f"'{place}'" for place, rows in self.lists.items()
                       if rest and name in {row.name for row in rows(owner)}]
-            gone = self.gone.get(name) or self.gone.get(f'NAME.{rest}')
+            listed = any(other.startswith(f'{owner}.') for other in declared)
+            gone = (self.gone.get(name) or self.gone.get(f'NAME.{rest}')
+                    or (self.gone.get(f'RANGE.{rest}') if listed else None))
             if OF_ROS.fullmatch(name):
                 continue
-            if places:
+            if places and not (gone and listed):
                 found[name] = f"'{owner}' is not in {' or '.join(places)}"
             elif gone:
                 found[name] = gone
