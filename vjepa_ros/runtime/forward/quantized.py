@@ -75,7 +75,7 @@ def _config(choice: DeviceChoice) -> tuple[str, Any]:
     return 'int8 weights', ao.Int8WeightOnlyConfig()
 
 
-def _quantized(encoder: Encoder, config: object, layers: tuple[str, ...]
+def _quantized(encoder: Encoder, config: Any, layers: tuple[str, ...]
                ) -> Mapping[nn.Linear, nn.Parameter]:
     """Quantise layers of all blocks; return their weights before."""
     from torchao.quantization import quantize_  # pyright: ignore[reportMissingImports]
