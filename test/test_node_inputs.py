@@ -26,6 +26,7 @@ from node_fixtures import (
     raw,
     two_camera_node,
 )
+from pictures import flat_png
 from recordings import video_packets
 from ros_harness import ros_session
 from rosgraph_msgs.msg import Clock
@@ -284,6 +285,22 @@ def test_bad_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(aga
             play(pub, [make(STILL)] * 5, start + 20 * PERIOD)
             assert again.some(got)
         assert again.values('model')['errors'] == '0'
+
+
+@pytest.mark.any_distro
+def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again):
+    again.begin_anew(hand__transport='compressed')
+    with Publisher(again.ros, 'hand/image_raw/compressed', CompressedImage) as pub:
+        for limit, edge in ((None, 16000), (9999, 100)):
+            if limit:
+                again.set(max_image_pixels=limit)
+            pub.send(compressed(flat_png(edge, edge)), now_ns())
+            fault = again.wait_for(HAND, lambda v, edge=edge: f'{edge}x{edge}' in v['input_fault'])
+            assert str(limit or "'max_image_pixels'") in fault['input_fault']
+        again.set(max_image_pixels=10000)
+        pub.send(compressed(flat_png(100, 100)), now_ns())
+        values = again.wait_for(HAND, lambda v: v['frames.accepted'] == '1')
+        assert values['input.too large'] == '2'
 
 
 @pytest.mark.any_distro

@@ -122,14 +122,14 @@ def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf, poses
 
 
 def test_a_camera_of_the_guard_looks_where_it_looked_then(tf):
-    frames = Frames(tf.node(), 'base_link')
+    frames = Frames(tf.node())
     assert frames.yaw('camera', header(4), 4.1, 0.5) == pytest.approx(0.0)
     assert frames.yaw('camera', header(7), 7.1, 0.5) == pytest.approx(math.pi / 2)
     assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
 
 
 def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
-    frames = Frames(tf.node(), 'base_link')
+    frames = Frames(tf.node())
     with pytest.raises(ValueError, match='at the time 12'):
         frames.yaw('camera', header(12), 12.1, 0.5)
     frames.yaw('camera', header(8), 8.1, 0.5)
