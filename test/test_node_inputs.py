@@ -182,7 +182,7 @@ def test_what_delivers_is_read_until_it_falls_silent(again, quick):
             Camera(ros, path, CompressedImage, make=jpeg, rate=10.0) as jpegs:
         seen = reads(again, path)
         assert seen['transport'] == 'compressed'
-        assert 'sent nothing for' in seen['transport_reason']
+        assert 'sent nothing that can be read for' in seen['transport_reason']
         log = again.wait_for_log(f'reading {path}', since)
         assert '/camera/image_raw is published, but has sent nothing' in log
         for _ in range(5):               # now and then an image: nobody relies on it
@@ -195,6 +195,17 @@ def test_what_delivers_is_read_until_it_falls_silent(again, quick):
         reads(again, '/hand/image_raw', 'hand')
     with Camera(ros, rate=10.0):
         assert 'is not published' in reads(again, '/camera/image_raw')['transport_reason']
+
+
+@pytest.mark.any_distro
+def test_a_topic_of_images_that_cannot_be_read_delivers_nothing(again, quick):
+    again.begin_anew(max_frame_gap=10.0)
+    path = '/camera/image_raw/compressed'
+    with Camera(again.ros, make=lambda rgb: bad(encoding='x-ray'), rate=10.0), \
+            Camera(again.ros, path, CompressedImage, make=jpeg, rate=10.0):
+        seen = reads(again, path)
+        assert 'sent nothing that can be read for' in seen['transport_reason']
+        assert int(seen['input.unknown encoding']) >= 5
 
 
 @pytest.mark.any_distro

@@ -196,7 +196,9 @@ class Decoder:
                 try:
                     frame = _frame(item, track, lane.gain, self._limits())
                     lane.ahead_ns = frame.stamp_ns
+                    lane.camera.images.judge(readable=True)
                 except ImageError as error:
+                    lane.camera.images.judge(readable=False)
                     lane.camera.refuse(error)
                 except Exception as error:
                     # An image must not end the thread, or cost other cameras theirs.

@@ -32,6 +32,7 @@ TRY_S, SILENT_S, TAKES_OVER = 0.5, 1.0, 2
 # Else they are compared for so long; another one needs so many times as many images and some more.
 STEADY_S, OTHER_SHARE = 3.0, 1.5
 REST_S = 30.0            # then before they are compared again
+REFUSED = 5              # images in a row that cannot be read; a topic of such delivers nothing
 KINDS = TRANSPORTS[1:]   # the preferred one first
 PACKETS = 30             # of a video that may wait for the executor
 
@@ -73,7 +74,8 @@ class Transport:
         self._subscriptions: dict[str, Any] = {}
         self._trials: dict[str, _Trial] = {}
         self._images = 0             # of the transport in use
-        self.last_s = time.monotonic()
+        self.last_s = self._read_s = time.monotonic()    # the second one of images that can be read
+        self._refused_in_a_row = 0
         self._rest_s = -math.inf     # until then none is tried while the one in use delivers
         self._video = VideoInput()
         self._refused = ''           # why the topic of a video can not be read
@@ -107,7 +109,8 @@ class Transport:
 
     def open(self) -> None:
         """Subscribe."""
-        self.last_s, self._rest_s = time.monotonic(), -math.inf
+        self.last_s = self._read_s = time.monotonic()
+        self._refused_in_a_row, self._rest_s = 0, -math.inf
         if self.wanted == 'ffmpeg':
             self.look()
         else:    # undecided means raw until it turns out that another delivers
@@ -128,7 +131,7 @@ class Transport:
         if self.wanted not in ('auto', 'ffmpeg'):
             return
         now = time.monotonic()
-        silent_s = now - self.last_s if self.chosen else math.inf
+        silent_s = now - self._read_s if self.chosen else math.inf
         if silent_s > SEARCH_AFTER_S:
             present = [kind for kind, topic in self.topics.items()
                        if self.wanted in ('auto', kind)
@@ -159,7 +162,7 @@ class Transport:
 
     def _use(self, kind: str, reason: str) -> None:
         """Take the images of a transport that is subscribed, and say why."""
-        self._rest_s = time.monotonic() + REST_S
+        self._rest_s, self._refused_in_a_row = time.monotonic() + REST_S, 0
         self._trials.pop(kind, None)
         self.chosen, self.reason = kind, reason
         self._node.get_logger().info(
@@ -197,7 +200,7 @@ class Transport:
         """Note an image of a transport; return whether it is used."""
         now = time.monotonic()
         if kind != self.chosen:
-            trial, silent_s = self._trials.get(kind), now - self.last_s
+            trial, silent_s = self._trials.get(kind), now - self._read_s
             if trial is None:        # no longer used, and not unsubscribed yet
                 return False
             if not trial.count:
@@ -206,13 +209,19 @@ class Transport:
             trial.in_a_row += 1
             if trial.in_a_row < TAKES_OVER or silent_s < SILENT_S:
                 return False
-            self._use(kind, f'{self.topic} is published, but has sent nothing for '
-                      f'{silent_s:.1f} s')
-        for trial in self._trials.values():
-            trial.in_a_row = 0
+            self._use(kind, f'{self.topic} is published, but has sent nothing that can '
+                      f'be read for {silent_s:.1f} s')
         self.last_s = now
-        self._images += 1
+        if self._refused_in_a_row < REFUSED:
+            for trial in self._trials.values():
+                trial.in_a_row = 0
+            self._read_s = now
+            self._images += 1
         return True
+
+    def judge(self, readable: bool) -> None:
+        """Note whether an image that was taken can be read."""
+        self._refused_in_a_row = 0 if readable else self._refused_in_a_row + 1
 
     def _on_image(self, kind: str, msg: Image | CompressedImage) -> None:
         if self._arrived(kind):
@@ -221,8 +230,8 @@ class Transport:
     def _on_packet(self, msg: Any) -> None:
         """Decode a packet here: the queue may leave out pictures, but never packets."""
         if self.chosen == 'ffmpeg':
-            self.last_s = time.monotonic()
-        elif time.monotonic() - self.last_s < TRY_S:     # only counted: the next one needs a key
+            self.last_s = self._read_s = time.monotonic()
+        elif time.monotonic() - self._read_s < TRY_S:     # only counted: the next one needs a key
             self._video = VideoInput()
             self._arrived('ffmpeg')
             return
