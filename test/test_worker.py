@@ -86,6 +86,7 @@ class Camera:
         self.silent_s = 0.0
         self.imu = self.distortion = None
         self.sent = 0
+        self.images = SimpleNamespace(judge=lambda readable: None)
 
     def intrinsics_for(self, size):
         return None

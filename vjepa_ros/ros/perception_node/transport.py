@@ -74,7 +74,7 @@ class Transport:
         self._subscriptions: dict[str, Any] = {}
         self._trials: dict[str, _Trial] = {}
         self._images = 0             # of the transport in use
-        self.last_s = self._read_s = time.monotonic()    # the second one of images that can be read
+        self.last_s = self._read_s = time.monotonic()    # of any, and of a readable one
         self._refused_in_a_row = 0
         self._rest_s = -math.inf     # until then none is tried while the one in use delivers
         self._video = VideoInput()
