@@ -462,6 +462,16 @@ def test_a_command_that_cannot_be_meant_stops(bad):
     assert w.run(0.1).motion.vx == 1.0
 
 
+def test_the_end_of_commands_is_one_zero_and_then_silence():
+    w = driving()
+    before = len(w.decisions)
+    w.run(2.0, None)
+    sent = [d.motion for d in w.decisions[before:]]
+    ended = sent.index(STILL)
+    assert 0.4 < ended * STEP < 0.6
+    assert all(motion is None for motion in sent[ended + 1:])
+
+
 def test_an_override_passes_commands_and_ends():
     w = world(wall=2.0)
     w.run(20.0)
