@@ -263,11 +263,6 @@ class Node:
     def threads(self) -> int:
         return len(os.listdir(f'/proc/{self.process.pid}/task'))
 
-    @property
-    def memory_mb(self) -> float:
-        pages = int(Path(f'/proc/{self.process.pid}/statm').read_text().split()[1])
-        return pages * os.sysconf('SC_PAGE_SIZE') / 2**20
-
 
 def values_of(status: DiagnosticStatus) -> dict[str, str]:
     return {v.key: v.value for v in status.values}

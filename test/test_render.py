@@ -38,7 +38,6 @@ from vjepa_ros.lab.world.scenes.scene import GROUND, SKY, Scenes
 
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
-DARK = {name: torch.zeros(1, 3) for name in ('ground_tint', 'sky_top', 'sky_horizon')}
 
 
 def frames(scenes: Scenes) -> np.ndarray:

@@ -43,14 +43,3 @@ def test_queues_that_are_written_to_but_not_read_are_avoided(
     for name in expected:                                 # no longer than the block lasts
         with open(tmp_path / f'{name}_el') as other:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-READER = """
-import os, rclpy, sensor_msgs.msg
-from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
-with avoiding_abandoned_queues(os.environ):
-    rclpy.init()
-    node = rclpy.create_node('reader')
-node.create_subscription(sensor_msgs.msg.Image, 'camera/image_raw', lambda _: print('seen'), 1)
-rclpy.spin(node)
-"""

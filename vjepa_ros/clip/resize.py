@@ -164,11 +164,6 @@ class View:
         """Fraction of every patch that shows image, (Hp, Wp) float32, read only; bars are 0."""
         return self._valid
 
-    def to_source(self, points: np.ndarray) -> np.ndarray:
-        """Map points (..., 2) of the model input to points of the source image."""
-        points = np.asarray(points, np.float64)
-        return (points + 0.5) / np.array(self.scale) + np.array(self.origin) - 0.5
-
     def from_source(self, points: np.ndarray) -> np.ndarray:
         """Map points (..., 2) of the source image to points of the model input.
 
