@@ -66,7 +66,9 @@ def start(context: LaunchContext) -> list:
     if is_on(value['planner']):
         guarded = PLANNED
         nodes.append(node('local_planner', 'planner_params_file', {
-            'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom}))
+            'cmd_vel_in': begin, 'cmd_vel_out': guarded, 'cmd_vel_sent': end, 'odom': odom},
+            **({f'{name}.height': launching.number(value, 'mount_height') for name in cameras}
+               if value['mount_height'] else {})))
     nodes.append(node('collision_guard', 'guard_params_file', {
         'cmd_vel_in': guarded, 'cmd_vel_out': end, 'odom': odom},
         **({'heartbeat': HEARTBEAT_S, 'watchdog': True} if watched else {})))

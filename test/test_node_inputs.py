@@ -209,6 +209,18 @@ def test_a_topic_of_images_that_cannot_be_read_delivers_nothing(again, quick):
 
 
 @pytest.mark.any_distro
+def test_topics_that_can_all_not_be_read_are_not_changed_again_and_again(again):
+    again.begin_anew(max_frame_gap=10.0)
+    since = again.written
+    with Camera(again.ros, make=lambda rgb: bad(encoding='x-ray'), rate=10.0), \
+            Camera(again.ros, 'camera/image_raw/compressed', CompressedImage,
+                   make=lambda rgb: compressed(b'no picture', 'jpeg'), rate=10.0):
+        again.wait_for_log('reading /camera/image_raw/compressed', since)
+        again.ros.spin_for(4.0)
+        assert again.process.output[since:].count("camera 'camera': reading") == 1
+
+
+@pytest.mark.any_distro
 @pytest.mark.parametrize('rate', [0.001, 1.0], ids=['silent', 'sparse'])
 def test_a_topic_that_hardly_sends_is_not_read_for_ever_and_a_late_video_takes_its_place(again,
                                                                                          rate):

@@ -56,7 +56,7 @@ class SourceReport:
     # Probability of contact within the same horizon if the robot went ahead, at `approach_speed`
     collision_if_ahead: float = math.nan
     approach_speed: float = math.nan
-    still_s: float = math.nan       # how long the view has not moved [s]
+    still_s: float = math.nan       # how long the view has stood [s]; 0: it moved at the last look
 
     @classmethod
     def of(cls, seen: Assessment, received_s: float, age_s: float | None = None,
@@ -84,7 +84,7 @@ class SourceReport:
                 return f'{name} is {getattr(self, name)}, must be a time'
         return problem_of(self.flags, {name: getattr(self, name) for name in (
             'time_to_contact', 'collision_probability', 'bearing', 'clearance',
-            'collision_if_ahead', 'approach_speed')})
+            'collision_if_ahead', 'approach_speed')} | {'still': self.still_s})
 
     @property
     def side(self) -> str:

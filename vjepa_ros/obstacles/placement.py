@@ -56,7 +56,6 @@ LEAST_PART = 0.05        # no distance is believed to better than this part
 LEAST_SIGMA = 0.01       # 1/s
 CONTACT_PART = 0.4       # relative error of a distance by contact, measured: docs/nav2.md
 MOST_PART = 0.8          # a distance with a greater relative error is none
-AT_REST = ('withhold', 'publish')
 
 
 @dataclass(frozen=True)
@@ -75,17 +74,12 @@ class ObstacleSettings:
     min_sight: float = parameter(
         1.5, 'Measured distance straight ahead below which nothing is published, unless the path '
         'is blocked or the heads know it', low=0.0, high=20.0, unit='m')
-    # Whether to publish while the camera stands and no head estimates the free way: then only
-    # what moves can be seen. 'withhold' or 'publish'.
-    at_rest: str = 'withhold'
     # Standard error of the camera's pitch while driving [rad]
     pitch_error: float = math.radians(1.0)
     caution: float = 1.0  # points are placed nearer than the estimate by so many standard errors
     spacing: float = 0.05  # between points, sideways [m]
 
     def __post_init__(self) -> None:
-        if self.at_rest not in AT_REST:
-            raise ValueError(f"at_rest is '{self.at_rest}', must be one of {AT_REST}")
         if not 0 <= self.min_height < self.max_height:
             raise ValueError(f'min_height is {self.min_height} and max_height {self.max_height}, '
                              'must be 0 <= min_height < max_height')
@@ -205,7 +199,7 @@ def _withheld(result: Result, known: float, sees_still: bool, found: bool,
     if known < how.min_known:
         return (f'only {known:.0%} of what lies ahead could be measured, less than '
                 f'{how.min_known:.0%}')
-    if not sees_still and how.at_rest == 'withhold':
+    if not sees_still:
         return ('the camera stands or its speed is unknown, and no heads tell the free way: what '
                 'stands still can not be seen')
     if seen.level in (Level.WARNING, Level.DANGER) and not found:

@@ -65,7 +65,7 @@ class FrameEvidence:
     motion_score: float  # how much of the view moves, 0..1; NaN unknown
     age_s: float  # age of the newest frame [s]; NaN when unknown
     flags: Quality  # of the model, of its output, and of the camera
-    still_s: float = math.nan  # how long the view has not moved [s]; NaN unknown
+    still_s: float = math.nan  # how long the view has stood [s]; 0: it moved; NaN unknown
     sight: float = math.nan  # how much of the middle of the view shows detail, 0..1; NaN unknown
 
 

@@ -257,8 +257,7 @@ def choose_encoder(parts: Iterable[Part], which: str, name: str) -> Part:
     if which != AUTO:
         if which not in found:
             there = _list(', but: ', found) or ', but an encoder without a name'
-            raise WeightsError(f"{name} has no '{which}'{there}; set `weights_part` to "
-                               f"{'one of these or to ' * any(found)}'auto'")
+            raise WeightsError(f"{name} has no '{which}'{there}")
         return found[which]
     named = [one for one in ENCODERS if one in found]
     if len(found) > 1 and len(named) < len(found):
@@ -363,7 +362,7 @@ def advice(part: Part) -> str:
                 f'{", ".join(VARIANTS)}.')
     if not part.incomplete and fits(part):
         return (f"The file fits model size '{variant.name}' version {version}: set `model_size` "
-                'and `model_version` to these, or `weights` to another file.')
+                'to it, or `weights` to another file.')
     return (f"The file is nearest to model size '{variant.name}' version {version}, but is not "
             'exactly that (`vjepa-ros inspect` lists all differences): it is damaged, or its '
             'network was changed.')

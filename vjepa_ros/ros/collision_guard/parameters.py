@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vjepa_ros.guard.guard import DIRECTIONS
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.parameter import CAMERAS, CONFIGURE, MESSAGES, NAME, NAMES, Param, make, rows_of
 from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
-DIRECTIONS = {'forward': 0.0, 'backward': math.pi, 'left': math.pi / 2, 'right': -math.pi / 2}
 FROM_TF = 'tf'
 BASE_FRAME = 'base_link'    # as REP 105 names the frame of a robot
-# What no other node has.
+# What is a constant now. Of `rate`, which other nodes have, nothing is said.
 GONE = ('caution_factor caution_probability doubted_factor believe_level horizon '
         'measurement_window measuring_speed release.hold release.turn forget clearance_releases '
         'range_releases range_timeout odometry_timeout override.timeout clock_tolerance '
-        'frozen_travel fault_speed release.acceleration')
+        'frozen_travel fault_speed release.acceleration memory hysteresis')
 BOND = 'the guard makes no bond any more: set bond_timeout of the lifecycle manager to 0.0'
 
 SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',

@@ -340,10 +340,13 @@ class CommandNode(ManagedNode):
         except ValueError as error:           # several that were accepted one by one
             self.get_logger().error(f'parameters not applied: {error}')
 
+    def problems(self) -> list[str]:
+        """Return the problems of the topics of a configured node, one sentence each."""
+        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
+
     def _on_report(self) -> None:
         if self.config is not None:
-            self.state_publisher.set_problems(topic_problems(
-                self, 'cmd_vel_out', self.topics(self.config), self._unnamed))
+            self.state_publisher.set_problems(self.problems())
         self.state_publisher.failed = self.callbacks_failed
         self.state_publisher.report(self.state, self.decided, self.now_s(), self.failure)
 

@@ -78,7 +78,7 @@ def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
     publishers = [info for info in found
                   if info.node_name != WATCHDOG and _id(info) not in now - before]
     if len(publishers) > 1:
-        names = sorted(_full_name(info) for info in publishers)
+        names = sorted(full_name(info) for info in publishers)
         own = node.get_fully_qualified_name()
         if own in names:
             names.remove(own)
@@ -99,7 +99,7 @@ def _id(endpoint: TopicEndpointInfo) -> bytes:
     return bytes(endpoint.endpoint_gid)
 
 
-def _full_name(endpoint: TopicEndpointInfo) -> str:
+def full_name(endpoint: TopicEndpointInfo) -> str:
     """Return the full name of the node of an endpoint."""
     return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'
 

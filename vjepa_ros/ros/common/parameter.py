@@ -129,5 +129,6 @@ def nearest(name: str, declared: Iterable[str]) -> str:
 def _elsewhere(name: str) -> bool:
     """Whether another node of this package has a parameter of this name, or had one."""
     # Only now: most nodes are given nothing that they do not have.
-    return any(schema.row(name) is not None or name in schema.gone
+    places = {name, f'NAME.{name.partition(".")[2]}'}
+    return any(schema.row(name) is not None or places & schema.gone.keys()
                for schema in schemas().values())

@@ -14,6 +14,7 @@ import numpy as np
 from geometry_msgs.msg import PoseStamped, TwistStamped
 from geometry_msgs.msg import Twist as TwistMessage
 from rclpy.lifecycle import LifecycleNode
+from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.guard.settings import SILENCE_S
@@ -22,7 +23,7 @@ from vjepa_ros.planning.decision import LocalDecider
 from vjepa_ros.planning.local_config import ODOMETRY, SENT, Twist
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
-from vjepa_ros.ros.command.peers import CLOUD, twist_type
+from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_type
 from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
@@ -192,3 +193,22 @@ def topics(config: LocalNodeConfig) -> dict[str, str]:
     return {**dict.fromkeys(twists, twist_type(config.stamped)),
             **{f'{prefix}/{topic}': CLOUD for prefix in config.topics.values()
                for topic in ('assessment', 'looming_field')}}
+
+
+def changed_behind(node: LifecycleNode, config: LocalNodeConfig) -> list[str]:
+    """Return nodes that may change the commands of a planner that takes them for its speed."""
+    output = node.resolve_topic_name('cmd_vel_out')
+    if config.speed_from != SENT or node.resolve_topic_name('cmd_vel_sent') != output:
+        return []
+    problems, own = [], node.resolve_topic_name('cmd_vel_in')
+    for info in node.get_subscriptions_info_by_topic(output):
+        try:
+            published = node.get_publisher_names_and_types_by_node(info.node_name,
+                                                                   info.node_namespace)
+        except NodeNameNonExistentError:          # it has just ended
+            continue
+        problems += [f'cmd_vel_sent is cmd_vel_out, but {full_name(info)} listens to {output} and '
+                     f'publishes {topic}: what it changes is not known; remap cmd_vel_sent to '
+                     f'{topic}' for topic, kinds in published if topic not in (own, output)
+                     and {twist_type(False), twist_type(True)} & set(kinds)]
+    return problems

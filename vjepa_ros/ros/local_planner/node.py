@@ -150,6 +150,10 @@ class LocalPlannerNode(CommandNode):
         """Return topics and their types."""
         return twist_inputs.topics(config)
 
+    def problems(self) -> list[str]:
+        """Return the problems of the topics of a configured node, one sentence each."""
+        return [*super().problems(), *twist_inputs.changed_behind(self, self.config)]
+
     def apply(self, config: LocalNodeConfig) -> LocalNodeConfig:
         """Apply what may change while the node runs; all else stays."""
         config = replace(self.config or config, twist=config.twist, watch=config.watch,

@@ -23,9 +23,9 @@ from vjepa_ros.planning.local_config import (
 from vjepa_ros.ros.collision_guard.parameters import SOURCES
 from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
-# What no other node has.
+# What is a constant now. Of `rate`, which other nodes have, nothing is said.
 GONE = ('speed_timeout clock_tolerance frozen_travel speeds turns samples horizon accepted '
-        'measurement_window measuring_speed reach evidence')
+        'measurement_window measuring_speed reach evidence stop_on reaction')
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Topics': (

@@ -67,11 +67,6 @@ class Odometry:
             self._node.destroy_subscription(self._subscription)
         self._subscription = None
 
-    @property
-    def came(self) -> bool:
-        """Whether any usable message has arrived."""
-        return bool(self._seen)
-
     def closing_speed(self, mount: Mount, at_ns: int, timeout_s: float) -> float:
         """Return the speed of a camera along its axis around a stamp [m/s], NaN if unknown."""
         if time.monotonic() - self._arrival > timeout_s:

@@ -245,9 +245,10 @@ class ObstacleOutput:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
             camera.mount, at_ns, ODOMETRY_AGE_S)
+        blind = self._blind(result)      # also where something else withholds: it is remembered
         found = find_obstacles(result, camera, speed, settings, config.settings,
                                self._still(result))
-        if not found.withheld and self._blind(result):
+        if blind and not found.withheld:
             return replace(found, withheld='the view has not moved for '
                            f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
                            'hung or covered?')

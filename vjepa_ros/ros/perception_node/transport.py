@@ -76,6 +76,7 @@ class Transport:
         self._images = 0             # of the transport in use
         self.last_s = self._read_s = time.monotonic()    # of any, and of a readable one
         self._refused_in_a_row = 0
+        self._unreadable: dict[str, float] = {}     # when a transport was left as such
         self._rest_s = -math.inf     # until then none is tried while the one in use delivers
         self._video = VideoInput()
         self._refused = ''           # why the topic of a video can not be read
@@ -142,7 +143,9 @@ class Transport:
                               'it is published')
             elif silent_s > SILENT_S or (silent_s > TRY_S and now >= self._rest_s):
                 for kind in present:
-                    if kind not in (self.chosen, *self._trials) and self._subscribe(kind):
+                    if (kind not in (self.chosen, *self._trials)
+                            and now - self._unreadable.get(kind, -math.inf) > REST_S
+                            and self._subscribe(kind)):
                         self._trials[kind] = _Trial(now)
         if silent_s < SILENT_S and self._trials and all(
                 now - trial.begun_s >= STEADY_S for trial in self._trials.values()):
@@ -162,7 +165,10 @@ class Transport:
 
     def _use(self, kind: str, reason: str) -> None:
         """Take the images of a transport that is subscribed, and say why."""
-        self._rest_s, self._refused_in_a_row = time.monotonic() + REST_S, 0
+        now = time.monotonic()
+        if self._refused_in_a_row >= REFUSED:
+            self._unreadable[self.chosen] = now
+        self._rest_s, self._refused_in_a_row = now + REST_S, 0
         self._trials.pop(kind, None)
         self.chosen, self.reason = kind, reason
         self._node.get_logger().info(
@@ -172,7 +178,7 @@ class Transport:
         """Subscribe to a transport unless that is done; False where that is refused."""
         if kind in self._subscriptions:
             return True
-        topic, found = self.topics[kind], []
+        topic = self.topics[kind]
         more: dict[str, Any] = {'overridable': True, 'event_callbacks': SubscriptionEventCallbacks(
             incompatible_qos=partial(self._on_incompatible, topic))}
         if kind != 'ffmpeg':
@@ -230,7 +236,7 @@ class Transport:
     def _on_packet(self, msg: Any) -> None:
         """Decode a packet here: the queue may leave out pictures, but never packets."""
         if self.chosen == 'ffmpeg':
-            self.last_s = self._read_s = time.monotonic()
+            self.last_s = time.monotonic()
         elif time.monotonic() - self._read_s < TRY_S:     # only counted: the next one needs a key
             self._video = VideoInput()
             self._arrived('ffmpeg')
@@ -238,6 +244,7 @@ class Transport:
         try:
             picture = self._video.picture(msg)
         except ImageError as error:
+            self.judge(readable=False)
             self._refuse(error, self.topics['ffmpeg'])
         else:
             if self._arrived('ffmpeg'):
