@@ -367,3 +367,13 @@ def test_controller_planner_and_guard_in_a_row():
             rig.level = Level.DANGER
             rig.wait_for_speed(0.0)                                        # the guard
             assert guard.alive()
+
+
+def test_a_guard_behind_a_planner_that_takes_its_own_commands_for_the_speed_is_an_error():
+    with ros_session() as ros, ros.compose(
+            PLANNER, {'autostart': True}, {'cmd_vel_out': 'cmd_vel_planned',
+                                           'cmd_vel_sent': 'cmd_vel_planned'}) as planner, \
+            ros.compose(GUARD, {'autostart': True}, {'cmd_vel_in': 'cmd_vel_planned',
+                                                     'cmd_vel_out': 'cmd_vel'}):
+        log = planner.wait_for_output('/collision_guard listens to /cmd_vel_planned')
+        assert 'remap cmd_vel_sent to /cmd_vel' in log
