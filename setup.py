@@ -76,9 +76,7 @@ setup(
         'export': ['onnx>=1.16', 'onnxscript>=0.5', 'onnxruntime>=1.18'],
         # Weights of encoders by name, and recordings in bags.
         'train': ['huggingface_hub>=0.23', 'rosbags>=0.10'],
-        # All that studies of the lab compare with: bags, the hub, ONNX, another V-JEPA 2.
-        'lab': ['huggingface_hub>=0.23', 'rosbags>=0.10', 'onnx>=1.16', 'onnxscript>=0.5',
-                'onnxruntime>=1.18', 'transformers>=4.53'],
+        'benchmark': ['transformers>=4.53'],     # --baseline hf
         'ros': lines('ros-kilted.txt'),  # real ROS 2 for a machine without one
         # By this colcon knows that `colcon test` is to run pytest.
         'test': [line for line in lines('dev.txt') if line.startswith('pytest')],

@@ -99,7 +99,7 @@ def test_the_locked_environment_has_what_is_required_by_hash(setup_arguments):
 
 def test_each_part_of_an_installation_is_an_extra_and_a_robot_needs_none(setup_arguments):
     extras = setup_arguments['extras_require']
-    assert {'view', 'fleet', 'train', 'lab', 'dev'} <= extras.keys() and all(extras.values())
+    assert {'view', 'fleet', 'train', 'benchmark', 'dev'} <= extras.keys() and all(extras.values())
     base = {re.match(r'[\w-]+', line).group() for line in setup_arguments['install_requires']}
     assert base <= {'torch', 'safetensors', 'rich', 'matplotlib', 'pillow', 'psutil', 'PyYAML',
                     'numpy', 'opencv-python-headless'}

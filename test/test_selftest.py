@@ -15,7 +15,7 @@ import torch
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.cli import selftest
-from vjepa_ros.cli.selftest import Case, LIMITS, Reference, compare_detectors
+from vjepa_ros.cli.selftest import LIMITS, Network, Reference, compare_detectors
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.prediction import Prediction
@@ -23,7 +23,7 @@ from vjepa_ros.sources import PlayOptions
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-SMALL = Case('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
+SMALL = Network('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
 SEEN = [Assessment('camera', n, '', motion_score=0.1 * n, obstacle_score=0.2,
                    collision_probability=0.3 * n, collision_if_ahead=0.1 * n,
                    looming_rate=0.1, time_to_contact=10.0,
@@ -99,7 +99,7 @@ def test_each_fault_is_found_by_its_check(reference, engine, monkeypatch, name, 
 
 def test_under_the_random_weights_a_wrong_rotation_is_far_beyond_the_limit():
     """With the start values of training it would be within it: the reason for these weights."""
-    right, wrong = (selftest.lively(Case('tiny', '2.0', 4, 64)).eval() for _ in range(2))
+    right, wrong = (selftest.lively(Network('tiny', '2.0', 4, 64)).eval() for _ in range(2))
     wrong._positions.version = '2.1'      # the other order of the angles
     pixels = torch.randn(1, 3, 4, 64, 64)
     error = selftest.relative(wrong(pixels).numpy(), right(pixels).numpy())

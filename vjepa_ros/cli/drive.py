@@ -139,7 +139,7 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Pa
     if args.ros and args.set == 'get_past' and importlib.util.find_spec('nav_msgs') is None:
         parser.error('argument --ros: goals need odometry (nav_msgs)')
     engine = ModelConfig(model_size=args.model_size, weights=args.weights, device=args.device,
-                          require_device=args.device != 'auto')
+                         require_device=args.device != 'auto')
     return Recipe(args.seed, engine, follow=frozenset([follow] if args.page else []),
                   film=film if args.page else None, set=args.set)
 

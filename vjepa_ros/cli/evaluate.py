@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shlex
 import sys
 import time
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from vjepa_ros import __version__
-from vjepa_ros.cli.console import add_model, print_error, real, whole
+from vjepa_ros.cli.console import add_model, print_error, real, save, whole
 from vjepa_ros.lab.evaluation import document
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.recording_replay import (
@@ -32,8 +32,7 @@ from vjepa_ros.lab.evaluation.recording_replay import (
     remade,
 )
 from vjepa_ros.lab.report.live_view import log_to
-from vjepa_ros.lab.report.measurement import fill, hardware, versions
-from vjepa_ros.lab.report.report import json_safe
+from vjepa_ros.lab.report.measurement import fill, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
@@ -60,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('paths', nargs='*', metavar='PATH[::MARK]', help='recording folder '
                         '(frames/ and labels.csv), image folder, video, rosbag2')
     parser.add_argument('--world', type=whole(0), default=0, metavar='N',
-                        help='also evaluate on N held-out rendered clips (2000 in the documents)')
+                        help='also evaluate on N held-out rendered clips (`make evaluate`: 2000)')
     parser.add_argument('--rough', type=whole(0), default=0, metavar='N',
                         help='also evaluate on N held-out clips of the rough world')
     parser.add_argument('--method', nargs='+', choices=METHODS,
@@ -94,6 +93,12 @@ def check(args: argparse.Namespace) -> None:
     if not any((args.paths, args.world, args.rough)):
         raise ValueError('there is nothing to evaluate; give recordings, or request rendered '
                          'clips with --world N or --rough N')
+    if not args.imu and (args.imu_offset, args.imu_jitter) != (0.0, JITTER_S):
+        raise ValueError('--imu-offset and --imu-jitter have no effect without --imu; add it')
+    for path in filter(None, (args.json, args.document)):      # before minutes of work
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ValueError(f"'{path}' cannot be written; choose another path")
     if args.document and args.document.exists():
         try:
             fill(args.document.read_text(encoding='utf-8'), document.BLOCK, '')
@@ -130,18 +135,9 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     if engine is not None:
         engine.close()
     document.show(report, console)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(json_safe(report), indent=1, ensure_ascii=False, allow_nan=False)
-        args.json.write_text(text + '\n', encoding='utf-8', errors='surrogateescape')
-    if args.document:
-        if not args.document.exists():
-            args.document.parent.mkdir(parents=True, exist_ok=True)
-            args.document.write_text(document.MARKS, encoding='utf-8')
-        document.write(args.document, report, played, worlds)
-    for path in filter(None, (args.json, args.document)):
-        console.print(f'wrote {path}', highlight=False, soft_wrap=True)
-    return 0
+    failed = save('--json', args.json, lambda path: write_json(path, report), console)
+    return save('--document', args.document, lambda path: document.write(
+        path, report, played, worlds), console) or failed
 
 
 def world_tasks(args: argparse.Namespace) -> list[tuple[Any, ...]]:
@@ -159,8 +155,8 @@ def load_engine(args: argparse.Namespace) -> tuple[Model | None, dict[str, str]]
         return None, {}
     given = {'heads': args.heads} if args.heads else {}
     config = ModelConfig(model_size=args.model_size, weights=args.weights,
-                          num_frames=args.num_frames, image_size=args.image_size,
-                          device=args.device, require_device=args.device != 'auto', **given)
+                         num_frames=args.num_frames, image_size=args.image_size,
+                         device=args.device, require_device=args.device != 'auto', **given)
     try:
         engine = Model.load(config)
     except WeightsError:

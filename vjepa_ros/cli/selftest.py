@@ -56,7 +56,7 @@ FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
 
 
 @dataclass(frozen=True)
-class Case:
+class Network:
     """A network, and the shape of its clips."""
 
     size: str = 'tiny'
@@ -69,10 +69,10 @@ class Case:
 
 
 # Bundled weights at their own size, which the limits of heads are for, and random ones.
-USUAL = (Case(), Case('tiny', '2.0', 4, 96))
+USUAL = (Network(), Network('tiny', '2.0', 4, 96))
 # Another head width, a grid unseen in pretraining, and the size for robots with a GPU.
-FULL = (*USUAL, Case('large', '2.0', 16, 256), Case('huge', '2.0', 4, 64),
-        Case('base', '2.1', 4, 224))
+FULL = (*USUAL, Network('large', '2.0', 16, 256), Network('huge', '2.0', 4, 64),
+        Network('base', '2.1', 4, 224))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         not result['ok'])
 
 
-def _tested(device: torch.device, models: Sequence[Case], console: Console) -> dict[str, Any]:
+def _tested(device: torch.device, models: Sequence[Network], console: Console) -> dict[str, Any]:
     """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right."""
     left_out = {'cameras, brakes, delays of a robot': 'no test on a desk replaces yours',
                 'nodes, guard, topics': 'their tests are `make test`, which needs ROS 2'}
@@ -188,7 +188,7 @@ class Reference:
     """Clips, and the outputs of the plain network for them in float32 on the CPU."""
 
     @torch.inference_mode()
-    def __init__(self, model: Case, weights: str) -> None:
+    def __init__(self, model: Network, weights: str) -> None:
         self.model, self.weights = model, weights
         side = (model.image_size, model.image_size)
         with open_source('synthetic', PlayOptions(
@@ -306,7 +306,7 @@ def assessments(device: str, precision: str) -> list[Assessment]:
     return [one for one in seen if one is not None]
 
 
-def weights_of(model: Case, folder: Path) -> str:
+def weights_of(model: Network, folder: Path) -> str:
     """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
     if bundled_file(model.size, model.version):
         return ''
@@ -316,7 +316,7 @@ def weights_of(model: Case, folder: Path) -> str:
 
 
 @torch.no_grad()
-def lively(model: Case) -> Encoder:
+def lively(model: Network) -> Encoder:
     """Make an encoder whose branches are as large as its residual stream, always the same.
 
     With the start values of training, branches hardly change the residual stream, and a wrong

@@ -168,8 +168,7 @@ def measure(args: argparse.Namespace, words: Sequence[str], console: Console) ->
         facts = _add_baselines(contenders, case, engine.choice, args.baseline, say)
         say('measuring')
         samples = take_turns(contenders, args.iterations, args.seconds)
-        if args.profile:
-            _profile(contenders, args.profile)
+        save('--profile', args.profile, lambda path: _profile(contenders, path), console)
         choice = engine.choice
         configuration = {
             **asdict(case), 'tokens': case.tokens, 'compile': engine.config.compile,
@@ -258,7 +257,6 @@ def _profile(contenders: Mapping[str, Contender], path: Path) -> None:
     kinds = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         kinds.append(ProfilerActivity.CUDA)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with profile(activities=kinds) as profiled:
         for name, contender in contenders.items():
             with record_function(name):

@@ -62,8 +62,6 @@ class Driver:
         write = None
         if recipe.film is not None:
             write = partial(_write_image, recipe.film / mode)
-            for number in recipe.follow.intersection(numbers):
-                remove_pictures(recipe.film / mode, number)
         engine = None if mode == MODES[0] else self.engine
         episodes = [SETS[recipe.set](recipe.seed, number, self.materials, recipe.episode)
                     for number in numbers]
@@ -73,12 +71,6 @@ class Driver:
     def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
         """Return the mode and what `drive` returns."""
         return mode, self.drive(mode, numbers)
-
-
-def remove_pictures(folder: Path, number: int) -> None:
-    """Remove what an earlier drive of an episode has left: a film is of one drive."""
-    for old in folder.glob(f'{number:04d}*/*.png'):
-        old.unlink()
 
 
 def _write_image(folder: Path, number: int, picture: np.ndarray, moment: Moment) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.lab.drive.jobs import SETS, remove_pictures
+from vjepa_ros.lab.drive.jobs import SETS
 from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
@@ -126,7 +126,6 @@ class RosRun:
         film = ''
         if self.film is not None and number in self.follow:
             film = str((self.film / mode / f'{number:04d}').absolute())
-            remove_pictures(self.film / mode, number)
         robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
             'publish_clock': True, 'seed': self.seed, 'episode': number,
             'set': self.set, 'goal': planned and self.set == 'get_past',

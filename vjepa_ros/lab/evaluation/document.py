@@ -167,7 +167,7 @@ def alarms_of(played: Played, method: str) -> str:
 def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
           worlds: Mapping[str, WorldRun]) -> None:
     """Replace the block between the marks of a document, and the plots that it shows."""
-    text = document.read_text(encoding='utf-8')
+    text = document.read_text(encoding='utf-8') if document.exists() else MARKS
     fill(text, BLOCK, '')       # raises before anything is written
     folder = document.with_suffix('')
     folder.mkdir(exist_ok=True)

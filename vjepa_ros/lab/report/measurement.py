@@ -16,12 +16,14 @@ from typing import Any
 
 import cv2
 import numpy as np
+import psutil
 import torch
 
 import vjepa_ros
+from vjepa_ros.lab.report.page import json_safe
 
 # Paths belong to one machine.
-PATHS = ('--json', '--page', '--out', '--plot', '--profile', '--weights')
+PATHS = ('--json', '--profile', '--weights')
 
 
 def fill(text: str, name: str, content: str) -> str:
@@ -34,21 +36,12 @@ def fill(text: str, name: str, content: str) -> str:
     return before + begin + content + end + after
 
 
-try:
-    import psutil
-except ImportError:  # a bare machine with an accelerator may lack it
-    psutil = None
-
-
 def hardware() -> dict[str, Any]:
     """Describe this machine, without its name."""
-    about = {'cpu': _cpu_name(), 'architecture': platform.machine(),
-             'cores': os.cpu_count(), 'logical_cores': os.cpu_count(),
-             'system': platform.system()}
-    if psutil is not None:
-        about['cores'] = psutil.cpu_count(logical=False) or os.cpu_count()
-        about['memory_gb'] = round(psutil.virtual_memory().total / 2**30, 1)
-    return about
+    return {'cpu': _cpu_name(), 'architecture': platform.machine(),
+            'cores': psutil.cpu_count(logical=False) or os.cpu_count(),
+            'logical_cores': os.cpu_count(), 'system': platform.system(),
+            'memory_gb': round(psutil.virtual_memory().total / 2**30, 1)}
 
 
 def accelerator(device: torch.device) -> dict[str, Any]:
@@ -87,9 +80,10 @@ def versions() -> dict[str, str]:
 
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write figures as JSON and make the folder (`OSError` when impossible)."""
+    """Write figures as strict JSON and make the folder (`OSError` when impossible)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
+    text = json.dumps(json_safe(result), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + '\n', encoding='utf-8', errors='surrogateescape')
 
 
 def command(tool: str, words: Sequence[str]) -> str:

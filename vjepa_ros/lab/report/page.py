@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 import cv2
 import numpy as np
@@ -113,3 +115,20 @@ def chip(level: int) -> str:
     name, color = LEVELS.get(level, LEVELS[255])
     ink = '#1c2430' if name in ('CLEAR', 'CAUTION', 'WARNING') else '#fff'
     return f'<span class="chip" style="background:{color};color:{ink}">{name}</span>'
+
+
+def json_safe(value: Any) -> Any:
+    """Convert values for JSON: NaN to None, infinities to strings, arrays to lists."""
+    if isinstance(value, dict):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return json_safe(value.tolist())
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    if isinstance(value, np.generic):
+        return json_safe(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else 'inf' if value > 0 else '-inf'
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)

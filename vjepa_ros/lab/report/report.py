@@ -24,6 +24,7 @@ from vjepa_ros.lab.report.page import (
     html_table,
     html_tiles,
     jpeg_bytes,
+    json_safe,
 )
 from vjepa_ros.lab.report.plots import LEVELS, Series, TTC_RANGE, all_plots
 
@@ -169,23 +170,6 @@ def ttc_error(estimate: np.ndarray, truth: np.ndarray) -> tuple[float | None, fl
     middle = np.sort(errors)[[(errors.size - 1) // 2, errors.size // 2]]
     median = float(middle.mean()) if np.isfinite(middle).all() else math.inf
     return median, coverage, int(judged.sum())
-
-
-def json_safe(value: Any) -> Any:
-    """Convert values for JSON: NaN to None, infinities to strings, arrays to lists."""
-    if isinstance(value, dict):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return json_safe(value.tolist())
-    if isinstance(value, list | tuple):
-        return [json_safe(item) for item in value]
-    if isinstance(value, np.generic):
-        return json_safe(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else 'inf' if value > 0 else '-inf'
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return str(value)
 
 
 def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T]],

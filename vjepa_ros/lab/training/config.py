@@ -112,9 +112,12 @@ class TrainConfig:
         if self.window and self.recordings:
             raise ValueError('recordings are for encoders with window 0: block-causal ones learn '
                              'from rendered clips alone')
-        if self.heads_only and (self.optimizer != 'adamw' or not self.weights):
-            raise ValueError('heads_only needs the weights of the encoder that the heads are for, '
-                             f"and optimizer adamw, not '{self.optimizer}', which is for blocks")
+        if self.heads_only and not self.weights:
+            raise ValueError('heads_only needs the weights of the encoder that the heads are for; '
+                             'set `weights`')
+        if self.heads_only and self.optimizer != 'adamw':
+            raise ValueError(f"optimizer is '{self.optimizer}', which is for blocks; heads_only "
+                             'needs adamw')
         if self.recordings and not self.from_recordings:
             raise ValueError(f'batch {self.batch} x recording_share {self.recording_share} gives '
                              'no clip of recordings; raise `batch` or `recording_share`')
@@ -161,8 +164,9 @@ def _read(where: Field, value: Any) -> Any:
     """Convert and check one value of a recipe."""
     name, kind, allowed = where.name, type(where.default), where.metadata['allowed']
     if kind is tuple:
-        return tuple(map(str, [value] if isinstance(value, str) else value))
+        return tuple(map(str, [value] if isinstance(value, str) else value or ()))
     if kind is str:
+        value = '' if value is None else value      # KEY= on the command line, or null
         if allowed and value not in allowed:
             raise ValueError(f"{name} '{value}' is not one of {', '.join(allowed)}")
         return str(value)
