@@ -57,6 +57,16 @@ def test_the_middle_of_a_covered_view_shows_nothing(fill, visible):
     assert sight(VIEW) > 0.9 and sight(VIEW // 3) > 0.5
 
 
+def test_a_cover_counts_for_the_first_picture_that_is_due_and_its_buffer_may_be_used_again():
+    view, picture = StillView(), np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
+    view.show(picture, 1)
+    view.look()
+    assert view.sight > 0.9
+    picture[:] = 0
+    view.show(picture, 200_000_001)
+    assert view.sight == 0.0
+
+
 def test_the_middle_is_that_of_the_region_of_interest():
     picture = covered('grey', 0.6)
     assert sight(picture, (0.0, 0.0, 1.0, 0.2)) > 0.9

@@ -91,10 +91,7 @@ class StillView:
         return self._frames >= FROZEN_FRAMES and self.unchanged_s >= FROZEN_S
 
     def show(self, rgb: np.ndarray, stamp_ns: int) -> None:
-        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns].
-
-        Until `look` or the next `show` it must not change.
-        """
+        """Take a picture, RGB uint8 (H, W, 3), with its stamp [ns]."""
         self.look()
         gap_ns, self._newest_ns = stamp_ns - self._newest_ns, stamp_ns
         if gap_ns < 0:      # earlier times can not be compared
@@ -109,19 +106,19 @@ class StillView:
             self._rows, self._unchanged_ns, self._frames = rows.copy(), stamp_ns, 0
         self._frames += 1
         if self._seen is None or stamp_ns - self._looked_ns >= LOOK_NS:
-            self._next = rgb, stamp_ns
+            grey = _grey(rgb)
+            self.sight = _sight(grey, self.roi)     # the level of this picture depends on it
+            self._next = grey, stamp_ns
         # The next result is far away, and there is time; or the view stood, and a guard must
         # hear at once that it moves again.
         if gap_ns >= LOOK_NS or self._since_ns < self._looked_ns:
             self.look()
 
     def look(self) -> None:
-        """Look at the last picture where that is due, best after its result has been sent."""
+        """Compare the last picture where that is due, best after its result has been sent."""
         if self._next is None:
             return
-        (rgb, stamp_ns), self._next = self._next, None
-        grey = _grey(rgb)
-        self.sight = _sight(grey, self.roi)
+        (grey, stamp_ns), self._next = self._next, None
         self._looked_ns, picture, share = stamp_ns, _detail(grey), math.nan
         if picture is not None and self._seen is not None and picture.shape == self._seen.shape:
             share = standing_share(self._seen, picture, self.roi)

@@ -3,7 +3,7 @@
 """The registry of learned heads: what each computes, how it is calibrated, trained and stored.
 
 A head is one entry of `HEADS`. From it follow the layers of `vjepa_ros.model.heads.Heads`, the
-calibration, the description in a weights file, what a session returns (`HeadArrays`), the outputs
+calibration, the description in a weights file, what a model returns (`HeadArrays`), the outputs
 of an ONNX graph, the losses of training and the fit of the calibration. A new head touches at most
 four files:
 

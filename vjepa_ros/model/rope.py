@@ -78,7 +78,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, swapped, sin)
 
 
-# Token grids whose tables are kept: more than a session of 8 tubelets asks for, since its CUDA
+# Token grids whose tables are kept: more than a model of 8 tubelets asks for, since its CUDA
 # graphs read them where they are.
 MOST_KEPT = 16
 

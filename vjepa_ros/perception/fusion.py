@@ -17,7 +17,7 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
    camera is where it stands. This is the time to contact.
 4. Where a crop has cut the view of the heads, geometry counts by itself.
 5. Geometry and heads disagree when, both being sure (confidence 0.5), they differ by more than
-   three combined sigma and by more than ``thresholds.looming`` on a tenth of what both are sure of
+   three combined sigma and by more than ``looming_threshold`` on a tenth of what both are sure of
    (six cells at least), or when their times to contact differ by more than a factor of two and
    one is below ``thresholds.caution_ttc``.
 

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -137,7 +138,7 @@ class Perception:
         waiting = time.perf_counter()
         for one, prediction, when in zip(asked, engine.wait(predictions), stamps, strict=True):
             one.prediction = prediction
-            if not prediction.finite:
+            if not (prediction.finite or engine.trouble):
                 engine.retry(one.pixels, when)
         times = {'gather': (begun - start) * 1e3, **engine.timings,
                  'submit': (submitted - begun) * 1e3,
@@ -145,7 +146,8 @@ class Perception:
         for one in asked:
             one.times |= times
             if one.by_heads and one.settings.looming_method == 'fused' and one.geometry.on_device:
-                self._try(one, on_error, _judge_heads)      # while a device measures looming
+                with suppress(Exception):       # `assess` meets an error again
+                    _ = one.by_learned          # while a device measures looming
 
     def _work_beside(self, asked: Sequence[Observation], looming: Sequence[Observation],
                      on_error: OnError | None) -> None:
@@ -213,10 +215,6 @@ class Perception:
 
 def _judge_looming(one: Observation) -> None:
     _ = one.by_geometry
-
-
-def _judge_heads(one: Observation) -> None:
-    _ = one.by_learned
 
 
 def on_device(geometry: str, device: torch.device) -> bool:

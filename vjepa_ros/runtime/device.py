@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Choose device and precision, and say why.
 
-The policy is a function of plain descriptions (`vjepa_ros.runtime.hardware.Device`), so that it
+The policy is a function of plain descriptions (`Device`), so that it
 can be tested for hardware that is not there. It never replaces one device by another silently.
 
 Precision `auto` is
@@ -157,12 +157,8 @@ def _mps_features(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 class SessionError(RuntimeError):
-    """The session is closed, out of memory, or computes no usable numbers on this device."""
+    """The model is closed, out of memory, or computes no usable numbers on this device."""
 
-
-__all__ = ['PRECISIONS', 'DeviceChoice', 'DeviceError', 'Formats', 'OperatorError',
-           'all_operators_on',
-           'choose_device', 'device_name', 'find_devices', 'formats', 'load_on']
 
 PRECISIONS = {'fp32': torch.float32, 'fp16': torch.float16, 'bf16': torch.bfloat16,
               'fp8': torch.float8_e4m3fn, 'int8': torch.int8}

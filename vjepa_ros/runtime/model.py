@@ -58,7 +58,7 @@ from vjepa_ros.runtime.streaming import Keys, STREAMING
 log = logging.getLogger(__name__)
 
 PER = ('grid', 'tubelet', 'clip')  # what a feature vector may stand for
-MOST_WARM = 8  # numbers of clips in a pass that are made ready
+MOST_WARM = 8  # numbers of clips in a pass that are made ready: as many as a GPU keeps graphs of
 UNCALIBRATED = Calibration()
 Item = TypeVar('Item')
 
@@ -142,7 +142,7 @@ class Model:
     config : ModelConfig
         Shape of the clips, threads, and whether it is compiled and streams.
     encoder, heads : Encoder, Heads
-        Moved to the device; owned by the engine from then on.
+        Moved to the device; owned by the model from then on.
     report : WeightsReport
         Where the weights come from.
     choice : DeviceChoice
@@ -348,7 +348,7 @@ class Model:
         ValueError
             For a clip of another shape or type, or another number of keys or stamps than frames.
         SessionError
-            If the engine is closed, or the device has no memory for a single clip. If it has
+            If the model is closed, or the device has no memory for a single clip. If it has
             none for all of them, they run in several passes, and so do later ones.
 
         Notes
@@ -370,9 +370,9 @@ class Model:
         pass is over then. The clips may then be changed. Arguments and errors are those of `run`;
         later errors of the device are raised by `wait`.
         """
-        if self._better is not None:
-            self._adopt(self._better)
         with self._lock:
+            if self._better is not None:
+                self._adopt(self._better)
             stream, groups = self._runner.stream, [list(range(len(clips)))]
             if stream is None or keys is None:
                 stamps = None
@@ -461,7 +461,7 @@ class Model:
         """Return the encoder, ready for this thread."""
         encoder = self._runner.encoder
         if encoder is None:
-            raise SessionError('the engine is closed')
+            raise SessionError('the model is closed')
         if not self._runner.not_compiled:
             allow_shapes()
         return encoder
@@ -603,11 +603,11 @@ class Model:
             other.close()
 
     def _adopt(self, better: Model) -> None:
-        """Go on in fp32; called between two passes."""
-        with self._lock:
-            old, self._runner, self._better = self._runner, better._runner, None
-            self.choice, self._noise_floor = better.choice, better._noise_floor
-            old.close()
+        """Go on in fp32; called between two passes, with the lock."""
+        old, self._runner, self._better = self._runner, better._runner, None
+        self.choice, self._noise_floor = better.choice, better._noise_floor
+        self._most = better._most
+        old.close()
         release_memory(self.choice.device)
 
     def _tell(self, trouble: str) -> None:

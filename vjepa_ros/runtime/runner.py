@@ -163,7 +163,7 @@ class Runner:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, compiled, fused or steps; with graph if captured."""
+        """How passes run: eager, compiled or fused; with graph if captured."""
         kind = self._kind if self.not_compiled else 'compiled'
         words = ([] if kind == PLAIN else [kind]) + (['graph'] if self.captured else [])
         return ' '.join(words) or 'eager'

@@ -271,6 +271,7 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     sample = shown(film, track)
     seen = track.observe(sample, setup.settings, wants)
     seen.prediction = output
+    _ = seen.field, seen.learned        # once for all that is asked below
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []

@@ -167,13 +167,6 @@ class DeviceLooming:
                 frame.turns.learn(frame.turn, frame.fits)
         self._refine(steps, frame, frame.turn)
 
-    def measured(self) -> bool:
-        """Return whether what was queued since `begin` is done; never before `proceed`."""
-        steps, frame = self._under_way()
-        if steps.both is not None:
-            return steps.both.done()
-        return frame.motion is not None and steps.second.done()
-
     @staticmethod
     def _refine(steps: _Steps, frame: _Frame, turn: Turn | None) -> None:
         """Compute the motion of the camera here, and queue the second step."""

@@ -223,10 +223,6 @@ class Replay:
         else:
             self._run()
 
-    def done(self) -> bool:
-        """Return whether `finish` would not wait."""
-        return self._done is None or self._done.query()
-
     def finish(self) -> np.ndarray:
         """Wait for the result of the last `start`; it holds until the next."""
         if self._done is not None:

@@ -68,5 +68,5 @@ class Forward:
 
 
 def closed(pixels: Tensor) -> Tensor:
-    """Raise SessionError: the forward pass of a closed session."""
-    raise SessionError('the encoder session is closed')
+    """Raise SessionError: the forward pass of a closed model."""
+    raise SessionError('the model is closed')

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from vjepa_ros.runtime.device import SessionError
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.torch_private import uncompile
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ def compile_blocks(blocks: Iterable[nn.Module], choice: CompileChoice, must: boo
     except SessionError:
         raise
     except Exception as error:  # of many types, out of several libraries
+        if is_out_of_memory(error):
+            raise
         problem = f'torch.compile failed: {type(error).__name__}: {str(error).strip()[:300]}'
         if must:
             raise SessionError(f'{problem}; set `compile: off` or `auto`') from error

@@ -38,7 +38,7 @@ def speed_up(encoder: Encoder) -> None:
 
     It is in the precision in which it will run, for inference only.
     """
-    if isinstance(encoder.patch_embed, PixelEmbed):     # by a session before
+    if isinstance(encoder.patch_embed, PixelEmbed):     # by an earlier model
         return
     plain = encoder._positions
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)

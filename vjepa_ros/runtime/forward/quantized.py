@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.runtime.device import DeviceChoice, INSTEAD, SessionError, VNNI, cpu_features
 from vjepa_ros.runtime.forward.base import Forward
+from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.noise_floor import random_scene
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
     # Of many types, out of PyTorch and torchao.
     except (RuntimeError, ImportError, NotImplementedError, AssertionError, TypeError,
             ValueError) as error:
+        if is_out_of_memory(error):
+            raise
         raise SessionError(f"precision '{name}' does not run on {choice.device}: "
                            f'{type(error).__name__}: {str(error)[:300]}; {remedy}') from error
     raise SessionError(f"precision '{name}' changes the features of these weights too much: "

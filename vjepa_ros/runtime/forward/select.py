@@ -46,7 +46,8 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
         if not narrow:
             encoder.run_blocks = OneCall(encoder)
     if narrow:
-        forward.note = quantize(encoder, choice, forward, clip_shape)
+        with _on(choice.device):
+            forward.note = quantize(encoder, choice, forward, clip_shape)
         return forward
     kernels = device == 'mps' or (device == 'cuda' and choice.dtype != torch.float32)
     if encoder.window or not (fuse and kernels):    # the kernels know no block-causal clips
