@@ -13,7 +13,7 @@ from pathlib import Path
 from vjepa_ros.fleet import recordings
 
 
-def killer(threads: int) -> Callable:
+def killer() -> Callable:
     """Work that kills its process: at 'always' ever, at a file the first time."""
     def work(task: str) -> str:
         if task == 'hangs':
@@ -30,5 +30,5 @@ def killer(threads: int) -> Callable:
     return work
 
 
-def unfit(threads: int) -> Callable:
+def unfit() -> Callable:
     raise ValueError('no such weights')

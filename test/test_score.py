@@ -33,6 +33,7 @@ from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordings
 from vjepa_ros.fleet.scoring import Scorer
 from vjepa_ros.fleet.tables import EventRule, NUMBERS, ROWS, find_events, read_rows, row_of
+from vjepa_ros.lab.worker_pool import run_each
 from vjepa_ros.perception.types import Level
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -263,15 +264,15 @@ def test_events_by_hysteresis_with_rolls(levels, roll_s, spans):
 
 def test_a_killed_process_loses_no_task_but_one_that_always_kills(tmp_path):
     got, once = {}, str(tmp_path / 'once')
-    fleet.run_tasks(['a', once, 'b', 'always', 'hangs', 'bad', 'c'], 2, killer,
-                    lambda task, result, problem: got.update({task: (result, problem)}))
+    run_each(['a', once, 'b', 'always', 'hangs', 'bad', 'c'], 2, killer,
+             lambda task, result, problem: got.update({task: (result, problem)}))
     assert {task: result for task, (result, _) in got.items()} == {
         'a': 'A', 'b': 'B', 'c': 'C', 'bad': None, 'always': None, 'hangs': None,
         once: once.upper()}
-    assert 'ended 2 times' in got['always'][1] and got['bad'][1] == 'bad task'
-    assert 'took more than' in got['hangs'][1]
+    assert got['bad'][1] == 'bad task'
+    assert 'memory' in got['always'][1] and 'hung' in got['hangs'][1]
     with pytest.raises(ValueError, match='no such weights'):
-        fleet.run_tasks(['a', 'b'], 2, unfit, lambda *_: None)
+        run_each(['a', 'b'], 2, unfit, lambda *_: None)
 
 
 def test_hostile_neighbours_and_names_that_are_no_text_lose_nothing_else(tmp_path, bag):

@@ -8,34 +8,28 @@ import importlib
 import os
 import pickle
 import resource
-import signal
 import tempfile
-import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import cv2
+import torch
+
 from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
-from vjepa_ros.fleet.recordings import Chunk, READ_S, Recording, cut, looked_at
+from vjepa_ros.fleet.recordings import Chunk, Recording, cut, looked_at
 from vjepa_ros.fleet.scoring import Scored, Scorer
 from vjepa_ros.fleet.tables import ROWS, read_facts
-from vjepa_ros.lab.worker_pool import usable_cores
+from vjepa_ros.lab.worker_pool import run_each
 
 READER_BYTES = 8 << 30       # of a process that opens recordings
-ATTEMPTS = 2                 # of a task, where its process dies
 # Ray's remarks on its own plans; what fails comes as an exception. It reads these when it starts.
 QUIET = {'RAY_DATA_LOG_LEVEL': 'ERROR', 'RAY_BACKEND_LOG_LEVEL': 'fatal'}
-# Not forked, because neither CUDA nor the threads of PyTorch survive that.
-CONTEXT = get_context('spawn')
 Done = Callable[[Any, Any, str], object]      # gets a task, its result, and what went wrong
 Backend = Callable[[Sequence[Chunk], Done], None]
 
@@ -59,7 +53,7 @@ class Run:
 
 
 def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
-         rate: float | None = None, jobs: int = 0) -> None:
+         rate: float | None = None, jobs: int = 1) -> None:
     """List the chunks (of a length [s]) of recordings; what cannot be opened is a problem."""
     identity = run.config.text() + weights_sha256(run.config.engine)
     found: dict[Path, tuple[list[Recording], list[str]]] = {}
@@ -67,11 +61,7 @@ def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
     def done(path: Path, cameras: Any, problem: str) -> None:
         found[path] = ([], [f"'{path}': {problem}"]) if problem else cameras
 
-    if jobs:
-        run_tasks(paths, jobs, partial(_reader, topics, rate), done)
-    else:
-        for path in paths:
-            done(path, looked_at(path, topics, rate), '')
+    in_processes(paths, jobs, partial(_reader, topics, rate), done)
     for path in paths:
         cameras, problems = found[path]
         run.problems += problems
@@ -82,7 +72,7 @@ def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
                 run.problems.append(str(error))
 
 
-def _reader(topics: Sequence[str], rate: float | None, threads: int
+def _reader(topics: Sequence[str], rate: float | None
             ) -> Callable[[Path], tuple[list[Recording], list[str]]]:
     """Return what looks at recordings in a process that may not take all memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -133,118 +123,27 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
         for recording, count in rows.items() if not count]
 
 
-def scorer_of(config: ScoreConfig, folder: Path, threads: int) -> Callable[[Chunk], Scored]:
-    """Return what scores chunks in this process, with a number of threads."""
-    import cv2
-    import torch
-
-    cv2.setNumThreads(threads)
-    if not config.engine.cpu_threads:
-        torch.set_num_threads(threads)
-    return Scorer(config, folder).score
-
-
 # -- one machine ----------------------------------------------------------------------------------
 
 def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
     """Return what scores chunks in processes, each with a model."""
-    return lambda chunks, done: run_tasks(chunks, jobs, partial(scorer_of, config, folder / ROWS),
-                                          done)
+    return lambda chunks, done: in_processes(chunks, jobs, partial(_scorer, config, folder), done)
 
 
-def run_tasks(tasks: Sequence[Any], jobs: int, make: Callable[[int], Callable[[Any], Any]],
-              done: Done) -> None:
-    """Run tasks in processes that may die: what a dead one was at is tried once more.
-
-    The pools of the standard library give up everything when one of their processes dies.
-    `make` gets a number of threads, and makes what works on tasks, once in each process.
-    """
-    jobs = min(jobs, len(tasks))
-    threads = max(1, usable_cores() // jobs)
-    workers: dict[int, _Worker] = {}     # by the thread that waits for it
-    stopped = threading.Event()
-
-    def work(task: Any) -> tuple[Any, str]:
-        me, worker = threading.get_ident(), None
-        for _ in range(ATTEMPTS):
-            worker = workers[me] = workers.get(me) or _Worker(make, threads, folder)
-            try:
-                return worker.answer(task)
-            except (EOFError, OSError):
-                del workers[me]
-                worker.process.join()
-                if stopped.is_set() or worker.process.exitcode == -signal.SIGALRM:
-                    return None, f'a step of reading it took more than {READ_S} s; it is left out'
-        assert worker is not None
-        what = f'ended {ATTEMPTS} times (exit code {worker.process.exitcode}), perhaps for lack ' \
-            'of memory; try fewer with --jobs'
-        if not worker.loaded:
-            raise LoadError(f'processes that load the model {what}')
-        return None, f'its process {what}'
-
-    # Also those that are killed leave nothing in the folder.
-    with tempfile.TemporaryDirectory(prefix='vjepa_ros_') as folder, \
-            ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(work, task): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                done(futures[future], *future.result())
-        finally:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in (ending := list(workers.values())):
-                worker.process.terminate()
-            for worker in ending:
-                worker.process.join()
+def _scorer(config: ScoreConfig, folder: Path) -> Callable[[Chunk], Scored]:
+    return Scorer(config, folder / ROWS).score
 
 
-class LoadError(ValueError):
-    """What works on tasks cannot be made."""
+def in_processes(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
+                 done: Done) -> None:
+    """Run tasks in processes; also those that are killed leave no temporary files."""
+    with TemporaryDirectory(prefix='vjepa_ros_') as room:
+        run_each(tasks, jobs, partial(_made_in, room, make), done)
 
 
-class _Worker:
-    """A process that works on tasks, for one thread of this process."""
-
-    def __init__(self, make: Callable[[int], Callable[[Any], Any]], threads: int, folder: str
-                 ) -> None:
-        self._pipe, there = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_serve, daemon=True,
-                                       args=(there, make, threads, folder))
-        self.process.start()
-        there.close()
-        self.loaded = False
-
-    def answer(self, task: Any) -> tuple[Any, str]:
-        """Return the result of a task, and what went wrong; EOFError when the process dies."""
-        if not self.loaded:
-            _, problem = self._pipe.recv()
-            if problem:
-                raise LoadError(problem)
-            self.loaded = True
-        self._pipe.send(task)
-        return self._pipe.recv()
-
-
-def _serve(pipe: Connection, make: Callable[[int], Callable[[Any], Any]], threads: int,
-           folder: str) -> None:
-    """Work on what comes through a pipe until it is closed."""
-    tempfile.tempdir = folder
-    work: Callable[[Any], Any] = make
-    task: Any = threads
-    with suppress(EOFError):
-        while True:
-            result: Any = None
-            problem = ''
-            try:
-                result = work(task)
-            except (ValueError, OSError) as error:      # of recordings, files, weights and disks
-                problem = str(error) or type(error).__name__
-            except Exception:
-                problem = traceback.format_exc()
-            if work is make and not problem:
-                work, result = result, None
-            pipe.send((result, problem))
-            task = pipe.recv()
+def _made_in(room: str, make: Callable[[], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    tempfile.tempdir = room
+    return make()
 
 
 # -- many machines --------------------------------------------------------------------------------
@@ -253,7 +152,9 @@ class _Actor:
     """Scores chunks in a process of the cluster."""
 
     def __init__(self, config: ScoreConfig, folder: Path) -> None:
-        self._score = scorer_of(config, folder, 1)
+        torch.set_num_threads(1)
+        cv2.setNumThreads(1)
+        self._score = _scorer(config, folder)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         answers = []
@@ -305,18 +206,17 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Bac
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DeprecationWarning)     # of the last three keywords
             answers = items.map_batches(
-                _Actor, fn_constructor_args=(config, folder.resolve() / ROWS), batch_size=1,
+                _Actor, fn_constructor_args=(config, folder.resolve()), batch_size=1,
                 # A pool of variable size does not grow while each actor has one task at most.
                 compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
                 num_cpus=0 if on_gpu else 1, num_gpus=share_of_gpu(gpus, most) if on_gpu else 0,
-                max_restarts=-1, max_task_retries=ATTEMPTS - 1)      # that Ray 2.64 will refuse
+                max_restarts=-1, max_task_retries=1)      # that Ray 2.64 will refuse
         left = set(range(len(chunks)))
         for row in answers.iter_rows():
             left.remove(row['number'])
             done(chunks[row['number']], *pickle.loads(row['answer']))
         for number in sorted(left):
-            done(chunks[number], None, f'its process ended {ATTEMPTS} times, perhaps for lack of '
-                 'memory')
+            done(chunks[number], None, 'its process ended twice, perhaps for lack of memory')
 
     return run
 

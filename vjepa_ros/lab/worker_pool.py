@@ -9,11 +9,13 @@ the model, they wait for each other.
 from __future__ import annotations
 
 import os
+import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing.connection import wait as wait_for
 from threading import Thread
 from types import TracebackType
 from typing import Any
@@ -22,7 +24,12 @@ import cv2
 import torch
 
 VISIBLE = 'CUDA_VISIBLE_DEVICES'
-_context: Any = None     # of a process that was started here
+_make: Callable[[], Any] | None = None
+_context: Any = None     # of a process that was started here, made for its first task
+
+
+class LoadError(ValueError):
+    """The context of a process cannot be made."""
 
 
 class WorkerPool:
@@ -38,13 +45,7 @@ class WorkerPool:
                  gpus: Sequence[str] = ()) -> None:
         self.count = count
         self._make, self._here = make, here
-        self._pool: ProcessPoolExecutor | None = None
-        if count > 1:
-            threads = max(1, usable_cores() // count)
-            # Not forked, because neither CUDA nor the threads of PyTorch survive that.
-            start = get_context('spawn')
-            self._pool = ProcessPoolExecutor(count, start, _prepare,
-                                             (make, threads, gpus, start.Value('i')))
+        self._pool = _processes(count, make, gpus) if count > 1 else None
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -73,6 +74,60 @@ class WorkerPool:
         return [future.result() for future in futures]
 
 
+def run_each(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
+             done: Callable[[Any, Any, str], object]) -> None:
+    """Run what `make` returns on tasks, in processes that may die.
+
+    Tasks that a dead process may have been at are tried once more, each alone. `done` gets a task,
+    its result, and what went wrong in words.
+    """
+    waiting = deque(tasks)
+    while waiting:
+        for task in _until_one_dies(waiting, jobs, make, done):
+            if _until_one_dies(deque([task]), 1, make, done):
+                done(task, None, 'its process ended twice, for lack of memory (try fewer with '
+                     '--jobs) or because a library hung')
+
+
+def _until_one_dies(waiting: deque[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
+                    done: Callable[[Any, Any, str], object]) -> list[Any]:
+    """Take waiting tasks until a process dies; return those that it may have been at."""
+    pool = _processes(min(jobs, len(waiting)), make)
+    running: dict[Future, Any] = {}
+    suspects = []
+    try:
+        while running or (waiting and not suspects):
+            while waiting and len(running) < jobs and not suspects:
+                task = waiting.popleft()
+                try:
+                    running[pool.submit(_work, _call, task)] = task
+                except BrokenProcessPool:
+                    suspects.append(task)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task, error = running.pop(future), future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    suspects.append(task)
+                elif isinstance(error, LoadError):
+                    raise error
+                elif error is None:
+                    done(task, future.result(), '')
+                elif isinstance(error, (ValueError, OSError)):   # of files, weights and disks
+                    done(task, None, str(error) or type(error).__name__)
+                else:
+                    done(task, None, ''.join(traceback.format_exception(error)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return suspects
+
+
+def _processes(count: int, make: Callable[[], Any], gpus: Sequence[str] = ()
+               ) -> ProcessPoolExecutor:
+    # Not forked, because neither CUDA nor the threads of PyTorch survive that.
+    start = get_context('spawn')
+    threads = max(1, usable_cores() // count)
+    return ProcessPoolExecutor(count, start, _prepare, (make, threads, gpus, start.Value('i')))
+
+
 def usual_jobs(tasks: int, most: int | None = None) -> int:
     """Return the number of processes for some tasks: one per core, at most `most`."""
     return max(1, min(usable_cores(), tasks, most or tasks))
@@ -93,7 +148,7 @@ def visible_gpus() -> list[str]:
 
 
 def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started: Any) -> None:
-    global _context
+    global _make
     Thread(target=_end_with_parent, daemon=True).start()
     with started.get_lock():
         number: int = started.value
@@ -102,16 +157,27 @@ def _prepare(make: Callable[[], Any], threads: int, gpus: Sequence[str], started
         os.environ[VISIBLE] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
     cv2.setNumThreads(threads)
-    _context = make()
+    _make = make
 
 
 def _end_with_parent() -> None:
     """End when the process that started this one has ended, which a killed one does not tell."""
     parent = parent_process()
     assert parent is not None, 'this process was started by another'
-    wait([parent.sentinel])
+    wait_for([parent.sentinel])
     os._exit(1)
 
 
 def _work(function: Callable[..., Any], *arguments: Any) -> Any:
+    global _context
+    if _context is None:
+        assert _make is not None, 'this process was started by another'
+        try:
+            _context = _make()
+        except (ValueError, OSError) as error:      # of weights and disks
+            raise LoadError(str(error)) from error
     return function(_context, *arguments)
+
+
+def _call(work: Callable[[Any], Any], task: Any) -> Any:
+    return work(task)
