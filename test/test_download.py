@@ -108,7 +108,7 @@ def test_a_file_is_fetched_completely_with_its_progress_and_checksum(server, tmp
     assert os.listdir(path.parent) == ['a.pt']
     assert seen[0] == (0, size) and seen[-1] == (size, size)
     assert seen == sorted(seen) and len(seen) > 3
-    monkeypatch.setattr('vjepa_ros.cli.download.BASE_URL', server)
+    monkeypatch.setattr('vjepa_ros.cli.weights.BASE_URL', server)
     assert cli.main(['download', 'vitl', '--folder', str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert str(tmp_path / 'vitl.pt') in text

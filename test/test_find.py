@@ -17,7 +17,6 @@ from scenes import texture
 from test_score import WORDS
 
 from vjepa_ros.cli import find, score
-from vjepa_ros.fleet.find import search
 from vjepa_ros.fleet.tables import event_schema, row_schema, write_table
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -39,15 +38,15 @@ def test_the_search_is_exact_and_neighbours_count_once(tmp_path):
     z = (known - known.mean(axis=0)) / known.std(axis=0)
     one = (example - known.mean(axis=0)) / known.std(axis=0)
     every = z @ one / np.linalg.norm(z, axis=1) / np.linalg.norm(one)
-    found = search(files, example, 5, 0.0)
+    found = find.search(files, example, 5, 0.0)
     assert [20 * int(m.bag) + m.stamp_ns for m in found] == list(np.argsort(-every)[:5])
     assert [m.likeness for m in found] == pytest.approx(np.sort(every)[::-1][:5], abs=1e-5)
-    apart = search(files, example, 60, 0.75)
+    apart = find.search(files, example, 60, 0.75)
     for bag in '012':
         at = sorted(m.at_s for m in apart if m.bag == bag)
         assert np.diff(at).min() >= 0.75 and len(at) >= 2
     with pytest.raises(ValueError, match='4 numbers'):
-        search(files, np.ones(5), 1, 0.0)
+        find.search(files, np.ones(5), 1, 0.0)
 
 
 def test_an_event_finds_what_is_like_it_but_not_itself(tmp_path, capsys):

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from vjepa_ros import __version__
 
-COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
+COMMANDS = {  # name: (module with main(argv) -> exit code, or another function; what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
     'echo': ('echo', 'print assessments, regions and states of a topic as YAML or JSON lines'),
@@ -23,10 +23,10 @@ COMMANDS = {  # name: (module with a main(argv) -> exit code, what it does)
     'score': ('score', 'score recordings, one or thousands: tables of assessments and events'),
     'view': ('view', 'show cameras, maps, looming, levels and states in Rerun, also in a browser'),
     'find': ('find', 'find moments of scored recordings that look like a picture or an event'),
-    'inspect': ('inspect', 'show what is in a checkpoint, and whether it is complete'),
-    'convert': ('convert', 'write a checkpoint as safetensors, without training state'),
-    'export': ('export', 'write a model as an ONNX graph for other runtimes'),
-    'download': ('download', 'fetch published weights'),
+    'inspect': ('weights:inspect', 'show what is in a checkpoint, and whether it is complete'),
+    'convert': ('weights:convert', 'write a checkpoint as safetensors, without training state'),
+    'export': ('weights:export', 'write a model as an ONNX graph for other runtimes'),
+    'download': ('weights:download', 'fetch published weights'),
     'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
@@ -51,14 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     # the core from the thread that it waits for.
     os.environ.setdefault('GOMP_SPINCOUNT', '300')
     try:
-        tool = import_module(f'vjepa_ros.cli.{COMMANDS[command][0]}')
+        module, _, function = COMMANDS[command][0].partition(':')
+        tool = import_module(f'vjepa_ros.cli.{module}')
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith('vjepa_ros'):
             raise
         print(f"vjepa-ros {command} needs the Python package '{error.name}', which is not "
               f'installed (pip install {error.name})', file=sys.stderr)
         return 1
-    return tool.main(words[1:])
+    return getattr(tool, function or 'main')(words[1:])
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -17,7 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.runtime.device import DeviceChoice, INSTEAD, SessionError, VNNI, cpu_features
+from vjepa_ros.runtime.device import (
+    DeviceChoice,
+    DeviceError,
+    INSTEAD,
+    SessionError,
+    VNNI,
+    choose_device,
+    cpu_features,
+)
 from vjepa_ros.runtime.forward.base import Forward
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.noise_floor import random_scene
@@ -63,6 +71,17 @@ def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
                            f'{type(error).__name__}: {str(error)[:300]}; {remedy}') from error
     raise SessionError(f"precision '{name}' changes the features of these weights too much: "
                        f'{"; ".join(errors)}, at most {100 * MOST:.1f} % is allowed; {remedy}')
+
+
+def served(precision: str) -> str:
+    """Say how the best device of this machine serves 'fp8' or 'int8', or why it does not."""
+    try:
+        choice = choose_device(precision=precision)
+        kind, _ = _config(choice)
+    except (DeviceError, ImportError) as error:
+        return str(error)
+    return (f'{kind} by torchao on {choice.device}, in as many layers as change the features by '
+            f'at most {100 * MOST:.1f} %')
 
 
 def _config(choice: DeviceChoice) -> tuple[str, Any]:

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""The commands inspect, convert, export and download, which handle weights and their networks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from vjepa_ros.cli.console import CHECKPOINT, print_error, whole
+from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, convert as write_converted
+from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download as fetch, located
+from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
+from vjepa_ros.model.checkpoint.layouts import AUTO
+from vjepa_ros.model.checkpoint.load import Contents, PartReport, examine, load_model
+from vjepa_ros.model.variants import VARIANTS
+from vjepa_ros.runtime.device import INSTEAD
+from vjepa_ros.runtime.forward.quantized import served
+from vjepa_ros.runtime.model import ModelConfig
+from vjepa_ros.runtime.onnx import (
+    ClipGraph,
+    ExportError,
+    Exported,
+    StreamGraph,
+    export as write_graph,
+    packages,
+)
+
+SHOWN = 5  # unneeded parameters to name; wrong ones are all named
+
+
+def inspect(argv: Sequence[str]) -> int:
+    """Show the networks of a checkpoint; 0 when every one is complete, else 1."""
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros inspect', description='Show the networks of a checkpoint, what is '
+        'missing, the clips it was made for, and whether this machine serves it quantised.')
+    parser.add_argument('checkpoint', help=CHECKPOINT)
+    parser.add_argument('--json', action='store_true', help='print the report as JSON')
+    args = parser.parse_args(argv)
+    try:
+        found = examine(args.checkpoint)
+    except WeightsError as error:
+        return print_error(error, args=args)
+    quantized = {precision: served(precision) for precision in INSTEAD}
+    if args.json:
+        print(json.dumps({**asdict(found), 'quantized': quantized}, indent=2))
+    else:
+        console = Console()
+        console.print(_contents(found))
+        for precision, how in quantized.items():
+            console.print(f'{precision} here: {how}', highlight=False, markup=False,
+                          soft_wrap=True)
+    return 0 if found.parts and all(part.complete for part in found.parts) else 1
+
+
+def _contents(found: Contents) -> Group:
+    about = Table.grid(padding=(0, 2))
+    facts = {'path': found.path, 'size': f'{found.size / 1e6:,.1f} MB', 'sha256': found.sha256,
+             'made for': str(found.profile)}
+    if found.encoder:
+        facts['runs'] = ('whole clips' if not found.window else
+                         f'streams: block-causal, window of {found.window} tubelets')
+    facts['also there'] = ', '.join(found.others) or 'nothing'
+    for name, value in facts.items():
+        about.add_row(f'[dim]{name}[/dim]', escape(value))
+    parts = Table('part', 'network', 'names of', 'holds', 'complete', expand=False)
+    for part in found.parts:
+        name = f'{part.name} (default)' if part.name == found.encoder else part.name
+        network = ' '.join(filter(None, (part.kind, part.variant, part.version)))
+        parts.add_row(escape(name), network, part.layout,
+                      f'{part.keys} tensors, {part.parameters / 1e6:,.1f} M {part.dtype}',
+                      '[green]yes[/green]' if part.complete else '[red]no[/red]')
+    problems = [text for part in found.parts for text in _problems(part)]
+    return Group(Panel(about, title='checkpoint', title_align='left', expand=False), parts,
+                 *problems)
+
+
+def _problems(part: PartReport) -> list[str]:
+    wrong = (('missing', part.missing), ('unexpected', part.unexpected),
+             ('wrong shape', part.mismatched))
+    texts = [f'[red]{part.name}: {len(names)} {what}: {escape(", ".join(names))}[/red]'
+             for what, names in wrong if names]
+    if part.problem:
+        texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+    if part.wrapper:
+        texts.append(f"[dim]{part.name}: its names begin with '{escape(part.wrapper)}', which is "
+                     'left out[/dim]')
+    if part.ignored:
+        texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
+                     f'{escape(", ".join(part.ignored[:SHOWN]))}'
+                     f'{", …" if len(part.ignored) > SHOWN else ""}[/dim]')
+    return texts
+
+
+def convert(argv: Sequence[str]) -> int:
+    """Write a checkpoint as safetensors; 0 when the file was written."""
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros convert', description='Write a checkpoint as safetensors, without '
+        'training state, perhaps in another number format.')
+    parser.add_argument('input', help=CHECKPOINT)
+    parser.add_argument('output', help='file to write; it must not exist')
+    parser.add_argument('--dtype', choices=(KEEP, *(name for name in DTYPES if '64' not in name)),
+                        default=KEEP, help='number format (default: %(default)s)')
+    parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
+                        help='encoder to take, such as encoder or target_encoder (default: the '
+                        'first of target_encoder, ema_encoder, encoder)')
+    parser.add_argument('--encoder-only', action='store_true',
+                        help='leave out predictors')
+    args = parser.parse_args(argv)
+    try:
+        written = write_converted(args.input, args.output, args.dtype, args.weights_part,
+                                  args.encoder_only)
+    except (WeightsError, OSError) as error:
+        return print_error(error, args=args)
+    Console().print(_contents(written))
+    return 0
+
+
+def export(argv: Sequence[str]) -> int:
+    """Write a model as an ONNX graph; 0 when it was written and agrees with PyTorch."""
+    default = ModelConfig()
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros export', description='Write a model as an ONNX graph for other runtimes, '
+        'checked against PyTorch.', epilog='docs/export.md explains how to use the graph.')
+    parser.add_argument('output', type=Path, help='file to write, such as vjepa.onnx')
+    parser.add_argument('--model-size', default=default.model_size, choices=VARIANTS)
+    parser.add_argument('--model-version', default=default.model_version, metavar='auto|2.0|2.1')
+    parser.add_argument('--weights', default='', help='checkpoint (default: that of the package)')
+    parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
+                        help='encoder of a file with several')
+    parser.add_argument('--heads', default='', help='file with heads (default: those in weights)')
+    parser.add_argument('--allow-random-weights', action='store_true')
+    parser.add_argument('--num-frames', type=int, default=default.num_frames, metavar='T')
+    parser.add_argument('--image-size', type=int, default=default.image_size, metavar='S')
+    parser.add_argument('--clips', type=whole(), default=1, metavar='B',
+                        help='clips in one pass, one for each camera (default: 1)')
+    parser.add_argument('--stream', action='store_true',
+                        help='write one step of a stream, which needs block-causal weights')
+    parser.add_argument('--json', action='store_true', help='print the report as JSON')
+    args = parser.parse_args(argv)
+    console = Console(stderr=args.json)
+    try:
+        packages()
+        config = ModelConfig(
+            model_size=args.model_size, model_version=args.model_version, weights=args.weights,
+            weights_part=args.weights_part, heads=args.heads, num_frames=args.num_frames,
+            image_size=args.image_size, allow_random_weights=args.allow_random_weights)
+        with console.status('writing and checking, half a minute or more'):
+            encoder, heads, report = load_model(
+                config.model_size, config.model_version, config.weights, config.heads,
+                config.allow_random_weights, config.seed, config.weights_part)
+            calibration = None if report.heads is None else report.heads.meta.calibration
+            graph = (StreamGraph if args.stream else ClipGraph)(encoder, heads, calibration)
+            done = write_graph(graph, args.output, config.num_frames, config.image_size,
+                               args.clips)
+    except (ExportError, WeightsError, ValueError, OSError) as error:
+        return print_error(error, args=args)
+    if args.json:
+        sys.stdout.write(json.dumps({**vars(done), 'files': [str(f) for f in done.files]},
+                                    indent=2) + '\n')
+    else:
+        console.print(_graph(done))
+    return 0
+
+
+def _graph(done: Exported) -> Table:
+    size = sum(file.stat().st_size for file in done.files) / 1e6
+    table = Table('name', 'shape', 'deviation from PyTorch', title_justify='left',
+                  title=escape(f'{done.files[0]}: opset {done.opset}, {size:,.1f} MB'))
+    for name, shape in done.inputs.items():
+        table.add_row(f'{name} (input)', escape(str(list(shape))), '')
+    for name, shape in done.outputs.items():
+        table.add_row(name, escape(str(list(shape))), f'{done.errors[name]:.1e}')
+    return table
+
+
+def download(argv: Sequence[str]) -> int:
+    """Fetch published weights; 0 when they are on disk."""
+    wide = max(map(len, PUBLISHED))
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros download', description="Fetch published weights: Meta's by the names "
+        'below, or from the Hugging Face hub.\n\nMeta publishes no checksums; the one shown is of '
+        'the file that arrived.', formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='names:\n' + '\n'.join(f'  {name:<{wide}}  {file}: {what}'
+                                      for name, (file, what) in PUBLISHED.items()))
+    parser.add_argument('name', help='one of the names below, or a name of the Hugging '
+                        'Face hub such as facebook/vjepa2-vitl-fpc64-256, which goes to its cache')
+    parser.add_argument('--folder', type=Path, default=Path(), help='where to put the file '
+                        '(default: the current folder)')
+    args = parser.parse_args(argv)
+    try:
+        path = _fetched(args.name, args.folder)
+    except WeightsError as error:
+        return print_error(error, args=args)
+    said = [f'weights: {path}']
+    if path.is_file():
+        said.append(f'sha256:  {file_sha256(path)}')
+    for line in (*said, f'next:    vjepa-ros inspect {shlex.quote(str(path))}'):
+        Console().print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def _fetched(name: str, folder: Path) -> Path:
+    if '/' in name:
+        path = located(name, 'checkpoint')
+        if not path.exists():
+            raise WeightsError(f"'{name}' is not a name of the Hugging Face hub, "
+                               'which has the form OWNER/NAME')
+        return path
+    if name not in PUBLISHED:
+        raise WeightsError(f"'{name}' is not published; names are {', '.join(PUBLISHED)}")
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(name, total=None)
+        return fetch(BASE_URL + PUBLISHED[name][0], folder,
+                     lambda there, total: shown.update(task, completed=there, total=total))
