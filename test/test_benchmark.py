@@ -13,9 +13,9 @@ from bundles import save_causal_bundle
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from vjepa_ros.cli import contenders
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.benchmark import contenders
-from vjepa_ros.cli.benchmark.contenders import BLOCK, Case, Contender, Floor, take_turns
+from vjepa_ros.cli.contenders import BLOCK, Case, Contender, Floor, take_turns
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 

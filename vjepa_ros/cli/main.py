@@ -30,7 +30,7 @@ COMMANDS = {  # name: (module with main(argv) -> exit code, or another function;
     'drive': ('drive', 'drive simulated robots through random episodes, with and without guard'),
     'train': ('train', 'train encoder and heads on rendered scenes and on your recordings'),
     'evaluate': ('evaluate', 'measure accuracy on recordings and on rendered clips'),
-    'benchmark': ('benchmark.main', 'measure the speed of a model, alone and from image to '
+    'benchmark': ('benchmark', 'measure the speed of a model, alone and from image to '
                   'assessment, against baselines'),
     'selftest': ('selftest', 'test that this machine computes the right numbers, and how fast'),
 }

@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """What the benchmark runs in turns: the encoder alone, image to assessment, and two baselines.
 
-The baselines, bare matrix products and the transformers library, have the shape of the case and
-random weights, and find their inputs on the device.
+The baselines have random weights, and find their inputs on the device.
 """
 
 from __future__ import annotations
@@ -91,12 +90,7 @@ class Contender:
 
 
 class Encode(Contender):
-    """The encoder on random clips.
-
-    It times ``encode``, normalising and encoding as the engine reports it, and ``call``, the whole
-    call with upload and download. Of block-causal weights it times ``stream_encode`` as well, the
-    newest tubelet of a stream.
-    """
+    """The encoder on random clips, and on a stream where its weights are block-causal."""
 
     def __init__(self, engine: Model, case: Case) -> None:
         self._engine = engine
@@ -118,23 +112,18 @@ class Encode(Contender):
         self._engine.encode(clips)
         call = 1e3 * (time.perf_counter() - start)
         times = {'encode': self._engine.timings['encode'], 'call': call}
-        return times if self._engine.not_streaming else {**times, **self._stream(clips)}
-
-    def _stream(self, clips: list[np.ndarray]) -> dict[str, float]:
+        if self._engine.not_streaming:
+            return times
         self._streamed += 1
         stamps = TUBELET * self._streamed + np.arange(len(clips[0]), dtype=np.float64)
         keys = [[(camera, stamp) for stamp in stamps] for camera in range(len(clips))]
         self._engine.keep({key for each in keys for key in each})
         self._engine.run(clips, features=False, keys=keys, stamps=[stamps] * len(clips))
-        return {'stream_encode': self._engine.timings['encode']}
+        return {**times, 'stream_encode': self._engine.timings['encode']}
 
 
 class EndToEnd(Contender):
-    """One new image of each camera in, one assessment of each out, with a sliding clip.
-
-    All cameras run in one pass of `Perception`. Besides ``end_to_end`` and ``beyond_encode``, it
-    reports the stage times of the assessment and ``preprocess``, which takes the frames.
-    """
+    """One new image of each camera in, one assessment of each out, with a sliding clip."""
 
     def __init__(self, engine: Model, case: Case) -> None:
         self._engine = engine
@@ -196,8 +185,8 @@ class EndToEnd(Contender):
 class Floor(Contender):
     """Matrix products and attention of the encoder, without all that is between them.
 
-    On CUDA they are replayed from a graph, without gaps between launches, with the fastest kind of
-    attention: a floor must not be slower than any kernel. ``attention`` names it.
+    On CUDA they are replayed from a graph, with the fastest kind of `attention`: a floor must not
+    be slower than any kernel.
     """
 
     def __init__(self, case: Case, device: torch.device, dtype: torch.dtype) -> None:
@@ -266,10 +255,7 @@ class Floor(Contender):
 
 
 class HuggingFace(Contender):
-    """`VJEPA2Model` of the transformers library without its predictor.
-
-    ``compiled`` uses ``torch.compile(mode='reduce-overhead')``, which replays a CUDA graph.
-    """
+    """`VJEPA2Model` of transformers without its predictor; compiled it replays a CUDA graph."""
 
     def __init__(self, case: Case, device: torch.device, dtype: torch.dtype,
                  compiled: bool) -> None:

@@ -16,6 +16,7 @@ import json
 import logging
 import math
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from vjepa_ros.cli.benchmark.contenders import (
+from vjepa_ros.cli.contenders import (
     Case,
     Contender,
     Encode,
@@ -179,8 +180,7 @@ def measure(args: argparse.Namespace, words: Sequence[str], console: Console) ->
     return {'command': command('benchmark', words), 'date': date.today().isoformat(),
             'hardware': {**hardware(), **accelerator(choice.device)}, 'versions': versions(),
             'torch_threads': torch.get_num_threads(), 'configuration': configuration,
-            **_times(samples), 'memory_bytes': held, 'start': start,
-            **_compared_with(facts, samples)}
+            'memory_bytes': held, 'start': start, **_figures(facts, samples)}
 
 
 def _add_baselines(contenders: dict[str, Contender], case: Case, choice: Any, asked: list[str],
@@ -212,26 +212,22 @@ def _add_baselines(contenders: dict[str, Contender], case: Case, choice: Any, as
     return facts
 
 
-def _times(samples: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Any]:
-    """Return the statistics of encoder, end to end and stages."""
+def _figures(facts: dict[str, dict[str, Any]],
+             samples: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Any]:
+    """Return the statistics of encoder, end to end, stages and baselines."""
     ours, end_to_end = samples['ours'], samples.get('end_to_end', {})
-    found = {f'{"encode_call" if name == "call" else name}_ms': statistics(values)
-             for name, values in (*ours.items(), *end_to_end.items()) if ':' not in name}
-    stages = {name.removeprefix('stage:'): statistics(values)['median']
-              for name, values in end_to_end.items() if ':' in name}
-    return {**found, 'stages_ms': stages} if stages else found
-
-
-def _compared_with(facts: dict[str, dict[str, Any]],
-                   samples: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Any]:
-    """Return the baselines and their ratios to the encoder."""
-    ours = statistics(samples['ours']['encode'])['median']
+    found: dict[str, Any] = {
+        f'{"encode_call" if name == "call" else name}_ms': statistics(values)
+        for name, values in (*ours.items(), *end_to_end.items()) if ':' not in name}
+    if stages := {name.removeprefix('stage:'): statistics(values)['median']
+                  for name, values in end_to_end.items() if ':' in name}:
+        found['stages_ms'] = stages
     ratios = {}
     for name in facts.keys() & samples.keys():
         facts[name].update(statistics(samples[name]['encode']))
-        ratio = facts[name]['median'] / ours
+        ratio = facts[name]['median'] / found['encode_ms']['median']
         ratios[name] = round(1 / ratio if name == 'floor' else ratio, 3)
-    return {'baselines': facts, 'ratios': ratios}
+    return {**found, 'baselines': facts, 'ratios': ratios}
 
 
 def _memory(engine: Model) -> dict[str, int]:
@@ -243,11 +239,8 @@ def _memory(engine: Model) -> dict[str, int]:
         found['device_peak'] = torch.cuda.max_memory_allocated(device)
     elif device.type == 'mps':
         found['device_allocated'] = torch.mps.current_allocated_memory()
-    if sys.platform != 'win32':
-        import resource
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found['process_peak'] = peak * (1 if sys.platform == 'darwin' else 1024)
-    return found
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**found, 'process_peak': peak * (1 if sys.platform == 'darwin' else 1024)}
 
 
 def _profile(contenders: Mapping[str, Contender], path: Path) -> None:
