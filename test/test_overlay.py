@@ -23,7 +23,6 @@ from vjepa_ros.visualization.overlay import (
     OverlayStatus,
     draw_overlay,
 )
-from vjepa_ros.visualization.panel import FLAG_WORDS
 
 NAN = math.nan
 SIZE = (640, 480)
@@ -162,7 +161,3 @@ def test_no_shape_of_a_picture_costs_more_than_its_pixels():
                           capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 300_000       # KiB; the mark alone took 4 GB
-
-
-def test_every_flag_has_a_word():
-    assert set(FLAG_WORDS) == set(Quality)

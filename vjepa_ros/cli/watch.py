@@ -139,7 +139,7 @@ def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate
         camera='', model=engine.config.model_size, device=str(engine.choice.device),
         fill=track.ring.fill, num_frames=track.config.num_frames, rate_in_hz=rate_hz,
         latency_ms=latency_ms, untrained=not engine.report.trained,
-        focal_px=source.intrinsics[0] if source.intrinsics else None)
+        focal_px=track.optics().fx if track.ring.size[0] else None)
     if result is None:
         return draw_overlay(track.image, None, Layers(view=track.view), status)
     return draw_overlay(result.image, result.assessment,

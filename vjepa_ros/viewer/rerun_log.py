@@ -23,8 +23,7 @@ from vjepa_ros.perception.types import Assessment, Region, Result
 from vjepa_ros.ros import read
 from vjepa_ros.sources.encodings import decode_raw
 from vjepa_ros.viewer.messages import CLOUD, DIAGNOSTICS, camera_of, own_statuses
-from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, SLOW_RATE
-from vjepa_ros.visualization.panel import LEVEL_COLORS
+from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, LEVEL_COLORS, SLOW_RATE
 
 rr: Any = None
 rrb: Any = None

@@ -7,17 +7,17 @@ All functions draw in place on BGR uint8 images; colours are BGR, places are pix
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import cv2
 import numpy as np
 
 Color = tuple[int, int, int]
+Box = tuple[float, float, float, float]
 
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 CAP_PX = 22.0          # height of capital letters at font scale 1
 WHITE: Color = (255, 255, 255)
 INK: Color = (24, 22, 20)
+MARK = 0.2             # opacity of a watermark
 
 
 def _stroke(px: float, bold: bool) -> int:
@@ -46,14 +46,12 @@ def text(image: np.ndarray, string: str, place: tuple[float, float], px: float,
 
 
 def fit(string: str, width: float, px: float) -> str:
-    """Shorten a string to a width, with dots at its end."""
-    if text_width(string, px) <= width:
+    """Shorten a string to about a width, with dots at its end."""
+    wide = text_width(string, px)
+    if wide <= width:
         return string
-    low, high = 0, len(string)
-    while low < high:  # the longest prefix that fits
-        mid = (low + high + 1) // 2
-        low, high = (mid, high) if text_width(string[:mid] + '..', px) <= width else (low, mid - 1)
-    return string[:low].rstrip() + '..' if low else ''
+    length = int(len(string) * width / wide) - 2
+    return string[:length].rstrip() + '..' if length > 0 else ''
 
 
 def contrast(color: Color) -> Color:
@@ -62,8 +60,7 @@ def contrast(color: Color) -> Color:
     return INK if 0.114 * blue + 0.587 * green + 0.299 * red > 140 else WHITE
 
 
-def shade(image: np.ndarray, box: tuple[float, float, float, float], keep: float,
-          add: float = 0.0) -> None:
+def shade(image: np.ndarray, box: Box, keep: float, add: float = 0.0) -> None:
     """Darken a box (x0, y0, x1, y1): every value becomes ``value * keep + add``."""
     height, width = image.shape[:2]
     x0, y0 = max(0, round(box[0])), max(0, round(box[1]))
@@ -73,72 +70,28 @@ def shade(image: np.ndarray, box: tuple[float, float, float, float], keep: float
         part[...] = cv2.convertScaleAbs(part, alpha=keep, beta=add)
 
 
-def pill(image: np.ndarray, string: str, x: float, y: float, px: float, fill: Color,
-         *, bold: bool = False) -> None:
-    """Write a string on a filled label whose top left corner is (x, y), kept in the image."""
-    wide, high = label_size(string, px, bold)
-    x = min(max(0, x), image.shape[1] - wide)
-    y = min(max(0, y), image.shape[0] - high)
+def pill(image: np.ndarray, string: str, x: float, y: float, px: float, fill: Color) -> None:
+    """Write a string on a filled label whose bottom left corner is (x, y), kept in the image."""
+    wide, high = round(text_width(string, px) + px), round(px * 1.9)
+    x, y = min(max(0, x), image.shape[1] - wide), max(0, y - high)
     cv2.rectangle(image, (round(x), round(y)), (round(x + wide), round(y + high)), fill, -1)
-    text(image, string, (x + px * 0.5, y + high / 2), px, contrast(fill), bold=bold)
+    text(image, string, (x + px * 0.5, y + high / 2), px, contrast(fill))
 
 
-def label_size(string: str, px: float, bold: bool = False) -> tuple[int, int]:
-    """Width and height of the label that `pill` draws."""
-    return round(text_width(string, px, bold) + px), round(px * 1.9)
-
-
-def bar(image: np.ndarray, box: tuple[float, float, float, float], part: float,
-        color: Color) -> None:
-    """Draw a horizontal bar filled up to `part` (0..1); an unknown (NaN) one stays crossed."""
+def bar(image: np.ndarray, box: Box, part: float, color: Color) -> None:
+    """Draw a horizontal bar filled up to `part` (0..1); an unknown (NaN) one stays empty."""
     x0, y0, x1, y1 = (round(v) for v in box)
     cv2.rectangle(image, (x0, y0), (x1, y1), (70, 66, 62), -1)
-    if np.isnan(part):
-        for x in range(x0, x1, max(4, y1 - y0)):
-            cv2.line(image, (x, y1), (min(x1, x + y1 - y0), y0), (120, 114, 110), 1, cv2.LINE_AA)
-    else:
-        end = x0 + round((x1 - x0) * min(1.0, max(0.0, part)))
-        if end > x0:
-            cv2.rectangle(image, (x0, y0), (end, y1), color, -1)
-
-
-def brackets(image: np.ndarray, box: tuple[float, float, float, float], color: Color,
-             stroke: int) -> None:
-    """Draw the four corners of a box."""
-    x0, y0, x1, y1 = (round(v) for v in box)
-    arm = max(4, round(min(x1 - x0, y1 - y0) * 0.25))
-    for x, dx in ((x0, arm), (x1, -arm)):
-        for y, dy in ((y0, arm), (y1, -arm)):
-            cv2.line(image, (x, y), (x + dx, y), color, stroke, cv2.LINE_AA)
-            cv2.line(image, (x, y), (x, y + dy), color, stroke, cv2.LINE_AA)
-
-
-@lru_cache(maxsize=8)
-def _slanted(string: str, px: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make what to add and to subtract (h, w, 3) uint8 for a slanted string with a dark rim."""
-    wide, slope = text_width(string, px, True), np.radians(24)
-    width = round(wide * np.cos(slope) + 4 * px * np.sin(slope)) + 2
-    height = round(wide * np.sin(slope) + 4 * px * np.cos(slope)) + 2
-    plane = np.zeros((4 * px, wide), np.uint8)
-    cv2.putText(plane, string, (0, 3 * px), FONT, px / CAP_PX, 255, _stroke(px, True),
-                cv2.LINE_AA)
-    turn = cv2.getRotationMatrix2D((wide / 2, 2 * px), 24, 1.0)
-    turn[:, 2] += width / 2 - wide / 2, height / 2 - 2 * px
-    mask = cv2.warpAffine(plane, turn, (width, height))
-    rim = cv2.subtract(cv2.dilate(mask, np.ones((3, 3), np.uint8)), mask)
-    light, dark = (cv2.merge([cv2.convertScaleAbs(m, alpha=a)] * 3)
-                   for m, a in ((mask, 52 / 255), (rim, 52 / 255)))
-    return light, dark
+    end = x0 + round((x1 - x0) * np.clip(np.nan_to_num(part), 0.0, 1.0))
+    if end > x0:
+        cv2.rectangle(image, (x0, y0), (end, y1), color, -1)
 
 
 def watermark(image: np.ndarray, string: str, px: float) -> None:
-    """Write a string slanted all over the image, light with a dark rim, seen through."""
-    light, dark = _slanted(string, round(px))
-    step_y, step_x = light.shape[0], light.shape[1] + round(px)
+    """Write a string all over the image, seen through."""
     height, width = image.shape[:2]
-    for row, top in enumerate(range(-step_y // 2, height, step_y)):
-        for left in range(-(row % 2) * step_x // 2, width, step_x):
-            y, x = max(0, -top), max(0, -left)
-            part = image[top + y:top + step_y, left + x:left + light.shape[1]]
-            mark = slice(y, y + part.shape[0]), slice(x, x + part.shape[1])
-            part[...] = cv2.subtract(cv2.add(part, light[mark]), dark[mark])
+    layer, step = image.copy(), round(text_width(string, px) + 2 * px)
+    for row, y in enumerate(range(0, height, round(4 * px))):
+        for x in range(-(row % 2) * step // 2, width, step):
+            text(layer, string, (x, y), px)
+    cv2.addWeighted(layer, MARK, image, 1.0 - MARK, 0.0, dst=image)

@@ -12,29 +12,25 @@ import numpy as np
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.types import Assessment, Level, Region
+from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 from vjepa_ros.visualization import drawing
-from vjepa_ros.visualization.panel import (
-    LEVEL_COLORS,
-    MOTION_BGR,
-    OverlayStatus,
-    Panel,
-    SOFT,
-    seconds,
-)
-
-__all__ = ['LEVEL_COLORS', 'Layers', 'OverlayStatus', 'draw_overlay']
 
 MIN_WIDTH = 480            # smaller sources are enlarged to this width,
 MAX_ENLARGED = 3840        # but none to a larger height [px]
 EMPTY_SIZE = (640, 480)    # canvas when there has been no frame at all
 MAX_ON_COURSE, MAX_ASIDE = 4, 3    # regions drawn; more of them only confuse
-
-
 STEP = 8                                     # the tint is computed on every eighth pixel
 COOL = np.array([40, 210, 255], np.float32)  # coming nearer slowly
 HOT = np.array([40, 40, 255], np.float32)    # fast
 SLOW_RATE, FAST_RATE = 0.1, 1.0              # looming rates [1/s] where the tint starts and ends
+# Never green for anything but CLEAR.
+LEVEL_COLORS: dict[Level, drawing.Color] = {
+    Level.CLEAR: (80, 175, 76), Level.CAUTION: (0, 214, 255), Level.WARNING: (0, 140, 255),
+    Level.DANGER: (48, 48, 229), Level.UNKNOWN: (180, 106, 132)}
+MOTION_BGR = (255, 150, 60)
+IDLE = (139, 125, 96)
+AMBER = (80, 190, 255)
+SOFT = (215, 210, 205)
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,28 @@ class Layers:
     min_confidence: float = 0.2
 
 
+@dataclass(frozen=True)
+class OverlayStatus:
+    """State of the system around the assessment."""
+
+    camera: str  # its name
+    model: str = ''
+    device: str = ''
+    fill: int = 0  # frames in the clip memory,
+    num_frames: int = 0  # of those that a clip needs
+    rate_in_hz: float = math.nan  # of the camera
+    rate_out_hz: float = math.nan  # of results
+    latency_ms: float = math.nan  # age of the result
+    warnings: tuple[str, ...] = ()  # short sentences, most important first
+    # Age of the newest frame [s] when it is too old to be trusted; None when it is not; inf when
+    # there has never been a frame
+    stale_s: float | None = None
+    # Whether the model is untrained (also taken from the flags of the assessment)
+    untrained: bool = False
+    # Horizontal focal length in source pixels, to place the bearing; None when unknown
+    focal_px: float | None = None
+
+
 def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, layers: Layers,
                  status: OverlayStatus, width: int = 0) -> np.ndarray:
     """Draw the overlay.
@@ -59,26 +77,46 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, la
     """
     canvas, zoom = _canvas(image_rgb, width)
     stale = image_rgb is None or status.stale_s is not None
-    panel = Panel(canvas, assessment, status, stale)
+    untrained = status.untrained or (assessment is not None and assessment.untrained)
+    sheet = _Sheet(canvas, zoom, None if stale else assessment, status)
     if stale:
-        _grey_out(canvas)
+        grey = cv2.convertScaleAbs(cv2.cvtColor(canvas, cv2.COLOR_BGR2GRAY), alpha=0.45, beta=45)
+        cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR, dst=canvas)
     else:
         if layers.view is not None:
-            _dim_unseen(canvas, zoom, layers.view, max(1, round(panel.unit)))
+            _dim_unseen(sheet, layers.view)
         _tint(canvas, zoom, layers)
         if layers.looming is not None:
             _dot_unknown(canvas, layers.looming, layers.min_confidence,
-                         max(1, round(2 * panel.unit)))
-    if status.untrained or (assessment is not None and assessment.untrained):
-        drawing.watermark(canvas, 'UNTRAINED', 17 * panel.unit)
-    if not stale and assessment is not None:
-        _regions(panel, zoom, assessment)
-        _bearing(panel, zoom, assessment, status.focal_px)
-    panel.banner()
-    panel.footer()
+                         max(1, round(2 * sheet.unit)))
+    if untrained:
+        drawing.watermark(canvas, 'UNTRAINED', 17 * sheet.unit)
+    if sheet.seen is not None:
+        _regions(sheet, sheet.seen)
+        _bearing(sheet, sheet.seen.bearing, sheet.seen.level)
+    _banner(sheet, stale)
+    _footer(sheet)
     if stale:
-        panel.stale_sign(empty=image_rgb is None)
+        age = math.inf if image_rgb is None or status.stale_s is None else status.stale_s
+        _stale_sign(sheet, 'NO FRAMES' if math.isinf(age) else f'STALE {age:.1f} s')
     return canvas
+
+
+class _Sheet:
+    """A canvas, and the places on it."""
+
+    def __init__(self, canvas: np.ndarray, zoom: float, seen: Assessment | None,
+                 status: OverlayStatus) -> None:
+        self.canvas, self.zoom, self.seen, self.status = canvas, zoom, seen, status
+        self.height, self.width = canvas.shape[:2]
+        # Text grows slower than the image: large images are also looked at on larger screens.
+        self.unit = max(0.85, min(self.width / 640, self.height / 360) ** 0.85)
+        flags = seen.flags if seen is not None else Quality(0)
+        words = (str(flag.name).replace('_', ' ') for flag in Quality if flag in flags)
+        self.notes = '  |  '.join((*words, *status.warnings))
+        # Rows between which the scene is free of panels.
+        self.top = 34 * self.unit
+        self.bottom = self.height - (56 if self.notes else 39) * self.unit
 
 
 def _canvas(image_rgb: np.ndarray | None, width: int) -> tuple[np.ndarray, float]:
@@ -90,108 +128,156 @@ def _canvas(image_rgb: np.ndarray | None, width: int) -> tuple[np.ndarray, float
     wide = max(MIN_WIDTH, width or source_w)
     if wide == source_w:
         return cv2.cvtColor(image_rgb, cv2.COLOR_RGB2BGR), 1.0
-    zoom = wide / source_w
-    zoom = min(zoom, max(1.0, MAX_ENLARGED / image_rgb.shape[0]))
+    zoom = min(wide / source_w, max(1.0, MAX_ENLARGED / image_rgb.shape[0]))
     size = (max(1, round(source_w * zoom)), max(1, round(image_rgb.shape[0] * zoom)))
     how = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
     return cv2.cvtColor(cv2.resize(image_rgb, size, interpolation=how), cv2.COLOR_RGB2BGR), zoom
 
 
-def _grey_out(canvas: np.ndarray) -> None:
-    grey = cv2.convertScaleAbs(cv2.cvtColor(canvas, cv2.COLOR_BGR2GRAY), alpha=0.45, beta=45)
-    cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR, dst=canvas)
+# -- panels along the edges -----------------------------------------------------------------------
+
+def _banner(sheet: _Sheet, stale: bool) -> None:
+    """Write level and time to contact along the top, and rim the image when it matters."""
+    canvas, unit, px = sheet.canvas, sheet.unit, 15 * sheet.unit
+    level, word, color, detail = _headline(sheet, stale)
+    drawing.shade(canvas, (0, 0, sheet.width, sheet.top), 0.22, 10)
+    wide = drawing.text_width(word, px, True) + 22 * unit
+    cv2.rectangle(canvas, (0, 0), (round(wide), round(sheet.top) - 1), color, -1)
+    drawing.text(canvas, word, (11 * unit, sheet.top / 2), px, drawing.contrast(color), bold=True)
+    x = wide + 12 * unit
+    detail = drawing.fit(detail, sheet.width - x - 6 * unit, px)
+    drawing.text(canvas, detail, (x, sheet.top / 2), px, bold=level is not None)
+    if level in (Level.WARNING, Level.DANGER):
+        rim = max(2, round((4 if level == Level.DANGER else 2.5) * unit))
+        cv2.rectangle(canvas, (rim // 2, rim // 2),
+                      (sheet.width - 1 - rim // 2, sheet.height - 1 - rim // 2), color, rim)
+    fill, need = sheet.status.fill, sheet.status.num_frames
+    if not stale and sheet.seen is None and need > 0:
+        y = round(sheet.top)
+        drawing.bar(canvas, (0, y, sheet.width, y + 4 * unit), fill / need, AMBER)
 
 
-def _dim_unseen(canvas: np.ndarray, zoom: float, view: View, line: int) -> None:
+def _headline(sheet: _Sheet, stale: bool) -> tuple[Level | None, str, drawing.Color, str]:
+    """Level, its word and colour, and the text beside it."""
+    if stale:
+        return None, 'NO DATA', LEVEL_COLORS[Level.UNKNOWN], 'not watching'
+    if sheet.seen is None:
+        fill, need = sheet.status.fill, sheet.status.num_frames
+        return None, 'BUFFERING', IDLE, f'{fill}/{need} frames' if need else ''
+    level, ttc = Level(sheet.seen.level), sheet.seen.time_to_contact
+    detail = 'TTC unknown' if math.isnan(ttc) else (
+        'nothing on course' if math.isinf(ttc) else f'TTC {_seconds(ttc)}')
+    return level, level.name, LEVEL_COLORS[level], detail
+
+
+def _footer(sheet: _Sheet) -> None:
+    """Write scores, system status and warnings along the bottom."""
+    unit, seen, px = sheet.unit, sheet.seen, 8.5 * sheet.unit
+    drawing.shade(sheet.canvas, (0, sheet.bottom, sheet.width, sheet.height), 0.22, 10)
+    y = sheet.bottom + 11 * unit
+    speed = math.nan if seen is None else seen.approach_speed
+    if_ahead = 'IF AHEAD' if math.isnan(speed) else f'IF {speed:g} M/S'
+    scores = (('MOTION', MOTION_BGR, 'motion_score'), ('OBSTACLE', AMBER, 'obstacle_score'),
+              ('COLLISION', (70, 70, 240), 'collision_probability'),
+              (if_ahead, (200, 90, 200), 'collision_if_ahead'))
+    cell = sheet.width / len(scores)
+    for index, (name, color, field) in enumerate(scores):
+        score = math.nan if seen is None else getattr(seen, field)
+        x, end = index * cell + 8 * unit, (index + 1) * cell - 8 * unit
+        right = end - drawing.text_width('0.00', px)
+        drawing.text(sheet.canvas, '--' if math.isnan(score) else f'{score:.2f}', (right, y), px)
+        name, right = drawing.fit(name, right - x, px), right - 6 * unit
+        x += drawing.text(sheet.canvas, name, (x, y), px, SOFT) + 6 * unit
+        if right > x + 8 * unit:      # there is room for it
+            drawing.bar(sheet.canvas, (x, y - 3.5 * unit, right, y + 3.5 * unit), score, color)
+    for line, color in ((_system(sheet), SOFT), (sheet.notes, AMBER)):
+        y += 17 * unit
+        line = drawing.fit(line, sheet.width - 16 * unit, 9 * unit)
+        drawing.text(sheet.canvas, line, (8 * unit, y), 9 * unit, color)
+
+
+def _system(sheet: _Sheet) -> str:
+    status = sheet.status
+    parts = [status.camera, status.model, status.device]
+    rates = [status.rate_in_hz, status.rate_out_hz]
+    if not all(map(math.isnan, rates)):      # of a recording that is scored both are unknown
+        rate_in, rate_out = ('--' if math.isnan(rate) else f'{rate:.1f}' for rate in rates)
+        parts.append(f'{rate_in} Hz in, {rate_out} out')
+    if not math.isnan(status.latency_ms):
+        parts.append(f'{status.latency_ms:.0f} ms')
+    if sheet.seen is not None and status.fill < status.num_frames:
+        parts.append(f'buffering {status.fill}/{status.num_frames}')
+    return '  |  '.join(part for part in parts if part)
+
+
+def _stale_sign(sheet: _Sheet, sign: str) -> None:
+    """Write across the middle that this image must not be trusted."""
+    px = 30 * sheet.unit
+    px *= min(1.0, 0.8 * sheet.width / drawing.text_width(sign, px, True))
+    x = (sheet.width - drawing.text_width(sign, px, True)) / 2
+    middle = (sheet.top + sheet.bottom) / 2
+    drawing.shade(sheet.canvas, (0, middle - px, sheet.width, middle + px), 0.35)
+    drawing.text(sheet.canvas, sign, (x, middle), px, AMBER, bold=True)
+
+
+# -- the scene ------------------------------------------------------------------------------------
+
+def _dim_unseen(sheet: _Sheet, view: View) -> None:
     """Darken and frame off what the model does not see."""
-    height, width = canvas.shape[:2]
-    x0, y0, x1, y1 = (round(zoom * edge) for edge in view.region)
+    height, width = sheet.canvas.shape[:2]
+    x0, y0, x1, y1 = (round(sheet.zoom * edge) for edge in view.region)
     if (x0, y0, x1, y1) == (0, 0, width, height):
         return
     for box in ((0, 0, width, y0), (0, y1, width, height), (0, y0, x0, y1),
                 (x1, y0, width, y1)):
-        drawing.shade(canvas, box, 0.42)
-    cv2.rectangle(canvas, (x0, y0), (x1 - 1, y1 - 1), SOFT, line)
+        drawing.shade(sheet.canvas, box, 0.42)
+    cv2.rectangle(sheet.canvas, (x0, y0), (x1 - 1, y1 - 1), SOFT, max(1, round(sheet.unit)))
 
 
-def _regions(panel: Panel, zoom: float, assessment: Assessment) -> None:
-    """Mark what comes nearer; what is on course in the colour of the level."""
-    ahead = [r for r in assessment.regions if r.on_course][:MAX_ON_COURSE]
-    aside = [r for r in assessment.regions if not r.on_course][:MAX_ASIDE]
-    alarm, labels = LEVEL_COLORS[Level(assessment.level)], []
-    boxes = [_clip_box(panel, zoom, region) for region in (*ahead, *aside)]
+def _regions(sheet: _Sheet, seen: Assessment) -> None:
+    """Frame what comes nearer; what is on course in the colour of the level."""
+    ahead = [region for region in seen.regions if region.on_course][:MAX_ON_COURSE]
+    aside = [region for region in seen.regions if not region.on_course][:MAX_ASIDE]
     # The most urgent one is drawn last, over the others.
-    for region, box in reversed(list(zip((*ahead, *aside), boxes, strict=True))):
-        color, weight = (alarm, 2.4) if region.on_course else (SOFT, 1.0)
-        stroke = max(1, round(weight * panel.unit))
-        drawing.brackets(panel.canvas, box, drawing.INK, stroke + 2)
-        drawing.brackets(panel.canvas, box, color, stroke)
-        if region.on_course:
-            corners = [round(edge) for edge in box]
-            cv2.rectangle(panel.canvas, corners[:2], corners[2:], color,
-                          max(1, round(panel.unit)), cv2.LINE_AA)
-    # Labels go the other way: the most urgent takes its place first, others give way.
-    for region, box in zip((*ahead, *aside), boxes, strict=True):
-        px = (10.5 if region.on_course else 8.5) * panel.unit
-        string = seconds(region.time_to_contact)
-        wide, high = drawing.label_size(string, px)
-        x = min(max(0, box[0]), panel.width - wide)
-        y = box[1] - high if box[1] - high >= panel.top else box[1]
-        if any(x < u + w and u < x + wide and y < v + h and v < y + high
-               for u, v, w, h in labels):
-            continue
-        labels.append((x, y, wide, high))
-        if region.on_course:
-            drawing.pill(panel.canvas, string, x, y, px, alarm)
-        else:
-            drawing.text(panel.canvas, string, (x + px / 2, y + high / 2), px, SOFT, outline=True)
+    for region in reversed((*ahead, *aside)):
+        x0, y0, x1, y1 = (round(edge) for edge in _clip_box(sheet, region))
+        color, weight, px = (LEVEL_COLORS[Level(seen.level)], 2.4, 10.5) if region.on_course \
+            else (SOFT, 1.0, 8.5)
+        stroke = max(1, round(weight * sheet.unit))
+        cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), drawing.INK, stroke + 2, cv2.LINE_AA)
+        cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), color, stroke, cv2.LINE_AA)
+        drawing.pill(sheet.canvas, _seconds(region.time_to_contact), x0, y0, px * sheet.unit,
+                     color)
 
 
-def _clip_box(panel: Panel, zoom: float, region: Region) -> tuple[float, float, float, float]:
+def _clip_box(sheet: _Sheet, region: Region) -> drawing.Box:
     """Box of a region on the canvas, kept between banner and footer."""
-    low, high = panel.top + 2, max(panel.top + 4, panel.bottom - 3)
+    zoom, low, high = sheet.zoom, sheet.top + 2, max(sheet.top + 4, sheet.bottom - 3)
     return (max(0.0, zoom * region.x), min(max(low, zoom * region.y), high - 2),
-            min(panel.width - 1.0, zoom * (region.x + region.width)),
+            min(sheet.width - 1.0, zoom * (region.x + region.width)),
             max(min(high, zoom * (region.y + region.height)), low + 2))
 
 
-def _bearing(panel: Panel, zoom: float, assessment: Assessment,
-             focal_px: float | None) -> None:
+def _bearing(sheet: _Sheet, bearing: float, level: Level) -> None:
     """Point at the direction of the most urgent surface from the top edge of the footer."""
-    y, unit = round(panel.bottom), panel.unit
-    x = _bearing_x(panel.width, zoom, assessment, focal_px)
-    if x is None:
+    focal_px, unit, y = sheet.status.focal_px, sheet.unit, round(sheet.bottom)
+    if math.isnan(bearing) or not focal_px:
         return
-    x = min(max(8 * unit, x), panel.width - 8 * unit)
-    middle, line = panel.width // 2, max(1, round(unit))
-    cv2.line(panel.canvas, (middle, y - round(7 * unit)), (middle, y), drawing.INK, line + 2)
-    cv2.line(panel.canvas, (middle, y - round(7 * unit)), (middle, y), SOFT, line)
+    x = sheet.width / 2 + sheet.zoom * focal_px * math.tan(bearing)
+    x = min(max(8 * unit, x), sheet.width - 8 * unit)
+    line = max(1, round(unit))
     tip = np.array([[x, y - 13 * unit], [x - 8 * unit, y], [x + 8 * unit, y]])
     tip = np.rint(tip).astype(np.int32)
-    color = LEVEL_COLORS[Level(assessment.level)]
-    cv2.fillConvexPoly(panel.canvas, tip, color, cv2.LINE_AA)
-    cv2.polylines(panel.canvas, [tip], True, drawing.INK, line, cv2.LINE_AA)
-    degrees, px = math.degrees(assessment.bearing), 9 * unit
-    label = f'{abs(degrees):.0f} deg {"right" if degrees > 0 else "left"}'
-    label = 'straight ahead' if abs(degrees) < 0.5 else label
+    cv2.fillConvexPoly(sheet.canvas, tip, LEVEL_COLORS[Level(level)], cv2.LINE_AA)
+    cv2.polylines(sheet.canvas, [tip], True, drawing.INK, line, cv2.LINE_AA)
+    label, px = f'{math.degrees(bearing):+.0f} deg', 9 * unit
     room = drawing.text_width(label, px)
-    fits = x + 14 * unit + room < panel.width
-    left = x + (12 * unit if fits else -12 * unit - room)
-    drawing.text(panel.canvas, label, (left, y - 9 * unit), px, outline=True)
+    left = x + (12 * unit if x + 14 * unit + room < sheet.width else -12 * unit - room)
+    drawing.text(sheet.canvas, label, (left, y - 9 * unit), px, outline=True)
 
 
-def _bearing_x(width: int, zoom: float, assessment: Assessment,
-               focal_px: float | None) -> float | None:
-    """Column of the bearing: by the focal length, else by the region that has it."""
-    bearing = assessment.bearing
-    if math.isnan(bearing):
-        return None
-    if focal_px:
-        return width / 2 + zoom * focal_px * math.tan(bearing)
-    near = min(assessment.regions, key=lambda r: abs(r.bearing - bearing), default=None)
-    if near is None or abs(near.bearing - bearing) > 0.02:
-        return None
-    return zoom * (near.x + near.width / 2)
+def _seconds(value: float) -> str:
+    return f'{value:.1f} s' if value < 99 else '> 99 s'
 
 
 def _tint(canvas: np.ndarray, zoom: float, layers: Layers) -> None:
