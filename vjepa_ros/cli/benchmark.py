@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from vjepa_ros.cli.console import positive, print_error, save, steps, whole
 from vjepa_ros.cli.contenders import (
     Case,
     Contender,
@@ -45,7 +46,6 @@ from vjepa_ros.cli.contenders import (
     statistics,
     take_turns,
 )
-from vjepa_ros.cli.console import positive, print_error, save, steps, whole
 from vjepa_ros.lab.report.measurement import (
     accelerator,
     command,

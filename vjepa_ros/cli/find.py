@@ -21,7 +21,6 @@ from vjepa_ros.fleet.config import config_of
 from vjepa_ros.fleet.summary import clock
 from vjepa_ros.fleet.tables import arrow, read_rows
 
-
 PLACE = ('bag', 'topic', 'camera', 'at_s', 'stamp_ns')
 
 

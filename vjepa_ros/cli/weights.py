@@ -25,8 +25,10 @@ from rich.progress import (
 from rich.table import Table
 
 from vjepa_ros.cli.console import CHECKPOINT, print_error, whole
-from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP, convert as write_converted
-from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, download as fetch, located
+from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP
+from vjepa_ros.model.checkpoint.conversion import convert as write_converted
+from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, located
+from vjepa_ros.model.checkpoint.download import download as fetch
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 from vjepa_ros.model.checkpoint.layouts import AUTO
 from vjepa_ros.model.checkpoint.load import Contents, PartReport, examine, load_model
@@ -39,8 +41,10 @@ from vjepa_ros.runtime.onnx import (
     ExportError,
     Exported,
     StreamGraph,
-    export as write_graph,
     packages,
+)
+from vjepa_ros.runtime.onnx import (
+    export as write_graph,
 )
 
 SHOWN = 5  # unneeded parameters to name; wrong ones are all named
