@@ -30,7 +30,7 @@ from std_msgs.msg import Header
 from test_read import REGIONS, SEEN, over_the_wire, sent
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.top import render
+from vjepa_ros.cli.see import render
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
 from vjepa_ros.ros.listener import Listener
@@ -113,7 +113,7 @@ def test_echo_says_who_does_not_publish_and_who_is_silent(robot, capsys, monkeyp
     code, out = printed(capsys, 'echo', '/front/assessment', '--wait', '4')
     assert code == 1 and '/vjepa_node/camera/assessment' in out.err and not out.out
     quiet = robot.node.create_publisher(PointCloud2, 'quiet', 1)
-    monkeypatch.setattr('vjepa_ros.cli.echo.SILENT_S', 0.2)
+    monkeypatch.setattr('vjepa_ros.cli.see.SILENT_S', 0.2)
     code, out = printed(capsys, 'echo', 'quiet', '--once', '--timeout', '0.7')
     assert code == 1 and not out.out
     assert out.err.count('no message has come') == 1 and '--timeout 0.7' in out.err

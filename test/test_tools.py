@@ -17,8 +17,7 @@ import pytest
 from scenes import synthetic
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli import watch
-from vjepa_ros.cli.watch import Feed
+from vjepa_ros.cli.watch import groups
 from vjepa_ros.sources import SourceError, SourceFrame
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +75,6 @@ def test_watch_reports_on_a_recording_with_the_truth_of_its_labels(drive, tmp_pa
 @pytest.mark.parametrize(('source', 'words', 'said'), [
     ('nowhere.mp4', SMALL, 'nowhere.mp4'),
     ('', [*SMALL, '--weights', 'missing.safetensors'], 'missing.safetensors'),
-    ('', [*SMALL, '--rate', '-3'], 'rate'),
     ('', [*SMALL, '--max-seconds', '0.1'], 'nothing to report'),
     ('', ['--model-size', 'small', '--no-window'], '--allow-random-weights'),
 ])
@@ -99,18 +97,6 @@ def test_a_file_as_folder_of_the_results_is_refused_before_the_work(words, insid
     assert '--out' in said and f"'{tmp_path / 'file'}' is a file" in said
 
 
-@pytest.mark.parametrize('environ, platform, build, said', [
-    ({'DISPLAY': ':0'}, 'linux', '  GUI:    NONE\n', 'headless'),
-    ({}, 'linux', '  GUI:    GTK3\n', 'DISPLAY'),
-    ({'DISPLAY': ':0'}, 'linux', '  GUI:    GTK3\n', ''),
-    ({'WAYLAND_DISPLAY': 'wayland-0'}, 'linux', '  GUI:    QT5\n', ''),
-    ({}, 'darwin', '  GUI:    COCOA\n', ''),
-])
-def test_a_window_is_shown_only_where_it_can_be(environ, platform, build, said):
-    answer = watch.window_problem(environ, platform, build)
-    assert (said in answer) if said else answer == ''
-
-
 class FakeSource:
     """Frames with given stamps [s], then an error."""
 
@@ -127,13 +113,12 @@ class FakeSource:
 
 @pytest.mark.parametrize(('realtime', 'limit'), [(False, 64), (True, 64), (True, 5)])
 def test_a_slow_consumer_gets_what_came_meanwhile_in_order_and_the_error_last(realtime, limit):
-    stamps, groups = [1 + n * 0.01 for n in range(50)], []
-    feed = Feed(FakeSource(stamps), realtime, limit)
+    stamps, found = [1 + n * 0.01 for n in range(50)], []
     with pytest.raises(SourceError, match='cable pulled'):
-        for group in feed:
-            groups.append(group)
+        for group in groups(FakeSource(stamps), realtime, limit):
+            found.append(group)
             time.sleep(0.2 if realtime else 0.0)
-    got = [frame.stamp_ns for group in groups for frame in group]
+    got = [frame.stamp_ns for group in found for frame in group]
     assert got == sorted(got) and got[-1] == round(stamps[-1] * 1e9)
-    assert len(got) + feed.dropped == 50 and (feed.dropped > 0) == (limit == 5)
-    assert (max(map(len, groups)) > 1) == realtime
+    assert (len(got) < 50) == (limit == 5)
+    assert (max(map(len, found)) > 1) == realtime

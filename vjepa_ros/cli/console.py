@@ -75,11 +75,19 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
 
 
-# How errors of the core write parameters: in a remedy, as a subject, and what follows on these.
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a source is played and sampled."""
+    parser.add_argument('--rate', type=positive, metavar='HZ', help='frames per second: thins the '
+                        'source, or tells how images without stamps were taken')
+    parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
+    parser.add_argument('--max-seconds', type=positive, metavar='S', help='stop after this much '
+                        'time of the source')
+    parser.add_argument('--clip-fps', type=positive, default=4.0, metavar='HZ',
+                        help='rate at which clips are sampled (default: %(default)g)')
+
+
+# How errors of the core write parameters.
 PARAMETER = re.compile(r'`([a-z_]+)(?:: ([\w.-]+))?`')
-SUBJECT = re.compile(r"(?<![^ ])(?:[a-z]+(?:_[a-z]+)+(?=[ :,;]|$)|[a-z]+(?= is [\d'\[-]))")
-ALSO = re.compile(r' and `([a-z_]+)`')
-INSTEAD = re.compile(r',? or (?:set )?`([a-z_]+)(?:: [\w.-]+)?`(?: to [^;,.`]*)?')
 
 
 def print_error(text: object, console: Console | None = None,
@@ -131,10 +139,7 @@ def save(option: str, path: Path | None, write: Callable[[Path], object],
 
 
 def with_options(text: str, known: Collection[str]) -> str:
-    """Write the parameters in a text as options, and leave out ways that the command lacks."""
-    def keep(match: re.Match[str]) -> str:
-        return match[0] if match[1] in known else ''
-
+    """Write the parameters in a text as options of a command, as far as it has them."""
     def option(match: re.Match[str]) -> str:
         name, value = match[1].replace('_', '-'), match[2]
         if match[1] == 'checkpoint':     # a file to look at, which no node has
@@ -145,10 +150,6 @@ def with_options(text: str, known: Collection[str]) -> str:
             return f'--{name}' if value == 'true' else f'--no-{name}'
         return f'--{name} {value}' if value else f'--{name}'
 
-    def subject(match: re.Match[str]) -> str:
-        return f'--{match[0].replace("_", "-")}' if match[0] in known else match[0]
-
-    text = SUBJECT.sub(subject, INSTEAD.sub(keep, ALSO.sub(keep, text)))
     return PARAMETER.sub(option, text)
 
 

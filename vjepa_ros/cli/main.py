@@ -16,8 +16,8 @@ from vjepa_ros import __version__
 COMMANDS = {  # name: (module with main(argv) -> exit code, or another function; what it does)
     'demo': ('demo', 'run camera and node as processes over DDS and write a report'),
     'watch': ('watch', 'run the perception on a camera, video, folder or bag, without ROS'),
-    'echo': ('echo', 'print assessments, regions and states of a topic as YAML or JSON lines'),
-    'top': ('top', 'show a live table of rates, latency, drops, levels and states of all nodes'),
+    'echo': ('see:echo', 'print assessments, regions and states of a topic as YAML or JSON lines'),
+    'top': ('see:top', 'show a live table of rates, latency, drops, levels and states of nodes'),
     'doctor': ('doctor', 'say why perception is slow, silent or UNKNOWN here, and what to '
                'do'),
     'score': ('score', 'score recordings, one or thousands: tables of assessments and events'),

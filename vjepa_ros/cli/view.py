@@ -18,8 +18,8 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import (
     add_model,
+    add_source,
     end_like_ctrl_c,
-    positive,
     print_error,
     ros_problem,
     whole,
@@ -86,7 +86,7 @@ def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterato
 
 def perceive(args: argparse.Namespace, console: Console) -> int:
     """Run the perception on a source without ROS and show it."""
-    from vjepa_ros.cli.watch import Feed, detector_of, draw
+    from vjepa_ros.cli.watch import detector_of, draw, groups
 
     camera = 'camera'
     with open_source(args.source, PlayOptions(rate=args.rate, topic=args.topic)) as source, \
@@ -95,7 +95,7 @@ def perceive(args: argparse.Namespace, console: Console) -> int:
         console.print(f'{source.name}: {detector.engine.config.model_size} on '
                       f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
         begin = None
-        for frames in Feed(source, source.live or not args.save):
+        for frames in groups(source, source.live or not args.save):
             start, newest = time.perf_counter(), frames[-1]
             begin = frames[0].stamp_ns if begin is None else begin
             for frame in frames:
@@ -203,13 +203,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help='port of the web viewer (default: %(default)s)')
     parser.add_argument('--data-port', type=whole(1024, 65535), default=DATA_PORT, metavar='N',
                         help='port that the viewer reads from (default: %(default)s)')
-    parser.add_argument('--max-seconds', type=positive, metavar='S',
-                        help='stop after this much time of the source')
-    parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
-    parser.add_argument('--rate', type=positive, metavar='HZ', help='frames per second of a '
-                        'source')
-    parser.add_argument('--clip-fps', type=positive, default=4.0, metavar='HZ',
-                        help='rate at which clips are sampled (default: %(default)g)')
+    add_source(parser)
     add_model(parser)
     return parser
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shlex
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,11 @@ import cv2
 import numpy as np
 from rich.console import Console
 
-from vjepa_ros.cli.console import add_model, folder, positive, print_error
+from vjepa_ros.cli.console import add_model, add_source, folder, print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
-from vjepa_ros.model.checkpoint.load import WeightsError, bundled_file
-from vjepa_ros.perception.settings import TrackConfig
+from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.model import ModelConfig
@@ -41,85 +41,59 @@ QUIT_KEYS = (27, ord('q'))
 KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
           'time_to_contact', 'looming_rate', 'bearing')
-UNTRAINED = ('no weights are given, and none of that size are bundled: give a checkpoint with '
-             '--weights, use --model-size tiny, or add --allow-random-weights to run untrained '
-             '(time to contact is then geometric and valid, motion and features are not learned, '
-             'and every output says so)')
 
 
-class Feed:
-    """Frames in groups: in real time all that arrived since the last group, oldest first.
+def groups(source: Source, realtime: bool, limit: int = 64) -> Iterator[list[SourceFrame]]:
+    """Yield frames one by one, or in real time all that arrived since the last group.
 
-    Otherwise a group is one frame, as fast as the consumer takes them. Of more waiting frames than
-    the limit the oldest are dropped.
+    Of more waiting frames than the limit the oldest are dropped.
     """
+    if not realtime:
+        for frame in source:
+            yield [frame]
+        return
+    waiting: deque[SourceFrame] = deque(maxlen=limit)
+    news, ended, stop = (threading.Event() for _ in range(3))
+    errors: list[SourceError] = []
 
-    def __init__(self, source: Source, realtime: bool, limit: int = 64) -> None:
-        self._source, self._realtime = source, realtime
-        self._waiting: deque[SourceFrame] = deque(maxlen=limit)
-        self._news = threading.Condition()
-        self._stop = threading.Event()
-        self._ended = False
-        self._error: SourceError | None = None
-        self.dropped = 0
-
-    def __iter__(self) -> Iterator[list[SourceFrame]]:
-        """Yield groups until the source ends."""
-        if not self._realtime:
-            for frame in self._source:
-                yield [frame]
-            return
-        thread = threading.Thread(target=self._play, name='feed', daemon=True)
-        thread.start()
-        try:
-            yield from self._groups()
-        finally:
-            self._stop.set()
-            thread.join(2.0)
-
-    def _groups(self) -> Iterator[list[SourceFrame]]:
-        while True:
-            with self._news:
-                if not self._waiting and not self._ended:
-                    self._news.wait(WAKE_S)   # short, for Ctrl-C
-                frames, ended = list(self._waiting), self._ended
-                self._waiting.clear()
-            if frames:
-                yield frames
-            elif ended:
-                break
-        if self._error is not None:
-            raise self._error
-
-    def _play(self) -> None:
+    def play() -> None:
         pacer = Pacer()
         try:
-            for frame in self._source:
+            for frame in source:
                 now = time.monotonic_ns()
-                due = now if self._source.live else pacer.due_ns(frame.stamp_ns, now)
-                if self._stop.wait(max(0.0, (due - now) / 1e9)):
+                due = now if source.live else pacer.due_ns(frame.stamp_ns, now)
+                if stop.wait(max(0.0, (due - now) / 1e9)):
                     return
-                with self._news:
-                    self.dropped += len(self._waiting) == self._waiting.maxlen
-                    self._waiting.append(frame)
-                    self._news.notify()
+                waiting.append(frame)
+                news.set()
         except SourceError as error:
-            self._error = error
+            errors.append(error)
         finally:
-            with self._news:
-                self._ended = True
-                self._news.notify()
+            ended.set()
+            news.set()
+
+    thread = threading.Thread(target=play, name='feed', daemon=True)
+    thread.start()
+    try:
+        while waiting or not ended.is_set():
+            news.wait(WAKE_S)       # short, for Ctrl-C
+            news.clear()
+            if frames := [waiting.popleft() for _ in range(len(waiting))]:
+                yield frames
+    finally:
+        stop.set()
+        thread.join(2.0)
+    if errors:
+        raise errors[0]
 
 
-def window_problem(environ: Mapping[str, str], platform: str, build: str) -> str:
-    """Return why no window can be shown by a build of OpenCV, '' when one can."""
-    gui = next((line.split(':', 1)[1].strip() for line in build.splitlines()
-                if line.strip().startswith('GUI:')), '')
-    if gui == 'NONE':
+def window_problem() -> str:
+    """Return why no window can be shown here, '' when one can."""
+    if re.search(r'GUI:\s+NONE', cv2.getBuildInformation()):
         return 'this OpenCV was built without windows (opencv-python-headless)'
     # Some builds of OpenCV end the process when they find no display.
-    if platform.startswith('linux') and not (environ.get('DISPLAY')
-                                             or environ.get('WAYLAND_DISPLAY')):
+    if sys.platform.startswith('linux') and not (os.environ.get('DISPLAY')
+                                                 or os.environ.get('WAYLAND_DISPLAY')):
         return 'there is no display (DISPLAY is not set)'
     return ''
 
@@ -239,7 +213,7 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
             status = Status('vjepa-ros watch', source.name,
                             span_s=span if math.isfinite(span) else None)
             run = Watch(detector, source, status, Path(work))
-            failed = _play(run, Feed(source, args.realtime or source.live), args, console)
+            failed = _play(run, groups(source, args.realtime or source.live), args, console)
             if not run.records:
                 return print_error(failed or (
                     'the source ended before the first clip was full: nothing to report (a clip '
@@ -253,12 +227,13 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
     return print_error(failed, console, args) if failed else 0
 
 
-def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) -> str:
+def _play(run: Watch, feed: Iterator[list[SourceFrame]], args: argparse.Namespace,
+          console: Console) -> str:
     """Play until the end; return what went wrong, or ''."""
-    hidden = 'off (--no-window)' if args.no_window else window_problem(
-        os.environ, sys.platform, cv2.getBuildInformation())
-    if hidden and not args.no_window:
-        console.print(f'no window: {hidden}', highlight=False, soft_wrap=True)
+    problem = '' if args.no_window else window_problem()
+    if problem:
+        console.print(f'no window: {problem}', highlight=False, soft_wrap=True)
+    shown = not args.no_window and not problem
     begin: int | None = None
     try:
         with View(run.status, console) as view:
@@ -269,22 +244,23 @@ def _play(run: Watch, feed: Feed, args: argparse.Namespace, console: Console) ->
                 played = (frames[-1].stamp_ns - begin) / 1e9
                 if args.max_seconds and played >= args.max_seconds:
                     break
-                if not hidden and not show_window(overlay):
+                if shown and not show_window(overlay):
                     break
     except KeyboardInterrupt:
         console.print('stopped')
     except SourceError as error:
         return str(error)
     finally:
-        if not hidden:
+        if shown:
             cv2.destroyAllWindows()
     return ''
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 when report, video and summary were written."""
     parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
     parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
+    add_source(parser)
     add_model(parser)
     parser.add_argument('--heads', default='', metavar='FILE',
                         help='safetensors file of learned heads for these weights (default: '
@@ -295,34 +271,16 @@ def make_parser() -> argparse.ArgumentParser:
                         help='frames in a clip (default: %(default)s)')
     parser.add_argument('--image-size', type=int, default=ModelConfig.image_size, metavar='PX',
                         help="side of the encoder's input (default: %(default)s)")
-    parser.add_argument('--clip-fps', type=positive, default=TrackConfig.clip_fps, metavar='HZ',
-                        help='rate at which clips are sampled (default: %(default)g)')
-    parser.add_argument('--rate', type=float, metavar='HZ', help='frames per second: thins the '
-                        'source, or tells how images without stamps were taken')
-    parser.add_argument('--topic', metavar='TOPIC', help='image topic of a bag')
     parser.add_argument('--loop', action='store_true', help='start again at the end')
     parser.add_argument('--realtime', action='store_true', help='play files in real time '
                         '(default: every frame, as fast as possible)')
-    parser.add_argument('--max-seconds', type=float, metavar='S', help='stop after this much time '
-                        'of the source')
     parser.add_argument('--no-window', action='store_true', help='show the terminal view only')
     parser.add_argument('--out', type=folder, default=Path('watch_output'), metavar='DIR',
                         help='folder for report, video and summary (default: watch_output)')
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 when report, video and summary were written."""
-    parser = make_parser()
     args = parser.parse_args(argv)
     console = Console()
     log_to(console)
     try:
-        known = args.weights or bundled_file(args.model_size)
-        if not known and not args.allow_random_weights:
-            raise WeightsError(UNTRAINED)
-        if args.max_seconds is not None and not args.max_seconds > 0:
-            raise ValueError(f'--max-seconds is {args.max_seconds:g}, must be above 0')
         return watch(args, console, printable(
             shlex.join(['vjepa-ros', 'watch', *(argv or [])])))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:

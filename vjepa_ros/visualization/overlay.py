@@ -246,8 +246,9 @@ def _regions(sheet: _Sheet, seen: Assessment) -> None:
         stroke = max(1, round(weight * sheet.unit))
         cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), drawing.INK, stroke + 2, cv2.LINE_AA)
         cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), color, stroke, cv2.LINE_AA)
-        drawing.pill(sheet.canvas, _seconds(region.time_to_contact), x0, y0, px * sheet.unit,
-                     color)
+        px *= sheet.unit
+        drawing.pill(sheet.canvas, _seconds(region.time_to_contact), x0,
+                     max(y0, sheet.top + 2 * px), px, color)
 
 
 def _clip_box(sheet: _Sheet, region: Region) -> drawing.Box:

@@ -1,31 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Show a live table of cameras, nodes, guard and planners: rates, latency, drops, levels."""
+"""The commands echo and top, which show what running nodes say, as text and as a live table."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
+import yaml
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vjepa_ros.cli.console import positive, print_error, ros_problem
+from vjepa_ros.cli.console import positive, print_error, ros_problem, whole
 from vjepa_ros.lab.report.live_view import LEVEL_STYLES
 from vjepa_ros.perception.types import Assessment, Level
-from vjepa_ros.viewer.messages import CLOUD, States, Told, camera_of
+from vjepa_ros.viewer.messages import States, Told, json_line, readable
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
 
+SILENT_S = 3.0           # after which echo says why nothing comes
+PUBLISHED = ('assessment', 'obstacles', 'state')      # named where the wanted topic is not there
 CONDITION_STYLES = {'ok': 'green', 'warn': 'yellow', 'error': 'bold red', 'stale': 'bold red'}
 STAGE = 'stage_ms.'
 LATE_S = 3.0             # without a word for longer, a node may be gone: it reports each second
@@ -33,32 +38,136 @@ REFRESH_S = 0.25         # of the table in a terminal, and of the list of topics
 SETTLE_S = 2.5           # with `--once`: nodes report each second, and results then have a rate
 
 
-def listen(ros: Listener, states: States, seconds: float) -> set[str]:
-    """Subscribe to what is published by now, take messages for a while [s]; return its nodes."""
-    nodes: set[str] = set()
-    for topic, kind in ros.topics().items():
-        if states.wants(topic, kind):
-            if not topic.endswith('/diagnostics'):
-                nodes.add(camera_of(topic)[0] if kind == CLOUD else topic[1:].rpartition('/')[0])
-            ros.subscribe(topic, kind,
-                          lambda name, msg: states.take(name, msg, time.monotonic()))
-    ros.spin(seconds)
-    return nodes - {''}
+def listening(name: str, use: Callable[[Listener], int]) -> int:
+    """Run a command with what listens to the ROS domain; its exit code, 0 after Ctrl-C."""
+    if problem := ros_problem():
+        return print_error(f'vjepa-ros {name}: {problem}')
+    from vjepa_ros.ros.listener import ListenError, Listener
+
+    try:
+        with Listener(f'vjepa_ros_{name}') as ros:
+            return use(ros)
+    except ListenError as error:
+        return print_error(f'vjepa-ros {name}: {error}')
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:      # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
-def top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
-    """Show the table until Ctrl-C, or once; the exit code."""
+# -- echo -----------------------------------------------------------------------------------------
+
+def echo(argv: Sequence[str] | None = None) -> int:
+    """Print messages; 0 when the wanted ones were printed, or after Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros echo', description='Print the messages of a topic as YAML or JSON lines: '
+        'assessments and regions by their names.')
+    parser.add_argument('topic', metavar='TOPIC', help='its name, or the end of the name of only '
+                        'one topic, such as front/assessment')
+    parser.add_argument('--json', action='store_true', help='one line of JSON for each message: '
+                        'null is unknown, "inf" infinite (default: YAML)')
+    parser.add_argument('--once', action='store_true', help='end after one message')
+    parser.add_argument('--count', type=whole(1), default=-1, metavar='N',
+                        help='end after N messages')
+    parser.add_argument('--wait', type=positive, default=5.0, metavar='S',
+                        help='how long to wait for a publisher (default: %(default)g)')
+    parser.add_argument('--timeout', type=positive, default=math.inf, metavar='S',
+                        help='end with exit code 1 where no message comes for so long (default: '
+                        'say why, and wait on)')
+    args = parser.parse_args(argv)
+    return listening('echo', lambda ros: _echo(args, ros))
+
+
+def _find(topic: str, topics: dict[str, str]) -> str:
+    """Return the published topic that is meant; '' for none."""
+    name = f'/{topic.lstrip("/")}'
+    if name in topics:
+        return name
+    ends = [one for one in topics if one.endswith(name)]
+    return ends[0] if len(ends) == 1 else ''
+
+
+def _missing(topic: str, topics: dict[str, str], domain: int, waited_s: float) -> str:
+    """Return the words for a topic that nobody publishes."""
+    last = topic.rpartition('/')[2]
+    ends = tuple(f'/{one}' for one in (last, *PUBLISHED))
+    near = sorted(one for one in topics if one.endswith(ends))
+    there = f'published are, among others: {", ".join(near)}' if near else (
+        'no topic of this package is published: start a node, for example with `ros2 launch '
+        'vjepa_ros vjepa.launch.py`, or activate the one that runs (`vjepa-ros top` shows its '
+        'state), and compare ROS_DOMAIN_ID')
+    return (f"nobody publishes '{topic}' in ROS domain {domain} (waited {waited_s:g} s); {there}")
+
+
+def _echo(args: argparse.Namespace, ros: Listener) -> int:
+    """Print until the wanted number of messages has come; the exit code."""
+    ros.spin(args.wait, lambda: _find(args.topic, ros.topics()))
+    topics = ros.topics()
+    topic = _find(args.topic, topics)
+    if not topic:
+        return print_error('vjepa-ros echo: ' + _missing(args.topic, topics, ros.domain_id,
+                                                        args.wait))
+    left = [1 if args.once else args.count]
+
+    def take(_: str, msg: Any) -> None:
+        if left[0] != 0:
+            left[0] -= 1
+            values = readable(msg)
+            print(json_line(values) if args.json else '---\n' + yaml.safe_dump(
+                values, sort_keys=False, allow_unicode=True), end='\n' if args.json else '',
+                flush=True)
+
+    ros.subscribe(topic, topics[topic], take)
+    said, heard = '', time.monotonic()
+    while left[0] != 0:
+        before = left[0]
+        ros.spin(min(SILENT_S, args.timeout), lambda before=before: left[0] != before)
+        if left[0] != before:
+            heard = time.monotonic()
+            continue
+        silence = ros.silence(topic)
+        if silence != said:
+            said = silence
+            print_error(f'vjepa-ros echo: {silence}')
+        if time.monotonic() - heard >= args.timeout:
+            return print_error(f'vjepa-ros echo: no message within --timeout {args.timeout:g}')
+    return 0
+
+
+# -- top ------------------------------------------------------------------------------------------
+
+def top(argv: Sequence[str] | None = None) -> int:
+    """Show the table; 0 after `--once` or Ctrl-C, 1 when no node reports."""
+    parser = argparse.ArgumentParser(
+        prog='vjepa-ros top', description='Show a live table of cameras, nodes, guard and '
+        'planners: rates, latency, drops, levels.')
+    parser.add_argument('--once', action='store_true', help='print the table once and end; '
+                        'without a terminal it is printed again and again')
+    parser.add_argument('--wait', type=positive, default=10.0, metavar='S',
+                        help='how long to wait for the first node (default: %(default)g)')
+    args = parser.parse_args(argv)
+    return listening('top', lambda ros: _top(args, ros, Console()))
+
+
+def _top(args: argparse.Namespace, ros: Listener, console: Console) -> int:
     states, begin, first, known = States(), time.monotonic(), 0.0, 0
     title = f'vjepa-ros top · ROS domain {ros.domain_id}'
     live = Live(console=console, get_renderable=lambda: render(states, time.monotonic(), title),
                 refresh_per_second=round(1 / REFRESH_S)) \
         if console.is_terminal and not args.once else None
+
+    def take(topic: str, msg: Any) -> None:
+        states.take(topic, msg, time.monotonic())
+
     with live or nullcontext():
         while True:
-            silent = listen(ros, states, REFRESH_S) - {node for node, _ in states.told}
+            for topic, kind in ros.topics().items():
+                if states.wants(topic, kind):
+                    ros.subscribe(topic, kind, take)
+            ros.spin(REFRESH_S)
             now = time.monotonic()
-            # Who else is there may not have been found, or have reported, yet.
-            if len(states.told) > known or (first and silent and now - begin < args.wait):
+            if len(states.told) > known:     # others may report soon, too
                 first, known = now, len(states.told)
             if not first and now - begin > args.wait:
                 return print_error(
@@ -201,28 +310,3 @@ def _motion(told: Told, name: str) -> str:
 
 def _number(value: float, digits: int) -> str:
     return '–' if math.isnan(value) else f'{value:.{digits}f}'
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog='vjepa-ros top', description=__doc__)
-    parser.add_argument('--once', action='store_true', help='print the table once and end; '
-                        'without a terminal it is printed again and again')
-    parser.add_argument('--wait', type=positive, default=10.0, metavar='S',
-                        help='how long to wait for the first node (default: %(default)g)')
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 after `--once` or Ctrl-C, 1 when no node reports."""
-    args = make_parser().parse_args(argv)
-    problem = ros_problem()
-    if problem:
-        return print_error(f'vjepa-ros top: {problem}')
-    from vjepa_ros.ros.listener import Listener
-
-    try:
-        with Listener('vjepa_ros_top') as ros:
-            return top(args, ros, Console())
-    except KeyboardInterrupt:
-        return 0
