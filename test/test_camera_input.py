@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,8 @@ pytest.importorskip('rclpy')
 
 from rclpy.qos import ReliabilityPolicy
 
-from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, FrameQueue, Waiting
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
 
 pytestmark = pytest.mark.ros
 MS = 1_000_000
@@ -23,46 +23,42 @@ MS = 1_000_000
 
 # -- the queue ------------------------------------------------------------------------------------
 
-def item(i: int, period_ms: float = 33.0, size: int = 100, stamped: bool = True) -> Waiting:
-    stamp = round((1000 + i * period_ms) * MS)
-    return Waiting(i, stamp if stamped else 0, stamp, size)
-
-
-def fill(queue: FrameQueue, count: int, **more) -> FrameQueue:
-    for i in range(count):
-        queue.put(item(i, **more))
+def fill(queue: FrameQueue, numbers, period_ms: float = 33.0, size: int = 100,
+         stamped: bool = True) -> FrameQueue:
+    for i in numbers:
+        stamp = round((1000 + i * period_ms) * MS)
+        queue.put(Frame(i, stamp if stamped else 0, stamp, size))
     return queue
 
 
 def claimed(queue: FrameQueue, spacing_ms: float = 0.0) -> list[int]:
-    return [w.message for w in queue.claim(round(spacing_ms * MS))]
+    return [frame.message for frame in queue.claim(round(spacing_ms * MS))]
 
 
-def frame(waiting: Waiting, size: int = 100) -> Frame:
-    return Frame(np.zeros(size, np.uint8), None, None, waiting.stamp_ns, 0,
-                 str(waiting.message), {})
+def decoded(queue: FrameQueue, frame: Frame, size: int = 100) -> None:
+    frame.rgb, frame.frame_id = np.zeros(size, np.uint8), str(frame.message)
+    queue.finish(frame)
 
 
-@pytest.mark.parametrize('count', [5, 64, 65, 1000])
+@pytest.mark.parametrize('count', [64, 65, 1000])
 def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
-    queue = fill(FrameQueue(limit=64), count)
-    got = claimed(queue)
+    queue = fill(FrameQueue(limit=64), range(count))
+    frames = queue.claim(0)
+    got = [frame.message for frame in frames]
     assert queue.dropped == count - len(got)
     assert len(got) <= 64
     assert got[0] == 0 and got[-1] == count - 1
     assert 1 <= np.diff(got).max() <= max(1, 3 * count / 64)      # in order, without a long gap
     assert claimed(queue) == []                     # each is given out once
-    left = list(queue._items)
-    assert [b.message - a.message - 1 for a, b in pairwise(left)] == [b.left_out for b in left[1:]]
-    assert sum(each.left_out + 1 for each in left) == count
+    assert [frame.left_out for frame in frames[1:]] == list(np.diff(got) - 1)
 
 
 def test_bytes_are_bounded_but_two_images_always_wait():
-    assert len(fill(FrameQueue(max_bytes=1000), 50, size=300)) == 3
-    assert claimed(fill(FrameQueue(max_bytes=10), 3, size=1000)) == [0, 2]
-    waiting = fill(FrameQueue(max_bytes=1000), 3, size=300)
+    assert len(fill(FrameQueue(max_bytes=1000), range(50), size=300)) == 3
+    assert claimed(fill(FrameQueue(max_bytes=10), range(3), size=1000)) == [0, 2]
+    waiting = fill(FrameQueue(max_bytes=1000), range(3), size=300)
     for each in waiting.claim(0):                   # what is decoded counts by its pixels
-        waiting.finish(each, frame(each, 900))
+        decoded(waiting, each, 900)
     assert [f.frame_id for f in waiting.take()[0]] == ['0', '2']
     assert waiting.dropped == 1
 
@@ -71,27 +67,27 @@ def test_bytes_are_bounded_but_two_images_always_wait():
     ({'period_ms': 33.0}, 50.0, [1, 3, 5, 7]), ({'period_ms': 50.0}, 50.0, list(range(8))),
     ({'stamped': False}, 500.0, list(range(8)))])
 def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms, kept):
-    queue = fill(FrameQueue(), 8, **more)
-    assert claimed(queue, spacing_ms) == kept
+    queue = fill(FrameQueue(), range(8), **more)
+    frames = queue.claim(round(spacing_ms * MS))
+    assert [frame.message for frame in frames] == kept
     assert queue.take() == ([], 8 - len(kept))
-    assert [each.left_out for each in queue._items] == [(8 - len(kept)) // len(kept)] * len(kept)
+    assert [each.left_out for each in frames] == [(8 - len(kept)) // len(kept)] * len(kept)
 
 
 def test_frames_are_taken_in_order_up_to_the_first_that_is_not_decoded():
-    queue = fill(FrameQueue(), 4)
+    queue = fill(FrameQueue(), range(4))
     waiting = queue.claim(0)
-    queue.put(item(4))
-    for i in (0, 1, 3):
-        queue.finish(waiting[i], None if i == 1 else frame(waiting[i]))     # 1 is malformed
+    fill(queue, [4])
+    decoded(queue, waiting[0])
+    queue.finish(waiting[1])                         # it is malformed
+    decoded(queue, waiting[3])
     assert [f.frame_id for f in queue.take()[0]] == ['0']
-    assert queue.newest_ns == item(4).stamp_ns
-    queue.finish(waiting[2], frame(waiting[2]))
+    assert queue.newest_ns == 1132 * MS
+    decoded(queue, waiting[2])
     assert len(queue.take()[0]) == 2
+    last, = queue.claim(0)
     queue.clear()
-    assert queue.take() == ([], 1)
-    last, = fill(queue, 1).claim(0)
-    queue.clear()
-    queue.finish(last, frame(last))                  # cleared while it was decoded
+    decoded(queue, last)                             # cleared while it was decoded
     assert queue.take() == ([], 1)
 
 

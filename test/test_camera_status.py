@@ -13,17 +13,16 @@ pytest.importorskip('rclpy')
 
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN
-from vjepa_ros.ros.perception_node.diagnostics import _condition
-from vjepa_ros.ros.perception_node.statistics import CameraStats
+from vjepa_ros.ros.perception_node.diagnostics import CameraStats, condition
 
 NOW = 1000.0
 
 
-def condition(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[bytes, str]:
+def told(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[bytes, str]:
     stats = CameraStats()
     vars(stats).update(values)
     camera = SimpleNamespace(silent=silent, fault_s=fault_s, last_fault='of encoding xyz')
-    return _condition(camera, stats, quiet, NOW)
+    return condition(camera, stats, quiet, NOW)
 
 
 @pytest.mark.parametrize(('values', 'level', 'words'), [
@@ -42,5 +41,5 @@ def condition(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[b
     ({'quiet': True, 'trouble': 'it failed'}, WARN, 'it failed'),
     ({'quiet': True, 'silent': True}, STALE, 'no frames')])
 def test_a_camera_without_results_does_not_run(values, level, words):
-    found, message = condition(**values)
+    found, message = told(**values)
     assert found == level and words in message

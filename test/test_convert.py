@@ -16,7 +16,8 @@ pytest.importorskip('rclpy')
 from scenes import texture
 from sensor_msgs.msg import CompressedImage, Image
 
-from vjepa_ros.ros.common.message_conversion import ImageError, decode
+from vjepa_ros.ros.common.message_conversion import ImageError, read
+from vjepa_ros.sources.gain import GainControl
 
 pytestmark = pytest.mark.ros
 
@@ -47,6 +48,11 @@ CHANNELS = {
 ENCODINGS = [
     *((f'{order}{bits}', order, bits) for order in CHANNELS for bits in (8, 16)),
     ('8UC3', 'bgr', 8), ('8UC4', 'bgra', 8), ('8UC1', 'mono', 8), ('16UC1', 'mono', 16)]
+
+
+def decode(msg: Image | CompressedImage) -> np.ndarray:
+    """Its pixels in 8 bits."""
+    return GainControl().reduce(read(msg))[0]
 
 
 def check(msg: Image, expected: np.ndarray) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from vjepa_ros.cli import doctor as machine
 from vjepa_ros.cli.console import behind_p, with_options
-from vjepa_ros.ros.common.parameter import schemas
+from vjepa_ros.parameter import schemas
 from vjepa_ros.ros.doctor.rules import (
     ERROR,
     Graph,

@@ -327,21 +327,16 @@ def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again
 
 
 @pytest.mark.any_distro
-def test_thin_images_are_refused_by_a_limit_that_can_be_set_and_end_nothing(again):
+def test_thin_images_are_refused_and_end_nothing(again):
     since = again.written
     again.begin_anew()
-    with Publisher(again.ros, 'hand/image_raw') as pub, again.listen('overlay', 'hand') as drawn:
-        shapes = [(100, 1), (2000, 1), (1, 16_000), (10, 65_000), (50_000, 2)]
+    with Publisher(again.ros, 'hand/image_raw') as pub:
+        shapes = [(100, 1), (1, 16_000), (10, 65_000), (50_000, 2)]
         play(pub, [raw(np.zeros((*shape, 3), np.uint8)) for shape in shapes], now_ns())
-        values = again.wait_for(HAND, lambda v: v.get('input.bad aspect') == '3')
+        values = again.wait_for(HAND, lambda v: v.get('input.bad aspect') == '2')
         assert values['input.bad size'] == '2' and values['assessments_out'] == '0'
         log = again.wait_for_log('1x100', since)
-        assert all(word in log for word in ('/hand/image_raw', '1:8', "'max_image_aspect'"))
-        again.set(max_image_aspect=16.0)
-        play(pub, [raw(np.zeros((16, 1, 3), np.uint8))] * 5, now_ns())
-        again.wait_for(HAND, lambda v: int(v['frames.accepted']) >= 4)
-        overlay = again.some(drawn)[-1]
-        assert overlay.width <= 480 and overlay.height == 3840
+        assert all(word in log for word in ('/hand/image_raw', '1:8', 'crop it'))
     with Camera(again.ros) as camera:
         assert again.assess().frame_id == 'optical' and camera.readers == 1
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -15,9 +16,8 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from nav2_rules import CollisionMonitor, ObstacleLayer, STOP, cloud_xyz, rays
+from nav2_rules import CollisionMonitor, STOP, cloud_xyz, rays
 from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
-from rclpy.serialization import deserialize_message, serialize_message
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
@@ -25,16 +25,10 @@ from std_msgs.msg import Header
 
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import Obstacles
+from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry
-from vjepa_ros.ros.perception_node.obstacle_output import (
-    ObstacleOutput,
-    Sources,
-    detections,
-    scan_message,
-)
+from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources, detections
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -125,12 +119,6 @@ def blocked(node):
 
 
 @pytest.fixture(scope='module')
-def nearest(blocked) -> tuple[float, float]:
-    """A place of the cloud on the way ahead."""
-    return float(np.median(cloud_xyz(blocked[1])[:, 0])), 0.0
-
-
-@pytest.fixture(scope='module')
 def clear(node, blocked):
     """The same of open ground; after the box, so that there is something to clear."""
     node.begin_anew()
@@ -154,6 +142,8 @@ def test_a_box_stops_the_robot_by_the_collision_monitor(blocked):
     front = rays_hit[np.abs(rays_hit[:, 1]) < 0.3]
     assert len(front) >= 4
     assert np.median(front[:, 0]) == pytest.approx(2.0, rel=0.15)
+    sure = np.frombuffer(cloud.data, [(f.name, '<f4') for f in cloud.fields])['intensity']
+    assert len(sure) and (sure > 0).all() and (sure <= 1).all()
 
 
 def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
@@ -166,27 +156,6 @@ def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
     assert data is not STOP
     assert not monitor.triggers(data, 2.5, 0.3)
     assert not monitor.triggers(monitor.scan(scan, stamp + NS), 2.5, 0.3)
-
-
-def test_the_scan_clears_a_costmap_and_the_cloud_does_not(blocked, nearest, clear):
-    layer = ObstacleLayer()
-    layer.cloud(blocked[1])
-    assert layer.marked(*nearest)
-    layer.cloud(clear[1])
-    assert layer.marked(*nearest)                 # an empty cloud has no rays
-    cells = int(layer.cells.sum())
-    layer.scan(clear[2])
-    assert int(layer.cells.sum()) < 0.5 * cells
-    deaf = ObstacleLayer(inf_is_valid=False)
-    deaf.cloud(blocked[1])
-    deaf.scan(clear[2])
-    assert int(deaf.cells.sum()) == cells         # why docs/nav2.md sets inf_is_valid
-
-
-def test_each_point_has_a_confidence(blocked):
-    cloud = blocked[1]
-    sure = np.frombuffer(cloud.data, [(f.name, '<f4') for f in cloud.fields])['intensity']
-    assert len(sure) and (sure > 0).all() and (sure <= 1).all()
 
 
 # -- unknown is not clear -------------------------------------------------------------------------
@@ -255,102 +224,88 @@ def test_odometry_gives_the_distance(node, blocked):
         assert np.median(data[:, 0]) == pytest.approx(3.8, rel=0.15)
 
 
-# -- parts without a node -------------------------------------------------------------------------
+# -- odometry, without a node ---------------------------------------------------------------------
 
-def configured(**values):
-    """The configuration of obstacles with these parameters."""
-    rows = (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
-    return SCHEMA.read({row.name: row.default for row in rows} | values).obstacles
+class Owner:
+    """A node without DDS; what it has subscribed to is called by `fed`."""
 
+    def __init__(self) -> None:
+        self.lines = []
 
-def twist(x=0.0, yaw=0.0, stamp_s=1.0, frame='base_link'):
-    def vector(a, c):
-        return SimpleNamespace(x=a, y=0.0, z=c)
+    def create_subscription(self, kind, topic, callback, qos) -> None:
+        self.take = callback
 
-    sec, nanosec = divmod(round(stamp_s * NS), NS)
-    return SimpleNamespace(
-        header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec)),
-        child_frame_id=frame, twist=SimpleNamespace(twist=SimpleNamespace(
-            linear=vector(x, 0.0), angular=vector(0.0, yaw))))
+    def get_logger(self) -> SimpleNamespace:
+        return SimpleNamespace(warning=self.lines.append, info=lambda text: None)
+
+    def resolve_topic_name(self, name: str) -> str:
+        return f'/{name}'
 
 
 @pytest.fixture
-def odometry(monkeypatch):
-    """The input with a stand-in for the message type; nothing is sent."""
+def owner(monkeypatch) -> Owner:
+    """It has an ObstacleOutput with odometry, with a stand-in for the type of its messages."""
     monkeypatch.setitem(sys.modules, 'nav_msgs.msg', SimpleNamespace(Odometry=object))
-    lines = []
-    log = SimpleNamespace(warning=lambda text, **_: lines.append(text))
-    made = Odometry(SimpleNamespace(
-        create_subscription=lambda *a: None, get_logger=lambda: log,
-        resolve_topic_name=lambda name: '/' + name), 'odom', 'base_link')
-    made.warnings = lines
-    return made
+    monkeypatch.setitem(sys.modules, 'vision_msgs.msg', None)
+    owner, rows = Owner(), (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
+    config = SCHEMA.read({**{row.name: row.default for row in rows},
+                          'obstacles.odometry': 'odom', 'camera.mount.height': 0.5}).obstacles
+    owner.sources = Sources(owner, replace(config, base_frame='base_link'))
+    owner.output = ObstacleOutput(owner, SimpleNamespace(name='camera'), config, Settings(),
+                                  owner.sources)
+    return owner
 
 
-def fed(odometry, speeds, yaw_rates=None, start_s=1.0):
+def fed(owner, speeds, yaw_rates=None, start_s=1.0, frame='base_link') -> None:
     """Speeds [m/s] and yaw rates [rad/s] of every 0.1 s."""
     for i, speed in enumerate(speeds):
-        odometry._on_message(twist(x=speed, yaw=yaw_rates[i] if yaw_rates else 0.0,
-                                   stamp_s=start_s + i * 0.1))
+        sec, nanosec = divmod(round((start_s + i * 0.1) * NS), NS)
+        owner.take(SimpleNamespace(
+            header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec)),
+            child_frame_id=frame, twist=SimpleNamespace(twist=SimpleNamespace(
+                linear=SimpleNamespace(x=speed, y=0.0, z=0.0),
+                angular=SimpleNamespace(x=0.0, y=0.0, z=yaw_rates[i] if yaw_rates else 0.0)))))
 
 
-def test_speeds_around_the_frame_count(odometry):
-    mount = Mount.from_angles(0.5)
-    fed(odometry, [0.1 * i for i in range(20)])
-    assert odometry.closing_speed(mount, round(2.0 * NS), 0.5) == pytest.approx(0.85)  # .7 to 1.0
-    assert math.isnan(odometry.closing_speed(mount, 9 * NS, 0.5))
-    assert math.isnan(odometry.closing_speed(mount, 2 * NS, 0.0))
-    fed(odometry, [5.0], start_s=0.5)                        # a jump back in time starts anew
-    assert odometry.closing_speed(mount, NS // 2, 0.5) == pytest.approx(5.0)
-
-
-def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(odometry):
-    for _ in range(3):
-        odometry._on_message(twist(x=math.nan))
-        odometry._on_message(twist(x=1e308))
-        odometry._on_message(twist(x=1.0, frame='odom'))
-    assert len(odometry.warnings) == 2
-    assert odometry.closing_speed(Mount.from_angles(0.5), NS, 0.5) == pytest.approx(1.0)
-
-
-def still_output(odometry):
-    out = ObstacleOutput.__new__(ObstacleOutput)
-    out._sources, out._moved_under = Sources(odometry, None), 0
-    return lambda stamp_s, unchanged_s: out._still(SimpleNamespace(
+def still(owner, stamp_s: float, unchanged_s: float) -> bool:
+    """Whether a picture that is the same for so long is excused."""
+    return owner.output.still(SimpleNamespace(
         unchanged_s=unchanged_s, assessment=SimpleNamespace(stamp_ns=round(stamp_s * NS))))
 
 
-def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(odometry):
-    still = still_output(odometry)
-    fed(odometry, [1.0] * 10 + [0.0] * 10)                  # it drives until 1.9 s
-    assert not still(1.9, 0.4)
-    assert not still(2.9, 1.4)
-    fed(odometry, [0.0] * 500, start_s=3.0)                 # more than is kept
-    assert not still(52.9, 51.4)
-    assert still(52.9, 20.0)                                # another picture, since it stands
+def test_speeds_around_the_frame_count(owner):
+    mount, odometry = Mount.from_angles(0.5), owner.sources.odometry
+    assert math.isnan(odometry.closing_speed(mount, 2 * NS))
+    fed(owner, [0.1 * i for i in range(20)])
+    assert odometry.closing_speed(mount, 2 * NS) == pytest.approx(0.85)  # .7 to 1.0
+    assert math.isnan(odometry.closing_speed(mount, 9 * NS))
+    fed(owner, [5.0], start_s=0.5)                           # a jump back in time starts anew
+    assert odometry.closing_speed(mount, NS // 2) == pytest.approx(5.0)
 
 
-def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(odometry):
-    still = still_output(odometry)
-    fed(odometry, [0.0] * 20)
-    assert still(2.9, 1.0)
-    assert still(2.9, 60.0)                                 # longer than odometry is known
-    assert not still_output(None)(2.9, 1.0)
-    fed(odometry, [0.0] * 5, [0.3] * 5, start_s=3.0)        # it turns on the spot
-    assert not still(3.4, 0.4)
+def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(owner):
+    for _ in range(3):
+        fed(owner, [math.nan, 1e308])
+        fed(owner, [1.0], frame='odom')
+    assert len(owner.lines) == 2
+    assert owner.sources.odometry.closing_speed(Mount.from_angles(0.5), NS) == pytest.approx(1.0)
 
 
-def test_a_scan_survives_the_wire():
-    slope = np.stack((np.linspace(0.5, -0.4, 10), np.linspace(0.4, -0.5, 10)), -1)
-    reach = np.full(10, np.nan)
-    reach[5] = 2.0
-    found = Obstacles(reach, 0 * reach, np.where(np.isnan(reach), -1, 0), slope,
-                      np.arange(10) > 6, np.full(10, np.inf), reach)
-    msg = scan_message(Header(), found, Mount.from_angles(0.5), configured())
-    ranges, angles = rays(deserialize_message(serialize_message(msg), LaserScan))
-    assert np.nanmin(ranges) == pytest.approx(2.0, abs=0.01)
-    assert np.isinf(ranges[(angles < -0.3) & (angles > -0.44)]).all()    # right is negative
-    assert np.isnan(ranges[(angles > 0.1) & (angles < 0.4)]).all()
+def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(owner):
+    fed(owner, [1.0] * 10 + [0.0] * 10)                     # it drives until 1.9 s
+    assert not still(owner, 1.9, 0.4)
+    assert not still(owner, 2.9, 1.4)
+    fed(owner, [0.0] * 500, start_s=3.0)                    # more than is kept
+    assert not still(owner, 52.9, 51.4)
+    assert still(owner, 52.9, 20.0)                         # another picture, since it stands
+
+
+def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(owner):
+    fed(owner, [0.0] * 20)
+    assert still(owner, 2.9, 1.0)
+    assert still(owner, 2.9, 60.0)                          # longer than odometry is known
+    fed(owner, [0.0] * 5, [0.3] * 5, start_s=3.0)           # it turns on the spot
+    assert not still(owner, 3.4, 0.4)
 
 
 def test_regions_become_detections_with_a_stand_in_for_vision_msgs():

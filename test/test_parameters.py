@@ -15,11 +15,11 @@ from vjepa_ros.cli import parameter_docs
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.report.measurement import fill
 from vjepa_ros.obstacles.placement import ObstacleSettings
+from vjepa_ros.parameter import SCHEMAS as NODES
+from vjepa_ros.parameter import Schema, schema_of
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.planning import local_config
 from vjepa_ros.planning.local_config import LocalConfig
-from vjepa_ros.ros.common.parameter import SCHEMAS as NODES
-from vjepa_ros.ros.common.parameter import Schema, schema_of
 from vjepa_ros.runtime.model import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -216,7 +216,7 @@ def test_weights_that_are_not_there_are_named_with_the_option(name, tmp_path, ca
 
 @pytest.mark.parametrize(('words', 'named'), [
     (['max_rat:=3.0'], 'max_rat'), (['max_rate=3.0'], 'max_rate=3.0'),
-    (['max_rate:=-3.0'], '0.1'), (['max_image_aspect:=4.0'], 'no effect'),
+    (['max_rate:=-3.0'], '0.1'), (['max_image_pixels:=40000'], 'no effect'),
     (['cameras:=[front'], r"'cameras:=\[front': .*not YAML"),
     (['num_frames:=5'], 'multiple of 2')])
 def test_a_wrong_parameter_is_refused_by_name(words, named):

@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip('rclpy')
 
 
-from vjepa_ros.ros.common import shared_memory
-from vjepa_ros.ros.common.environment import NETWORK_ONLY
-from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
+from vjepa_ros.ros.common import environment
+from vjepa_ros.ros.common.environment import NETWORK_ONLY, avoiding_abandoned_queues
 
 pytestmark = pytest.mark.ros
 
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.ros
     ({'ROS_DOMAIN_ID': 'four'}, []), ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
 def test_queues_that_are_written_to_but_not_read_are_avoided(
         tmp_path, monkeypatch, environ, expected):
-    monkeypatch.setattr(shared_memory, 'FOLDER', tmp_path)
+    monkeypatch.setattr(environment, 'FOLDER', tmp_path)
     for process, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
                            ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
                                    'fastdds_port8411'])):

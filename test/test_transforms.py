@@ -24,11 +24,8 @@ from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import Obstacles
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros.collision_guard.inputs import Frames
-from vjepa_ros.ros.perception_node.obstacle_inputs import Poses
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
-from vjepa_ros.ros.perception_node.parameters import (
-    SCHEMA,
-)
+from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
@@ -85,9 +82,14 @@ def tf(monkeypatch: pytest.MonkeyPatch) -> Tf:
     return made
 
 
+CONFIG = SCHEMA.read({
+    **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
+    'obstacles.base_frame': 'base_link'}).obstacles
+
+
 @pytest.fixture
-def poses(tf: Tf) -> Poses:
-    return Poses(tf.node(), 'base_link')
+def poses(tf: Tf) -> Sources:
+    return Sources(tf.node(), CONFIG)
 
 
 def header(second: int, frame_id: str = 'optical') -> Header:
@@ -144,10 +146,7 @@ def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):
     camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
                              info_problem='')
-    config = SCHEMA.read({
-        **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
-        'obstacles.base_frame': 'base_link'}).obstacles
-    out = ObstacleOutput(tf.node(), camera, config, Settings(), Sources(None, poses))
+    out = ObstacleOutput(tf.node(), camera, CONFIG, Settings(), poses)
     clouds: list[PointCloud2] = []
     out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
     mounts: list[Mount] = []

@@ -62,7 +62,7 @@ def test_packets_of_both_messages_become_pictures_with_their_stamps():
     from builtin_interfaces.msg import Time
     from std_msgs.msg import Header
 
-    from vjepa_ros.ros.common.message_conversion import VideoInput, decode, video_type
+    from vjepa_ros.ros.common.message_conversion import VideoInput, read, video_type
     from vjepa_ros.sources.encodings import ImageError
 
     video, stamp = VideoInput(), Time(sec=3, nanosec=4)
@@ -74,9 +74,9 @@ def test_packets_of_both_messages_become_pictures_with_their_stamps():
             FRAMES, strict=False):
         picture = video.picture(msg)
         assert (picture.header.stamp, picture.header.frame_id) == (stamp, 'eye')
-        assert np.abs(decode(picture).astype(int) - frame).mean() < 8
+        assert np.abs(read(picture).astype(int) - frame).mean() < 8
         with pytest.raises(ImageError, match='max_image_pixels'):
-            decode(picture, 100)
+            read(picture, 100)
     with pytest.raises(ImageError, match="'vp9' is not supported"):
         video.picture(SimpleNamespace(format='vp9', data=b''))
     with pytest.raises(ImageError, match='can be read: ffmpeg'):

@@ -2,17 +2,18 @@
 # Copyright 2026 vjepa_ros maintainers
 """Parameters of nodes, each declared once: at the field of the dataclass that holds its value.
 
-Default, range, unit and text stand in the metadata of the field (`parameter`). ROS descriptors,
-validation, YAML files and the tables of the documentation derive from them (`rows_of`), and the
-values find their way back into the dataclass (`make`).
+ROS descriptors, validation, YAML files and the tables of the documentation derive from the
+metadata of the field (`parameter`). A `Schema` has all parameters of a node.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 Config = TypeVar('Config')
@@ -26,6 +27,28 @@ STARTUP = 'startup'        # read once when the process starts
 KINDS = {bool: 'bool', int: 'int', float: 'double', str: 'string',
          tuple[float, ...]: 'double[]', tuple[str, ...]: 'string[]'}
 ITEMS = {tuple[float, ...]: float, tuple[str, ...]: str}
+
+# Shared by several nodes.
+CAMERAS = ('camera',)
+DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
+DEVICES = 'auto, cpu, cuda, cuda:N or mps'
+NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
+NAMES = 'ROS names such as front or left/eye'
+ONE_NAME = 'a ROS name such as front or left/eye'
+MESSAGES = ('twist', 'twist_stamped')
+TRANSPORTS = ('auto', 'raw', 'compressed', 'ffmpeg')
+MOST_SEED = 2**31 - 1
+
+# Where each executable declares its parameters.
+SCHEMAS = {'collision_guard': 'collision_guard.parameters:SCHEMA',
+           'local_planner': 'local_planner.parameters:SCHEMA',
+           'camera_source': 'sim.parameters:SOURCE', 'simulated_robot': 'sim.parameters:ROBOT',
+           'vjepa_node': 'perception_node.parameters:SCHEMA',
+           'command_watchdog': 'command_watchdog:SCHEMA'}
+LONGEST = 100            # more of a name is not compared
+# ROS declares them itself, some of them later.
+OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
+FIXED = 'it is no parameter any more: its value is fixed; remove it'
 
 
 @dataclass(frozen=True)
@@ -121,20 +144,18 @@ class Param:
         return math.radians(value) if self.unit == 'deg' else value
 
 
-def parameter(default: Any, text: str, *, name: str = '', **more: Any) -> Any:
-    """Declare a field of a dataclass as a parameter of a node.
+AUTOSTART = Param('autostart', bool, False, 'Configure and activate without a lifecycle manager',
+                  STARTUP)
 
-    `name`: its name in ROS where that is another; `more`: of `Param`.
-    """
+
+def parameter(default: Any, text: str, *, name: str = '', **more: Any) -> Any:
+    """Declare a field of a dataclass as a parameter of a node; `more`: of `Param`."""
     return field(default=default, metadata={'parameter': (name, text, more)})
 
 
 def rows_of(config: type, effect: str = LIVE, before: str = '', only: Iterable[str] = ()
             ) -> tuple[Param, ...]:
-    """Return the rows of the fields of a dataclass that are parameters.
-
-    `effect`: of those that name none; `before`: what all their names begin with; `only`: fields.
-    """
+    """Return the rows of the fields of a dataclass; `before`: what their names begin with."""
     made, chosen = [], tuple(only)
     for each in fields(config):
         if 'parameter' not in each.metadata or (chosen and each.name not in chosen):
@@ -167,13 +188,102 @@ def named(rows: Iterable[Param], owner: str) -> tuple[Param, ...]:
     return tuple(replace(row, name=own(row.name), default=own(row.default)) for row in rows)
 
 
-# Shared by several nodes.
-CAMERAS = ('camera',)
-DEVICE = re.compile(r'auto|cpu|mps|cuda(:\d+)?')
-DEVICES = 'auto, cpu, cuda, cuda:N or mps'
-NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*(/[A-Za-z](_?[A-Za-z0-9])*)*')
-NAMES = 'ROS names such as front or left/eye'
-ONE_NAME = 'a ROS name such as front or left/eye'
-MESSAGES = ('twist', 'twist_stamped')
-TRANSPORTS = ('auto', 'raw', 'compressed', 'ffmpeg')
-MOST_SEED = 2**31 - 1
+@dataclass(frozen=True)
+class Schema:
+    """All parameters of one node."""
+
+    # Rows by the title of their section in the YAML file
+    sections: Mapping[str, tuple[Param, ...]]
+    # Makes the configuration of the node from values. With `hub` it also takes ``fetched``: the
+    # names that may be fetched from the Hugging Face hub, None for any.
+    read: Callable[..., Any]
+    # Raises ValueError when the values of `sections` do not fit together
+    check: Callable[[Mapping[str, Any]], object]
+    # Parameters that list names, such as that of cameras, with the rows that each name brings
+    lists: Mapping[str, Callable[[str], tuple[Param, ...]]] = field(default_factory=dict)
+    hub: tuple[str, ...] = ()  # parameters that can name something on the hub
+    # What to do instead of each parameter that earlier versions had; NAME is any camera or sensor,
+    # RANGE a name that is listed, whose kind has no such parameter
+    gone: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Param, ...]:
+        """Return the rows of all sections."""
+        return tuple(row for rows in self.sections.values() for row in rows)
+
+    def rows_of(self, name: str) -> tuple[Param, ...]:
+        """Return the rows of a name in any list."""
+        return tuple(row for make_rows in self.lists.values() for row in make_rows(name))
+
+    def row(self, name: str) -> Param | None:
+        """Return the row of a name, also of a camera or sensor that may be listed; or None."""
+        owner = name.partition('.')[0]
+        return next((row for row in (*self.rows, *(self.rows_of(owner) if owner != name else ()))
+                     if row.name == name), None)
+
+    def problem(self, values: Mapping[str, Any]) -> str:
+        """Return what is wrong across several parameters, '' for nothing."""
+        listed = [name for parameter in self.lists for name in values[parameter]]
+        where = ' and '.join(f"'{parameter}'" for parameter in self.lists)
+        taken = sorted({row.name.split('.')[0] for row in self.rows} & set(listed))
+        if self.lists and not listed:
+            return f'{where}: empty, must name at least one'
+        if len(set(listed)) != len(listed):
+            return f'{where}: {listed}, must name each once'
+        if taken:
+            return f'{where}: {taken}, which are names of other parameters'
+        try:
+            self.check(values)
+        except ValueError as error:
+            return f'parameters do not fit together: {error}'
+        return ''
+
+    def unread(self, given: Iterable[str], declared: Collection[str]) -> dict[str, str]:
+        """Say of each name that nothing reads what to do, or what is probably meant."""
+        found = {}
+        for name in sorted(set(given) - set(declared)):
+            if OF_ROS.fullmatch(name):
+                continue
+            owner, _, rest = name.partition('.')
+            places = [f"'{place}'" for place, rows in self.lists.items()
+                      if rest and name in {row.name for row in rows(owner)}]
+            listed = any(other.startswith(f'{owner}.') for other in declared)
+            gone = (self.gone.get(name) or self.gone.get(f'NAME.{rest}')
+                    or (self.gone.get(f'RANGE.{rest}') if listed else None))
+            if places and not (gone and listed):
+                found[name] = f"'{owner}' is not in {' or '.join(places)}"
+            elif gone:
+                found[name] = gone
+            elif not _elsewhere(name):       # a file for /** may serve several nodes
+                found[name] = nearest(name, declared)
+        return found
+
+
+def schema_of(executable: str) -> Schema:
+    """Return the parameters of an executable of this package."""
+    return resolve_name(f'vjepa_ros.ros.{SCHEMAS[executable]}')
+
+
+def schemas() -> dict[str, Schema]:
+    """Return the schemas of the nodes of this package that can be loaded here, by node."""
+    found = {}
+    for executable in SCHEMAS:
+        try:
+            found[executable] = schema_of(executable)
+        except ModuleNotFoundError:     # without PyTorch this machine runs no such node
+            continue
+    return found
+
+
+def nearest(name: str, declared: Iterable[str]) -> str:
+    """Return which of the declared names is probably meant, as a question, or ''."""
+    near = difflib.get_close_matches(name[:LONGEST], list(declared), 1)
+    return f"do you mean '{near[0]}'?" if near else ''
+
+
+def _elsewhere(name: str) -> bool:
+    """Whether another node of this package has a parameter of this name, or had one."""
+    # Only now: most nodes are given nothing that they do not have.
+    places = {name, f'NAME.{name.partition(".")[2]}'}
+    return any(schema.row(name) is not None or places & schema.gone.keys()
+               for schema in schemas().values())

@@ -15,11 +15,10 @@ from pathlib import Path
 import yaml
 
 from vjepa_ros.lab.report.measurement import fill
-from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, LIVE, Param, STARTUP
+from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, LIVE, Param, STARTUP, Schema
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows
 from vjepa_ros.ros.command_watchdog import SCHEMA as WATCHDOG
-from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.local_planner.parameters import SCHEMA as TWIST
 from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.ros.sim.parameters import SOURCE

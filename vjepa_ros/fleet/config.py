@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 NODE = 'vjepa_node'  # whose parameters a file is read for
 # Of the engine: what changes how fast a row is made, and where, but not what it says.
 BESIDE = ('require_device', 'cpu_threads', 'fetched', 'allow_random_weights')
-LIMITS = ('max_image_aspect', 'max_image_pixels')      # of the node, not of `sources`
+LIMITS = ('max_image_pixels',)      # of the node, not of `sources`
 SETTLED = 17         # time constants after which a float32 has forgotten the past: ln 2**24
 EMBEDDING = 'middle layer, 2 x 2 cells'      # what `scoring.embed` computes
 

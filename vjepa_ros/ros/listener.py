@@ -35,11 +35,6 @@ class Listener:
     """A node that finds types and quality of service by the publishers; a context manager.
 
     It joins the domain of ``ROS_DOMAIN_ID``.
-
-    Parameters
-    ----------
-    name
-        Of the node.
     """
 
     def __init__(self, name: str) -> None:

@@ -11,8 +11,19 @@ from typing import Any
 
 from vjepa_ros.guard.guard import DIRECTIONS
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.parameter import CAMERAS, CONFIGURE, MESSAGES, NAME, NAMES, Param, make, rows_of
-from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
+from vjepa_ros.parameter import (
+    AUTOSTART,
+    CAMERAS,
+    CONFIGURE,
+    FIXED,
+    MESSAGES,
+    NAME,
+    NAMES,
+    Param,
+    Schema,
+    make,
+    rows_of,
+)
 
 FROM_TF = 'tf'
 BASE_FRAME = 'base_link'    # as REP 105 names the frame of a robot

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from vjepa_ros.parameter import MESSAGES, Param, STARTUP
-from vjepa_ros.ros.common.parameter import FIXED, Schema
+from vjepa_ros.parameter import FIXED, MESSAGES, Param, STARTUP, Schema
 
 SCHEMA = Schema({'Watchdog': (
     Param('timeout', float, 0.3, 'Silence of an active guard after which zeros are sent; more '

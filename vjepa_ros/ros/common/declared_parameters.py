@@ -16,27 +16,11 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP
-from vjepa_ros.ros.common.parameter import Schema
+from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP, Schema
 
 
 class Declared:
-    """The parameters of one lifecycle node.
-
-    Parameters
-    ----------
-    node
-        The node to declare them on.
-    schema
-        Its parameters.
-    changed
-        Called on the executor after parameters have changed, with whether one of them needs a
-        new model.
-    is_active
-        Whether rows that need a new configure must be refused now.
-    busy
-        Name of that state.
-    """
+    """The parameters of one lifecycle node."""
 
     def __init__(self, node: Node, schema: Schema, changed: Callable[[bool], None],
                  is_active: Callable[[], bool], busy: str = 'active') -> None:

@@ -16,8 +16,7 @@ from rclpy.clock import Clock
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
-from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding, tell_error
-from vjepa_ros.ros.common.spin import ResilientNode
+from vjepa_ros.ros.common.spin import ResilientNode, tell_error
 
 Transition = TypeVar('Transition', bound=Callable[..., TransitionCallbackReturn])
 SUCCESS = TransitionCallbackReturn.SUCCESS
@@ -27,11 +26,10 @@ ERROR = TransitionCallbackReturn.ERROR
 
 def transition(
         undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition], Transition]:
-    """Wrap a transition callback of a node.
+    """Wrap a transition callback: an error is logged, kept in ``last_failure``, and undone.
 
-    An exception is logged (rclpy would turn it into an error state without a word; see
-    `tell_error`), kept in ``node.last_failure`` for diagnostics, undone by calling the node's
-    method `undo`, and answered with `on_failure`; with ERROR when it could not be undone.
+    Then the answer is `on_failure`, or ERROR where the method `undo` fails, too. rclpy would turn
+    the error into an error state without a word.
     """
     def wrap(method: Transition) -> Transition:
         @functools.wraps(method)
@@ -75,19 +73,12 @@ def _taken_back(node: ManagedNode, undo: str) -> bool:
 
 
 class ManagedNode(ResilientNode, LifecycleNode, ABC):
-    """A lifecycle node whose `halt` and `release` are safe in every state.
-
-    Attributes
-    ----------
-    last_failure
-        Why the last transition failed; '' after one that did not.
-    """
+    """A lifecycle node whose `halt` and `release` are safe in every state."""
 
     def __init__(self, node_name: str, **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         survive_wrong_requests(self)
         self.last_failure = ''
-        self._log_handler = forward_logs(self.get_logger())
 
     @property
     def state(self) -> str:
@@ -148,7 +139,6 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
     def destroy_node(self) -> None:
         """Release everything and destroy the node."""
         self.release()
-        stop_forwarding(self._log_handler)
         super().destroy_node()
 
     def start_alone(self, clock: Clock) -> None:
@@ -165,10 +155,7 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
 
 
 def survive_wrong_requests(node: LifecycleNode) -> None:
-    """Answer a transition that the present state does not allow, instead of dying of it.
-
-    Up to Jazzy, rclpy lets the error of such a request escape from the executor.
-    """
+    """Answer a transition that the present state does not allow: rclpy up to Jazzy would die."""
     service = getattr(node, '_service_change_state', None)
     if service is None:   # a node without its lifecycle services
         return

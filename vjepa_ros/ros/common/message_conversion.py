@@ -21,8 +21,7 @@ from vjepa_ros.perception.types import Assessment, Region
 from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.base import SourceError
-from vjepa_ros.sources.encodings import ImageError, MAX_PIXELS, check_size
-from vjepa_ros.sources.gain import GainControl
+from vjepa_ros.sources.encodings import ImageError
 from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of
 
 # Some drivers send H.264 as CompressedImage.
@@ -53,11 +52,6 @@ class VideoPicture:
     def nbytes(self) -> int:
         """Memory that it holds, about [bytes]."""
         return 3 * self.frame.width * self.frame.height // 2
-
-    def rgb(self, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-        """Return the pixels, see `pixels_of`; ImageError when there are too many."""
-        check_size(self.frame.width, self.frame.height, max_pixels)
-        return pixels_of(self.frame)
 
 
 class VideoInput:
@@ -93,14 +87,8 @@ def make_header(stamp_ns: int, frame_id: str) -> Header:
     return Header(stamp=Time(sec=sec, nanosec=nanosec), frame_id=frame_id)
 
 
-def decode(msg: Image | CompressedImage | VideoPicture,
-           max_pixels: int = encodings.MAX_PIXELS) -> np.ndarray:
-    """Return `read` in 8 bits, for an image alone: the gain of each is its own."""
-    return GainControl().reduce(read(msg, max_pixels))[0]
-
-
-def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encodings.MAX_PIXELS,
-         max_aspect: float = encodings.MAX_ASPECT) -> np.ndarray:
+def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encodings.MAX_PIXELS
+         ) -> np.ndarray:
     """Decode an image message, raw, compressed or of a video, to RGB (H, W, 3).
 
     It is uint8, or uint16 for encodings of 16 bits. For rgb8 without padding this is a view of
@@ -108,21 +96,21 @@ def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encoding
     """
     try:
         pixels = _read(msg, max_pixels)
-        encodings.check_aspect(pixels.shape[1], pixels.shape[0], max_aspect)
+        encodings.check_aspect(pixels.shape[1], pixels.shape[0])
         return pixels
     except ImageError as error:
-        name = {'too large': 'max_image_pixels', 'bad aspect': 'max_image_aspect'}.get(error.kind)
-        if name is None:
+        if error.kind != 'too large':
             raise
         raise ImageError(error.kind, f'{error}; send a smaller one, or raise the parameter '
-                         f"'{name}'") from error
+                         "'max_image_pixels'") from error
     except cv2.error as error:
         raise ImageError('corrupt', f'image can not be decoded: {error}'.strip()) from error
 
 
 def _read(msg: Image | CompressedImage | VideoPicture, max_pixels: int) -> np.ndarray:
     if isinstance(msg, VideoPicture):
-        return msg.rgb(max_pixels)
+        encodings.check_size(msg.frame.width, msg.frame.height, max_pixels)
+        return pixels_of(msg.frame)
     if isinstance(msg, CompressedImage):
         data = np.frombuffer(msg.data, np.uint8)
         return encodings.read_compressed_image(msg.format, data, max_pixels)[0]
@@ -182,8 +170,7 @@ def _fields(kind: np.dtype) -> list[PointField]:
 def feature_cloud(header: Header, features: np.ndarray, encoder: str = '') -> PointCloud2:
     """Make a cloud of features (H, W, C) float32, organised like the patch grid.
 
-    Its field is ``feature``. Where the hash of the encoder is given another one, at the same
-    place, tells it by its name, because features of two encoders mean different things.
+    A second field, at the same place, has the hash of the encoder as its name.
     """
     height, width, channels = features.shape
     names, formats = ['feature'], [('<f4', (channels,))]

@@ -22,9 +22,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from vjepa_ros.ros.common.environment import leave_shared_memory
-from vjepa_ros.ros.common.parameter import SCHEMAS, schema_of
-from vjepa_ros.ros.common.shared_memory import avoiding_abandoned_queues
+from vjepa_ros.parameter import SCHEMAS, schema_of
+from vjepa_ros.ros.common.environment import avoiding_abandoned_queues, leave_shared_memory
 from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
 
 # -- a log that never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS
@@ -85,13 +84,7 @@ LET_START_S = 10.0               # in which who stands by leaves the cores to wh
 
 
 class Turn:
-    """The turn to be the node, which one process has until it ends, however it does.
-
-    Parameters
-    ----------
-    path
-        File whose lock says whose turn it is; '': nobody stands by, and it is always ours.
-    """
+    """The turn to be the node, which one process has until it ends, however it does."""
 
     def __init__(self, path: str) -> None:
         # Never closed: the lock is released by the end of the process.
@@ -134,17 +127,6 @@ class Signals:
 
     rclpy's own handlers invalidate the context at once, and every publisher that the worker is
     using would fail with it.
-
-    Attributes
-    ----------
-    received
-        Whether one of `ENDING` has come.
-    suspends
-        Whether one of `SUSPENDING` has come.
-    serves
-        Whether somebody looks at `suspends`; else the process stops at once.
-    may_interrupt
-        Asked when the first one comes: whether it may break into what runs now.
     """
 
     def __init__(self) -> None:
@@ -233,7 +215,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
                 node, files = _made(name, sys.argv if args is None else args, make_node)
             _warn_of_others(node, files)
         except ValueError as error:
-            from vjepa_ros.ros.common.logs import tell_error
+            from vjepa_ros.ros.common.spin import tell_error
 
             tell_error(rclpy.logging.get_logger(name), str(error), error)
             rclpy.try_shutdown()

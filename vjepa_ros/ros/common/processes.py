@@ -110,23 +110,7 @@ def keep_logs(work: Path, folder: Path) -> None:
 
 
 class Child:
-    """One program of this package, with its log in a file, in a process group of its own.
-
-    Parameters
-    ----------
-    name
-        What the program is to the user.
-    module
-        Dotted module that is run.
-    arguments
-        Words after the module.
-    env
-        Its environment.
-    log
-        File that takes its standard error, and its standard output unless ``on_line`` is given.
-    on_line
-        Takes each line of standard output, in a thread.
-    """
+    """One program of this package, with its log in a file, in a process group of its own."""
 
     def __init__(self, name: str, module: str, arguments: Sequence[str],
                  env: Mapping[str, str], log: Path,
@@ -197,20 +181,7 @@ class Child:
 
 
 class Children:
-    """Child processes that live and die together: after the block none is left.
-
-    Parameters
-    ----------
-    env
-        Environment of every child.
-    log_folder
-        Where their logs go, one file each.
-
-    Attributes
-    ----------
-    all
-        All that were started, by name.
-    """
+    """Child processes that live and die together: after the block none is left."""
 
     def __init__(self, env: Mapping[str, str], log_folder: Path) -> None:
         self._env = env

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Serve a node until it is done or a signal comes, even when its callbacks fail."""
+"""Serve a node until it is done or a signal comes, even when its callbacks fail, and its log."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import rclpy
@@ -18,15 +20,66 @@ from rcl_interfaces.msg import ParameterType, SetParametersResult
 from rcl_interfaces.srv import SetParameters
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from vjepa_ros.ros.common.parameter import LONGEST, nearest
+import vjepa_ros
+from vjepa_ros.parameter import LONGEST, nearest
 from vjepa_ros.ros.common.process import Signals, WAKE_S, lost_output
 
+PACKAGE = Path(vjepa_ros.__file__).parent
 MOST_NAMES = 1000        # in one request: more would keep the node from its work
 MOST_REASON = 999        # letters of a reason: a name in it may be as long as a message
 LARGEST_TYPE = ParameterType.PARAMETER_STRING_ARRAY
+LOG_EVERY_S = 2.0        # at most one error is logged in this time
+CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
+LOOK_EVERY_S = 0.02      # the search for the name that is meant by a wrong one takes about 1 ms
+FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
+
+
+class LogForwarder(logging.Handler):
+    """Sends the log of the package's ROS-free parts to a node's logger, and so to /rosout."""
+
+    def __init__(self, logger: RcutilsLogger) -> None:
+        super().__init__(logging.INFO)
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record at its severity."""
+        try:
+            # With the traceback, where there is one; names of files may be no UTF-8.
+            text = self.format(record).encode(errors='backslashreplace').decode()
+        except (TypeError, ValueError):   # a wrong log line must not fail what it tells of
+            self.handleError(record)
+            return
+        # One call site per severity: rclpy binds the severity to the line that logs.
+        if record.levelno >= logging.ERROR:
+            self._logger.error(text)
+        elif record.levelno >= logging.WARNING:
+            self._logger.warning(text)
+        else:
+            self._logger.info(text)
+
+
+def tell_error(logger: RcutilsLogger, text: str, error: BaseException) -> None:
+    """Log an error: one of a wrong input in its words alone, any other with its traceback."""
+    if _is_expected(error):
+        logger.error(text)
+    else:
+        logger.error(f"{text}\n{''.join(traceback.format_exception(error))}".rstrip())
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Whether it is of a class of this package or of rclpy, or a ValueError that one raises."""
+    if type(error).__module__.partition('.')[0] in ('vjepa_ros', 'rclpy'):
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and Path(frames[-1].filename).name == 'qos_overriding_options.py':
+        return True
+    return (type(error) is ValueError and bool(frames)
+            and Path(frames[-1].filename).is_relative_to(PACKAGE)
+            and (frames[-1].line or '').startswith('raise '))
 
 
 def answered(callback: Callable[..., Any], tell: Callable[[str], object],
@@ -86,35 +139,27 @@ def _refuse(response: Any, reason: str) -> bool:
     return True
 
 
-LOG_EVERY_S = 2.0        # at most one error is logged in this time
-CLOCK = 'clock_callback'  # of rclpy, which raises an error at a negative time
-LOOK_TIMES = 10          # in one second at most, for the name that is meant by a wrong one
-FAILED_S = 2.0           # callbacks count as failing until none has failed for this long
-
-
 class ResilientNode(Node):
-    """A node that `serve` can serve. It is the first of the node's base classes.
+    """A node that `serve` can serve. It is the first of the node's base classes."""
 
-    Attributes
-    ----------
-    callbacks_failed
-        How many callbacks have raised an exception.
-    may_interrupt
-        Whether a signal may break into what runs now.
-    done
-        Whether there is nothing more to serve.
-    exit_code
-        Of the process that ends because the node is done.
-    ended
-        Whether no thread is left over from a node that was destroyed.
-    """
+    callbacks_failed = 0    # how many have raised an exception
+    may_interrupt = False   # whether a signal may break into what runs now
+    done = False            # whether there is nothing more to serve
+    exit_code = 0           # of the process that ends because the node is done
+    ended = True            # whether no thread is left over from a node that was destroyed
+    _failed_callback, _callback_failed_s, _looked_s = '', -math.inf, -math.inf
 
-    callbacks_failed = 0
-    may_interrupt = done = False
-    exit_code = 0
-    ended = True
-    _failed_callback, _callback_failed_s = '', -math.inf
-    _looked_s: tuple[float, ...] = ()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._forwarder = LogForwarder(self.get_logger())
+        log = logging.getLogger('vjepa_ros')
+        log.addHandler(self._forwarder)
+        log.setLevel(logging.INFO)
+
+    def destroy_node(self) -> None:
+        """Destroy the node, and forward no log to it any more."""
+        logging.getLogger('vjepa_ros').removeHandler(self._forwarder)
+        super().destroy_node()
 
     def note_failed_callback(self, error: Exception) -> str:
         """Count a callback that has failed; returns what to log."""
@@ -149,10 +194,8 @@ class ResilientNode(Node):
     def _undeclared(self, name: str) -> str:
         """Say that there is no such parameter, and which one may be meant."""
         now_s, near = time.monotonic(), ''
-        # To look for it takes a millisecond, which nobody who sends many names may take away.
-        if len(self._looked_s) < LOOK_TIMES or now_s - self._looked_s[0] > 1.0:
-            self._looked_s = (*self._looked_s, now_s)[-LOOK_TIMES:]
-            near = nearest(name, self._parameters)
+        if now_s - self._looked_s > LOOK_EVERY_S:    # who sends many names must not hold it up
+            self._looked_s, near = now_s, nearest(name, self._parameters)
         known = f'ros2 param list {self.get_fully_qualified_name()} shows those that there are'
         return f"parameter '{name:.{LONGEST}}' is not declared; {near or known}"
 

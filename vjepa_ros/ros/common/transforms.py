@@ -17,20 +17,7 @@ Quaternion = tuple[float, float, float, float]
 
 
 class Transforms:
-    """Listens to tf.
-
-    Parameters
-    ----------
-    node
-        Whose executor takes the messages of tf.
-    base_frame
-        Frame of the robot.
-
-    Raises
-    ------
-    ImportError
-        When tf2_ros is not installed.
-    """
+    """Listens to tf."""
 
     def __init__(self, node: LifecycleNode, base_frame: str) -> None:
         self.base_frame = base_frame

@@ -22,7 +22,7 @@ from rclpy.qos import QoSCompatibility, QoSProfile, ReliabilityPolicy, qos_check
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from vjepa_ros.ros.common.parameter import Schema, schemas
+from vjepa_ros.parameter import Schema, schemas
 from vjepa_ros.ros.doctor.rules import Graph, NodeSeen, Status, Topic
 
 DISCOVERY_S = 8.0        # at most, and until nothing new has come for so long:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.parameter import Param
+from vjepa_ros.parameter import Param, Schema
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.parameter_file import read_file
 
 OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')

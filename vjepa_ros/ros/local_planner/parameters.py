@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.parameter import CONFIGURE, MESSAGES, Param, make, rows_of
+from vjepa_ros.parameter import AUTOSTART, CONFIGURE, FIXED, MESSAGES, Param, Schema, make, rows_of
 from vjepa_ros.planning.local_config import (
     DecisionConfig,
     LocalConfig,
@@ -21,7 +21,6 @@ from vjepa_ros.planning.local_config import (
     STOP,
 )
 from vjepa_ros.ros.collision_guard.parameters import SOURCES
-from vjepa_ros.ros.common.parameter import AUTOSTART, FIXED, Schema
 
 # What is a constant now. Of `rate`, which other nodes have, nothing is said.
 GONE = ('speed_timeout clock_tolerance frozen_travel speeds turns samples horizon accepted '

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Describe the state of the node and of each camera as diagnostic_msgs."""
+"""Statistics of cameras and memory, and the diagnostic_msgs made of them."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from vjepa_ros.model.checkpoint.layouts import HeadsReport
-from vjepa_ros.perception.types import Quality
+from vjepa_ros.perception.camera_state import CameraState
+from vjepa_ros.perception.danger import age_problem
+from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
-from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.statistics import CameraStats
 from vjepa_ros.runtime.memory import DeviceMemory, SMALLER, device_memory
 
 if TYPE_CHECKING:
+    from vjepa_ros.ros.perception_node.camera_input import CameraInput
     from vjepa_ros.ros.perception_node.node import Configured
 
 # Quality flags that make a camera's status WARN.
@@ -32,6 +38,217 @@ QUIET_S = 3.0            # without a result, after which one was due
 LONG_S = 10.0            # of frames without a result
 SLOW_S = 1.0             # of a pass
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
+PARTS, PART_S = 6, 100.0  # of the window over which growth is judged: each above that before
+LEAST_SHARE, LEAST_BYTES = 0.03, 32 << 20      # growth below both is none
+RATE_WINDOW_S = 3.0      # of a rate; at least the two newest events count
+# Reasons of resets that two publishers on one topic cause in turn.
+MIXED = ('size_change', 'frame_id_change', 'time_backwards')
+OLD_S = 60.0             # a frame of this age: the clocks differ
+OBSERVE_S = 0.2          # least time between two observations of a frame memory
+
+
+class Rate:
+    """Events per second over a sliding window. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=1024)
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def tick(self, now_s: float) -> None:
+        """Count one event at a steady time [s]."""
+        with self._lock:
+            self._times.append(now_s)
+            self.total += 1
+
+    def hz(self, now_s: float) -> float:
+        """Return the rate in the window that ends now [Hz].
+
+        0 when nothing happened in it, unless the next event is not overdue yet: it may take twice
+        as long as the newest interval.
+        """
+        with self._lock:
+            while len(self._times) > 2 and now_s - self._times[0] > RATE_WINDOW_S:
+                self._times.popleft()
+            if len(self._times) < 2:
+                return 0.0
+            span = self._times[-1] - self._times[0]
+            interval = span / (len(self._times) - 1)
+            if now_s - self._times[-1] > max(RATE_WINDOW_S, 2 * interval):
+                return 0.0
+            return 1 / interval if interval > 0 else 0.0
+
+
+class Recent:
+    """Median and 95th percentile of the last values. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=100)
+        self._lock = threading.Lock()
+
+    def add(self, value: float) -> None:
+        """Take one value; NaN is left out."""
+        if not math.isnan(value):
+            with self._lock:
+                self._values.append(value)
+
+    def summary(self) -> tuple[float, float]:
+        """Return (median, 95th percentile), NaN when empty."""
+        with self._lock:
+            values = list(self._values)
+        if not values:
+            return math.nan, math.nan
+        median, high = np.percentile(values, (50, 95))
+        return float(median), float(high)
+
+
+class CameraStats:
+    """Rates, latency, stage times and the last state of one camera."""
+
+    def __init__(self) -> None:
+        self.rate = Rate()
+        self.latency = Recent()
+        self.skipped = 0
+        self.errors = 0
+        self.last_error = ''
+        self.trouble = ''               # what went wrong since the last result
+        self.level = Level.UNKNOWN
+        self.flags = Quality(0)
+        self.clip_rate_hz = math.nan
+        self.method = ''                # source of looming
+        self.moving = False             # whether the motion score is what moves by itself
+        self.heads_problem = ''
+        self.gyroscope: str | None = None      # see Result.gyroscope
+        self.disagreements = 0
+        self.not_finite = 0             # results for which the model gave no finite values
+        self.full = False
+        self.gap_problem = ''           # see FrameRing.problem
+        self.result_s = -math.inf       # steady time of the last result [s]
+        self.pass_s = math.nan          # when the pass that runs began [steady s]; NaN: none runs
+        self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
+        self.memory: dict[str, object] = {'clip_fill': 'empty'}
+        self.mixed = 0                  # resets as by the images of two cameras
+        self._observed: tuple[float, object] = (-math.inf, None)
+        self._stages: dict[str, deque[float]] = {}      # times [ms]
+        self._warned_of_clock: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Wait for a first result (on activate)."""
+        self.result_s, self.waits_s, self.pass_s = -math.inf, math.nan, math.nan
+
+    def fail(self, what: str, error: Exception) -> None:
+        """Count an error of this camera; the next result clears the trouble."""
+        with self._lock:   # decoding and storing may fail at the same time
+            self.errors += 1
+        self.pass_s = math.nan
+        self.trouble = self.last_error = f'{what}: {type(error).__name__}: {error}'
+
+    def add(self, result: Result, latency_ms: float) -> None:
+        """Take one published result; latency is now - stamp [ms]."""
+        assessment = result.assessment
+        self.trouble = ''
+        self.method, self.moving = result.method, result.learned is not None
+        self.heads_problem, self.gyroscope = result.heads_problem, result.gyroscope
+        self.disagreements += Quality.DISAGREEMENT in assessment.flags
+        self.not_finite += Quality.NOT_FINITE in assessment.flags
+        self.result_s, self.waits_s, self.pass_s = time.monotonic(), math.nan, math.nan
+        self.rate.tick(self.result_s)
+        self.latency.add(latency_ms)
+        self.level, self.flags = assessment.level, assessment.flags
+        self.clip_rate_hz = assessment.clip_rate_hz
+        self.add_stages(assessment.timings)
+
+    def add_stages(self, timings: Mapping[str, float]) -> None:
+        """Take the times of stages [ms]."""
+        with self._lock:
+            for stage, ms in timings.items():
+                if not math.isnan(ms):
+                    self._stages.setdefault(stage, deque(maxlen=100)).append(ms)
+
+    def stages(self) -> dict[str, float]:
+        """Return the median time of each stage [ms], by name."""
+        with self._lock:
+            return {stage: float(np.median(self._stages[stage])) for stage in sorted(self._stages)}
+
+    def observe(self, track: CameraState) -> None:
+        """Note the state of the frame memory now and then; the worker owns the track."""
+        ring, now = track.ring, time.monotonic()
+        if math.isnan(self.waits_s) and ring.fill:
+            self.waits_s = now
+        resets = dict(ring.resets)
+        if now - self._observed[0] < OBSERVE_S and self._observed[1] == (id(track), resets):
+            return
+        self._observed = now, (id(track), resets)
+        fill, view = ring.fill, track.view
+        memory: dict[str, object] = {
+            'clip_fill': f'{fill}/{ring.num_frames}',
+            'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
+            'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}'}
+        for kind, counts in (('frames', ring.counts), ('resets', resets)):
+            for key in sorted(counts):
+                memory[f'{kind}.{key}'] = counts[key]
+        self.memory = memory
+        self.full, self.gap_problem = fill == ring.num_frames, ring.problem
+        self.mixed = sum([resets.get(reason, 0) for reason in MIXED])
+
+    def warn_of_clock(self, log: RcutilsLogger, camera: str, age_s: float) -> None:
+        """Warn once of each problem of the clock, by the age of a result [s]."""
+        if not 0.0 <= age_s <= OLD_S and (problem := age_problem(age_s, OLD_S)):
+            kind, text = _clock_problem(age_s, problem)
+            if kind not in self._warned_of_clock:
+                self._warned_of_clock.add(kind)
+                log.warning(f"camera '{camera}': {text}. Every such result is flagged stale, with "
+                            'level unknown')
+
+
+def _clock_problem(age_s: float, problem: str) -> tuple[str, str]:
+    """Return the kind of a clock problem, and its explanation."""
+    if math.isnan(age_s):
+        return 'unknown', ("frames are of unknown age, because this node's clock stands at zero: "
+                           "'use_sim_time' is true and nothing comes on /clock. Publish /clock "
+                           '(for a bag: play it with --clock), or set use_sim_time to false')
+    return 'future' if age_s < 0 else 'old', (
+        f"frames are {problem} by this node's clock. For a camera: synchronise the clocks (NTP "
+        'or PTP); for a bag or a simulation: publish /clock (a bag: play it with --clock) and '
+        'set use_sim_time')
+
+
+class MemoryTrend:
+    """Growth of the memory of a process.
+
+    Passing peaks do not count: the least memory of each part of the window does.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = -math.inf
+        self._parts: list[int] = []      # least memory of each part, the newest last
+
+    def add(self, used_bytes: int, now_s: float) -> None:
+        """Take a measurement at a steady time [s]."""
+        if now_s - self._began_s >= PART_S:
+            self._began_s = now_s
+            self._parts = [*self._parts[-PARTS:], used_bytes]
+        else:
+            self._parts[-1] = min(self._parts[-1], used_bytes)
+
+    @property
+    def bytes_per_hour(self) -> float:
+        """Growth over the window [bytes/h]; NaN before it is full."""
+        if len(self._parts) <= PARTS:
+            return math.nan
+        whole = self._parts[:-1]          # the newest part is not over yet
+        return (whole[-1] - whole[0]) / (PART_S * (PARTS - 1)) * 3600
+
+    @property
+    def steady(self) -> bool:
+        """Whether memory has grown in every part of a full window, and not just a little."""
+        whole = self._parts[:-1]
+        if len(whole) < PARTS or any(b <= a for a, b in pairwise(whole)):
+            return False
+        growth, late = whole[-1] - whole[0], whole[-1] - whole[PARTS // 2 - 1]
+        # A start that takes long slows down.
+        return growth > max(LEAST_BYTES, LEAST_SHARE * whole[0]) and late > growth / 3
 
 
 def used_memory() -> int:
@@ -161,12 +378,12 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     values |= {f'stage_ms.{stage}': number(ms) for stage, ms in stats.stages().items()}
     level, message = OK, state
     if state == 'active':
-        level, message = _condition(camera, stats, quiet, steady)
+        level, message = condition(camera, stats, quiet, steady)
     return status(f'{node}: camera {name}', level, message, values,
                   str(perception.engine.choice.device))
 
 
-def _condition(camera: CameraInput, stats: CameraStats, quiet: bool,
+def condition(camera: CameraInput, stats: CameraStats, quiet: bool,
                now_s: float) -> tuple[bytes, str]:
     """Return level and message of the status of a camera of an active node.
 
@@ -198,54 +415,3 @@ def _heads_state(stats: CameraStats) -> str:
     if stats.heads_problem:
         return f'out of range: {stats.heads_problem}'
     return 'hold' if stats.moving else 'not used'
-
-
-WINDOW_S = 600.0         # over which growth is judged
-PARTS = 6                # of the window; the least memory of each must be above that before
-LEAST_SHARE, LEAST_BYTES = 0.03, 32 << 20      # growth below both is none
-
-
-class MemoryTrend:
-    """Growth of the memory of a process.
-
-    Passing peaks do not count: the least memory of each part of the window does.
-
-    Parameters
-    ----------
-    window_s : float
-        Over which growth is judged [s].
-    """
-
-    def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._part_s = window_s / PARTS
-        self._began_s = -math.inf
-        self._parts: list[int] = []      # least memory of each part, the newest last
-
-    def add(self, used_bytes: int, now_s: float) -> None:
-        """Take a measurement at a steady time [s]."""
-        if now_s - self._began_s >= self._part_s:
-            self._began_s = now_s
-            self._parts = [*self._parts[-PARTS:], used_bytes]
-        else:
-            self._parts[-1] = min(self._parts[-1], used_bytes)
-
-    @property
-    def _whole(self) -> list[int]:
-        return self._parts[:-1]          # the newest part is not over yet
-
-    @property
-    def bytes_per_hour(self) -> float:
-        """Growth over the window [bytes/h]; NaN before it is full."""
-        if len(self._whole) < PARTS:
-            return math.nan
-        return (self._whole[-1] - self._whole[0]) / (self._part_s * (PARTS - 1)) * 3600
-
-    @property
-    def steady(self) -> bool:
-        """Whether memory has grown in every part of a full window, and not just a little."""
-        whole = self._whole
-        if len(whole) < PARTS or any(b <= a for a, b in pairwise(whole)):
-            return False
-        growth, late = whole[-1] - whole[0], whole[-1] - whole[PARTS // 2 - 1]
-        # A start that takes long slows down.
-        return growth > max(LEAST_BYTES, LEAST_SHARE * whole[0]) and late > growth / 3

@@ -18,8 +18,8 @@ from vjepa_ros.ros.common.diagnostics import number
 from vjepa_ros.ros.common.endpoints import subscribe
 from vjepa_ros.ros.common.message_conversion import stamp_ns
 from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.perception_node.diagnostics import Rate
 from vjepa_ros.ros.perception_node.parameters import CameraConfig
-from vjepa_ros.ros.perception_node.statistics import Rate
 
 WAIT_S = 0.02            # samples may come so much later than images; a pass waits once for all
 LIVE_S = 0.1             # silence after which nobody waits for a sample
@@ -27,19 +27,7 @@ DEPTH = 100              # samples that wait for the executor
 
 
 class ImuInput:
-    """The gyroscope of one camera. Callbacks run on the executor, `wait` on the worker.
-
-    Parameters
-    ----------
-    node
-        The node that owns the subscription.
-    camera
-        Name of the camera.
-    config
-        Its parameters.
-    camera_frame
-        Returns the frame id of its newest image, '' before the first.
-    """
+    """The gyroscope of one camera. Callbacks run on the executor, `wait` on the worker."""
 
     def __init__(self, node: LifecycleNode, camera: str, config: CameraConfig,
                  camera_frame: Callable[[], str]) -> None:

@@ -1,32 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Load a new model in the background while the old one keeps serving."""
+"""Load a new model while the old one keeps serving, and a smaller one where memory ran out."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
+from rclpy.impl.rcutils_logger import RcutilsLogger
+
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.ros.common.logs import Logger, tell_error
+from vjepa_ros.ros.common.spin import tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
+from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.memory import is_out_of_memory
-from vjepa_ros.runtime.model import Model
+from vjepa_ros.runtime.model import MIN_FRAMES, Model, ModelConfig
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 960.0     # before what was asked for is tried again
+LEAST_SIDE = 64          # images are not made smaller [px]
 
 
 class Swapper:
-    """Turn requested configurations into ready models; only the newest request counts.
+    """Turns requested configurations into ready models; only the newest request counts."""
 
-    Parameters
-    ----------
-    worker
-        Serves one model and takes the next.
-    log
-        The node's logger.
-    """
-
-    def __init__(self, worker: Worker, log: Logger) -> None:
+    def __init__(self, worker: Worker, log: RcutilsLogger) -> None:
         self._worker = worker
         self._log = log
         self._lock = threading.Lock()
@@ -34,7 +35,6 @@ class Swapper:
         self._latest = _key(worker.config)
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._kept: Perception | None = None    # made, but a newer request came meanwhile
         self.error = ''
         self.starved = False                    # whether memory ran out while a model was loaded
         self.loading = ''
@@ -73,66 +73,56 @@ class Swapper:
         return thread is None or not thread.is_alive()
 
     def _run(self) -> None:
+        made: Perception | None = None      # by the requests so far
         while True:
             with self._lock:
                 config, self._wanted = self._wanted, None
                 if config is None:
                     self._thread = None
+                    if made is not None and not self._closed:
+                        self._worker.offer(made)
+                        made = None
             try:
-                if config is None:
-                    self._give_up(self._worker.perception)
-                    return
-                self._make(config)
+                if config is not None:
+                    made = self._make(config, made)
+                elif made is not None:
+                    let_go(made, self._worker.perception)
             except Exception as error:
                 # The next request must still find a loader.
                 self._fail(error)
-                if config is None:
-                    return
+            if config is None:
+                return
 
-    def _make(self, config: NodeConfig) -> None:
-        # From here on nothing can be adopted, so the engine that serves now stays alive. A change
-        # before this one that waits for its clips is kept: it outlives a failure of this one.
-        serving, earlier = self._worker.take_back()
-        earlier, self._kept = earlier or self._kept, None
+    def _make(self, config: NodeConfig, earlier: Perception | None) -> Perception | None:
+        """Return what is to be offered now; what was made earlier outlives a failure."""
+        # From here on nothing can be adopted, so the model that serves now stays alive.
+        serving, offered = self._worker.take_back()
+        earlier = offered or earlier
         made, self.error = earlier, ''
         try:
-            ready = [serving] if earlier is None else [serving, earlier]
-            made = self._load(config, ready)
+            made = self._load(config, [serving] if earlier is None else [serving, earlier])
         except Exception as error:
             # Whatever goes wrong is a failed change, not a failed node: say why, keep serving.
             self._fail(error, earlier is not None)
         finally:
             self.loading = ''
-        with self._lock:
-            if made is not serving:
-                self._kept = made
-            if self._kept is not None and not self._closed and self._wanted is None:
-                self._worker.offer(self._kept)
-                self._kept = None
         if earlier is not None and earlier is not made:
             let_go(earlier, serving, *([] if made is None else [made]))
-
-    def _give_up(self, serving: Perception) -> None:
-        """Release what was made and is not wanted any more."""
-        unused, self._kept = self._kept, None
-        if unused is not None:
-            let_go(unused, serving)
+        return None if made is serving else made
 
     def _load(self, config: NodeConfig, ready: Sequence[Perception]) -> Perception:
-        """Return this configuration: one that is ready, or with a ready engine, or loaded."""
-        engine = next((each.engine for each in ready if each.engine.config == config.engine),
-                      None)
+        """Return this configuration: one that is ready, or with a ready model, or loaded."""
         for each in ready:
-            if _key(config) == _key_of(each):
+            if _key(config) == (each.engine.config, each.config):
                 return each
         self.loading = f'{config.engine.model_size} on {config.engine.device}'
-        shared = engine is not None
-        engine = engine or Model.load(config.engine)
+        shared = next((each.engine for each in ready if each.engine.config == config.engine), None)
+        engine = shared or Model.load(config.engine)
         try:
             engine.noise_floor()     # measured now, and not when it serves
             return Perception(engine, config.track, list(ready[0].tracks))
         except BaseException:
-            if not shared:
+            if shared is None:
                 engine.close()
             raise
 
@@ -147,5 +137,95 @@ def _key(config: NodeConfig) -> tuple[object, object]:
     return config.engine, config.track
 
 
-def _key_of(perception: Perception) -> tuple[object, object]:
-    return perception.engine.config, perception.config
+def smaller(config: ModelConfig, choice: DeviceChoice) -> ModelConfig | None:
+    """Return what needs less memory, and costs least; None when nothing is left.
+
+    Half precision where a GPU computes in fp32, then half of the frames, then images with three
+    quarters of the side.
+    """
+    # Where a GPU was free to choose and took fp32, half precision is slow or impossible there.
+    if (choice.precision, config.precision) == ('fp32', 'fp32') and choice.device.type != 'cpu':
+        return replace(config, precision='fp16')
+    if config.num_frames > MIN_FRAMES:
+        half = config.num_frames // 2 // TUBELET * TUBELET
+        return replace(config, num_frames=max(MIN_FRAMES, half))
+    side = max(LEAST_SIDE, config.image_size * 3 // 4 // PATCH * PATCH)
+    return replace(config, image_size=side) if side < config.image_size else None
+
+
+class OomFallback:
+    """Choose what is loaded: what the parameters say, or less where memory ran out.
+
+    Used by the executor alone.
+    """
+
+    def __init__(self, worker: Worker, swapper: Swapper, log: RcutilsLogger) -> None:
+        self._worker = worker
+        self._swapper = swapper
+        self._log = log
+        self._asked = worker.config
+        self._less: ModelConfig | None = None
+        self._returning = False
+        self._pause_s = FIRST_PAUSE_S
+        self._due_s = math.inf       # when to try again what was asked for
+        self._calm_s = -math.inf     # from when on a shortage is no sequel of the last one
+
+    def fitting(self, config: NodeConfig) -> NodeConfig:
+        """Return what to load for these parameters."""
+        known, self._asked = self._asked, config
+        same = (config.engine, config.track) == (known.engine, known.track)
+        if not (same and config.degrades):
+            self._less, self._returning = None, False
+        return self._wanted()
+
+    def watch(self, now_s: float) -> None:
+        """Handle what has happened since the last call, at a steady time [s]."""
+        if not self._asked.degrades or self._swapper.busy:
+            return
+        engine = self._worker.perception.engine
+        in_pass, self._worker.starved = self._worker.starved is engine, None
+        in_load, self._swapper.starved = self._swapper.starved, False
+        returned, self._returning = self._returning, False
+        if in_pass or (in_load and not returned):
+            self._shrink(engine.choice, now_s)
+        elif returned and engine.config == self._asked.engine:
+            self._less, self._calm_s = None, now_s + LONGEST_PAUSE_S
+            self._log.info('there is room again for the model that was asked for')
+        elif returned:
+            self._wait(now_s)
+        elif self._less is not None and now_s >= self._due_s:
+            self._returning = True
+            self._swapper.request(self._asked, retry=True)
+
+    def _wanted(self) -> NodeConfig:
+        less = self._less
+        if less is None:
+            return self._asked
+        return replace(self._asked, engine=less, track=replace(
+            self._asked.track, num_frames=less.num_frames, image_size=less.image_size))
+
+    def _shrink(self, choice: DeviceChoice, now_s: float) -> None:
+        asked = self._asked.engine
+        if self._less is None and now_s > self._calm_s:
+            self._pause_s = FIRST_PAUSE_S
+        less = smaller(self._less or asked, choice)
+        self._wait(now_s)
+        if less is None:
+            self._log.error(f'{choice.device} has no memory even for {_shape(self._less or asked)}'
+                            '; free some, or choose a smaller model_size',
+                            throttle_duration_sec=FIRST_PAUSE_S)
+            return
+        why = (f'{choice.device} ran out of memory: {_shape(less)} instead of {_shape(asked)} '
+               'until there is room again')
+        self._less = replace(less, shrunk=why)
+        self._log.warning(why)
+        self._swapper.request(self._wanted(), retry=True)
+
+    def _wait(self, now_s: float) -> None:
+        self._due_s = now_s + self._pause_s
+        self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
+
+
+def _shape(config: ModelConfig) -> str:
+    return (f'{config.num_frames} frames of {config.image_size} px '
+            f'(precision {config.precision})')

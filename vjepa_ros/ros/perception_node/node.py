@@ -26,9 +26,8 @@ from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transi
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report, used_memory
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
-from vjepa_ros.ros.perception_node.model_swapper import Swapper
+from vjepa_ros.ros.perception_node.model_swapper import OomFallback, Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
-from vjepa_ros.ros.perception_node.oom_fallback import OomFallback
 from vjepa_ros.ros.perception_node.outputs import Outputs
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.ros.perception_node.worker import Worker
@@ -88,7 +87,7 @@ class VjepaNode(ManagedNode):
         cameras, outputs = {}, {}
         try:
             perception = Perception(engine, config.track, config.cameras)
-            sources = Sources.make(self, config.obstacles)
+            sources = Sources(self, config.obstacles)
             for name, of_camera in config.by_camera.items():
                 outputs[name] = Outputs(self, name)
                 camera = cameras[name] = CameraInput(self, name, of_camera.transport)

@@ -12,28 +12,31 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import ModuleType
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Optics
+from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
+from vjepa_ros.guard.types import MAX_VELOCITY
 from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import advertise
-from vjepa_ros.ros.common.message_conversion import cloud
+from vjepa_ros.ros.common.message_conversion import cloud, stamp_ns
+from vjepa_ros.ros.common.transforms import Transforms, Vector
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.obstacle_inputs import Odometry, Poses
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
 
 # Layers and the monitor of Nav2 read x, y, z; filters and RViz know the name of the fourth.
@@ -41,53 +44,147 @@ POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')
 METRES = POINTS, SCAN = ('obstacle_points', 'scan')
 DETECTIONS = 'detections'
 PATIENCE_S = 2.0         # from activation until what is missing is told
-ODOMETRY_AGE_S = 0.5     # of the newest odometry; older counts as none
+LOOKED_BACK_S = 0.35     # looming is measured over at most this time before the newest frame
+AHEAD_S = 0.05           # odometry may be that much newer than a frame and still belong to it
+KEPT = 400               # messages of odometry
+WAIT_S = 0.05            # tf may come so much later than images; all cameras of a pass share it
+NS = 1e9
 LASTING = 4              # results withheld in a row, for one reason, until it is told
 STANDS = 0.05            # m/s, rad/s, and m, rad in all: less of each is no motion
 REPEAT_S = 30.0          # until it is told again
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Speed and poses, which all cameras of a node share; None where not asked for."""
+class Odometry:
+    """Store the newest speeds of a nav_msgs/Odometry topic."""
 
-    odometry: Odometry | None
-    poses: Poses | None
-
-    @classmethod
-    def make(cls, node: LifecycleNode, config: ObstacleConfig) -> Sources:
-        """Subscribe to what the parameters name (ValueError when that can not be)."""
-        odometry = Odometry(node, config.odometry, config.base_frame) if config.odometry else None
-        asked = config.base_frame and None in config.mounts.values()
-        return cls(odometry, Poses(node, config.base_frame) if asked else None)
+    def __init__(self, node: LifecycleNode, topic: str, base_frame: str) -> None:
+        try:
+            kind = importlib.import_module('nav_msgs.msg').Odometry
+        except ImportError:
+            raise ValueError(f"parameter 'obstacles.odometry' is '{topic}', but nav_msgs is not "
+                             'installed: install it, or set the parameter to an empty '
+                             'text') from None
+        self._node = node
+        self._base_frame = base_frame
+        self._seen: deque[tuple[int, Vector, Vector]] = deque(maxlen=KEPT)
+        self._arrival = -math.inf
+        self._told: set[str] = set()
+        self.topic = node.resolve_topic_name(topic)
+        self._subscription = node.create_subscription(
+            kind, topic, self._on_message,
+            QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT))
 
     def close(self) -> None:
-        """Unsubscribe, for all cameras. May be called several times."""
-        for source in (self.odometry, self.poses):
-            if source is not None:
-                source.close()
+        """Unsubscribe; may be called several times."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._node.destroy_subscription(subscription)
+
+    def closing_speed(self, mount: Mount, at_ns: int) -> float:
+        """Return the speed of a camera along its axis around a stamp [m/s], NaN if unknown."""
+        seen = self._fresh()
+        if not seen:
+            return math.nan
+        near = [s for s in seen if -LOOKED_BACK_S <= (s[0] - at_ns) / NS <= AHEAD_S]
+        if not near:
+            closest = min(seen, key=lambda s: abs(s[0] - at_ns))
+            if abs(closest[0] - at_ns) / NS > SILENCE_S:
+                return math.nan
+            near = [closest]
+        return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
+
+    def motion(self, since_ns: int, at_ns: int) -> tuple[float, float]:
+        """Return the greatest speed around a stamp, NaN if unknown, and the way since another.
+
+        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. What
+        came before the oldest message is unknown and counts as no way.
+        """
+        seen = self._fresh()
+        if not seen:
+            return math.nan, 0.0
+        now = [s for s in seen if (s[0] - at_ns) / NS >= -LOOKED_BACK_S] or seen[-1:]
+        way = sum(_fast(s) * max(0, min(until[0], at_ns) - max(s[0], since_ns)) / NS
+                  for s, until in pairwise(seen))
+        return max(map(_fast, now)), way
+
+    def _fresh(self) -> list[tuple[int, Vector, Vector]]:
+        """Return what is known; nothing while the topic is silent."""
+        silent = time.monotonic() - self._arrival > SILENCE_S
+        return [] if silent else list(self._seen)
+
+    def _on_message(self, msg: Any) -> None:
+        twist = msg.twist.twist
+        linear = (twist.linear.x, twist.linear.y, twist.linear.z)
+        angular = (twist.angular.x, twist.angular.y, twist.angular.z)
+        if not all(abs(value) < MAX_VELOCITY for value in (*linear, *angular)):
+            self._warn('speed', f'{self.topic}: a speed is not a number below {MAX_VELOCITY:g} '
+                       '(m/s, rad/s); such messages count as none')
+            return
+        if self._base_frame and msg.child_frame_id not in ('', self._base_frame):
+            self._warn('frame', f'{self.topic}: speeds are in the frame '
+                       f"'{msg.child_frame_id:.99}', obstacles.base_frame is "
+                       f"'{self._base_frame}'; they are taken as if they were the same")
+        stamp = stamp_ns(msg.header)
+        if self._seen and stamp < self._seen[-1][0]:     # time jumped back
+            self._seen.clear()
+        self._seen.append((stamp, linear, angular))
+        self._arrival = time.monotonic()
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            self._node.get_logger().warning(text)
+
+
+def _fast(seen: tuple[int, Vector, Vector]) -> float:
+    """Return the greater of speed [m/s] and turn rate [rad/s]."""
+    return max(math.hypot(*seen[1]), math.hypot(*seen[2]))
+
+
+class Sources:
+    """Speed of the robot and poses of cameras from tf, which all cameras of a node share."""
+
+    def __init__(self, node: LifecycleNode, config: ObstacleConfig) -> None:
+        self.odometry = Odometry(node, config.odometry, config.base_frame) \
+            if config.odometry else None
+        self.asks_tf = bool(config.base_frame and None in config.mounts.values())
+        self.problem = '' if self.asks_tf else 'the pose of the camera is unknown'
+        self._transforms: Transforms | None = None
+        if self.asks_tf:
+            try:
+                self._transforms = Transforms(node, config.base_frame)
+            except ImportError:
+                self.problem = 'tf2_ros is not installed, so the pose can not come from tf'
+
+    def close(self) -> None:
+        """Unsubscribe, for all cameras; may be called several times."""
+        if self.odometry is not None:
+            self.odometry.close()
+        transforms, self._transforms = self._transforms, None
+        if transforms is not None:
+            transforms.close()
+
+    def mount(self, frame_id: str, stamp: Any | None = None, until_s: float = -math.inf
+              ) -> tuple[Mount | None, str]:
+        """Return the pose of an optical frame, or None and why there is none.
+
+        At `stamp` (builtin_interfaces/Time), or the newest that is known. Waits for tf until a
+        steady time [s]; only beside the executor.
+        """
+        transforms = self._transforms        # the executor may close it meanwhile
+        if transforms is None:
+            return None, self.problem or 'tf is not listened to any more'
+        try:
+            at, turn = transforms.pose(frame_id, stamp, max(0.0, until_s - time.monotonic()))
+            return Mount.from_transform(at, turn), ''
+        except ValueError as error:
+            return None, str(error)
 
 
 class ObstacleOutput:
     """Obstacles of one camera: ``~/NAME/obstacle_points``, ``~/NAME/scan``, ``~/NAME/detections``.
 
     `watch` runs on the executor, what publishes on the worker.
-
-    Parameters
-    ----------
-    node
-        Owner of the publishers.
-    camera
-        Its input side, for camera_info.
-    config, settings
-        Of obstacles and of perception.
-    sources
-        Speed and poses.
-
-    Attributes
-    ----------
-    pubs
-        The publishers that exist, by topic.
     """
 
     def __init__(self, node: LifecycleNode, camera: CameraInput, config: ObstacleConfig,
@@ -103,9 +200,11 @@ class ObstacleOutput:
         self._blind_since_s = math.nan        # since when the view stands, of a robot that moves
         self._said: dict[str, float] = {}     # when each reason was told last
         self.counts: Counter[str] = Counter()
-        self._vision = vision_messages()
+        self._vision: Any = None
         self._live = config, settings
-        if self._vision is None:
+        try:
+            self._vision = importlib.import_module('vision_msgs.msg')
+        except ImportError:
             node.get_logger().info(f"camera '{camera.name}': no ~/{camera.name}/detections, "
                                    'vision_msgs is not installed')
         else:
@@ -156,17 +255,12 @@ class ObstacleOutput:
         if problem := self._camera.calibration_problem():
             lacks.append(problem)
         if self._mount is None:
-            why = ''
-            if self._sources.poses is None:
-                why = 'the pose of the camera is unknown'
-            elif self._sources.poses.problem:
-                why = self._sources.poses.problem
-            elif info is not None:
-                why = self._sources.poses.mount(info.header.frame_id)[1]
+            why = self._sources.problem
+            if not why and info is not None:
+                why = self._sources.mount(info.header.frame_id)[1]
             if why:
-                lacks.append(f'{why} (set {name}.mount.height and pitch'
-                             + (')' if self._sources.poses else ', or obstacles.base_frame for '
-                                'tf)'))
+                or_tf = '' if self._sources.asks_tf else ', or obstacles.base_frame for tf'
+                lacks.append(f'{why} (set {name}.mount.height and pitch{or_tf})')
         return '; '.join(lacks)
 
     def _open(self) -> None:
@@ -232,22 +326,21 @@ class ObstacleOutput:
         """Return the pose of the camera when it took the image, or None and why."""
         if self._camera.info_problem:
             return None, self._camera.info_problem
-        poses = self._sources.poses
-        if self._mount is not None or poses is None:
-            return self._mount, 'the pose of the camera is unknown'
+        if self._mount is not None:
+            return self._mount, ''
         if header.frame_id != info.header.frame_id:
             return None, (f"images are in the frame '{header.frame_id:.99}', but tf was asked for "
                           f"'{info.header.frame_id:.99}', which camera_info names")
-        return poses.mount(header.frame_id, header.stamp, until_s)
+        return self._sources.mount(header.frame_id, header.stamp, until_s)
 
     def _find(self, result: Result, camera: RobotCamera, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         speed = math.nan if odometry is None else odometry.closing_speed(
-            camera.mount, at_ns, ODOMETRY_AGE_S)
+            camera.mount, at_ns)
         blind = self._blind(result)      # also where something else withholds: it is remembered
         found = find_obstacles(result, camera, speed, settings, config.settings,
-                               self._still(result))
+                               self.still(result))
         if blind and not found.withheld:
             return replace(found, withheld='the view has not moved for '
                            f'{result.assessment.still_s:.1f} s, but the robot has: is the camera '
@@ -260,19 +353,19 @@ class ObstacleOutput:
         if odometry is None or not seen.still_s > 0:       # or it is NaN
             return False
         since_s = seen.stamp_ns / 1e9 - seen.still_s
-        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns, ODOMETRY_AGE_S)
+        _, way = odometry.motion(round(since_s * 1e9), seen.stamp_ns)
         # Once it has moved, that stays so until the view moves.
         blind = way > STILL_TRAVEL or abs(since_s - self._blind_since_s) < MOVED_S
         self._blind_since_s = since_s if blind else math.nan
         return blind
 
-    def _still(self, result: Result) -> bool:
+    def still(self, result: Result) -> bool:
         """Return whether the robot has stood for as long as the picture is the same."""
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
         if odometry is None or result.unchanged_s == 0:
             return False
         since_ns = at_ns - round(result.unchanged_s * 1e9)
-        fast, way = odometry.motion(since_ns, at_ns, ODOMETRY_AGE_S)
+        fast, way = odometry.motion(since_ns, at_ns)
         # Once it has moved under a picture, that stays so: odometry is not kept for ever.
         moved = self._moved_under == since_ns or way > STANDS
         self._moved_under = since_ns if moved else 0
@@ -298,21 +391,8 @@ class ObstacleOutput:
                 'obstacle_points.withheld': self.counts['withheld']}
 
 
-def vision_messages() -> ModuleType | None:
-    """Return the module vision_msgs.msg, None where it is not installed."""
-    try:
-        return importlib.import_module('vision_msgs.msg')
-    except ImportError:
-        return None
-
-
-def detections(module: ModuleType, header: Header, regions: tuple[Region, ...]) -> Any:
-    """Make a Detection2DArray of regions, most urgent first, in pixels of the source image.
-
-    The layout is that of vision_msgs 4 (Humble and later). ``class_id`` is 'on_course' or
-    'approaching', the score the confidence of the region, the id its number. The pose is empty: a
-    region has no place in space.
-    """
+def detections(module: Any, header: Header, regions: tuple[Region, ...]) -> Any:
+    """Make a Detection2DArray of vision_msgs 4 of regions, in pixels of the source image."""
     out = module.Detection2DArray(header=header)
     for number, region in enumerate(regions):
         guess = module.ObjectHypothesisWithPose()

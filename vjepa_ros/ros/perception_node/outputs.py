@@ -88,20 +88,7 @@ DRAWN = {'overlay': Image, 'overlay/compressed': CompressedImage}
 
 
 class Outputs:
-    """The publishers of one camera, ``~/NAME/...``.
-
-    Parameters
-    ----------
-    node
-        Lifecycle node that owns the publishers.
-    camera
-        Name of the camera.
-
-    Attributes
-    ----------
-    obstacles
-        Obstacles in metres, where there is geometry.
-    """
+    """The publishers of one camera, ``~/NAME/...``."""
 
     def __init__(self, node: LifecycleNode, camera: str) -> None:
         self._node = node

@@ -12,13 +12,16 @@ from vjepa_ros.looming.gyroscope import rotation_matrix
 from vjepa_ros.obstacles.geometry import Mount
 from vjepa_ros.obstacles.placement import ObstacleSettings
 from vjepa_ros.parameter import (
+    AUTOSTART,
     BACKGROUND,
     CAMERAS,
     CONFIGURE,
+    FIXED,
     NAME,
     NAMES,
     Param,
     STARTUP,
+    Schema,
     TRANSPORTS,
     make,
     named,
@@ -26,9 +29,7 @@ from vjepa_ros.parameter import (
     rows_of,
 )
 from vjepa_ros.perception.settings import Settings, TrackConfig
-from vjepa_ros.ros.common.parameter import FIXED, Schema
 from vjepa_ros.runtime.model import ModelConfig
-from vjepa_ros.sources.encodings import MAX_ASPECT
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,6 @@ class NodeConfig:
     cameras: tuple[str, ...] = parameter(
         CAMERAS, 'Names of the cameras; each reads NAME/image_raw (or NAME/image_raw/compressed) '
         'and NAME/camera_info', effect=CONFIGURE, pattern=NAME, allowed=NAMES)
-    autostart: bool = parameter(False, 'Configure and activate without a lifecycle manager',
-                                effect=STARTUP)
     allow_download: bool = parameter(
         False, 'Also download weights from the Hugging Face hub that are named while the node '
         'runs; those named at its start are always downloaded', effect=STARTUP)
@@ -118,9 +117,6 @@ class NodeConfig:
         4096 * 4096, 'Largest accepted image; larger ones are refused before decoding and '
         'counted, because few bytes can contain a picture that takes minutes and gigabytes',
         low=4096, high=10**8, unit='px')
-    max_image_aspect: float = parameter(
-        MAX_ASPECT, 'Largest accepted ratio of the longer side of an image to the shorter one; '
-        'thinner images are refused and counted', low=1.0, high=16.0)
     overlay_width: int = parameter(
         640, 'Width of the overlay, at least 480; 0: that of the camera', name='overlay.width',
         low=0, high=3840, unit='px')
@@ -138,7 +134,7 @@ class NodeConfig:
 
 SECTIONS: dict[str, tuple[Param, ...]] = {
     'Model': (*rows_of(ModelConfig, BACKGROUND), *rows_of(TrackConfig, BACKGROUND)),
-    'Node': rows_of(NodeConfig),
+    'Node': (AUTOSTART, *rows_of(NodeConfig)),
     'Perception': rows_of(Settings),
     'Obstacles in metres, for planners': (*rows_of(ObstacleConfig, CONFIGURE),
                                           *rows_of(ObstacleSettings, before='obstacles.')),
@@ -159,6 +155,7 @@ GONE = {
                     'levels come from times to contact: set thresholds.*_ttc'),
     **dict.fromkeys(('NAME.mount.y', 'NAME.mount.roll'),
                     'leave NAME.mount.height 0, set obstacles.base_frame and publish tf'),
+    'max_image_aspect': 'it is 8, more than any panorama has: crop what is thinner',
     'memory_fraction': 'choose a smaller model_size, or set on_out_of_memory to degrade',
     'features.reduce': 'features are those of the newest tubelet; successive messages have all',
     'no_frame_timeout': 'it is twice max_frame_gap',

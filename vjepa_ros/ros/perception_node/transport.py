@@ -53,15 +53,6 @@ class Transport:
     With 'auto' this is the first of those that are published, until it falls silent or sends
     little. Then the others are read beside it, and what delivers takes over. A video has to be
     published before it can be subscribed: its type is not known sooner.
-
-    Attributes
-    ----------
-    wanted
-        'raw', 'compressed', 'ffmpeg' or 'auto'.
-    chosen, reason
-        Transport in use, '' while not subscribed, and why that one.
-    last_s
-        When its newest image came, or the camera was opened [steady s].
     """
 
     def __init__(self, node: LifecycleNode, name: str, wanted: str,

@@ -17,19 +17,19 @@ from contextlib import closing, nullcontext
 
 import numpy as np
 from rclpy.clock import Clock
+from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from vjepa_ros.clip.ring import Push, Sample
 from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
-from vjepa_ros.ros.common.logs import Logger
 from vjepa_ros.ros.common.message_conversion import make_header
 from vjepa_ros.ros.perception_node import imu_input
-from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame
-from vjepa_ros.ros.perception_node.decoder import Decoder
-from vjepa_ros.ros.perception_node.obstacle_inputs import WAIT_S
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.decoder import Decoder, Frame
+from vjepa_ros.ros.perception_node.diagnostics import CameraStats
+from vjepa_ros.ros.perception_node.obstacle_output import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
-from vjepa_ros.ros.perception_node.statistics import CameraStats
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.model import Model
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
@@ -40,34 +40,11 @@ IDLE_S = 0.25            # longest sleep without news
 
 
 class Worker:
-    """Store, infer, publish.
-
-    Parameters
-    ----------
-    perception
-        The model and the camera tracks to begin with.
-    config
-        Parameters at configure.
-    cameras, outputs
-        Input and output side of each camera.
-    clock
-        The node's clock (simulated or not).
-    log
-        The node's logger.
-
-    Attributes
-    ----------
-    stats
-        Statistics of each camera.
-    errors, last_error
-        How many errors there were, and the last one.
-    starved
-        The engine that ran out of memory last.
-    """
+    """Store, infer, publish."""
 
     def __init__(self, perception: Perception, config: NodeConfig,
                  cameras: Mapping[str, CameraInput], outputs: Mapping[str, Outputs],
-                 clock: Clock, log: Logger) -> None:
+                 clock: Clock, log: RcutilsLogger) -> None:
         self.perception = perception
         self.config = config
         # Copies: this worker may be in a long inference when the node drops them.
@@ -76,11 +53,10 @@ class Worker:
         self._log = log
         self.stats = {name: CameraStats() for name in cameras}
         self._decoder = Decoder(self._cameras, self._count_for,
-                                lambda: (self.config.max_image_pixels,
-                                         self.config.max_image_aspect), self._wake_up)
+                                lambda: self.config.max_image_pixels, self._wake_up)
         self.errors = 0
         self.last_error = ''
-        self.starved: Model | None = None
+        self.starved: Model | None = None       # the model that ran out of memory last
         self._publishing = threading.Lock()     # held while publishing
         self._open = False
         self._activation = 0      # its number: an old one must not publish in a new one
@@ -144,9 +120,7 @@ class Worker:
         """Take note of news: a message, a request."""
         if self._decoder.tracks is not None:
             self._decoder.notify()
-        with self._wake:
-            self._news = True
-            self._wake.notify()
+        self._wake_up()
 
     def _wake_up(self) -> None:
         with self._wake:
@@ -177,18 +151,14 @@ class Worker:
         self._candidate = perception
         self._wake_up()
 
-    def withdraw(self) -> Perception:
-        """Take back and release an offer that is not adopted yet, and return what serves now."""
+    def withdraw(self) -> None:
+        """Take back and release an offer that is not adopted yet."""
         serving, unused = self.take_back()
         if unused is not None:
             let_go(unused, serving)
-        return serving
 
     def take_back(self) -> tuple[Perception, Perception | None]:
-        """Return what serves now, and an offer that was not adopted yet and is withdrawn by this.
-
-        Waits while frames are stored, but not for a pass.
-        """
+        """Return what serves now, and what was on offer; waits while frames are stored."""
         with self._storing:
             unused, self._candidate = self._candidate, None
             return self.perception, unused
@@ -298,7 +268,7 @@ class Worker:
             start = time.perf_counter()
             # Simulated time may stand still while a frame is decoded.
             waited_ms = max(0.0, (self._clock.now().nanoseconds - frame.arrival_ns) / 1e6
-                            - sum(frame.spent_ms.values()))
+                            - frame.decode_ms - frame.prepare_ms)
             try:
                 fresh |= self._push(name, frame, self.perception) in (Push.ACCEPTED, Push.RESET)
                 if candidate is not None:
@@ -310,16 +280,15 @@ class Worker:
             stored_ms = (time.perf_counter() - start) * 1e3
             sent_ns = frame.stamp_ns or frame.arrival_ns     # 0: nobody stamped it
             stats.add_stages({'transport': (frame.arrival_ns - sent_ns) / 1e6,
-                              'wait': waited_ms, 'decode': frame.spent_ms['decode'],
-                              'preprocess': frame.spent_ms['preprocess'] + stored_ms})
+                              'wait': waited_ms, 'decode': frame.decode_ms,
+                              'preprocess': frame.prepare_ms + stored_ms})
         stats.observe(track)
         return fresh
 
     def _push(self, name: str, frame: Frame, perception: Perception) -> Push:
         track, (height, width) = perception.tracks[name], frame.rgb.shape[:2]
         camera = self._cameras[name]
-        track.intrinsics = camera.intrinsics_for((width, height))
-        track.distortion = camera.distortion
+        track.intrinsics, track.distortion = camera.lens_for((width, height))
         track.gyroscope = None if camera.imu is None else camera.imu.gyroscope
         track.ring.left_out = frame.left_out
         return track.push(frame.rgb, frame.stamp_ns, frame.frame_id, frame.arrival_ns,
@@ -345,7 +314,7 @@ class Worker:
         """Run the clips and publish their results."""
         wants = {name: wants_of(wanted[name]) for name in samples}
         settings, perception = self.config.settings, self.perception
-        begin, results = time.perf_counter(), []
+        results = []
         self._await_imus({n: s for n, s in samples.items() if wants[n].looming})
         try:
             seen = perception.observe(
@@ -359,7 +328,6 @@ class Worker:
             try:
                 age_s = known_age(self._clock.now().nanoseconds, sample.newest_ns)
                 result = perception.tracks[name].assess(seen[name], age_s)
-                self.stats[name].session_ms = (time.perf_counter() - begin) * 1e3
                 if self._publish(result, wanted[name], activation):
                     results.append(result)
             except Exception as error:
@@ -404,7 +372,7 @@ class Worker:
         a.timings['publish'] = (time.perf_counter() - start) * 1e3
         stats = self.stats[a.camera]
         stats.add(result, known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3)
-        stats.log(self._log, a, latency_ms)
+        stats.warn_of_clock(self._log, a.camera, latency_ms / 1e3)
         return True
 
     def _publish_late(self, result: Result, wanted: frozenset[str], activation: int,
@@ -419,29 +387,24 @@ class Worker:
 
     def _publish_states(self, wanted: Mapping[str, frozenset[str]], fresh: set[str],
                         silence: Mapping[str, float], activation: int) -> None:
-        """Publish the overlays of cameras without an assessment."""
+        """Publish the overlays of cameras that are buffering, or have fallen silent."""
         for name in self._cameras:
-            new = name in fresh
-            buffering = new and self.perception.tracks[name].sample() is None
+            track, new = self.perception.tracks[name], name in fresh
             silent = name in silence and not new     # it may have come back meanwhile
+            if wanted[name].isdisjoint(OVERLAYS) or not (
+                    silent or (new and track.sample() is None)):
+                continue
             try:
-                if (buffering or silent) and not wanted[name].isdisjoint(OVERLAYS):
-                    self._publish_state(name, wanted[name], silence[name] if silent else None,
-                                        activation)
+                silent_s = None if not silent else silence[name]
+                bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
+                newest = track.ring.newest_ns
+                header = make_header(self._clock.now().nanoseconds if newest is None else newest,
+                                     track.ring.frame_id)
+                with self._publishing:
+                    if self._open and activation == self._activation:
+                        self._outputs[name].publish_overlay(header, bgr, wanted[name])
             except Exception as error:
                 self._count_for(name, 'drawing its state', error)
-
-    def _publish_state(self, name: str, wanted: frozenset[str], silent_s: float | None,
-                       activation: int) -> None:
-        """Publish the overlay of a camera that is buffering, or has fallen silent."""
-        track = self.perception.tracks[name]
-        bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
-        newest = track.ring.newest_ns
-        stamp_ns = self._clock.now().nanoseconds if newest is None else newest
-        header = make_header(stamp_ns, track.ring.frame_id)
-        with self._publishing:
-            if self._open and activation == self._activation:
-                self._outputs[name].publish_overlay(header, bgr, wanted)
 
     def _draw(self, name: str, result: Result | None, silent_s: float | None) -> np.ndarray:
         track, stats, now = self.perception.tracks[name], self.stats[name], time.monotonic()

@@ -41,7 +41,6 @@ from std_msgs.msg import Header
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.logs import forward_logs, stop_forwarding
 from vjepa_ros.ros.common.message_conversion import cloud, image, jpeg, to_bytes
 from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import ResilientNode
@@ -176,7 +175,6 @@ class CameraSource(ResilientNode, Node):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
-        self._log_handler = forward_logs(self.get_logger())
         self.finished = threading.Event()
         self.failed = True   # until the player ends normally
         self._source: Source | None = None
@@ -212,7 +210,6 @@ class CameraSource(ResilientNode, Node):
     def destroy_node(self) -> None:
         """Stop playing, and destroy the node."""
         self.ended = self.stop()
-        stop_forwarding(self._log_handler)
         super().destroy_node()
 
     def _open(self) -> Source:

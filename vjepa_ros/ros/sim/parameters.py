@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from vjepa_ros.parameter import MOST_SEED, NAME, ONE_NAME, STARTUP, make, parameter, rows_of
-from vjepa_ros.ros.common.parameter import FIXED, Schema
+from vjepa_ros.parameter import (
+    FIXED,
+    MOST_SEED,
+    NAME,
+    ONE_NAME,
+    STARTUP,
+    Schema,
+    make,
+    parameter,
+    rows_of,
+)
 from vjepa_ros.sources import PlayOptions
 
 _count = partial(parameter, low=0, high=MOST_SEED)
