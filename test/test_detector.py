@@ -159,9 +159,8 @@ def test_illegal_arguments_are_refused_by_name_at_once(arguments, named):
         ObstacleDetector(allow_random_weights=True, **{**SMALL, **arguments})
 
 
-@pytest.mark.parametrize('document', ['README.md', 'docs/get-started.md'])
-def test_the_example_in_the_documents_runs(document):
-    text = (Path(__file__).resolve().parents[1] / document).read_text(encoding='utf-8')
+def test_the_example_in_the_readme_runs():
+    text = (Path(__file__).resolve().parents[1] / 'README.md').read_text(encoding='utf-8')
     example, = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
     names = {'rgb': PICTURE, 'stamp': 1.0}
     exec(example, names)
