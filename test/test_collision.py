@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 from fields import CELL, COLS, OPTICS, ROWS, SIZE, approach, still
@@ -20,7 +21,9 @@ AHEAD = slice(7, 11), slice(10, 14)
 
 
 def find(field, settings=SETTINGS, optics=OPTICS, size=SIZE):
-    return judge_geometry(field, size, optics, settings).threat
+    found = judge_geometry(field, size, optics, settings)
+    return SimpleNamespace(**asdict(found.threat), regions=found.regions(),
+                           obstacle_score=found.obstacle_score())
 
 
 @pytest.mark.parametrize('threshold', [1 / SETTINGS.warning_ttc, 1 / SETTINGS.danger_ttc])

@@ -87,7 +87,7 @@ def threat_of(random: Random) -> Threat:
     if random.random() < 0.15:
         return UNKNOWN
     return replace(UNKNOWN, course_rate=max(0.0, rate_of(random)),
-                   observed_fraction=random.uniform(0.0, 1.0), obstacle_score=random.random())
+                   observed_fraction=random.uniform(0.0, 1.0))
 
 
 def test_a_level_never_falls_when_the_time_falls():

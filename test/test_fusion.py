@@ -70,7 +70,7 @@ def test_without_geometry_the_cells_cover_the_image(gray):
 
 def test_heads_that_see_something_in_a_blind_frame_do_not_calm_geometry():
     sure = [contact_within(2.0, learned(contact_s=0.3, surely=p, sees=False),
-                           Threat(1.2, 0.0, 0.0, 0.5, 0.06, ())) for p in (0.4, 0.49, 0.51, 0.7)]
+                           Threat(1.2, 0.0, 0.0, 0.06)) for p in (0.4, 0.49, 0.51, 0.7)]
     assert sure == sorted(sure) and sure[0] > 0.9
 
 
@@ -124,9 +124,9 @@ def test_beside_the_view_of_the_heads_the_place_that_counts_is_reported(rate):
     """And not what geometry sees faster where the heads see nothing."""
     field, middle = geometric(rate, place=LEFT), geometric(2.3)
     field.rate[MIDDLE], field.flow[MIDDLE] = middle.rate[MIDDLE], middle.flow[MIDDLE]
-    found = judged(field, learned(0.0, course=0.0, mode='crop')).threat
-    assert found.course_rate == pytest.approx(rate, rel=0.1)
-    assert found.bearing < -0.3 and found.regions[0].bearing < -0.3
+    found = judged(field, learned(0.0, course=0.0, mode='crop'))
+    assert found.threat.course_rate == pytest.approx(rate, rel=0.1)
+    assert found.threat.bearing < -0.3 and found.regions[0].bearing < -0.3
 
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])

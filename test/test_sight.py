@@ -115,7 +115,7 @@ def test_neither_is_it_by_geometry_alone():
     (math.nan, math.nan, math.nan, False), (0.3, 0.3, 0.2, True), (0.3, None, None, True),
     (math.nan, 0.3, 0.2, True), (0.3, 0.0, 0.2, True), (0.0, 0.0, 0.6, True)])
 def test_what_comes_is_told_however_little_is_seen(rate, believed, probability, told):
-    threat = Threat(rate, 0.1, 0.0, 0.0, 0.5, ())
+    threat = Threat(rate, 0.1, 0.0, 0.5)
     found = Judgement('fused', None, threat, probability, believed=believed)
     left = without_sight(found, None, Settings())
     assert (left is None) == told

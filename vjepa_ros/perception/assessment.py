@@ -16,6 +16,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.perception.collision import SourceVerdict
 from vjepa_ros.perception.danger import (
     Contact,
     NOTHING,
@@ -29,13 +30,7 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     turned_far,
 )
-from vjepa_ros.perception.fusion import (
-    Judgement,
-    SourceVerdict,
-    WHOLE,
-    judge,
-    without_sight,
-)
+from vjepa_ros.perception.fusion import Judgement, WHOLE, judge, without_sight
 from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
@@ -91,10 +86,10 @@ def assess(seen: FrameEvidence, settings: Settings) -> tuple[Judgement, Assessme
             flags |= flag
     return found, Assessment(
         camera=seen.camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
-        motion_score=seen.motion_score, obstacle_score=threat.obstacle_score,
+        motion_score=seen.motion_score, obstacle_score=found.obstacle_score,
         collision_probability=math.nan, time_to_contact=math.nan,
         looming_rate=threat.course_rate, bearing=threat.bearing, elevation=threat.elevation,
-        level=Level.UNKNOWN, flags=flags, regions=threat.regions,
+        level=Level.UNKNOWN, flags=flags, regions=found.regions,
         clip_span_s=sample.span_s, clip_rate_hz=sample.rate_hz,
         known_fraction=threat.observed_fraction,
         clearance=math.nan if heads is None else heads.free_way,

@@ -23,8 +23,9 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
+from vjepa_ros.perception.collision import SourceVerdict
 from vjepa_ros.perception.frame_store import Geometry, geometry_for
-from vjepa_ros.perception.fusion import SourceVerdict, judge_geometry, judge_heads
+from vjepa_ros.perception.fusion import judge_geometry, judge_heads
 from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
     looming_map,

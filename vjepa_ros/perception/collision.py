@@ -13,7 +13,8 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
@@ -35,7 +36,7 @@ COURSE_CELLS = 1.5   # weight of cells on course that makes their region, or the
 # camera at a few degrees only, while what stands in the way reaches to the height of the camera.
 UPRIGHT_MARGIN = 0.2
 _ZERO = np.float32(0)
-UNKNOWN = Threat(math.nan, math.nan, math.nan, math.nan, 0.0, ())
+UNKNOWN = Threat(math.nan, math.nan, math.nan, 0.0)
 
 
 @dataclass(frozen=True)
@@ -50,40 +51,78 @@ class CourseField(LoomingField):
         return cls(**vars(field), course=course_weight(field, focal, settings))
 
 
-def find_threats(field: CourseField, size: tuple[int, int], optics: Optics,
-                 settings: Settings) -> Threat:
-    """Return regions, looming rate on course and obstacle score of one field.
+@dataclass(frozen=True)
+class SourceVerdict:
+    """What one field says of contact; where that comes from is worked out on demand."""
 
-    `size`: width and height of the source image [px].
-    """
-    scale = size[0] / field.gray_size[0]
-    inside, most = in_roi(field, settings)
-    usable = known_cells(field, settings.min_confidence)
-    if most < inside.size:
-        usable &= inside
-    count = int(np.count_nonzero(usable))
-    if not count:
-        return UNKNOWN
-    observed_fraction = count / most
-    rate, course = field.rate, field.course
-    if count < usable.size:
-        rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
-    cells = _Cells(field, rate, usable, course, course * field.confidence, scale, size, optics)
+    cells: CourseField  # looming
+    threat: Threat  # what is on course
+    _used: _Cells | None  # None: nothing is known
+    _met: Sequence[_Part] = ()  # what is on course
+
+    @classmethod
+    def of(cls, field: CourseField, size: tuple[int, int], optics: Optics,
+           settings: Settings) -> SourceVerdict:
+        """Judge a field; `size`: width and height of the source image [px]."""
+        inside, most = in_roi(field, settings)
+        usable = known_cells(field, settings.min_confidence)
+        if most < inside.size:
+            usable &= inside
+        count = int(np.count_nonzero(usable))
+        if not count:
+            return cls(field, UNKNOWN, None)
+        rate, course = field.rate, field.course
+        if count < usable.size:
+            rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
+        cells = _Cells(field, rate, usable, count, course, course * field.confidence, size, optics,
+                       settings)
+        met = _met(cells)
+        return cls(field, _threat(cells, met, count / most), cells, met)
+
+    def regions(self) -> tuple[Region, ...]:
+        """Return what comes nearer, what is on course first, then the most urgent."""
+        if self._used is None:
+            return ()
+        parts = (*self._met, *_beside(self._used, self._met))
+        found = [part.region(self._used) for part in parts]
+        found.sort(key=lambda region: (not region.on_course, region.time_to_contact))
+        return tuple(found)
+
+    def obstacle_score(self) -> float:
+        """Return how much of the view comes nearer within the horizon, 0..1; NaN unknown.
+
+        The mean of min(1, rate * horizon) over that tenth of the known cells that looms most, each
+        counting with its confidence.
+        """
+        cells = self._used
+        if cells is None or (
+                self.threat.observed_fraction < cells.settings.min_known and not self._met):
+            return math.nan
+        settings = cells.settings
+        near = cells.usable & (cells.rate >= settings.looming_threshold)
+        urgency = np.minimum(cells.rate[near] * settings.collision_horizon, 1.0)
+        urgency *= cells.field.confidence[near]
+        urgency.sort()
+        tenth = max(1, cells.count // 10)
+        return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0
+
+
+def _threat(cells: _Cells, met: Sequence[_Part], observed_fraction: float) -> Threat:
+    """Return the looming rate on course, and where it comes from."""
     course_rate, strength = _peak(cells)
-    regions = _regions(cells, level_rates(settings))
-    ahead = bool(regions) and regions[0].on_course
-    if observed_fraction < settings.min_known and not ahead:      # that does not stand for all
-        return Threat(math.nan, math.nan, math.nan, math.nan, observed_fraction, regions)
+    if met:
+        rates = [part.rate(cells) for part in met]
+        first = rates.index(max(rates))
+        return Threat(max(course_rate, rates[first]),
+                      *cells.optics.direction(*met[first].middle(cells)), observed_fraction)
+    if observed_fraction < cells.settings.min_known:      # that does not stand for all
+        return replace(UNKNOWN, observed_fraction=observed_fraction)
     bearing = elevation = math.nan
-    if ahead:
-        course_rate = max(course_rate, regions[0].looming_rate)
-        bearing, elevation = regions[0].bearing, regions[0].elevation
-    elif approaches(course_rate, settings):
+    if approaches(course_rate, cells.settings):
         peak = divmod(int(strength.argmax()), strength.shape[1])
-        x, y = field.centers[peak] * scale
-        bearing, elevation = optics.direction(float(x), float(y))
-    return Threat(course_rate, bearing, elevation, _obstacle_score(cells, count, settings),
-                  observed_fraction, regions)
+        x, y = cells.field.centers[peak] * cells.scale
+        bearing, elevation = cells.optics.direction(float(x), float(y))
+    return Threat(course_rate, bearing, elevation, observed_fraction)
 
 
 def known_cells(field: LoomingField, least: float) -> np.ndarray:
@@ -125,16 +164,22 @@ def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.n
 
 
 class _Cells(NamedTuple):
-    """The cells of a field as `find_threats` uses them; arrays are (Hc, Wc)."""
+    """The cells of a field as a verdict uses them; arrays are (Hc, Wc)."""
 
     field: CourseField
     rate: np.ndarray  # looming rate [1/s], 0 where not usable
     usable: np.ndarray
+    count: int  # of usable ones
     course: np.ndarray  # how far it is on course, 0..1, 0 where not usable
     share: np.ndarray  # how much it says about the looming of the course
-    scale: float  # pixels of the source image over those of the grey image
     size: tuple[int, int]  # of the source image [px]
     optics: Optics  # of the source image
+    settings: Settings
+
+    @property
+    def scale(self) -> float:
+        """Pixels of the source image over those of the grey image."""
+        return self.size[0] / self.field.gray_size[0]
 
 
 def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
@@ -154,38 +199,39 @@ def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
     return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
 
 
-def _regions(cells: _Cells, rates: tuple[float, ...]) -> tuple[Region, ...]:
-    """Return connected cells above each rate [1/s], the highest first; see `find_threats`.
+def _met(cells: _Cells) -> list[_Part]:
+    """Return connected cells above the rate of each level that the camera will meet.
 
     What is too little on course by itself may be a part of something slower that is: that is one
-    region, or more looming would give less alarm.
+    part, or more looming would give less alarm.
     """
-    met: list[Region] = []
-    beside: list[tuple[Region, np.ndarray]] = []      # and their cells
-    free = left = cells.usable      # of what is met; and of what is beside, too
-    fastest = cells.rate.max()
-    for least in [rate for rate in rates if np.float32(rate) <= fastest]:
-        fast = cells.rate >= least
-        mask = free & fast
-        if np.count_nonzero(mask) < MIN_CELLS:
+    found: list[_Part] = []
+    free, fastest = cells.usable, cells.rate.max()
+    for least in level_rates(cells.settings):
+        if np.float32(least) > fastest:
             continue
-        parts: list[_Part] = []
-        if may_meet := cells.course[mask].sum() >= COURSE_CELLS:
-            parts = _parts(cells, mask)
-        for part in parts:
-            if part.on_course:
-                met.append(part.region(cells))
-                free, left = free & ~part.mask, left & ~part.mask
-                beside = [(other, its) for other, its in beside if not (its & part.mask).any()]
-        if beside or not may_meet:
-            parts = _parts(cells, left & fast)
-        for part in parts:
-            if not part.on_course:
-                beside.append((part.region(cells), part.mask))
-                left = left & ~part.mask
-    found = met + [region for region, _ in beside]
-    found.sort(key=lambda r: (not r.on_course, r.time_to_contact))
-    return tuple(found)
+        mask = free & (cells.rate >= least)
+        if np.count_nonzero(mask) >= MIN_CELLS and cells.course[mask].sum() >= COURSE_CELLS:
+            for part in _parts(cells, mask):
+                if part.on_course:
+                    found.append(part)
+                    free = free & ~part.mask
+    return found
+
+
+def _beside(cells: _Cells, met: Sequence[_Part]) -> list[_Part]:
+    """Return the other connected cells above the rate of each level."""
+    found: list[_Part] = []
+    left, fastest = cells.usable, cells.rate.max()
+    for part in met:
+        left = left & ~part.mask
+    for least in level_rates(cells.settings):
+        if np.float32(least) <= fastest:
+            for part in _parts(cells, left & (cells.rate >= least)):
+                if not part.on_course:
+                    found.append(part)
+                    left = left & ~part.mask
+    return found
 
 
 class _Part(NamedTuple):
@@ -195,26 +241,38 @@ class _Part(NamedTuple):
     box: list[int]  # first column and row, width and height, number of cells
     on_course: bool  # whether enough of it will be met
 
-    def region(self, cells: _Cells) -> Region:
-        """Describe the part."""
-        mask, (column, row, wide, tall, area) = self.mask, self.box
-        rate = cells.rate[mask]
-        if self.on_course:      # then only the part that will be met counts
-            share = cells.share[mask]
-            rate = float(np.dot(share, rate) / share.sum())
-        else:
-            rate = middle(rate)
-        field, scale, size = cells.field, cells.scale, cells.size
+    def rate(self, cells: _Cells) -> float:
+        """Return its looming rate [1/s]; of what is on course only the part that will be met."""
+        rate = cells.rate[self.mask]
+        if not self.on_course:
+            return middle(rate)
+        share = cells.share[self.mask]
+        return float(np.dot(share, rate) / share.sum())
+
+    def corners(self, cells: _Cells) -> tuple[float, float, float, float]:
+        """Return left, top, right, bottom in the source image [px]."""
+        column, row, wide, tall, _ = self.box
+        field, (width, height) = cells.field, cells.size
         half = 0.5 * field.cell_px
         left, top = field.centers[row, column].tolist()
         right, bottom = field.centers[row + tall - 1, column + wide - 1].tolist()
-        x0, x1 = max(0.0, (left - half) * scale), min(float(size[0]), (right + half) * scale)
-        y0, y1 = max(0.0, (top - half) * scale), min(float(size[1]), (bottom + half) * scale)
-        x, y = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
-        third = x / size[0]
+        return (max(0.0, (left - half) * cells.scale), max(0.0, (top - half) * cells.scale),
+                min(float(width), (right + half) * cells.scale),
+                min(float(height), (bottom + half) * cells.scale))
+
+    def middle(self, cells: _Cells) -> tuple[float, float]:
+        """Return its middle in the source image [px]."""
+        x0, y0, x1, y1 = self.corners(cells)
+        return 0.5 * (x0 + x1), 0.5 * (y0 + y1)
+
+    def region(self, cells: _Cells) -> Region:
+        """Describe the part."""
+        rate, (x0, y0, x1, y1) = self.rate(cells), self.corners(cells)
+        x, y = self.middle(cells)
+        third = x / cells.size[0]
         side = 'LEFT' if third < 1 / 3 else 'RIGHT' if third > 2 / 3 else 'CENTER'
         bearing, elevation = cells.optics.direction(x, y)
-        confidence = float(field.confidence[mask].sum()) / area
+        confidence = float(cells.field.confidence[self.mask].sum()) / self.box[4]
         return Region(x0, y0, x1 - x0, y1 - y0, bearing, elevation, 1.0 / rate, rate, side,
                       confidence, self.on_course)
 
@@ -228,16 +286,3 @@ def _parts(cells: _Cells, mask: np.ndarray) -> list[_Part]:
     course = np.bincount(labels.ravel(), cells.course.ravel(), len(boxes)).tolist()
     return [_Part(labels == one, box, course[one] >= COURSE_CELLS)
             for one, box in enumerate(boxes) if one and box[cv2.CC_STAT_AREA] >= MIN_CELLS]
-
-
-def _obstacle_score(cells: _Cells, count: int, settings: Settings) -> float:
-    """Return the mean of min(1, rate * horizon) over that tenth of `count` cells that looms most.
-
-    Each counts with its confidence.
-    """
-    near = cells.usable & (cells.rate >= settings.looming_threshold)
-    urgency = np.minimum(cells.rate[near] * settings.collision_horizon, 1.0)
-    urgency *= cells.field.confidence[near]
-    urgency.sort()
-    tenth = max(1, count // 10)
-    return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0

@@ -37,8 +37,8 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.collision import (
     CourseField,
+    SourceVerdict,
     UNKNOWN,
-    find_threats,
     in_roi,
     known_cells,
 )
@@ -56,7 +56,7 @@ from vjepa_ros.perception.danger import (
 )
 from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Threat
+from vjepa_ros.perception.types import Region, Threat
 
 CELL_PX = 16                  # of the grid where there is no geometric field, px of the grey image
 LEAST_SIGMA = (0.01, 0.05)    # 1/s, and part of the rate: no source counts as better than this
@@ -85,29 +85,23 @@ class Judgement:
     # What the heads alone say, where only geometry, which compares two pictures, sees what
     # `threat` says; else None
     by_heads: Contact | None = None
-
-
-@dataclass(frozen=True)
-class SourceVerdict:
-    """What geometry, or the heads, say alone."""
-
-    cells: CourseField  # looming
-    threat: Threat  # what is on course
+    obstacle_score: float = math.nan  # how much comes nearer within the horizon, 0..1
+    regions: tuple[Region, ...] = ()  # what comes nearer, most urgent first
 
 
 def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
                    settings: Settings) -> SourceVerdict:
     """Judge a geometric looming field, see `judge`."""
     cells = CourseField.by_flow(field, optics.fx * field.gray_size[0] / size[0], settings)
-    return SourceVerdict(cells, find_threats(cells, size, optics, settings))
+    return SourceVerdict.of(cells, size, optics, settings)
 
 
 def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
                 grey_size: tuple[int, int], optics: Optics, settings: Settings) -> SourceVerdict:
     """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
     cells = on_cells(learned, like, size, grey_size)
-    threat = find_threats(cells, size, optics, settings)
-    return SourceVerdict(cells, _with_clip(threat, learned, cells, size, optics, settings))
+    return _with_clip(SourceVerdict.of(cells, size, optics, settings), learned, cells, size,
+                      optics, settings)
 
 
 def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
@@ -125,38 +119,42 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
     if geometry is None and geometric is not None:
         geometry = judge_geometry(geometric, size, optics, settings)
     if learned is None or settings.looming_method == 'geometric':
-        return Judgement('geometric', geometric, geometry.threat if geometry else UNKNOWN)
+        if geometry is None:
+            return Judgement('geometric', None, UNKNOWN)
+        return Judgement('geometric', geometric, geometry.threat,
+                         obstacle_score=geometry.obstacle_score(), regions=geometry.regions())
     if by_heads is None or geometric is None or (
             by_heads.cells.centers is not geometric.centers):
         by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
-    alone, by_geometry, aside = by_heads.threat, UNKNOWN, UNKNOWN
-    field, threat, disagrees = by_heads.cells, alone, False
+    alone, by_geometry, aside = by_heads.threat, UNKNOWN, None
+    both, disagrees = by_heads, False
     if geometry is not None and settings.looming_method == 'fused':
         by_geometry = geometry.threat
         aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
         pair = FieldPair(geometry.cells, by_heads.cells)
-        field = pair.fuse(settings.min_confidence)
-        threat = find_threats(field, size, optics, settings)
+        both = SourceVerdict.of(pair.fuse(settings.min_confidence), size, optics, settings)
         if not math.isnan(alone.course_rate):
-            threat = _with_clip(threat, learned, by_heads.cells, size, optics, settings)
+            both = _with_clip(both, learned, by_heads.cells, size, optics, settings)
         disagrees = pair.disagree(settings) or times_disagree(by_geometry, alone, settings)
+    threat, beside = both.threat, UNKNOWN if aside is None else aside.threat
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
-    if not math.isnan(aside.course_rate):
-        believed = max(aside.course_rate, believed)     # of a number and NaN, the first
-    least = believed * (1 - ROUNDING)
+    if not math.isnan(beside.course_rate):
+        believed = max(beside.course_rate, believed)     # of a number and NaN, the first
+    least, reported = believed * (1 - ROUNDING), both
     if not math.isnan(believed) and not threat.course_rate >= least:
         # One source alone raises this: report it no later than the level does.
-        one = next(one for one in (aside, by_geometry, alone)
-                   if one is alone or one.course_rate >= least)
-        threat = replace(one, course_rate=believed, observed_fraction=threat.observed_fraction,
-                         regions=one.regions or threat.regions)
+        reported = next(one for one in (aside, geometry, by_heads) if one is by_heads
+                        or (one is not None and one.threat.course_rate >= least))
+        threat = replace(reported.threat, course_rate=believed,
+                         observed_fraction=threat.observed_fraction)
     by_heads_alone = None
     if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
         by_heads_alone = Contact(alone.course_rate, alone.course_rate, contact_within(
             settings.collision_horizon, learned, UNKNOWN))
-    return Judgement(settings.looming_method, field, threat,
-                     _probability(believed, aside, by_geometry, learned, settings), disagrees,
-                     believed, by_heads_alone)
+    return Judgement(settings.looming_method, both.cells, threat,
+                     _probability(believed, beside, by_geometry, learned, settings), disagrees,
+                     believed, by_heads_alone, reported.obstacle_score(),
+                     reported.regions() or both.regions())
 
 
 def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: LearnedField,
@@ -191,14 +189,14 @@ def without_sight(found: Judgement, learned: LearnedField | None,
 
 
 def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],
-                     optics: Optics, settings: Settings, view: View) -> Threat:
-    """Return what geometry sees where a crop has cut the view of the heads: point 4."""
+                     optics: Optics, settings: Settings, view: View) -> SourceVerdict | None:
+    """Judge what geometry sees where a crop has cut the view of the heads: point 4."""
     if view.coverage >= WHOLE:
-        return UNKNOWN
+        return None
     inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
                           geometric.rate.shape, size, grey_size, view)
     beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
-    return find_threats(beside, size, optics, settings)
+    return SourceVerdict.of(beside, size, optics, settings)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -292,19 +290,20 @@ class FieldPair:
         return bool(np.count_nonzero(against) >= least)
 
 
-def _with_clip(threat: Threat, learned: LearnedField, field: CourseField, size: tuple[int, int],
-               optics: Optics, settings: Settings) -> Threat:
+def _with_clip(verdict: SourceVerdict, learned: LearnedField, field: CourseField,
+               size: tuple[int, int], optics: Optics, settings: Settings) -> SourceVerdict:
     """Apply point 3 of the rule."""
+    threat = verdict.threat
     if not clip_counts(learned.time_to_contact, threat.course_rate):
-        return threat
+        return verdict
     bearing, elevation = threat.bearing, threat.elevation
     if math.isnan(bearing):
         # The danger has no place of its own: point at what is most probably on course.
         likely = np.where(known_cells(field, settings.min_confidence), field.course, 0.0)
         x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
         bearing, elevation = optics.direction(float(x), float(y))
-    return replace(threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing,
-                   elevation=elevation)
+    return replace(verdict, threat=replace(
+        threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing, elevation=elevation))
 
 
 def _grid(gray_size: tuple[int, int]) -> np.ndarray:

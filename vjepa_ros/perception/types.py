@@ -133,9 +133,7 @@ class Threat:
     course_rate: float
     bearing: float  # direction of it [rad], NaN when nothing approaches
     elevation: float
-    obstacle_score: float  # 0..1, NaN when unknown
     observed_fraction: float  # part of the region of interest that can be observed, 0..1
-    regions: tuple[Region, ...]  # approaching regions, most urgent first
 
 
 @dataclass(frozen=True)
