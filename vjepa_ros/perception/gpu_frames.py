@@ -101,7 +101,7 @@ class DeviceFrames:
         Returns None where the device has no memory for it; `put` needs none.
         """
         staged = self._staged(rgb)
-        with self._arrivals.here():
+        with self._arrivals.lightly():
             try:
                 return Upload(staged.to(self.stream.device, non_blocking=True),
                               self._arrivals.mark())
