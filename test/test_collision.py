@@ -13,7 +13,7 @@ from fields import CELL, COLS, OPTICS, ROWS, SIZE, approach, still
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.perception.danger import contact_probability
-from vjepa_ros.perception.fusion import judge_geometry
+from vjepa_ros.perception.fusion import Sources, judge
 from vjepa_ros.perception.settings import Settings
 
 SETTINGS = Settings()
@@ -21,9 +21,9 @@ AHEAD = slice(7, 11), slice(10, 14)
 
 
 def find(field, settings=SETTINGS, optics=OPTICS, size=SIZE):
-    found = judge_geometry(field, size, optics, settings)
-    return SimpleNamespace(**asdict(found.threat), regions=found.regions(),
-                           obstacle_score=found.obstacle_score())
+    found, = judge([Sources(field, None, size, field.gray_size, optics)], settings)
+    return SimpleNamespace(**asdict(found.threat), regions=found.regions,
+                           obstacle_score=found.obstacle_score)
 
 
 @pytest.mark.parametrize('threshold', [1 / SETTINGS.warning_ttc, 1 / SETTINGS.danger_ttc])

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from fields import MIDDLE, OPTICS, SIZE, geometric, learned
 
+from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
 from vjepa_ros.perception.collision import CourseField, UNKNOWN
 from vjepa_ros.perception.danger import collision_if_ahead, contact_probability, contact_within
-from vjepa_ros.perception.fusion import FieldPair, Judgement, judge, on_cells
+from vjepa_ros.perception.fusion import FieldPair, Judgement, Sources, judge, on_cells
 from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Threat
@@ -25,12 +26,13 @@ from vjepa_ros.perception.types import Level, Quality, Threat
 SETTINGS = Settings()
 CAUTION = 1 / (SETTINGS.caution_ttc ** 0.75 * SETTINGS.warning_ttc ** 0.25)   # not believed
 LEFT = slice(7, 11), slice(0, 3)
+SAMPLE = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
 
 
 def judged(geometry: LoomingField | None, heads: LearnedField | None, method: str = 'fused',
            **changes) -> Judgement:
-    return judge(geometry, heads, SIZE, SIZE, OPTICS,
-                 replace(SETTINGS, looming_method=method, **changes))
+    return judge([Sources(geometry, heads, SIZE, SIZE, OPTICS)],
+                 replace(SETTINGS, looming_method=method, **changes))[0]
 
 
 def one_cell(rate: float, sigma: float = 0.05, confidence: float = 1.0,
@@ -65,7 +67,8 @@ def test_each_cell_takes_the_patch_it_lies_in():
 def test_without_geometry_the_cells_cover_the_image(gray):
     size = (2 * gray[0], 2 * gray[1])
     heads = replace(learned(), view=View('squash', size, 192))
-    assert judge(None, heads, size, gray, OPTICS, SETTINGS).threat.observed_fraction == 1.0
+    found, = judge([Sources(None, heads, size, gray, OPTICS)], SETTINGS)
+    assert found.threat.observed_fraction == 1.0
 
 
 def test_heads_that_see_something_in_a_blind_frame_do_not_calm_geometry():
@@ -159,12 +162,14 @@ def test_fields_disagree_where_both_are_sure(changes, apart):
     assert not pair.disagree(replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
 
 
-def clip(**changes) -> FrameEvidence:
-    """A clip of four frames with a field and heads that see the same."""
-    sample = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
-    return replace(FrameEvidence(
-        'cam', sample, View('squash', SIZE, 192), SIZE, OPTICS, geometric(0.5), None,
-        learned(0.5, contact_s=2.0), None, 0.0, 0.01, Quality(0)), **changes)
+def assessed(settings: Settings = SETTINGS, geometry: LoomingField | None = None,
+             heads: LearnedField | None = None, optics: Optics = OPTICS, **changes):
+    """What is told of a clip of four frames with a field and heads that see the same."""
+    sources = Sources(geometry or geometric(0.5), heads or learned(0.5, contact_s=2.0), SIZE, SIZE,
+                      optics)
+    seen = replace(FrameEvidence('cam', SAMPLE, View('squash', SIZE, 192), sources, 0.0, 0.01,
+                                 Quality(0)), **changes)
+    return assess(seen, judge([sources], settings)[0], settings)
 
 
 @pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])
@@ -173,7 +178,7 @@ def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
     rates = [before] * 40 + [judged(geometric(1.0), learned(0.0)).believed] * 40
     level_filter, levels = LevelFilter(), []
     for step, rate in enumerate(rates):
-        raw = replace(assess(clip(), SETTINGS)[1], looming_rate=rate, obstacle_score=0.0,
+        raw = replace(assessed()[1], looming_rate=rate, obstacle_score=0.0,
                       stamp_ns=round((100 + 0.05 * step) * 1e9))
         levels.append(level_filter.smooth(raw, Judgement('fused', None, UNKNOWN), SETTINGS).level)
     assert levels[39] == (Level.WARNING if before else Level.CLEAR)
@@ -187,13 +192,13 @@ def test_what_stands_in_the_way_is_told_apart_from_what_comes(clearance_m, chang
     heads = learned(contact_s=0.0, surely=0.02, clearance_m=clearance_m)
     settings = replace(SETTINGS, **changes)
     assert collision_if_ahead(heads, settings) == pytest.approx(ahead, nan_ok=True)
-    found, raw = assess(clip(looming=geometric(), learned=heads), settings)
+    found, raw = assessed(settings, geometric(), heads)
     seen = LevelFilter().smooth(raw, found, settings)
     assert (seen.level, seen.approach_speed, seen.collision_horizon) == (
         Level.CLEAR, settings.approach_speed, settings.collision_horizon)
     assert seen.collision_if_ahead == pytest.approx(ahead, nan_ok=True)
     assert seen.collision_probability < 0.1
-    blind = assess(clip(learned=replace(heads, sees=False)), settings)[1]
+    blind = assessed(settings, heads=replace(heads, sees=False))[1]
     assert np.isnan([blind.collision_if_ahead, blind.clearance]).all()
 
 
@@ -201,8 +206,8 @@ def test_what_stands_in_the_way_is_told_apart_from_what_comes(clearance_m, chang
     ({'view': View('crop', SIZE, 192)}, Quality.PARTIAL_VIEW), ({'age_s': 1.2}, Quality.STALE),
     ({'age_s': math.nan}, Quality.STALE), ({'flags': Quality.FROZEN}, Quality.FROZEN),
     ({'optics': replace(OPTICS, assumed=True)}, Quality.ASSUMED_INTRINSICS),
-    ({'looming': replace(geometric(0.5), gyroscope='late')}, Quality.GYROSCOPE_UNUSED),
-    ({'sample': replace(clip().sample, distinct=2)}, Quality.SLOW_CAMERA),
-    ({'learned': learned(0.0)}, Quality.DISAGREEMENT)])
+    ({'geometry': replace(geometric(0.5), gyroscope='late')}, Quality.GYROSCOPE_UNUSED),
+    ({'sample': replace(SAMPLE, distinct=2)}, Quality.SLOW_CAMERA),
+    ({'heads': learned(0.0)}, Quality.DISAGREEMENT)])
 def test_each_flag_has_its_own_reason(changes, flag):
-    assert assess(clip(**changes), SETTINGS)[1].flags == flag
+    assert assessed(**changes)[1].flags == flag

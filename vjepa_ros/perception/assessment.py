@@ -12,11 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.collision import SourceVerdict
 from vjepa_ros.perception.danger import (
     Contact,
     NOTHING,
@@ -30,8 +27,7 @@ from vjepa_ros.perception.danger import (
     time_to_contact,
     turned_far,
 )
-from vjepa_ros.perception.fusion import Judgement, WHOLE, judge, without_sight
-from vjepa_ros.perception.learned import LearnedField
+from vjepa_ros.perception.fusion import Judgement, Sources, WHOLE, without_sight
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Assessment, BLIND, Level, Quality
 
@@ -49,14 +45,7 @@ class FrameEvidence:
     camera: str  # its name
     sample: Sample  # the clip
     view: View  # geometry of the encoder's input
-    grey_size: tuple[int, int]  # of the image that looming is measured in [px]
-    optics: Optics  # of the source image
-    # Geometric looming at the newest frame; None when unknown or not wanted
-    looming: LoomingField | None
-    geometry: SourceVerdict | None  # of it; None where nobody has judged it yet
-    # Heads of the clip; None without heads, where they are not valid, or are not wanted
-    learned: LearnedField | None
-    by_heads: SourceVerdict | None  # of them; None where nobody has judged them yet
+    sources: Sources  # what geometry and heads have measured
     motion_score: float  # how much of the view moves, 0..1; NaN unknown
     age_s: float  # age of the newest frame [s]; NaN when unknown
     flags: Quality  # of the model, of its output, and of the camera
@@ -64,23 +53,24 @@ class FrameEvidence:
     sight: float = math.nan  # how much of the middle of the view shows detail, 0..1; NaN unknown
 
 
-def assess(seen: FrameEvidence, settings: Settings) -> tuple[Judgement, Assessment]:
+def assess(seen: FrameEvidence, found: Judgement, settings: Settings
+           ) -> tuple[Judgement, Assessment]:
     """Return what a clip says about contact, and its assessment before smoothing.
 
-    The assessment has no level and no probability yet; those follow from `LevelFilter.smooth`.
+    `found`: by `judge`. The assessment has no level and no probability yet; those follow from
+    `LevelFilter.smooth`.
     """
-    found = judge(seen.looming, seen.learned, seen.view.source_size, seen.grey_size,
-                  seen.optics, settings, seen.geometry, seen.by_heads)
-    flags, sample, heads = seen.flags, seen.sample, seen.learned
+    flags, sample, heads = seen.flags, seen.sample, seen.sources.learned
+    field = seen.sources.geometric
     if seen.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
         found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
     threat = found.threat
     for flag, is_set in (
-            (Quality.GYROSCOPE_UNUSED, bool(seen.looming and seen.looming.gyroscope)),
+            (Quality.GYROSCOPE_UNUSED, bool(field and field.gyroscope)),
             (Quality.PARTIAL_VIEW, seen.view.coverage < WHOLE),
             (Quality.STALE, bool(age_problem(seen.age_s, settings.max_frame_age))),
             (Quality.SLOW_CAMERA, sample.distinct < len(sample.frames)),
-            (Quality.ASSUMED_INTRINSICS, seen.optics.assumed),
+            (Quality.ASSUMED_INTRINSICS, seen.sources.optics.assumed),
             (Quality.DISAGREEMENT, found.disagrees)):
         if is_set:
             flags |= flag

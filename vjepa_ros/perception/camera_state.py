@@ -23,9 +23,8 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
-from vjepa_ros.perception.collision import SourceVerdict
 from vjepa_ros.perception.frame_store import Geometry, geometry_for
-from vjepa_ros.perception.fusion import judge_geometry, judge_heads
+from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
     looming_map,
@@ -90,7 +89,7 @@ class Observation:
     def under(self, settings: Settings, wants: Wants) -> Observation:
         """Return what is known of the same clip, to be assessed by other settings."""
         other = copy(self)
-        for name in ('by_geometry', 'by_learned', 'geometric_map', 'motion'):
+        for name in ('sources', 'judgement', 'geometric_map', 'motion'):
             vars(other).pop(name, None)
         other.settings, other.wants, other.times = settings, wants, dict(self.times)
         return other
@@ -124,21 +123,11 @@ class Observation:
     @cached_property
     def field(self) -> LoomingField | None:
         """The looming field of geometry; None: unknown."""
-        found = self._timed('looming', self.geometry.looming, *self._looming)
-        self.track.like = found or self.track.like
-        return found
+        return self._timed('looming', self.geometry.looming, *self._looming)
 
     def give_up(self) -> None:
         """Do without looming: measuring it has failed."""
         self.failed, self.field = True, None
-
-    @cached_property
-    def by_geometry(self) -> SourceVerdict | None:
-        """What looming alone says; None where it is unknown."""
-        field = self.field
-        return None if field is None else self._timed(
-            'assess', judge_geometry, field, self.geometry.view.source_size, self.optics,
-            self.settings)
 
     @cached_property
     def geometric_map(self) -> np.ndarray | None:
@@ -165,12 +154,18 @@ class Observation:
                            self.shown)
 
     @cached_property
-    def by_learned(self) -> SourceVerdict | None:
-        """What valid heads alone say, on the cells of the last looming field."""
-        learned, place = self.learned, self.geometry
-        return None if learned is None else self._timed(
-            'assess', judge_heads, learned, self.track.like, place.view.source_size,
-            place.grey_size, self.optics, self.settings)
+    def sources(self) -> Sources:
+        """What geometry and heads have measured, as far as it is wanted."""
+        learned, wanted, place = self.learned, self.wants.looming, self.geometry
+        by_heads_alone = learned is not None and self.settings.looming_method == 'learned'
+        return Sources(self.field if wanted and not by_heads_alone else None,
+                       learned if wanted else None, place.view.source_size, place.grey_size,
+                       self.optics)
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """What the sources say of contact; `Perception.observe` judges all cameras at once."""
+        return self._timed('assess', judge, [self.sources], self.settings)[0]
 
     @cached_property
     def motion(self) -> np.ndarray | None:
@@ -234,11 +229,6 @@ class CameraState:
         The model whose predictions are assessed; None for geometry alone.
     stream
         Of the device on which frames are resized and looming is measured; None: on the host.
-
-    Attributes
-    ----------
-    like
-        The last looming field, whose cells those of the next are.
     """
 
     def __init__(self, name: str, config: TrackConfig, engine: Model | None = None,
@@ -254,7 +244,6 @@ class CameraState:
         self.intrinsics: tuple[float, float, float, float] | None = None
         self.distortion: Distortion | None = None     # counts with intrinsics
         self.gyroscope: Gyroscope | None = None
-        self.like: LoomingField | None = None
         self._stream = stream
         self._gain = 0
         self._geometry: Geometry | None = None
@@ -399,13 +388,8 @@ class CameraState:
         `age_s`: age of the newest frame now [s]; NaN when unknown.
         """
         settings, wants, view = seen.settings, seen.wants, seen.geometry.view
-        learned, method = seen.learned, settings.looming_method
-        # Looming.
-        field, by_geometry, by_learned = None, None, None
-        if wants.looming and (learned is None or method != 'learned'):
-            field, by_geometry = seen.field, seen.by_geometry
-            if field is not None and method == 'fused':
-                by_learned = seen.by_learned
+        # Looming, and what the model says of it.
+        sources, judgement, learned = seen.sources, seen.judgement, seen.learned
         # The model.
         flags, score = self._flags(), math.nan
         if seen.prediction is not None and not seen.prediction.finite:
@@ -422,13 +406,12 @@ class CameraState:
                              (Quality.HEADS_OUT_OF_RANGE, bool(seen.heads_problem))):
             flags |= flag if is_set else Quality(0)
         found, raw = assess(FrameEvidence(
-            self.name, seen.sample, view, seen.geometry.grey_size, seen.optics, field,
-            by_geometry, learned if wants.looming else None, by_learned, score, age_s, flags,
-            still.still_s, still.sight), settings)
+            self.name, seen.sample, view, sources, score, age_s, flags, still.still_s,
+            still.sight), judgement, settings)
         assessment = self.level_filter.smooth(raw, found, settings)
         grid = None
         if wants.looming:
-            grid = (seen.geometric_map if found.field is field else None)
+            grid = seen.geometric_map if found.field is sources.geometric else None
             grid = (looming_map(view, found.field, settings.min_confidence) if grid is None
                     else grid.copy())
         times = seen.times
@@ -438,7 +421,7 @@ class CameraState:
         return Result(assessment, motion, grid, found.field, features, view,
                       self.image if wants.image else None, learned, found.method,
                       seen.heads_problem, still.unchanged_s,
-                      None if field is None else field.gyroscope)
+                      None if sources.geometric is None else sources.geometric.gyroscope)
 
     def _flags(self) -> Quality:
         """Return the flags of every result of the model."""

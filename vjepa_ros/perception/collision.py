@@ -57,27 +57,8 @@ class SourceVerdict:
 
     cells: CourseField  # looming
     threat: Threat  # what is on course
-    _used: _Cells | None  # None: nothing is known
+    _used: _Cells | None = None  # None: nothing is known
     _met: Sequence[_Part] = ()  # what is on course
-
-    @classmethod
-    def of(cls, field: CourseField, size: tuple[int, int], optics: Optics,
-           settings: Settings) -> SourceVerdict:
-        """Judge a field; `size`: width and height of the source image [px]."""
-        inside, most = in_roi(field, settings)
-        usable = known_cells(field, settings.min_confidence)
-        if most < inside.size:
-            usable &= inside
-        count = int(np.count_nonzero(usable))
-        if not count:
-            return cls(field, UNKNOWN, None)
-        rate, course = field.rate, field.course
-        if count < usable.size:
-            rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
-        cells = _Cells(field, rate, usable, count, course, course * field.confidence, size, optics,
-                       settings)
-        met = _met(cells)
-        return cls(field, _threat(cells, met, count / most), cells, met)
 
     def regions(self) -> tuple[Region, ...]:
         """Return what comes nearer, what is on course first, then the most urgent."""
@@ -107,9 +88,53 @@ class SourceVerdict:
         return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0
 
 
-def _threat(cells: _Cells, met: Sequence[_Part], observed_fraction: float) -> Threat:
+Seen = tuple[CourseField, tuple[int, int], Optics]   # with the size of the source image [px]
+
+
+def judge_fields(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
+    """Judge fields, those of one shape at once: NumPy takes as long for many as for one."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, (field, _, _) in enumerate(given):
+        alike.setdefault(field.rate.shape, []).append(number)
+    found: dict[int, SourceVerdict] = {}
+    for numbers in alike.values():
+        found |= zip(numbers, _judge_alike([given[n] for n in numbers], settings), strict=True)
+    return [found[number] for number in range(len(given))]
+
+
+def _judge_alike(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
+    """Judge fields of one shape."""
+    rate, confidence, course = (np.stack([getattr(field, name) for field, _, _ in given])
+                                for name in ('rate', 'confidence', 'course'))
+    usable = np.isfinite(rate)
+    usable &= confidence >= settings.min_confidence
+    rois = [in_roi(field, settings) for field, _, _ in given]
+    if any(most < inside.size for inside, most in rois):
+        usable &= np.stack([inside for inside, _ in rois])
+    rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
+    share = course * confidence
+    strength, peaks = _peaks(rate, course, share)
+    # What might meet the camera: a part has at most the sum of the whole, but for rounding.
+    near = rate >= np.float32(level_rates(settings)[-1])
+    likely = (near.sum((1, 2)) >= MIN_CELLS) & (
+        (course * near).sum((1, 2)) >= 0.999 * COURSE_CELLS)
+    found = []
+    for n, ((field, size, optics), (_, most), count) in enumerate(
+            zip(given, rois, usable.sum((1, 2)).tolist(), strict=True)):
+        if not count:
+            found.append(SourceVerdict(field, UNKNOWN))
+            continue
+        cells = _Cells(field, rate[n], usable[n], count, course[n], share[n], size, optics,
+                       settings)
+        met = _met(cells) if likely[n] else []
+        found.append(SourceVerdict(
+            field, _threat(cells, met, peaks[n], strength[n], count / most), cells, met))
+    return found
+
+
+def _threat(cells: _Cells, met: Sequence[_Part], course_rate: float, strength: np.ndarray,
+            observed_fraction: float) -> Threat:
     """Return the looming rate on course, and where it comes from."""
-    course_rate, strength = _peak(cells)
     if met:
         rates = [part.rate(cells) for part in met]
         first = rates.index(max(rates))
@@ -182,21 +207,23 @@ class _Cells(NamedTuple):
         return self.size[0] / self.field.gray_size[0]
 
 
-def _peak(cells: _Cells) -> tuple[float, np.ndarray]:
-    """Return the looming rate of the strongest cells on course [1/s], and the strength of all."""
+def _peaks(rate: np.ndarray, course: np.ndarray, share: np.ndarray
+           ) -> tuple[np.ndarray, list[float]]:
+    """Return the strength of cells (N, Hc, Wc), and the looming rate of the strongest [1/s]."""
     # One cell alone is noise: average 3x3 so that neighbours have to agree.
-    strength = cv2.blur(np.maximum(cells.rate, _ZERO) * cells.share, (3, 3),
-                        borderType=cv2.BORDER_REPLICATE)
-    count = min(PEAK_CELLS, strength.size)
-    top = strength.ravel().argpartition(-count)[-count:]
+    strength = np.stack([cv2.blur(each, (3, 3), borderType=cv2.BORDER_REPLICATE)
+                         for each in np.maximum(rate, _ZERO) * share])
+    flat = strength.reshape(len(strength), -1)
+    count = min(PEAK_CELLS, flat.shape[1])
+    top = np.arange(len(flat))[:, None], flat.argpartition(-count)[:, -count:]
+    peaks = []
     # Python adds so few numbers much faster than NumPy.
-    share = cells.share.take(top).tolist()
-    whole = sum(share)
-    if whole <= 0:
-        return 0.0, strength
-    mean = sum(map(mul, share, cells.rate.take(top).tolist())) / whole
-    course = sum(cells.course.take(top).tolist())
-    return max(0.0, mean) * min(1.0, course / COURSE_CELLS), strength
+    for shares, rates, courses in zip(*(each.reshape(flat.shape)[top].tolist()
+                                        for each in (share, rate, course)), strict=True):
+        whole = sum(shares)
+        mean = sum(map(mul, shares, rates)) / whole if whole > 0 else 0.0
+        peaks.append(max(0.0, mean) * min(1.0, sum(courses) / COURSE_CELLS))
+    return strength, peaks
 
 
 def _met(cells: _Cells) -> list[_Part]:

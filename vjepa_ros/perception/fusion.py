@@ -27,8 +27,10 @@ The rule (`looming.method: fused`), cell by cell and then for the whole view:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +42,7 @@ from vjepa_ros.perception.collision import (
     SourceVerdict,
     UNKNOWN,
     in_roi,
+    judge_fields,
     known_cells,
 )
 from vjepa_ros.perception.danger import (
@@ -89,62 +92,74 @@ class Judgement:
     regions: tuple[Region, ...] = ()  # what comes nearer, most urgent first
 
 
-def judge_geometry(field: LoomingField, size: tuple[int, int], optics: Optics,
-                   settings: Settings) -> SourceVerdict:
-    """Judge a geometric looming field, see `judge`."""
-    cells = CourseField.by_flow(field, optics.fx * field.gray_size[0] / size[0], settings)
-    return SourceVerdict.of(cells, size, optics, settings)
+class Sources(NamedTuple):
+    """What geometry and heads have measured of one camera."""
+
+    geometric: LoomingField | None  # of the newest frame; None when unknown or not wanted
+    learned: LearnedField | None  # heads of the clip; None when there are none, or not valid
+    size: tuple[int, int]  # width and height of the source image [px]
+    grey_size: tuple[int, int]  # and of the grey image of the looming estimate [px]
+    optics: Optics  # of the source image
 
 
-def judge_heads(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
-                grey_size: tuple[int, int], optics: Optics, settings: Settings) -> SourceVerdict:
-    """Judge the heads of a clip, see `judge`; `like` gives the cells as for `on_cells`."""
-    cells = on_cells(learned, like, size, grey_size)
-    return _with_clip(SourceVerdict.of(cells, size, optics, settings), learned, cells, size,
-                      optics, settings)
+def judge(cameras: Sequence[Sources], settings: Settings) -> list[Judgement]:
+    """Judge clips by ``settings.looming_method`` where there are valid heads, all at once."""
+    fields = [_fields(one, settings) for one in cameras]
+    verdicts = iter(judge_fields([(field, one.size, one.optics)
+                                  for one, (each, _) in zip(cameras, fields, strict=True)
+                                  for field in each.values()], settings))
+    return [_judged(one, {name: next(verdicts) for name in each}, disagree, settings)
+            for one, (each, disagree) in zip(cameras, fields, strict=True)]
 
 
-def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tuple[int, int],
-          grey_size: tuple[int, int], optics: Optics, settings: Settings,
-          geometry: SourceVerdict | None = None,
-          by_heads: SourceVerdict | None = None) -> Judgement:
-    """Judge one clip by ``settings.looming_method`` where there are valid heads.
+def _fields(one: Sources, settings: Settings) -> tuple[dict[str, CourseField], bool]:
+    """Return the fields to be judged, by source, and whether geometry and heads disagree."""
+    found: dict[str, CourseField] = {}
+    field, heads = one.geometric, one.learned
+    if field is not None:
+        found['geometry'] = CourseField.by_flow(
+            field, one.optics.fx * field.gray_size[0] / one.size[0], settings)
+    if heads is None or settings.looming_method == 'geometric':
+        return found, False
+    found['heads'] = on_cells(heads, field, one.size, one.grey_size)
+    if field is None or settings.looming_method != 'fused':
+        return found, False
+    pair = FieldPair(found['geometry'], found['heads'])
+    found['both'] = pair.fuse(settings.min_confidence)
+    if heads.view.coverage < WHOLE:     # point 4: what geometry sees where a crop has cut the view
+        inside, *_ = _patches(field.centers.astype(np.float32, copy=False).tobytes(),
+                              field.rate.shape, one.size, one.grey_size, heads.view)
+        found['aside'] = replace(found['geometry'],
+                                 confidence=np.where(inside, _ZERO, field.confidence))
+    return found, pair.disagree(settings)
 
-    `geometric`: geometric looming of the newest frame; None when unknown or not wanted;
-    `learned`: heads of the clip; None when there are none or they are not valid; `size,
-    grey_size`: width and height of the source image and of the grey image of the looming estimate
-    [px]; `geometry, by_heads`: results of `judge_geometry` and `judge_heads` that are there
-    already.
-    """
-    if geometry is None and geometric is not None:
-        geometry = judge_geometry(geometric, size, optics, settings)
-    if learned is None or settings.looming_method == 'geometric':
+
+def _judged(one: Sources, verdicts: Mapping[str, SourceVerdict], disagree: bool,
+            settings: Settings) -> Judgement:
+    """Judge one clip by what its sources say alone."""
+    geometry, learned = verdicts.get('geometry'), one.learned
+    if learned is None or 'heads' not in verdicts:
         if geometry is None:
             return Judgement('geometric', None, UNKNOWN)
-        return Judgement('geometric', geometric, geometry.threat,
+        return Judgement('geometric', one.geometric, geometry.threat,
                          obstacle_score=geometry.obstacle_score(), regions=geometry.regions())
-    if by_heads is None or geometric is None or (
-            by_heads.cells.centers is not geometric.centers):
-        by_heads = judge_heads(learned, geometric, size, grey_size, optics, settings)
-    alone, by_geometry, aside = by_heads.threat, UNKNOWN, None
-    both, disagrees = by_heads, False
-    if geometry is not None and settings.looming_method == 'fused':
-        by_geometry = geometry.threat
-        aside = _unseen_by_heads(geometry.cells, size, grey_size, optics, settings, learned.view)
-        pair = FieldPair(geometry.cells, by_heads.cells)
-        both = SourceVerdict.of(pair.fuse(settings.min_confidence), size, optics, settings)
+    by_heads = both = _with_clip(verdicts['heads'], one, verdicts['heads'].cells, settings)
+    alone, by_geometry = by_heads.threat, UNKNOWN
+    if geometry is not None and 'both' in verdicts:
+        by_geometry, both = geometry.threat, verdicts['both']
         if not math.isnan(alone.course_rate):
-            both = _with_clip(both, learned, by_heads.cells, size, optics, settings)
-        disagrees = pair.disagree(settings) or times_disagree(by_geometry, alone, settings)
-    threat, beside = both.threat, UNKNOWN if aside is None else aside.threat
+            both = _with_clip(both, one, by_heads.cells, settings)
+        disagree |= times_disagree(by_geometry, alone, settings)
+    threat, aside = both.threat, verdicts.get('aside')
+    beside = UNKNOWN if aside is None else aside.threat
     believed = believed_rate((threat, by_geometry, alone), learned, by_geometry, settings)
     if not math.isnan(beside.course_rate):
         believed = max(beside.course_rate, believed)     # of a number and NaN, the first
     least, reported = believed * (1 - ROUNDING), both
     if not math.isnan(believed) and not threat.course_rate >= least:
         # One source alone raises this: report it no later than the level does.
-        reported = next(one for one in (aside, geometry, by_heads) if one is by_heads
-                        or (one is not None and one.threat.course_rate >= least))
+        reported = next(each for each in (aside, geometry, by_heads) if each is by_heads
+                        or (each is not None and each.threat.course_rate >= least))
         threat = replace(reported.threat, course_rate=believed,
                          observed_fraction=threat.observed_fraction)
     by_heads_alone = None
@@ -152,7 +167,7 @@ def judge(geometric: LoomingField | None, learned: LearnedField | None, size: tu
         by_heads_alone = Contact(alone.course_rate, alone.course_rate, contact_within(
             settings.collision_horizon, learned, UNKNOWN))
     return Judgement(settings.looming_method, both.cells, threat,
-                     _probability(believed, beside, by_geometry, learned, settings), disagrees,
+                     _probability(believed, beside, by_geometry, learned, settings), disagree,
                      believed, by_heads_alone, reported.obstacle_score(),
                      reported.regions() or both.regions())
 
@@ -186,17 +201,6 @@ def without_sight(found: Judgement, learned: LearnedField | None,
     return replace(
         found, probability=probability, believed=None if believed is None else math.nan,
         threat=replace(threat, course_rate=math.nan, bearing=math.nan, elevation=math.nan))
-
-
-def _unseen_by_heads(geometric: CourseField, size: tuple[int, int], grey_size: tuple[int, int],
-                     optics: Optics, settings: Settings, view: View) -> SourceVerdict | None:
-    """Judge what geometry sees where a crop has cut the view of the heads: point 4."""
-    if view.coverage >= WHOLE:
-        return None
-    inside, *_ = _patches(geometric.centers.astype(np.float32, copy=False).tobytes(),
-                          geometric.rate.shape, size, grey_size, view)
-    beside = replace(geometric, confidence=np.where(inside, _ZERO, geometric.confidence))
-    return SourceVerdict.of(beside, size, optics, settings)
 
 
 def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, int],
@@ -290,18 +294,19 @@ class FieldPair:
         return bool(np.count_nonzero(against) >= least)
 
 
-def _with_clip(verdict: SourceVerdict, learned: LearnedField, field: CourseField,
-               size: tuple[int, int], optics: Optics, settings: Settings) -> SourceVerdict:
+def _with_clip(verdict: SourceVerdict, one: Sources, field: CourseField,
+               settings: Settings) -> SourceVerdict:
     """Apply point 3 of the rule."""
-    threat = verdict.threat
-    if not clip_counts(learned.time_to_contact, threat.course_rate):
+    threat, learned = verdict.threat, one.learned
+    if learned is None or not clip_counts(learned.time_to_contact, threat.course_rate):
         return verdict
     bearing, elevation = threat.bearing, threat.elevation
     if math.isnan(bearing):
         # The danger has no place of its own: point at what is most probably on course.
         likely = np.where(known_cells(field, settings.min_confidence), field.course, 0.0)
-        x, y = field.centers.reshape(-1, 2)[int(np.argmax(likely))] * size[0] / field.gray_size[0]
-        bearing, elevation = optics.direction(float(x), float(y))
+        x, y = (field.centers.reshape(-1, 2)[int(np.argmax(likely))]
+                * one.size[0] / field.gray_size[0])
+        bearing, elevation = one.optics.direction(float(x), float(y))
     return replace(verdict, threat=replace(
         threat, course_rate=1.0 / learned.time_to_contact, bearing=bearing, elevation=elevation))
 

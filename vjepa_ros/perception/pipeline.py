@@ -9,13 +9,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
 
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.perception.camera_state import CameraState, Observation
+from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
@@ -102,7 +102,13 @@ class Perception:
         else:
             self._work_beside([], looming, on_error)
         for one in looming:
-            self._try(one, on_error, _judge_looming)
+            self._try(one, on_error, _measure)
+        begun = time.perf_counter()
+        found = judge([one.sources for one in seen.values()], settings)
+        share_ms = (time.perf_counter() - begun) * 1e3 / max(1, len(seen))
+        for one, judgement in zip(seen.values(), found, strict=True):
+            one.judgement = judgement
+            one.times['assess'] = one.times.get('assess', 0.0) + share_ms
         return seen
 
     def _predict(self, asked: Sequence[Observation], looming: Sequence[Observation],
@@ -134,7 +140,7 @@ class Perception:
             helped.result()
         for one in looming:
             if one.geometry.on_device and not predictions[0].arrived():     # it comes first
-                self._try(one, on_error, _judge_looming)
+                self._try(one, on_error, _measure)
         waiting = time.perf_counter()
         for one, prediction, when in zip(asked, engine.wait(predictions), stamps, strict=True):
             one.prediction = prediction
@@ -145,16 +151,14 @@ class Perception:
                  'await': (time.perf_counter() - waiting) * 1e3}
         for one in asked:
             one.times |= times
-            if one.by_heads and one.settings.looming_method == 'fused' and one.geometry.on_device:
-                with suppress(Exception):       # `assess` meets an error again
-                    _ = one.by_learned          # while a device measures looming
+            _ = one.learned     # while a device measures looming
 
     def _work_beside(self, asked: Sequence[Observation], looming: Sequence[Observation],
                      on_error: OnError | None) -> None:
         """Do what needs no model, beside its pass; not what waits for looming on a device."""
         for one in looming:
             self._try(one, on_error,
-                      Observation.proceed if one.geometry.on_device else _judge_looming)
+                      Observation.proceed if one.geometry.on_device else _measure)
         for one in asked:
             if one.by_heads:
                 _ = one.shown
@@ -213,8 +217,8 @@ class Perception:
         self.engine.forget()
 
 
-def _judge_looming(one: Observation) -> None:
-    _ = one.by_geometry
+def _measure(one: Observation) -> None:
+    _ = one.field
 
 
 def on_device(geometry: str, device: torch.device) -> bool:
