@@ -176,7 +176,7 @@ class EndToEnd(Contender):
             track, = tracks
             track.push(rgb if track.on_device else rgb.copy(), stamp_ns)
         else:                   # as in a node, which has a thread for the images of each camera
-            prepared = self._decoders.map(lambda track: track.prepare(rgb), tracks)
+            prepared = list(self._decoders.map(lambda track: track.prepare(rgb), tracks))
             for track, frame in zip(tracks, prepared, strict=True):
                 track.push(rgb, stamp_ns, frame=frame)
         preprocess = 1e3 * (time.perf_counter() - start)
