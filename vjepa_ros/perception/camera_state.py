@@ -23,7 +23,7 @@ from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
-from vjepa_ros.perception.frame_store import Geometry, geometry_for
+from vjepa_ros.perception.frame_store import HostGeometry, geometry_for
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
 from vjepa_ros.perception.patch_maps import (
@@ -43,7 +43,10 @@ from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.runtime.runner import Clip
 
 if TYPE_CHECKING:
+    from vjepa_ros.perception.gpu_frames import DeviceGeometry
     from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
+
+    Geometry = HostGeometry | DeviceGeometry
 
 T = TypeVar('T')
 log = logging.getLogger(__name__)

@@ -84,7 +84,7 @@ class SourceVerdict:
         urgency = np.minimum(cells.rate[near] * settings.collision_horizon, 1.0)
         urgency *= cells.field.confidence[near]
         urgency.sort()
-        tenth = max(1, cells.count // 10)
+        tenth = max(1, cells.known // 10)
         return float(urgency[-tenth:].sum() / tenth) if urgency.size else 0.0
 
 
@@ -104,13 +104,14 @@ def judge_fields(given: Sequence[Seen], settings: Settings) -> list[SourceVerdic
 
 def _judge_alike(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
     """Judge fields of one shape."""
-    rate, confidence, course = (np.stack([getattr(field, name) for field, _, _ in given])
-                                for name in ('rate', 'confidence', 'course'))
+    fields = [field for field, _, _ in given]
+    rate = np.stack([field.rate for field in fields])
+    confidence = np.stack([field.confidence for field in fields])
+    course = np.stack([field.course for field in fields])
+    rois = [in_roi(field, settings) for field in fields]
     usable = np.isfinite(rate)
     usable &= confidence >= settings.min_confidence
-    rois = [in_roi(field, settings) for field, _, _ in given]
-    if any(most < inside.size for inside, most in rois):
-        usable &= np.stack([inside for inside, _ in rois])
+    usable &= np.stack([inside for inside, _ in rois])
     rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
     share = course * confidence
     strength, peaks = _peaks(rate, course, share)
@@ -194,7 +195,7 @@ class _Cells(NamedTuple):
     field: CourseField
     rate: np.ndarray  # looming rate [1/s], 0 where not usable
     usable: np.ndarray
-    count: int  # of usable ones
+    known: int  # number of usable ones
     course: np.ndarray  # how far it is on course, 0..1, 0 where not usable
     share: np.ndarray  # how much it says about the looming of the course
     size: tuple[int, int]  # of the source image [px]
@@ -215,11 +216,11 @@ def _peaks(rate: np.ndarray, course: np.ndarray, share: np.ndarray
                          for each in np.maximum(rate, _ZERO) * share])
     flat = strength.reshape(len(strength), -1)
     count = min(PEAK_CELLS, flat.shape[1])
-    top = np.arange(len(flat))[:, None], flat.argpartition(-count)[:, -count:]
+    rows, top = np.arange(len(flat))[:, None], flat.argpartition(-count)[:, -count:]
     peaks = []
     # Python adds so few numbers much faster than NumPy.
-    for shares, rates, courses in zip(*(each.reshape(flat.shape)[top].tolist()
-                                        for each in (share, rate, course)), strict=True):
+    strongest = np.stack([share, rate, course]).reshape(3, *flat.shape)[:, rows, top].tolist()
+    for shares, rates, courses in zip(*strongest, strict=True):
         whole = sum(shares)
         mean = sum(map(mul, shares, rates)) / whole if whole > 0 else 0.0
         peaks.append(max(0.0, mean) * min(1.0, sum(courses) / COURSE_CELLS))

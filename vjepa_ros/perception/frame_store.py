@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -25,9 +25,9 @@ from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
 from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
-from vjepa_ros.runtime.runner import Clip
 
 if TYPE_CHECKING:
+    from vjepa_ros.perception.gpu_frames import DeviceGeometry
     from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,10 @@ def grey_size(size: tuple[int, int], looming_width: int) -> tuple[int, int]:
     return (max(2, round(width * scale)), max(2, round(height * scale))) if scale < 1 else size
 
 
-class Geometry(Protocol):
-    """Frames and looming of one camera whose images have one size. Used by one thread only.
+class HostGeometry:
+    """Frames of images of one size, resized by OpenCV; looming by OpenCV and NumPy.
+
+    It and `DeviceGeometry` have the same methods. Each is used by one thread only, but `prepare`.
 
     Attributes
     ----------
@@ -54,59 +56,9 @@ class Geometry(Protocol):
         Geometry of the encoder's input.
     grey_size
         Width and height of the image that looming is measured in [px].
-    on_device
-        Whether the frames are on a device.
+    where, on_device
+        Where the frames are, for diagnostics; whether on a device.
     """
-
-    view: View
-    grey_size: tuple[int, int]
-    on_device: bool
-
-    @property
-    def where(self) -> str:
-        """Where the frames are, for diagnostics."""
-        ...
-
-    def prepare(self, rgb: np.ndarray) -> Frame:
-        """Resize an image, or start its upload, in any thread."""
-        ...
-
-    def place(self, frame: Frame, held: Sequence[Frame]) -> None:
-        """Find a place for a frame beside those that are held."""
-        ...
-
-    def store(self, frame: Frame, rgb: np.ndarray) -> None:
-        """Put a frame in its place."""
-        ...
-
-    def clip(self, frames: Sequence[Frame]) -> Clip:
-        """Return the encoder's input."""
-        ...
-
-    def pixels(self, frames: Sequence[Frame]) -> list[np.ndarray]:
-        """Return the same on the host."""
-        ...
-
-    def structure(self, frames: Sequence[Frame]) -> Iterable[Structure]:
-        """Return the structure of frames; valid until the next `store`."""
-        ...
-
-    def begin(self, recent: Sequence[Frame], optics: Optics, gyroscope: Gyroscope | None) -> None:
-        """Start looming at the newest of some frames, on a device."""
-        ...
-
-    def proceed(self) -> None:
-        """Continue looming on a device as far as possible without waiting for it."""
-        ...
-
-    def looming(self, recent: Sequence[Frame], optics: Optics,
-                gyroscope: Gyroscope | None) -> LoomingField | None:
-        """Return the looming field at the newest of some frames; None: unknown."""
-        ...
-
-
-class HostGeometry:
-    """Frames resized by OpenCV, looming by OpenCV and NumPy; see `Geometry`."""
 
     where, on_device = 'host', False
 
@@ -166,7 +118,7 @@ class HostGeometry:
 
 
 def geometry_for(config: TrackConfig, view: View, ring: FrameRing,
-                 stream: DeviceStream | None) -> tuple[Geometry, str]:
+                 stream: DeviceStream | None) -> tuple[HostGeometry | DeviceGeometry, str]:
     """Return the geometry for images of one size, and why it is not on the device or ''.
 
     The ring is empty, or drops its frames with the next one, which has another size.

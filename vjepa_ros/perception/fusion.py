@@ -158,8 +158,9 @@ def _judged(one: Sources, verdicts: Mapping[str, SourceVerdict], disagree: bool,
     least, reported = believed * (1 - ROUNDING), both
     if not math.isnan(believed) and not threat.course_rate >= least:
         # One source alone raises this: report it no later than the level does.
-        reported = next(each for each in (aside, geometry, by_heads) if each is by_heads
-                        or (each is not None and each.threat.course_rate >= least))
+        faster = [each for each in (aside, geometry)
+                  if each is not None and each.threat.course_rate >= least]
+        reported = faster[0] if faster else by_heads
         threat = replace(reported.threat, course_rate=believed,
                          observed_fraction=threat.observed_fraction)
     by_heads_alone = None

@@ -198,7 +198,7 @@ class StraightFrames:
 
 
 class DeviceGeometry:
-    """Frames and looming on a device, see `Geometry`; `capacity` frames may be held."""
+    """Frames and looming on a device, see `HostGeometry`; `capacity` frames may be held."""
 
     on_device = True
 
