@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup, open_item
+from vjepa_ros.lab.evaluation.recording_replay import Item, Reader, Setup
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception import danger
 from vjepa_ros.perception.assessment import LevelFilter
@@ -293,7 +293,7 @@ def test_recordings_are_told_as_one_story(shared_data, engine, name):
     settings = Settings()
     setup = Setup(('fused',), settings, TrackConfig(), engine)
     told = []
-    with open_item(Item(str(shared_data / name), '', name), setup) as source:
+    with Item(str(shared_data / name), '', name).open(setup) as source:
         reader = Reader(setup, source)
         for frame in islice(source, 0, None, RECORDINGS[name]):
             told += [result.assessment for result in reader.take(frame).values()]

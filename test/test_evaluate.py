@@ -19,7 +19,7 @@ from scenes import Approach
 from vjepa_ros.cli import evaluate
 from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
-from vjepa_ros.lab.evaluation.clips import clip_figures, joined
+from vjepa_ros.lab.evaluation.metrics import clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
 from vjepa_ros.lab.evaluation.world import Film, films, shown, truth_of
 from vjepa_ros.lab.training import validation
@@ -155,8 +155,9 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     function, *task = evaluate_world.tasks('standard', 3, 'cpu')[0]
     part = function(setup, *task)
     run = evaluate_world.gathered([part])
-    methods, learned = run.figures['methods'], run.outcomes['learned']
-    assert run.figures['clips'] == 3
+    figures = run.figures()
+    methods, learned = figures['methods'], run.outcomes['learned']
+    assert figures['clips'] == 3
     assert run.truth.looming.shape == (3, 4, 4)
     # These heads are sure of a contact after three intervals, whatever they see.
     sure = run.truth.interval_s * 3 < 0.4
@@ -164,7 +165,7 @@ def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
     assert (np.diff(learned.hazard, axis=1) >= 0).all()
     assert run.outcomes['geometric'].moving is None
     assert methods['geometric']['moving_auc'] is None
-    assert run.figures['heads_held'] == 1.0
+    assert figures['heads_held'] == 1.0
 
 
 @pytest.mark.parametrize('stamps, faster', [

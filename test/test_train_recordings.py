@@ -20,10 +20,10 @@ from vjepa_ros.lab.training.feeds import Draw, WorldFeed
 from vjepa_ros.lab.training.loop import read_state
 from vjepa_ros.lab.training.recordings import (
     Flags,
-    MixedFeed,
     Recording,
     RecordingFeed,
     load_recording,
+    mixed,
     read_flags,
 )
 from vjepa_ros.lab.world.targets import HORIZONS_S
@@ -174,8 +174,7 @@ class TestRecordings:
     def test_recordings_and_world_share_a_batch(self):
         recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
         with WorldFeed([TinyWorld(32)], 6, Draw(0, 0, CPU)) as world:
-            feed = MixedFeed(world, recordings, 2, Draw(0, 0, CPU))
-            batch, again = feed.batch(0), feed.batch(0)
+            batch, again = (mixed(world, recordings, 2, Draw(0, 0, CPU), 0) for _ in range(2))
         assert batch.frames.shape == (8, 4, 32, 32, 3)
         assert batch.targets.contact_known.tolist() == [True] * 6 + [False] * 2
         assert torch.equal(batch.frames, again.frames)

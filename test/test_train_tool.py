@@ -85,12 +85,6 @@ def test_seconds_are_those_of_training_and_are_told(tmp_path, caplog):
     assert (tmp_path / 'test.safetensors').is_file()
 
 
-def test_a_machine_without_matplotlib_can_train(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'matplotlib.figure', None)
-    assert train(tmp_path) == 0
-    assert not (tmp_path / 'curves.png').exists()
-
-
 def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
     class Impatient(TinyWorld):
         def film(self, sample):

@@ -134,7 +134,7 @@ def run(config, feed, network=None, state=None, steps=math.inf):
     trainer = loop.Trainer(config, network or make_network(), loop.DistributedContext(0, 1, CPU))
     if state is not None:
         trainer.restore(state)
-    trainer.run(feed, lambda: None, lambda: trainer.step >= steps)
+    trainer.run(feed.batch, lambda: None, lambda: trainer.step >= steps)
     return trainer
 
 
@@ -229,7 +229,7 @@ def test_damaged_states_are_told(tmp_path):
             (lambda: path.write_bytes(b'nothing'), 'cannot be read'),
             (lambda: torch.save({'format': 99}, path), 'format'),
             (lambda: torch.save({'format': loop.FORMAT, 'step': 3}, path),
-             r'damaged.*remove it to begin anew'),
+             r'cannot be read.*remove it to begin anew'),
             (archive, 'cannot be read: KeyError')):
         damage()
         with pytest.raises(StateError, match=said):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shlex
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -36,11 +35,10 @@ from vjepa_ros.cli.console import (
     whole,
 )
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.drive.jobs import BATCH, MOST_JOBS, Recipe, SETS, drive_all
-from vjepa_ros.lab.drive.loop import MODES, Outcome
+from vjepa_ros.lab.drive.loop import MODES, Outcome, Recipe, SETS, drive_all
 from vjepa_ros.lab.drive.page import WORDS, figures, figures_of_goals, write_page
-from vjepa_ros.lab.report.measurement import accelerator, hardware, versions, write_json
-from vjepa_ros.lab.worker_pool import usual_jobs
+from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
+from vjepa_ros.lab.worker_pool import LoadError, usual_jobs
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.ros.common.processes import ProcessFailed
@@ -49,6 +47,8 @@ from vjepa_ros.runtime.model import ModelConfig
 
 HELD_OUT_SEED = 7_000      # seeds from here on were not used for tuning
 TUNING_SEED = 1
+MOST_JOBS = 16       # on a GPU, whose memory holds a context and the scenes of each
+BATCH = {'cuda': 13, 'cpu': 1}
 Outcomes = dict[str, list[Outcome]]
 
 
@@ -144,16 +144,15 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Pa
                   film=film if args.page else None, set=args.set)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command line: drive, print the figures and write the files."""
     parser = make_parser()
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as film:
-        return _run(args, _checked(parser, args, Path(film)),
-                    shlex.join(['vjepa-ros', 'drive', *(argv or [])]))
+        return _run(args, _checked(parser, args, Path(film)), command('drive', argv))
 
 
-def _run(args: argparse.Namespace, recipe: Recipe, command: str) -> int:
+def _run(args: argparse.Namespace, recipe: Recipe, typed: str) -> int:
     console, begun = Console(), time.monotonic()
     # What guarding costs is told by a drive without it.
     modes = [m for m in MODES if m in (args.modes or MODES)
@@ -161,7 +160,7 @@ def _run(args: argparse.Namespace, recipe: Recipe, command: str) -> int:
     try:
         device = choose_device(args.device).device
         about: dict[str, Any] = {
-            'date': date.today().isoformat(), 'command': command,
+            'date': date.today().isoformat(), 'command': typed,
             'hardware': {**hardware(), **accelerator(device)}, 'versions': versions(),
             'episodes': args.episodes, 'first': args.first}
         columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
@@ -171,7 +170,7 @@ def _run(args: argparse.Namespace, recipe: Recipe, command: str) -> int:
             drive = _drive_over_dds if args.ros else _drive
             outcomes, recipe, more = drive(args, recipe, modes, device, about,
                                            partial(progress.advance, bar))
-    except (ProcessFailed, WeightsError, DeviceError, OSError) as error:
+    except (ProcessFailed, WeightsError, DeviceError, LoadError, OSError) as error:
         return print_error(f'vjepa-ros drive: {error}', console, args)
     result = report(outcomes, recipe, {
         **about, **more, 'minutes': round((time.monotonic() - begun) / 60, 1)})

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,7 +30,8 @@ from vjepa_ros.lab.evaluation.recording_replay import (
     remade,
 )
 from vjepa_ros.lab.report.live_view import log_to
-from vjepa_ros.lab.report.measurement import fill, hardware, versions, write_json
+from vjepa_ros.lab.report.measurement import command, hardware, versions, write_json
+from vjepa_ros.lab.report.page import fill
 from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
@@ -107,7 +106,7 @@ def check(args: argparse.Namespace) -> None:
                              'marks') from error
 
 
-def run(args: argparse.Namespace, console: Console, command: str) -> int:
+def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int:
     """Evaluate and write the requested files; return the exit code."""
     start = time.monotonic()
     items = read_items(args.paths)
@@ -129,8 +128,8 @@ def run(args: argparse.Namespace, console: Console, command: str) -> int:
     worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
               if (own := [part for part in parts if part.world == name])}
     report = assemble(played, methods) | {
-        key: worlds[key].figures if key in worlds else None for key in WORLD_KEYS} | {
-        'missing': missing, 'configuration': configuration(args, setup, command) | {
+        key: worlds[key].figures() if key in worlds else None for key in WORLD_KEYS} | {
+        'missing': missing, 'configuration': configuration(args, setup, words) | {
             'minutes': round((time.monotonic() - start) / 60, 1)}}
     if engine is not None:
         engine.close()
@@ -172,7 +171,8 @@ def load_engine(args: argparse.Namespace) -> tuple[Model | None, dict[str, str]]
     return None, dict.fromkeys(learning, NO_HEADS)
 
 
-def configuration(args: argparse.Namespace, setup: Setup, command: str) -> dict[str, Any]:
+def configuration(args: argparse.Namespace, setup: Setup, words: Sequence[str]
+                  ) -> dict[str, Any]:
     """Return what ran with which settings on which machine."""
     machine, choice, installed = hardware(), choose_device(args.device), versions()
     on = 'no GPU' if choice.device.type == 'cpu' else device_name(choice.device)
@@ -185,18 +185,17 @@ def configuration(args: argparse.Namespace, setup: Setup, command: str) -> dict[
         'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         'machine': f'{machine["logical_cores"]} cores of {machine["cpu"]}, {on}, Python '
                    f'{installed["python"]}, PyTorch {installed["torch"]}',
-        'command': command, 'model': model, 'num_frames': args.num_frames,
+        'command': command('evaluate', words), 'model': model, 'num_frames': args.num_frames,
         'image_size': args.image_size, 'settings': asdict(setup.settings),
         'track': asdict(setup.track)}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command line; 0 when everything was evaluated and written."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    args, console = make_parser().parse_args(words), Console()
+    args, console = make_parser().parse_args(argv), Console()
     log_to(console)
     try:
         check(args)
-        return run(args, console, shlex.join(['vjepa-ros', 'evaluate', *words]))
+        return run(args, console, argv)
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
         return print_error(f'vjepa-ros evaluate: {error}', console, args)

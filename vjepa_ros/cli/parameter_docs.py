@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from vjepa_ros.lab.report.measurement import fill
+from vjepa_ros.lab.report.page import fill
 from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, LIVE, Param, STARTUP, Schema
 from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
 from vjepa_ros.ros.collision_guard.parameters import range_rows, source_rows

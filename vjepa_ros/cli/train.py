@@ -27,13 +27,12 @@ import argparse
 import logging
 import math
 import os
-import shlex
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -42,15 +41,17 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from vjepa_ros.cli.console import folder, positive, print_error
+from vjepa_ros.lab.report.measurement import command
+from vjepa_ros.lab.report.page import number
 from vjepa_ros.lab.training.config import TrainConfig, plan, read_recipe
-from vjepa_ros.lab.training.export import Outcome, number
 from vjepa_ros.lab.training.loop import TrainingError
 from vjepa_ros.lab.training.run import train
 from vjepa_ros.runtime.device import DeviceError
 
 # Keys with an option of their own.
-OPTIONS = ('clips', 'seconds', 'device', 'model_size', 'weights', 'heads_only', 'recordings',
-           'label_topic')
+OPTIONS = {'seconds': '--seconds', 'clips': '--clips', 'device': '--device',
+           'model_size': '--model-size', 'weights': '--weights', 'heads_only': '--heads-only',
+           'recordings': '--recording', 'label_topic': '--label-topic'}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -68,25 +69,15 @@ def make_parser() -> argparse.ArgumentParser:
                         'of a recipe (default: %(default)s)')
     parser.add_argument('--set', nargs='+', default=[], action='extend', metavar='KEY=VALUE',
                         help='change keys of all stages, or of one as STAGE.KEY=VALUE')
-    parser.add_argument('--seconds', metavar='S', help='length in seconds of training, over all '
-                        'stages and calls')
-    parser.add_argument('--clips', metavar='N', help='length in clips, over all stages')
     parser.add_argument('--stop-after', type=positive, default=math.inf, metavar='S',
                         help='end this call after so many seconds, with a checkpoint; the same '
                         'command continues')
-    parser.add_argument('--device', metavar='NAME', help='auto, cpu, cuda or cuda:N; each process '
-                        'of torchrun takes the GPU of its number')
-    parser.add_argument('--model-size', metavar='NAME', help='size of the encoder')
-    parser.add_argument('--weights', metavar='FILE', help='safetensors file to start from')
-    parser.add_argument('--heads-only', action='store_true', default=None, help='freeze the '
-                        'encoder of --weights and train heads for it. For a file of another '
-                        'program they are saved alone, with the hash of that file')
-    parser.add_argument('--recording', dest='recordings', nargs='+', metavar='PATH', help='also '
-                        'learn from recording folders (frames/ and labels.csv), or rosbag2 with '
-                        '--label-topic')
-    parser.add_argument('--label-topic', metavar='NAME', help='topic of the bags that reports '
-                        'contact of the robot: Bool (a bumper), Range, Float32, Int32 ..., or any '
-                        'type with the key label_field')
+    for name, option in OPTIONS.items():
+        known = next(f for f in fields(TrainConfig) if f.name == name)
+        how: dict[str, Any] = {'nargs': '+'} if isinstance(known.default, tuple) else {}
+        if known.default is False:
+            how = {'action': 'store_true', 'default': None}
+        parser.add_argument(option, dest=name, help=known.metadata['text'], **how)
     return parser
 
 
@@ -126,36 +117,29 @@ def stop_on_signal() -> Iterator[list[int]]:
             signal.signal(kind, old)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command line; 0 when complete or stopped on request, 2 for wrong options."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    args = make_parser().parse_args(words)
+    args = make_parser().parse_args(argv)
     end = time.monotonic() + args.stop_after
     # One of the processes of torchrun reports.
     console = Console(stderr=True, quiet=os.environ.get('RANK', '0') != '0')
     logging.getLogger('vjepa_ros').addHandler(RichHandler(console=console, show_path=False))
     logging.getLogger('vjepa_ros').setLevel(logging.INFO)
     try:
+        todo = stages(args)
         with stop_on_signal() as asked:
-            outcome = train(stages(args), shlex.join(['vjepa-ros', 'train', *words]),
+            metrics = train(todo, command('train', argv),
                             lambda: bool(asked) or time.monotonic() >= end)
     except (ValueError, DeviceError, TrainingError, yaml.YAMLError) as error:
         print_error(f'vjepa-ros train: {error}', console, args)
         return 2
-    if outcome is None:
+    if metrics is None:
         console.print('stopped; repeat the command to continue')
-    else:
-        _show(outcome, console)
-    return 0
-
-
-def _show(outcome: Outcome, console: Console) -> None:
-    for world, found in outcome.figures.items():
+        return 0
+    for world, found in metrics['held_out'].items():
         console.print(f'{world} world: AUC of contact within 1 s '
                       f'{number(found["collision_auc"]["1"])}, looming R2 '
                       f'{number(found["looming_r2"])}, moving AUC {number(found["moving_auc"])}')
-    console.print(f'wrote {outcome.weights}, its card (.md) and metrics.json', soft_wrap=True)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+    console.print(f'wrote {Path(todo[-1].out) / metrics["weights"]}, its card (.md) and '
+                  'metrics.json', soft_wrap=True)
+    return 0

@@ -8,27 +8,38 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 
+import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
-from vjepa_ros.lab.world.episodes.episode import Episode, GOAL_M
+from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
+from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes import get_past
+from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig, GOAL_M, draw
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.rendering.render import drawing_device
+from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
 from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
 from vjepa_ros.planning.local_planner import LocalPlanner
-from vjepa_ros.runtime.model import Model
+from vjepa_ros.runtime.device import choose_device
+from vjepa_ros.runtime.model import Model, ModelConfig
 
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
 MODES = ('without_guard', 'with_guard', 'with_planner')
+# Episodes about stopping in time, and about getting to the goal around what is in the way.
+SETS = {'stop': draw, 'get_past': get_past.draw}
 CAMERA = 'camera'
 _CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot
@@ -36,78 +47,35 @@ _WANTS_M_S = 0.2      # command of a controller that wants to drive
 _FREE_S = 2.0         # a stop is needless when the path is free for this time
 
 
-class BatchPerception:
-    """Perception of many simulated robots: one model, one camera for each.
-
-    `intrinsics`: (N, 4) fx, fy, cx, cy [px], as in camera_info.
-    """
-
-    def __init__(self, engine: Model, intrinsics: np.ndarray) -> None:
-        self._names = [f'robot_{number}' for number in range(len(intrinsics))]
-        config = TrackConfig(engine.config.num_frames, engine.config.image_size)
-        self._perception = Perception(engine, config, self._names)
-        for name, (fx, fy, cx, cy) in zip(self._names, intrinsics.tolist(), strict=True):
-            self._perception.tracks[name].intrinsics = fx, fy, cx, cy
-
-    def assess(self, which: Sequence[int], images: Sequence[np.ndarray],
-               stamp_s: float) -> dict[int, Result]:
-        """Assess the newest images of some robots.
-
-        `images`: one for each, (H, W, 3) uint8 RGB; `stamp_s`: time of the images [s], rising.
-        """
-        for number, image in zip(which, images, strict=True):
-            self._perception.tracks[self._names[number]].push(image, round(stamp_s * 1e9))
-        samples = self._perception.pending([self._names[number] for number in which])
-        if not samples:
-            return {}
-        # In simulated time every image is new.
-        results = self._perception.run(samples, Settings(), dict.fromkeys(samples, _WANTS),
-                                       lambda stamp: 0.0)
-        for name in samples:
-            self._perception.tracks[name].still.look()      # as a node does
-        numbers = {self._names[number]: number for number in which}
-        return {numbers[name]: result for name, result in zip(samples, results, strict=True)}
-
-
 @dataclass(frozen=True)
 class Moment:
-    """State of a robot at one image; lengths in m, times in s, angles in rad.
-
-    ``distance`` is the true free path straight ahead, ``time_to_contact`` the estimate; ``place``
-    (x, z) and ``yaw`` are those of `Unicycles`.
-    """
+    """State of a robot at one image; times in s."""
 
     time: float
-    speed: float
+    speed: float  # [m/s], as `wanted`
     wanted: float
-    distance: float
-    time_to_contact: float
+    distance: float  # true free path straight ahead [m]
+    time_to_contact: float  # as estimated
     level: int
-    state: str
+    state: str  # of the guard
     reason: str
-    place: tuple[float, float] = (math.nan, math.nan)
-    yaw: float = math.nan
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How an episode ended."""
 
-    # number, scenario, place, cruise: the episode, and its wanted speed [m/s]
     number: int
     scenario: str
     place: str
-    cruise: float
-    # collided, struck: whether the robot touched something, and whether it stood still then
-    collided: bool
-    struck: bool
+    cruise: float  # wanted speed [m/s]
+    collided: bool  # whether the robot touched something
+    struck: bool  # whether it stood still then
     touched: str  # what it touched
     # Part of the route driven when an undisturbed robot would be at the goal, 0..1
     progress: float
-    # stops, needless_stops: how often the guard stopped it, and how often although the path was
-    # free for 2 s at the wanted speed
-    stops: int
-    needless_stops: int
+    stops: int  # by the guard
+    needless_stops: int  # although the path was free for 2 s at the wanted speed
     reached: bool = False  # whether it came to its goal
     # driven, shortest: length of its way, and least length of one to the goal [m]
     driven: float = 0.0
@@ -157,45 +125,32 @@ class _Control:
         return (0.0, 0.0) if sent is None else (sent.vx, sent.omega)
 
 
-@dataclass
-class Recorder:
-    """Records the moments of some episodes."""
-
-    follow: frozenset[int] = frozenset()  # numbers of the episodes
-    # Called with (episode number, image, moment); None renders no images for it
-    write: Callable[[int, np.ndarray, Moment], None] | None = None
-    moments: dict[int, list[Moment]] = field(default_factory=dict)  # by number of the episode
-
-    def add(self, number: int, image: np.ndarray | None, moment: Moment) -> None:
-        """Add a moment of an episode that is followed."""
-        self.moments.setdefault(number, []).append(moment)
-        if self.write is not None and image is not None:
-            self.write(number, image, moment)
-
-
 class Loop:
     """A batch of episodes, at their start, in one of `MODES`; only guard and planner need a model.
 
-    `recorder`: records some episodes.
+    `follow`: numbers of the episodes whose moments are recorded; `film`: folder for their images.
     """
 
-    def __init__(self, world: EpisodeWorld, mode: str, engine: Model | None,
-                 recorder: Recorder | None = None) -> None:
+    def __init__(self, world: EpisodeWorld, mode: str, engine: Model | None = None,
+                 follow: frozenset[int] = frozenset(), film: Path | None = None) -> None:
         self.world, self.mode = world, mode
         self.episodes, self.config = world.episodes, world.config
-        self._recorder = recorder or Recorder()
+        self._follow, self._film = follow, film
+        self._moments: list[list[Moment]] = [[] for _ in self.episodes]
         self._stops = np.zeros((len(self.episodes), 2), int)
         self._plans_s: list[list[float]] = [[] for _ in self.episodes]
         self._halted = np.zeros(len(self.episodes), bool)
         self._controls: list[_Control] = []
-        self._perception: BatchPerception | None = None
+        self._perception: Perception | None = None
         if mode == MODES[0]:
             return
-        if engine is None:
-            raise ValueError(f"mode '{mode}' needs a model")
-        lenses = self.world.intrinsics
-        self._perception = BatchPerception(engine, lenses)
-        for episode, lens in zip(self.episodes, lenses, strict=True):
+        assert engine is not None, f'{mode} needs a model'
+        names = [str(number) for number in range(len(self.episodes))]
+        self._perception = Perception(engine, TrackConfig(
+            engine.config.num_frames, engine.config.image_size), names)
+        for name, episode, lens in zip(names, self.episodes, world.intrinsics.tolist(),
+                                       strict=True):
+            self._perception.tracks[name].intrinsics = tuple(lens)
             planner = self._planner(episode) if mode == 'with_planner' else None
             self._controls.append(_Control(planner, Optics(*lens, assumed=False)))
 
@@ -222,8 +177,7 @@ class Loop:
                 break
             which = np.flatnonzero(active).tolist()
             images = self._images(which)
-            results = {} if self._perception is None else self._perception.assess(
-                which, [images[number] for number in which], self._clock_s)
+            results = self._assess(images)
             commands = np.zeros((count, 2))
             for number in which:
                 commands[number] = self._command(
@@ -246,12 +200,28 @@ class Loop:
         return _CLOCK_S + self.world.frame / self.config.rate
 
     def _images(self, which: list[int]) -> dict[int, np.ndarray]:
-        """Render the cameras of some robots where perception or recorder need them."""
-        recorder = self._recorder
-        needed = self._perception is not None or (recorder.write is not None and any(
-            self.episodes[number].number in recorder.follow for number in which))
+        """Render the cameras of some robots where perception or film need them."""
+        needed = self._perception is not None or (self._film is not None and any(
+            self.episodes[number].number in self._follow for number in which))
         return dict(zip(which, self.world.pictures(np.array(which)), strict=True)) \
             if needed else {}
+
+    def _assess(self, images: dict[int, np.ndarray]) -> dict[int, Result]:
+        """Assess the newest images (H, W, 3) uint8 RGB of some robots."""
+        perception = self._perception
+        if perception is None:
+            return {}
+        for number, image in images.items():
+            perception.tracks[str(number)].push(image, round(self._clock_s * 1e9))
+        samples = perception.pending([str(number) for number in images])
+        if not samples:
+            return {}
+        # In simulated time every image is new.
+        results = perception.run(samples, Settings(), dict.fromkeys(samples, _WANTS),
+                                 lambda stamp: 0.0)
+        for name in samples:
+            perception.tracks[name].still.look()      # as a node does
+        return {int(name): result for name, result in zip(samples, results, strict=True)}
 
     def _command(self, number: int, now: float, result: Result | None,
                  image: np.ndarray | None) -> tuple[float, float]:
@@ -278,13 +248,17 @@ class Loop:
             ahead = _FREE_S * episode.route.cruise
             self._stops[number, 1] += self.world.clearance(number, ahead) >= ahead
         self._halted[number] = stopped
-        if episode.number in self._recorder.follow:
+        if episode.number in self._follow:
             seen = None if result is None else result.assessment
-            self._recorder.add(episode.number, image, Moment(
+            moments = self._moments[number]
+            if self._film is not None and image is not None:
+                folder = self._film / f'{episode.number:04d}'
+                folder.mkdir(parents=True, exist_ok=True)
+                cv2.imwrite(str(folder / f'{len(moments):04d}.png'), image[..., ::-1])
+            moments.append(Moment(
                 now, own[0], wanted[0], self.world.clearance(number),
                 math.nan if seen is None else seen.time_to_contact,
-                255 if seen is None else int(seen.level), state, reason,
-                (float(place[0]), float(place[1])), yaw))
+                255 if seen is None else int(seen.level), state, reason))
         return sent
 
     def _outcome(self, number: int, progress: float) -> Outcome:
@@ -295,10 +269,66 @@ class Loop:
                        world.touched[number], progress, stops, needless,
                        shortest=episode.shortest,
                        plan_ms=1e3 * float(np.mean(self._plans_s[number] or math.nan)),
-                       moments=tuple(self._recorder.moments.get(episode.number, ())))
+                       moments=tuple(self._moments[number]))
 
 
 def _seen_from(place: np.ndarray, yaw: float, goal: np.ndarray) -> complex:
     """Return a goal (2,) as seen from a robot: ahead + 1j left [m]."""
     away, ahead = goal - place, np.array((math.sin(yaw), math.cos(yaw)))
     return complex(away @ ahead, away @ np.array((-ahead[1], ahead[0])))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to drive."""
+
+    seed: int  # seed of the episodes
+    engine: ModelConfig  # the model; its device also renders
+    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
+    follow: frozenset[int] = frozenset()  # numbers of episodes to record
+    film: Path | None = None  # folder for the images of these, by mode; None writes none
+    set: str = 'stop'  # which episodes, one of `SETS`
+    width: int = 384  # of rendered images [px]
+
+
+class Driver:
+    """Drives batches of episodes with a model and textures that are loaded once."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        device = drawing_device(choose_device(recipe.engine.device).device)
+        self.bank = TextureBank.procedural(BANK_SEED).to(device)
+
+    @cached_property
+    def engine(self) -> Model:
+        """Load the model; driving without guard does not load it."""
+        return Model.load(self.recipe.engine)
+
+    def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
+        """Drive some episodes in one mode."""
+        recipe = self.recipe
+        materials = Materials(self.bank.groups, self.bank.walks)
+        episodes = [SETS[recipe.set](recipe.seed, number, materials, recipe.episode)
+                    for number in numbers]
+        world = EpisodeWorld(episodes, recipe.episode, self.bank, recipe.width)
+        return Loop(world, mode, None if mode == MODES[0] else self.engine, recipe.follow,
+                    None if recipe.film is None else recipe.film / mode).run()
+
+    def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
+        """Return the mode and what `drive` returns."""
+        return mode, self.drive(mode, numbers)
+
+
+def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs: int,
+              batch: int, done: Callable[[str, list[Outcome]], object]
+              ) -> dict[str, list[Outcome]]:
+    """Drive all episodes in all modes, in one process or several."""
+    parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
+    tasks = [(Driver.part, mode, part) for mode in modes for part in parts]
+    gpus = [] if ':' in recipe.engine.device else visible_gpus()
+    with WorkerPool(jobs, partial(Driver, recipe), gpus=gpus) as pool:
+        driven = pool.run(tasks, lambda ended: done(*ended))
+    found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
+    for mode, outcomes in driven:
+        found[mode] += outcomes
+    return found

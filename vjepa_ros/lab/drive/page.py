@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from io import BytesIO, StringIO
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,8 @@ import numpy as np
 
 from vjepa_ros.lab.drive.loop import Moment, Outcome
 from vjepa_ros.lab.drive.top_view import SIZE
-from vjepa_ros.lab.report.page import data_uri, html_page, html_tiles
-from vjepa_ros.lab.report.plots import GRID, INK
-from vjepa_ros.lab.report.report import write_video
+from vjepa_ros.lab.report.page import data_uri, html_page, html_table, html_tiles
+from vjepa_ros.lab.report.plots import drawn, legend, plain
 
 WITHOUT = 'without_guard'
 COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
@@ -26,7 +25,7 @@ WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
          'with_planner': 'guard and planner'}
 SEEN = (384, 288)         # size of the camera in the film [px]
 FRAME = (SEEN[0] + SIZE[0] + 24, SIZE[1] + 16)
-MOVING_HZ = 5.0           # of the film in the page
+FILM_HZ = 5.0             # of the film in the page, which browsers show as WebP
 BEFORE_S = -0.5           # before its start the robot waits for perception
 FARTHEST_S = 10.0         # longer times to contact are not drawn
 DARK, SOFT = (40, 36, 28), (124, 107, 92)     # BGR
@@ -112,18 +111,15 @@ def _details(rows: Sequence[Outcome], free: Sequence[int]) -> dict[str, Any]:
 
 
 def write_page(path: Path, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
-               lines: Sequence[str], film: Path, number: int) -> list[Path]:
-    """Write a page of all episodes, and the film of one in the last mode; return the files.
+               lines: Sequence[str], film: Path, number: int) -> None:
+    """Write a page of all episodes, and of the film of one in the last mode.
 
     `film`: folder of the images of the recorded episodes, by mode; `number`: of the one to show.
     """
     mode = list(outcomes)[-1]
     outcome = next(o for o in outcomes[mode] if o.number == number)
     configuration = result['configuration']
-    rate = configuration['episode']['rate']
     frames = [*film_of(film / mode / f'{number:04d}', outcome.moments)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    video = write_video(path.with_suffix('.mp4'), frames, rate)
     good = outcome.reached and not outcome.collided
     badge = ('yes', 'REACHED') if good else ('no', 'COLLIDED' if outcome.collided else 'MISSED')
     tiles = [(f'{outcome.driven:.1f} m', 'driven'), (str(outcome.stops), 'stops'),
@@ -134,22 +130,27 @@ def write_page(path: Path, outcomes: Mapping[str, Sequence[Outcome]], result: Ma
         tiles.append((f'{outcome.plan_ms:.0f} ms', 'to plan'))
     touched = f' It touched: {outcome.touched}.' if outcome.collided else ''
     title = f'Episode {number}: {outcome.scenario}, {outcome.place}, {WORDS[mode]}'
+    moving = data_uri(_moving(frames, configuration['episode']['rate']), 'webp')
     path.write_text(html_page(escape(title), [
         f'<header><div class="head"><h1>{escape(title)}</h1><div class="badge {badge[0]}">'
         f'{badge[1]}</div></div><p class="soft">Perception sees nothing but the camera.{touched}'
         f'</p><code class="cmd">{escape(configuration["command"])}</code></header>',
         html_tiles(tiles),
-        # Browsers do not play what OpenCV writes as mp4.
         '<section><h2>Film</h2><p class="soft">Camera, and over DDS the true scene from above, '
         'which the robot does not know: its way in blue, the goal in green, candidate twists from '
         'green (no risk) to red, the chosen one bold.</p><img style="width:100%;max-width:'
-        f'{FRAME[0]}px" alt="film of the drive" src="{data_uri(_moving(frames, rate), "webp")}">'
-        f'<p class="soft">Also as <a href="{video.name}">{video.name}</a>.</p></section>',
-        '<section class="plot"><h2>Figures</h2>' + ''.join(f'<p>{escape(x)}</p>' for x in lines)
-        + '<div class="wide"><img alt="figures by scenario, and the course of this episode" src="'
-        f'{data_uri(_plot(outcomes, result, number).encode(), "svg+xml")}"></div></section>']),
-        encoding='utf-8')
-    return [path, video]
+        f'{FRAME[0]}px" alt="film of the drive" src="{moving}"></section>',
+        '<section class="plot"><h2>Course</h2><div class="wide"><img alt="course of this episode" '
+        f'src="{data_uri(_course(outcomes, number), "svg+xml")}"></div></section>',
+        '<section><h2>All episodes</h2>' + ''.join(f'<p>{escape(x)}</p>' for x in lines)
+        + _by_scenario(outcomes, configuration['details']) + '</section>']), encoding='utf-8')
+
+
+def _by_scenario(outcomes: Mapping[str, Any], details: Mapping[str, Any]) -> str:
+    figures = ('collisions', 'success', 'progress')
+    rows = [(name, str(one['episodes']), WORDS[mode], *(f'{one[f]:g}' for f in figures))
+            for mode in outcomes for name, one in details[mode]['by_scenario'].items()]
+    return html_table(('scenario', 'episodes', 'mode', *figures), rows)
 
 
 def film_of(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
@@ -185,7 +186,7 @@ def _put(frame: np.ndarray, file: Path, at: tuple[int, int], size: tuple[int, in
 def _moving(frames: Sequence[np.ndarray], rate: float) -> bytes:
     """Return frames (BGR) at a rate [Hz] as an animated WebP picture."""
     from PIL import Image
-    stride = max(1, round(rate / MOVING_HZ))
+    stride = max(1, round(rate / FILM_HZ))
     images = [Image.fromarray(np.ascontiguousarray(frame[..., ::-1]))
               for frame in frames[::stride]]
     out = BytesIO()
@@ -194,67 +195,28 @@ def _moving(frames: Sequence[np.ndarray], rate: float) -> bytes:
     return out.getvalue()
 
 
-def _plot(outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
-          number: int) -> str:
-    """Draw figures by scenario and the course of one episode, as SVG."""
+def _course(outcomes: Mapping[str, Sequence[Outcome]], number: int) -> bytes:
+    """Draw distance, speed and time to contact of one episode as SVG; shading: the guard acts."""
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(10, 9.4), layout='constrained')
-    grid = figure.add_gridspec(4, 2, height_ratios=[1.6, 1, 1, 1])
-    details = result['configuration']['details']
-    _bars(figure.add_subplot(grid[0, 0]), outcomes, details, 'collisions')
-    _bars(figure.add_subplot(grid[0, 1]), outcomes, details,
-          'progress' if 'progress_kept' in result else 'success')
-    _course([figure.add_subplot(grid[row, :]) for row in (1, 2, 3)], outcomes, number)
-    out = StringIO()
-    figure.savefig(out, format='svg')
-    return out.getvalue()
-
-
-def _bars(axes: Any, outcomes: Mapping[str, Sequence[Outcome]], details: Mapping[str, Any],
-          what: str) -> None:
-    names = list(details[next(iter(outcomes))]['by_scenario'])
-    wide = 0.8 / len(outcomes)
-    for number, mode in enumerate(outcomes):
-        rows = [details[mode]['by_scenario'][name] for name in names]
-        values = [row[what] / (row['episodes'] if what == 'collisions' else 1) for row in rows]
-        mean = sum(v * row['episodes'] for v, row in zip(values, rows, strict=True)) / sum(
-            row['episodes'] for row in rows)
-        axes.bar(np.arange(len(names)) + (number - (len(outcomes) - 1) / 2) * wide, values, wide,
-                 color=COLOURS[mode], label=f'{WORDS[mode]}: {mean:.3g}')
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set_title({'collisions': 'collisions per episode', 'success': 'reached their goal',
-                    'progress': 'share of the route driven'}[what], fontsize=10, color=INK)
-    axes.grid(axis='y', color=GRID)
-    axes.set_axisbelow(True)
-    axes.set_ylim(0, 1.45)       # room for the legend
-    axes.legend(fontsize=7, loc='upper center', ncols=2)
-
-
-def _course(axes: Sequence[Any], outcomes: Mapping[str, Sequence[Outcome]],
-            example: int) -> None:
-    """Draw distance, speed and time to contact of one episode; shading: the guard acts."""
+    figure = Figure(figsize=(10, 6.5), layout='constrained')
+    axes = figure.subplots(3, 1, sharex=True)
     for mode, rows in outcomes.items():
-        outcome = next(o for o in rows if o.number == example)
+        outcome = next(o for o in rows if o.number == number)
         moments = [m for m in outcome.moments if m.time >= 0]
-        if not moments:
-            continue
-        time, style = np.array([m.time for m in moments]), {'color': COLOURS[mode]}
-        axes[0].plot(time, [m.distance for m in moments], **style, label=WORDS[mode] + (
+        time, color = np.array([m.time for m in moments]), COLOURS[mode]
+        axes[0].plot(time, [m.distance for m in moments], color=color, label=WORDS[mode] + (
             f', hit {outcome.touched}' if outcome.collided else ''))
-        axes[1].plot(time, [m.speed for m in moments], **style)
-        acts = np.array([m.state not in ('free', 'idle') for m in moments])
-        if acts.any():
-            axes[1].fill_between(time, 0, 1, where=acts, alpha=0.12, lw=0,
-                                 transform=axes[1].get_xaxis_transform(), **style)
+        axes[1].plot(time, [m.speed for m in moments], color=color)
+        axes[1].fill_between(time, 0, 1, where=[m.state not in ('free', 'idle') for m in moments],
+                             alpha=0.12, color=color,
+                             transform=axes[1].get_xaxis_transform())
         contact = np.array([m.time_to_contact for m in moments])
-        axes[2].plot(time, np.where(contact < FARTHEST_S, contact, np.nan), '.', ms=3, **style)
-    first = next(o for rows in outcomes.values() for o in rows if o.number == example)
-    axes[0].set_title(f'episode {example}: {first.scenario}, {first.place}', fontsize=10,
-                      color=INK)
+        axes[2].plot(time, np.where(contact < FARTHEST_S, contact, np.nan), '.', color=color)
     for one, text in zip(axes, ('free path ahead [m]', 'speed [m/s], shaded: guard acts',
                                 'time to contact [s]'), strict=True):
-        one.set_ylabel(text, fontsize=8, color=INK)
-        one.grid(color=GRID)
+        one.set_ylabel(text)
         one.set_ylim(bottom=0)
-    axes[0].legend(fontsize=7)
-    axes[-1].set_xlabel('time since the start [s]', fontsize=8)
+        plain(one)
+    legend(axes[0])
+    axes[-1].set_xlabel('time since the start [s]')
+    return drawn(figure, 'svg')

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.lab.drive.jobs import SETS
-from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome
+from vjepa_ros.lab.drive.loop import CAMERA, MODES, Moment, Outcome, SETS
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
@@ -50,7 +49,7 @@ class _Lines:
         record = json.loads(line)
         kind = record.pop('kind')
         if kind == 'moment':
-            self.moments.append(Moment(**{**record, 'place': tuple(record['place'])}))
+            self.moments.append(Moment(**{f.name: record[f.name] for f in fields(Moment)}))
         else:
             self.outcome = record
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.lab.evaluation.clips import horizon_key
-from vjepa_ros.lab.evaluation.plots import reliability_plot, timeline
-from vjepa_ros.lab.evaluation.recording_replay import Played
+from vjepa_ros.lab.evaluation.metrics import HORIZONS_S, horizon_key, reliability
+from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
 from vjepa_ros.lab.evaluation.sequence import runs
 from vjepa_ros.lab.evaluation.world import WorldRun
-from vjepa_ros.lab.report.measurement import fill
+from vjepa_ros.lab.report.page import fill, markdown_table, number, percent
+from vjepa_ros.lab.report.plots import GRID, drawn, legend, over_time, plain
 from vjepa_ros.perception.types import Level
 
-NONE = '–'
 LEGEND = (
     'frames: assessed of all. AUC, AP: area under the ROC curve and average precision of the '
     'probability of collision against the label of each frame. ECE: expected calibration error. '
@@ -36,27 +36,18 @@ LEGEND = (
     'error.')
 BLOCK = 'accuracy'
 MARKS = f'<!-- {BLOCK}:begin -->\n<!-- {BLOCK}:end -->\n'
+COLORS = {'fused': '#0b6bcb', 'geometric': '#d97706', 'learned': '#15803d', 'heads': '#7c2d12'}
 WORLD_TITLES = {'world': 'World', 'rough': 'Rough world'}    # by their key in the report
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One table: title, heads, rows of text with their name first, and a note."""
+    """One table: rows of text with their name first, and a note."""
 
     title: str
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ''
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Format a figure, with a dash for none."""
-    return NONE if value is None else f'{value:.{digits}f}'
-
-
-def percent(value: float | None) -> str:
-    """Format a share as percentage, with a dash for none."""
-    return NONE if value is None else f'{100 * value:.0f} %'
 
 
 def grids(report: Mapping[str, Any]) -> list[Grid]:
@@ -85,8 +76,9 @@ def _each_alone(group: Mapping[str, Any] | None) -> str:
 
 
 def _sequence_cells(f: Mapping[str, Any]) -> tuple[str, ...]:
-    lead = NONE if f['mean_time_to_collision_s'] is None else (
-        f'{f["mean_time_to_collision_s"]:.1f} ({f["dangers_detected"]}/{f["dangers"]})')
+    lead = number(f['mean_time_to_collision_s'], 1)
+    if f['mean_time_to_collision_s'] is not None:
+        lead += f' ({f["dangers_detected"]}/{f["dangers"]})'
     return (f'{f["frames_scored"]}/{f["frames"]}', number(f['collision_auc']),
             number(f['average_precision']), number(f['expected_calibration_error']), lead,
             percent(f['ttc_median_relative_error']), number(f['looming_mae_per_s']),
@@ -181,7 +173,8 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
              f'| Date, machine | {known["date"]}, {known["machine"]} |\n'
              f'| Model | {known["model"]} |\n| Method | {method}, one configuration for '
              'all recordings (the defaults) |\n',
-             *(f'### {grid.title}\n\n{_markdown_table(grid)}' for grid in grids(report)),
+             *(f'### {grid.title}\n\n{markdown_table(grid.heads, grid.rows)}'
+               + (f'\n{grid.note}\n' if grid.note else '') for grid in grids(report)),
              *(f'{name}: {reason}\n' for name, reason in report['missing'].items()),
              f'{LEGEND}\n', '### Plots\n']
     for name, world in worlds.items():
@@ -196,8 +189,39 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
     document.write_text(fill(text, BLOCK, '\n'.join(block)), encoding='utf-8')
 
 
-def _markdown_table(grid: Grid) -> str:
-    lines = ['| ' + ' | '.join(grid.heads) + ' |',
-             '|---|' + '---:|' * (len(grid.heads) - 1)]
-    lines += ['| ' + ' | '.join(row) + ' |' for row in grid.rows]
-    return '\n'.join(lines) + '\n' + (f'\n{grid.note}\n' if grid.note else '')
+def timeline(played: Played, reported: str) -> bytes:
+    """Draw the collision score of every method over time, with labels and levels, as PNG."""
+    time, outcome = played.stamps(), played.outcomes[reported]
+    figure, axes = over_time(time[outcome.scored], outcome.level[outcome.scored], 2.7)
+    ends = np.append(time[1:], time[-1] + 0.1)
+    for count, (first, past) in enumerate(runs(played.truth.collision == 1)):
+        axes.axvspan(time[first], ends[past - 1], color='#fecaca', linewidth=0,
+                     label='' if count else 'labelled: collision imminent')
+    for method in (m for m in METHODS if m in played.outcomes):
+        said, main = played.outcomes[method], method == reported
+        axes.plot(time, np.where(said.scored, said.score, np.nan), color=COLORS[method],
+                  linewidth=2.0 if main else 1.1, marker='.', label=method,
+                  markersize=4 if time.size < 80 else 0)
+    axes.set(ylim=(-0.03, 1.03), ylabel='collision score, 0 to 1')
+    legend(axes)
+    return drawn(figure, 'png')
+
+
+def reliability_plot(world: WorldRun) -> bytes:
+    """Draw observed over predicted frequency by method; the area of a dot shows its count."""
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(5.4, 4.6), layout='constrained')
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=GRID, linewidth=1.5)
+    happened = world.truth.contact_time[:, None] <= np.array(HORIZONS_S)
+    for name, outcome in world.outcomes.items():
+        bins = reliability(outcome.hazard, happened)
+        axes.plot(bins.predicted, bins.observed, color=COLORS[name], linewidth=1.2)
+        axes.scatter(bins.predicted, bins.observed, color=COLORS[name], alpha=0.6,
+                     s=12 + 60 * np.sqrt(bins.count / max(1, bins.count.sum())),
+                     label=f'{name}, error {bins.error:.3f}')
+    axes.set(xlabel='predicted probability', ylabel='observed frequency', xlim=(-0.02, 1.02),
+             ylim=(-0.02, 1.02))
+    plain(axes)
+    axes.legend(loc='lower right', frameon=False)
+    return drawn(figure, 'png')

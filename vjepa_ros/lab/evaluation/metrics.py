@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure how well scores, probabilities and estimates agree with the truth.
+"""Measure how well scores, probabilities and estimates agree with the truth, also of clips.
 
 All functions take arrays of equal length and any shape (read flat). A score of NaN is unknown and
 ranks lowest, so that it is never an advantage. A figure that cannot be computed, such as the area
@@ -10,11 +10,17 @@ under a curve of one class, is NaN.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from vjepa_ros.lab.report.measurement import json_safe
+
+HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)
+FALSE_ALARM_RATE = 0.05   # of what is without contact, for the time to collision
+STILL_PER_S = 0.002       # a surface with less looming [1/s] counts as not closing
 MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth counts as this
 
 
@@ -22,8 +28,6 @@ def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarr
     """Return scores with NaN as -inf, and labels as bool, both flat."""
     score = np.asarray(scores, float).ravel()
     label = np.asarray(positive).ravel().astype(bool)
-    if score.size != label.size:
-        raise ValueError(f'{score.size} scores for {label.size} labels')
     return np.where(np.isnan(score), -np.inf, score), label
 
 
@@ -61,7 +65,8 @@ def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
     return float((np.diff(hits) * precision).sum() / hits[-1])
 
 
-def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float) -> float:
+def threshold_at(scores: ArrayLike, positive: ArrayLike,
+                 false_alarm_rate: float = FALSE_ALARM_RATE) -> float:
     """Return the lowest threshold with at most this share of false alarms; inf if none.
 
     An alarm is a score at or above the threshold. A score of NaN never alarms.
@@ -78,11 +83,9 @@ def threshold_at(scores: ArrayLike, positive: ArrayLike, false_alarm_rate: float
 class Reliability:
     """Predicted and observed frequency per bin of probability."""
 
-    # predicted, observed: mean probability and part of positives in each bin, NaN in an empty
-    # one
-    predicted: np.ndarray
-    observed: np.ndarray
-    count: np.ndarray  # predictions in each bin
+    predicted: np.ndarray  # mean probability in each bin, NaN in an empty one
+    observed: np.ndarray  # part of positives in it
+    count: np.ndarray  # predictions in it
 
     @property
     def error(self) -> float:
@@ -97,14 +100,8 @@ class Reliability:
 def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> Reliability:
     """Compare probabilities with what happened, in bins of equal width; NaN is left out."""
     p = np.asarray(probability, float).ravel()
-    label = np.asarray(positive).ravel().astype(bool)
-    if p.size != label.size:
-        raise ValueError(f'{p.size} probabilities for {label.size} labels')
     known = ~np.isnan(p)
-    p, label = p[known], label[known]
-    if p.size and (p.min() < 0 or p.max() > 1):
-        raise ValueError(f'probabilities reach from {p.min():g} to {p.max():g}, '
-                         'must be within 0 to 1')
+    p, label = p[known], np.asarray(positive).ravel().astype(bool)[known]
     place = np.minimum((p * bins).astype(int), bins - 1)
     count = np.bincount(place, minlength=bins).astype(float)
     with np.errstate(invalid='ignore'):
@@ -112,10 +109,9 @@ def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> 
                            np.bincount(place, label, bins) / count, count)
 
 
-def expected_calibration_error(probability: ArrayLike, positive: ArrayLike,
-                               bins: int = 15) -> float:
+def expected_calibration_error(probability: ArrayLike, positive: ArrayLike) -> float:
     """Compute the mean distance of probability and observed frequency over equal bins."""
-    return reliability(probability, positive, bins).error
+    return reliability(probability, positive).error
 
 
 def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
@@ -130,10 +126,15 @@ def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
     return 1.0 - float(np.square(estimate - truth).sum()) / spread if spread > 0 else math.nan
 
 
+def mean(values: np.ndarray) -> float:
+    """Compute the mean, NaN of nothing."""
+    return float(values.mean()) if values.size else math.nan
+
+
 def mean_absolute_error(estimate: ArrayLike, truth: ArrayLike) -> float:
     """Compute the mean of ``|estimate - truth|`` without NaN."""
     estimate, truth = _pairs(estimate, truth)
-    return float(np.abs(estimate - truth).mean()) if truth.size else math.nan
+    return mean(np.abs(estimate - truth))
 
 
 def median_relative_error(estimate: ArrayLike, truth: ArrayLike) -> float:
@@ -153,7 +154,91 @@ def median_relative_error(estimate: ArrayLike, truth: ArrayLike) -> float:
 def _pairs(estimate: ArrayLike, truth: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     estimate = np.asarray(estimate, float).ravel()
     truth = np.asarray(truth, float).ravel()
-    if estimate.size != truth.size:
-        raise ValueError(f'{estimate.size} estimates for {truth.size} truths')
     known = ~np.isnan(estimate) & ~np.isnan(truth)
     return estimate[known], truth[known]
+
+
+# -- single clips with exact truth, such as rendered ones -----------------------------------------
+
+@dataclass(frozen=True)
+class ClipTruth:
+    """Truth at the newest frame of each of N clips; NaN patches are not judged."""
+
+    contact_time: np.ndarray  # (N,) time until something enters the robot's volume [s], inf never
+    interval_s: np.ndarray  # (N,) time between the frames of the clip [s]
+    looming: np.ndarray  # (N, Hp, Wp) closing speed over distance [1/s]
+    moving: np.ndarray  # (N, Hp, Wp) 1 where the surface moves by itself, 0 where not
+
+
+@dataclass(frozen=True)
+class ClipOutcome:
+    """Output of a method for each of N clips; NaN is unknown, None is missing."""
+
+    hazard: np.ndarray  # (N, 5) probability of contact within each of `HORIZONS_S`
+    time_to_contact: np.ndarray | None = None  # (N,) [s], inf for none
+    # looming, moving: (N, Hp, Wp) in the units of the truth; `moving` may be any score
+    looming: np.ndarray | None = None
+    moving: np.ndarray | None = None
+
+
+def joined(parts: list[Any]) -> Any:
+    """Join truths or outcomes; what the first lacks is missing."""
+    first = parts[0]
+    return replace(first, **{
+        f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(first)
+        if getattr(first, f.name) is not None})
+
+
+def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
+    """Compute all figures; None where the method lacks output or the truth has one class."""
+    hazard = np.asarray(outcome.hazard, float)
+    happened = truth.contact_time[:, None] <= np.array(HORIZONS_S)
+    columns = list(zip(map(horizon_key, HORIZONS_S), hazard.T, happened.T, strict=True))
+    near = truth.contact_time <= HORIZONS_S[-1]
+    judged = ~np.isnan(truth.moving)
+    return json_safe({
+        'clips': int(truth.contact_time.size),
+        'collision_auc': {k: roc_auc(p, y) for k, p, y in columns},
+        'average_precision': {k: average_precision(p, y) for k, p, y in columns},
+        'expected_calibration_error': expected_calibration_error(hazard, happened),
+        'expected_calibration_error_by_horizon': {
+            k: expected_calibration_error(p, y) for k, p, y in columns},
+        **_looming(truth, outcome.looming),
+        'moving_auc': None if outcome.moving is None else roc_auc(
+            outcome.moving[judged], truth.moving[judged] > 0.5),
+        'ttc_median_relative_error': None if outcome.time_to_contact is None else
+        median_relative_error(outcome.time_to_contact[near], truth.contact_time[near]),
+        'mean_time_to_collision_s': _time_to_collision(truth.contact_time, hazard[:, -1],
+                                                       happened[:, -1]),
+    })
+
+
+def horizon_key(seconds: float) -> str:
+    """Return the name of a horizon in the figures."""
+    return f'{seconds:g}'
+
+
+def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:
+    names = ('looming_r2', 'looming_r2_known', 'expansion_r2', 'looming_when_still_per_s',
+             'looming_known')
+    if looming is None:
+        return dict.fromkeys(names)
+    judged = ~np.isnan(truth.looming)
+    true, said = truth.looming[judged], looming[judged]
+    dt = np.broadcast_to(truth.interval_s[:, None, None], truth.looming.shape)[judged]
+    filled = np.nan_to_num(said, nan=0.0)
+    still = np.abs(true) < STILL_PER_S
+    return dict(zip(names, (
+        r2(filled, true), r2(said, true), r2(filled * dt, true * dt),
+        mean(np.abs(filled[still])), mean(~np.isnan(said))), strict=True))
+
+
+def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
+                       happened: np.ndarray) -> float:
+    """Return the mean time left when the longest hazard alarms; no alarm counts as 0 s."""
+    threshold = threshold_at(hazard, happened)
+    if math.isnan(threshold):
+        return math.nan
+    # Unknown is no alarm, whatever the threshold.
+    alarm = np.where(np.isnan(hazard), -np.inf, hazard)[happened] >= threshold
+    return mean(np.where(alarm, contact_time[happened], 0.0))

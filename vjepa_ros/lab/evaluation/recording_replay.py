@@ -45,6 +45,15 @@ class Item:
     mark: str  # a key of `MARKS`
     name: str  # unique name of the sequence in tables and files
 
+    def open(self, setup: Setup) -> Source:
+        """Open it; live cameras and endless sources are refused."""
+        source = open_source(self.path, PlayOptions(topic=setup.topic, rate=setup.rate))
+        if source.live or isinstance(source, StillSource):
+            source.close()
+            raise SourceError(f"'{self.path}' ({source.name}) has no end; evaluate takes "
+                              'recording folders, image folders, videos and bags')
+        return source
+
     def truth(self, frame: SourceFrame) -> tuple[float, float]:
         """Return collision (0, 1 or NaN) and time to contact [s] (or NaN) of a frame."""
         known = frame.truth or {}
@@ -177,22 +186,12 @@ class Reader:
         return out
 
 
-def open_item(item: Item, setup: Setup) -> Source:
-    """Open a recording; live cameras and endless sources are refused."""
-    source = open_source(item.path, PlayOptions(topic=setup.topic, rate=setup.rate))
-    if source.live or isinstance(source, StillSource):
-        source.close()
-        raise SourceError(f"'{item.path}' ({source.name}) has no end; evaluate takes recording "
-                          'folders, image folders, videos and bags')
-    return source
-
-
 def play(setup: Setup, item: Item) -> Played:
     """Play a recording from its first to its last frame."""
     stamps: list[float] = []
     truths: list[tuple[float, float]] = []
     said: list[dict[str, Result]] = []
-    with open_item(item, setup) as source:
+    with item.open(setup) as source:
         reader = Reader(setup, source)
         for frame in source:
             if stamps and frame.stamp_ns / NS <= stamps[-1]:

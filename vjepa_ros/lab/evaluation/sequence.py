@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.lab.evaluation import metrics
+from vjepa_ros.lab.report.measurement import json_safe
 
 WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
 LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
-FALSE_ALARM_RATE = 0.05     # of frames labelled 0, at which the time to collision is measured
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,9 @@ def leads(truth: Truth, outcome: Outcome, threshold: float) -> list[float]:
 
 
 def alarm_threshold(pairs: Pairs) -> float:
-    """Return the lowest score at which `FALSE_ALARM_RATE` of the frames labelled 0 alarms."""
+    """Return the lowest score at which few enough of the frames labelled 0 alarm."""
     score, label = _columns(pairs, lambda t, o: (o.score, t.collision))
-    return metrics.threshold_at(score[~np.isnan(label)], label[~np.isnan(label)] == 1,
-                                FALSE_ALARM_RATE)
+    return metrics.threshold_at(score[~np.isnan(label)], label[~np.isnan(label)] == 1)
 
 
 def figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
     counted = [false_alarms(*pair) for pair in pairs]
     minutes = sum(m for _, m in counted)
     led = [one for pair in pairs for one in leads(*pair, threshold)]
-    found = {
+    return json_safe({
         'collision_auc': auc(score), 'collision_probability_auc': auc(now),
         'collision_if_ahead_auc': auc(if_ahead),
         'average_precision': metrics.average_precision(score[known], positive[known])
@@ -125,19 +124,16 @@ def figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
         'expected_calibration_error': metrics.expected_calibration_error(
             score[known], positive[known]),
         'ttc_median_relative_error': metrics.median_relative_error(estimate, ttc),
-        'ttc_coverage': float((~np.isnan(estimate[closing])).mean()) if closing.any()
-        else math.nan,
+        'ttc_coverage': metrics.mean(~np.isnan(estimate[closing])),
         'looming_mae_per_s': metrics.mean_absolute_error(rate, true_rate),
-        'looming_when_still_per_s': float(np.abs(rate[still]).mean()) if still.any()
-        else math.nan,
+        'looming_when_still_per_s': metrics.mean(np.abs(rate[still])),
         'false_alarms_per_minute': sum(c for c, _ in counted) / minutes if minutes else math.nan,
-        'unknown_fraction': float((level == UNKNOWN).mean()) if level.size else math.nan,
-        'mean_time_to_collision_s': float(np.mean(np.nan_to_num(led)))
-        if led and not math.isnan(threshold) else math.nan}
-    return {name: None if math.isnan(value) else float(value) for name, value in found.items()} | {
+        'unknown_fraction': metrics.mean(level == UNKNOWN),
+        'mean_time_to_collision_s': math.nan if math.isnan(threshold) else metrics.mean(
+            np.nan_to_num(led)),
         'dangers': len(led), 'dangers_detected': sum(not math.isnan(one) for one in led),
         'frames': sum(t.stamps_s.size for t, _ in pairs), 'frames_scored': int(score.size),
-        'frames_labelled': int(known.sum())}
+        'frames_labelled': int(known.sum())})
 
 
 def _columns(pairs: Pairs, of: Callable[[Truth, Outcome], tuple[np.ndarray, ...]]

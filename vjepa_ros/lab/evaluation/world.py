@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.lab.evaluation.clips import (
+from vjepa_ros.lab.evaluation.metrics import (
     ClipOutcome,
     ClipTruth,
     HORIZONS_S,
@@ -157,26 +157,23 @@ def shown(film: Film, track: CameraState) -> Sample:
 
 
 @dataclass(frozen=True)
-class WorldPart:
-    """Output of every method for the clips of one seed."""
+class WorldRun:
+    """Output of every method for rendered clips."""
 
     world: str  # name of their world
-    # truth, outcomes: of its clips, and by method
     truth: ClipTruth
-    outcomes: dict[str, ClipOutcome]
+    outcomes: dict[str, ClipOutcome]  # by method
     held: int  # number of clips with valid heads for the reported method
 
-
-@dataclass(frozen=True)
-class WorldRun:
-    """Output of every method for the rendered clips."""
-
-    # ``clips``, ``first_seed``, ``clips_per_seed``, ``contact_within_3_s`` and ``heads_held``
-    # (parts of the clips) and ``methods`` (figures of `vjepa_ros.lab.evaluation.clips` by name)
-    figures: dict[str, Any]
-    # truth, outcomes: of all clips, and by method
-    truth: ClipTruth
-    outcomes: dict[str, ClipOutcome]
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of all methods, and what they were measured on."""
+        contact_s = self.truth.contact_time
+        return {
+            'clips': contact_s.size, 'first_seed': HELD_OUT_SEED, 'clips_per_seed': SPLIT_BATCH,
+            'contact_within_3_s': float((contact_s <= HORIZONS_S[-1]).mean()),
+            'heads_held': self.held / contact_s.size,
+            'methods': {method: clip_figures(self.truth, outcome)
+                        for method, outcome in self.outcomes.items()}}
 
 
 def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
@@ -185,7 +182,7 @@ def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
             for batch in range(math.ceil(count / SPLIT_BATCH))]
 
 
-def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) -> WorldPart:
+def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) -> WorldRun:
     """Assess the held-out clips of one seed with every method."""
     # Tubelets of frames that are shown twice reach one pair further back.
     more = TUBELET * (1 + HISTORY) if streams(setup) else 0
@@ -207,7 +204,7 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) 
         for method, outcome in said.items():
             outcomes.setdefault(method, []).append(outcome)
         held += results[setup.methods[-1]][MIDDLE].method != 'geometric'
-    return WorldPart(name, truth, {m: joined(parts) for m, parts in outcomes.items()}, held)
+    return WorldRun(name, truth, {m: joined(parts) for m, parts in outcomes.items()}, held)
 
 
 @lru_cache(maxsize=2)
@@ -216,17 +213,11 @@ def world_of(name: str, size: int, num_frames: int, device: str) -> ClipWorld:
     return ClipWorld(size=size, num_frames=num_frames, device=device, config=WorldConfig(name))
 
 
-def gathered(parts: Sequence[WorldPart]) -> WorldRun:
-    """Join all parts and compute the figures."""
-    truth = joined([p.truth for p in parts])
-    said = {m: joined([p.outcomes[m] for p in parts]) for m in parts[0].outcomes}
-    count = truth.contact_time.size
-    return WorldRun(
-        {'clips': count, 'first_seed': HELD_OUT_SEED, 'clips_per_seed': SPLIT_BATCH,
-         'contact_within_3_s': float((truth.contact_time <= HORIZONS_S[-1]).mean()),
-         'heads_held': sum(p.held for p in parts) / count,
-         'methods': {method: clip_figures(truth, outcome) for method, outcome in said.items()}},
-        truth, said)
+def gathered(parts: Sequence[WorldRun]) -> WorldRun:
+    """Join parts of one world."""
+    return WorldRun(parts[0].world, joined([p.truth for p in parts]),
+                    {m: joined([p.outcomes[m] for p in parts]) for m in parts[0].outcomes},
+                    sum(p.held for p in parts))
 
 
 def streams(setup: Setup) -> bool:

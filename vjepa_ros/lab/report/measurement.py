@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Record what a measurement ran on, and write its files."""
+"""Tell what a measurement ran on, and write its figures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -20,20 +21,7 @@ import psutil
 import torch
 
 import vjepa_ros
-from vjepa_ros.lab.report.page import json_safe
-
-# Paths belong to one machine.
-PATHS = ('--json', '--profile', '--weights')
-
-
-def fill(text: str, name: str, content: str) -> str:
-    """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text."""
-    begin, end = f'<!-- {name}:begin -->\n', f'<!-- {name}:end -->'
-    before, found, rest = text.partition(begin)
-    _, ends, after = rest.partition(end)
-    if not found or not ends:
-        raise ValueError(f'the document has no block between {begin.strip()} and {end}')
-    return before + begin + content + end + after
+from vjepa_ros.sources.base import printable
 
 
 def hardware() -> dict[str, Any]:
@@ -59,8 +47,8 @@ def accelerator(device: torch.device) -> dict[str, Any]:
 
 
 def process_age() -> float:
-    """Return the seconds since this process began; NaN where that is unknown."""
-    return math.nan if psutil is None else time.time() - psutil.Process().create_time()
+    """Return the seconds since this process began."""
+    return time.time() - psutil.Process().create_time()
 
 
 def _cpu_name() -> str:
@@ -87,8 +75,8 @@ def write_json(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def command(tool: str, words: Sequence[str]) -> str:
-    """Return the command line of a tool for the record, without paths."""
-    return ' '.join(['vjepa-ros', tool, *without(words, PATHS)])
+    """Return the command line of a tool for the record."""
+    return printable(shlex.join(['vjepa-ros', tool, *words]))
 
 
 def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -100,3 +88,20 @@ def without(words: Sequence[str], options: Sequence[str]) -> list[str]:
         elif not word.startswith(tuple(f'{name}=' for name in options)):
             kept.append(word)
     return kept
+
+
+def json_safe(value: Any) -> Any:
+    """Convert values for JSON: NaN to None, infinities to strings, arrays to lists."""
+    if isinstance(value, dict):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return json_safe(value.tolist())
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    if isinstance(value, np.generic):
+        return json_safe(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else 'inf' if value > 0 else '-inf'
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)

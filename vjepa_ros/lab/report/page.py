@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Parts of self-contained HTML pages."""
+"""Parts of self-contained HTML pages and of Markdown documents."""
 
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
-import cv2
-import numpy as np
-
-from vjepa_ros.lab.report.plots import LEVELS
-
+LEVELS = {0: ('CLEAR', '#4caf50'), 1: ('CAUTION', '#ffd600'), 2: ('WARNING', '#ff8c00'),
+          3: ('DANGER', '#e53030'), 255: ('UNKNOWN', '#846ab4')}
 STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:#eef1f5;color:#1c2430;line-height:1.5;
@@ -95,14 +90,6 @@ def data_uri(data: bytes, kind: str) -> str:
     return f'data:image/{kind};base64,' + base64.b64encode(data).decode()
 
 
-def jpeg_bytes(bgr: np.ndarray, quality: int = 85) -> bytes:
-    """Encode a BGR uint8 image as JPEG (ValueError for what cannot be encoded)."""
-    done, data = cv2.imencode('.jpg', bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not done:
-        raise ValueError(f'cannot encode a {bgr.shape} {bgr.dtype} image as jpeg')
-    return data.tobytes()
-
-
 def html_tiles(tiles: Iterable[tuple[str, str]]) -> str:
     """Return figures, each a value with its name, which may contain markup."""
     return '<div class="tiles">' + ''.join(
@@ -117,18 +104,29 @@ def chip(level: int) -> str:
     return f'<span class="chip" style="background:{color};color:{ink}">{name}</span>'
 
 
-def json_safe(value: Any) -> Any:
-    """Convert values for JSON: NaN to None, infinities to strings, arrays to lists."""
-    if isinstance(value, dict):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return json_safe(value.tolist())
-    if isinstance(value, list | tuple):
-        return [json_safe(item) for item in value]
-    if isinstance(value, np.generic):
-        return json_safe(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else 'inf' if value > 0 else '-inf'
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return str(value)
+def fill(text: str, name: str, content: str) -> str:
+    """Put `content` between ``<!-- name:begin -->`` and ``<!-- name:end -->`` of a text."""
+    begin, end = f'<!-- {name}:begin -->\n', f'<!-- {name}:end -->'
+    before, found, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not found or not ends:
+        raise ValueError(f'the document has no block between {begin.strip()} and {end}')
+    return before + begin + content + end + after
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]],
+                   numbers: bool = True) -> str:
+    """Return a table; with `numbers`, all columns but the first are numbers."""
+    ruler = '---:' if numbers else '---'
+    lines = [heads, ['---', *[ruler] * (len(heads) - 1)], *rows]
+    return '\n'.join('| ' + ' | '.join(map(str, line)) + ' |' for line in lines) + '\n'
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Format a figure, with a dash for none."""
+    return '–' if value is None else f'{value:.{digits}f}'
+
+
+def percent(value: float | None) -> str:
+    """Format a share as percentage, with a dash for none."""
+    return '–' if value is None else f'{100 * value:.0f} %'

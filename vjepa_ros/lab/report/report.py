@@ -4,47 +4,66 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from statistics import median
 from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 
+from vjepa_ros.lab.report.measurement import json_safe, write_json
 from vjepa_ros.lab.report.page import (
+    LEVELS,
     chip,
     data_uri,
     html_page,
     html_table,
     html_tiles,
-    jpeg_bytes,
-    json_safe,
 )
-from vjepa_ros.lab.report.plots import LEVELS, Series, TTC_RANGE, all_plots
+from vjepa_ros.lab.report.plots import drawn, legend, over_time
 
 log = logging.getLogger(__name__)
 
 T = TypeVar('T')
 FPS_RANGE = (1.0, 30.0)
 MAX_STILL_S = 5.0          # longest time that a picture is shown
-NEEDED = ('frames_in', 'device', 'model', 'trained')
 JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
+TTC_RANGE = (0.2, 20.0)    # that are drawn [s]; larger ones at the upper edge
 THUMBNAIL_WIDTH = 720
-PLOTS = {
-    'ttc': ('Time to contact', f'Estimated and, where it is known, true; logarithmic. A gap in '
-            'the estimate means unknown; triangles at the upper edge mean that nothing on course '
-            f'comes nearer (infinite) or more than {TTC_RANGE[1]:.0f} s.'),
-    'scores': ('Scores', 'Motion: share of the view that moves by itself (without learned heads: '
-               'that changes). Obstacle: share that comes nearer. Collision: probability of a '
-               'contact within the horizon, as things move now. Collision if ahead: the same if '
-               'the robot drove ahead; it can be high where nothing comes nearer.'),
-}
+ABOUT_TTC = (
+    'Estimated and, where it is known, true; logarithmic. A gap in the estimate means unknown; '
+    'triangles at the upper edge mean that nothing on course comes nearer (infinite) or more '
+    f'than {TTC_RANGE[1]:.0f} s.')
+ABOUT_SCORES = (
+    'Motion: share of the view that moves by itself (without learned heads: that changes). '
+    'Obstacle: share that comes nearer. Collision: probability of a contact within the horizon, '
+    'as things move now. Collision if ahead: the same if the robot drove ahead; it can be high '
+    'where nothing comes nearer.')
+
+
+class Series:
+    """Columns of the records of `write_report` as float arrays; what is missing is NaN."""
+
+    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
+        self.records = records
+        stamps = np.array([r['stamp_ns'] for r in records], np.int64)
+        self.time = (stamps - stamps[0]) / 1e9 if len(stamps) else np.zeros(0)
+        self.level = np.array([int(r['level']) for r in records], int)
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one value per record."""
+        values = (r.get(name) for r in self.records)
+        return np.array([np.nan if v is None else float(v) for v in values], float)
+
+    def stages(self) -> dict[str, np.ndarray]:
+        """Return milliseconds per stage, as far as records have them."""
+        timings = [r.get('timings') or {} for r in self.records]
+        return {name: np.array([float(one[name]) for one in timings if name in one])
+                for name in dict.fromkeys(name for one in timings for name in one)}
 
 
 def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
@@ -58,11 +77,11 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
     video.unlink(missing_ok=True)       # of an earlier run
     files = []
     if pictures:
-        fps = frame_rate([stamp for stamp, _ in pictures])
+        shown, fps = film([stamp for stamp, _ in pictures])
         # The first pictures have another shape when no frame has arrived yet.
         shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), None)
-        frames = (image for path in evenly(pictures, fps)
-                  if (image := load(path)) is not None and image.shape == shape)
+        frames = (image for at in shown
+                  if (image := load(pictures[at][1])) is not None and image.shape == shape)
         try:
             files.append(write_video(video, frames, fps))
             meta = {**meta, 'video': video.name}
@@ -105,19 +124,11 @@ def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
     `records`: one per assessment, oldest first: stamp_ns, level (0..3 or 255), flags,
     motion_score, obstacle_score, collision_probability, collision_if_ahead, time_to_contact [s],
     looming_rate [1/s], bearing [rad], true_ttc [s], true_looming [1/s], latency_ms and timings
-    (milliseconds by stage).
+    (milliseconds by stage). `meta` needs frames_in, device, model and trained.
     """
-    missing = [name for name in NEEDED if name not in meta]
-    if missing:
-        raise ValueError(f'meta lacks {missing}; required are {list(NEEDED)}')
-    wrong = [index for index, _ in frames if not 0 <= index < len(records)]
-    if wrong:
-        raise ValueError(f'frames name records {wrong}, but there are {len(records)}')
-    out_dir = Path(out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
     summary = summarise(records, meta)
-    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
-    (out_dir / 'summary.json').write_text(text + '\n', encoding='utf-8')
+    write_json(out_dir / 'summary.json', summary)
     page = _page(records, pick_frames(records, frames), meta, summary)
     (out_dir / 'report.html').write_text(page, encoding='utf-8')
     return summary
@@ -135,10 +146,9 @@ def summarise(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> dict[s
     latency = latency[np.isfinite(latency)]
     error, coverage, judged = ttc_error(series.column('time_to_contact'),
                                         series.column('true_ttc'))
-    extras = {key: meta[key] for key in ('source', 'date', 'command', 'configuration')
-              if key in meta}
+    kept = ('frames_in', 'device', 'model', 'trained', 'source', 'date', 'command',
+            'configuration')
     return json_safe({
-        'frames_in': meta['frames_in'],
         'assessments_out': len(records),
         'latency_ms': {'median': float(np.median(latency)) if latency.size else None,
                        'p95': float(np.percentile(latency, 95)) if latency.size else None},
@@ -146,18 +156,12 @@ def summarise(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> dict[s
         'ttc_coverage': coverage,
         'ttc_judged': judged,
         'level_changes': int((np.diff(series.level) != 0).sum()),
-        'device': meta['device'],
-        'model': meta['model'],
-        'trained': bool(meta['trained']),
-        **extras,
+        **{key: meta[key] for key in kept if key in meta},
     })
 
 
 def ttc_error(estimate: np.ndarray, truth: np.ndarray) -> tuple[float | None, float | None, int]:
-    """Compare times to contact.
-
-    `estimate, truth`: seconds, NaN unknown, inf nothing comes nearer; equally long.
-    """
+    """Return median relative error and coverage of times to contact [s], and how many count."""
     judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
     known = judged & ~np.isnan(estimate)
     if not judged.any():
@@ -166,10 +170,7 @@ def ttc_error(estimate: np.ndarray, truth: np.ndarray) -> tuple[float | None, fl
     if not known.any():
         return None, coverage, int(judged.sum())
     errors = np.abs(estimate[known] - truth[known]) / truth[known]
-    # The median of an even number of errors would be inf - inf = NaN between two infinities.
-    middle = np.sort(errors)[[(errors.size - 1) // 2, errors.size // 2]]
-    median = float(middle.mean()) if np.isfinite(middle).all() else math.inf
-    return median, coverage, int(judged.sum())
+    return float(np.median(errors)), coverage, int(judged.sum())
 
 
 def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T]],
@@ -192,12 +193,13 @@ def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T
 
 def _page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
           meta: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return the whole page of a run."""
     series = Series(records)
     title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
     body = [_header(title, meta), _tiles(series, summary), _notes(records, meta, summary)]
     if records:
-        body.append(_plots(series))
+        levels = ''.join(chip(level) for level in LEVELS if (series.level == level).any())
+        body += [_plot('Time to contact', f'{ABOUT_TTC} Level: {levels}', _ttc_plot(series)),
+                 _plot('Scores', f'{ABOUT_SCORES} Level: {levels}', _score_plot(series))]
     if frames:
         body.append(_frames(series, frames, meta))
     settings = html_table(('parameter', 'value'), [
@@ -252,17 +254,46 @@ def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
     return f'<section class="notes"><h2>Read this first</h2><ul>{items}</ul></section>'
 
 
-def _plots(series: Series) -> str:
-    levels = 'Level: ' + ''.join(chip(level) for level in LEVELS if (series.level == level).any())
-    sections = []
-    for name, svg in all_plots(series).items():
-        heading, caption = PLOTS[name]
-        caption += f' {levels}' if name in ('ttc', 'scores') else ''
-        sections.append(
-            f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
+def _plot(heading: str, caption: str, svg: bytes) -> str:
+    return (f'<section class="plot"><h2>{heading}</h2><p class="soft">{caption}</p>'
             f'<div class="wide"><img alt="{heading} over time" '
-            f'src="{data_uri(svg.encode(), "svg+xml")}"></div></section>')
-    return '\n'.join(sections)
+            f'src="{data_uri(svg, "svg+xml")}"></div></section>')
+
+
+def _ttc_plot(series: Series) -> bytes:
+    figure, axes = over_time(series.time, series.level, 3.4)
+    low, high = TTC_RANGE
+    true, estimate = series.column('true_ttc'), series.column('time_to_contact')
+    if not np.isnan(true).all():
+        # An infinite truth interrupts the line.
+        axes.plot(series.time, np.where(true <= high, true, np.nan), '--', color='#111820',
+                  linewidth=2.2, label='true')
+    axes.plot(series.time, np.where(estimate <= high, np.maximum(estimate, low), np.nan),
+              color='#0b6bcb', marker='o', markersize=3, label='estimated')
+    over = estimate > high
+    if over.any():
+        axes.plot(series.time[over], np.full(over.sum(), high), '^', color='#0b6bcb', alpha=0.55,
+                  clip_on=False, label=f'none, or over {high:.0f} s')
+    axes.set(yscale='log', ylim=TTC_RANGE, ylabel='time to contact [s]')
+    ticks = [0.2, 0.5, 1, 2, 5, 10, 20]
+    axes.set_yticks(ticks, [f'{t:g}' for t in ticks])
+    axes.minorticks_off()
+    legend(axes)
+    return drawn(figure, 'svg')
+
+
+def _score_plot(series: Series) -> bytes:
+    figure, axes = over_time(series.time, series.level, 2.7)
+    for name, color, label in (('motion_score', '#3b82f6', 'motion'),
+                               ('obstacle_score', '#d99a00', 'obstacle'),
+                               ('collision_probability', '#d62828', 'collision'),
+                               ('collision_if_ahead', '#9d4edd', 'collision if ahead')):
+        values = series.column(name)
+        if np.isfinite(values).any():
+            axes.plot(series.time, values, color=color, linewidth=1.7, label=label)
+    axes.set(ylim=(-0.02, 1.02), ylabel='score or probability')
+    legend(axes)
+    return drawn(figure, 'svg')
 
 
 def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
@@ -275,7 +306,7 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
             words.append(f'true {_ttc(truth)}')
         figures.append(
             f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
-            f'src="{data_uri(jpeg_bytes(_thumbnail(image)), "jpeg")}">'
+            f'src="{data_uri(_thumbnail(image), "jpeg")}">'
             f'<figcaption>{chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
             '</figure>')
     video = meta.get('video')
@@ -289,7 +320,7 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
 
 
 def _stage_table(series: Series) -> str:
-    rows = [(name, values) for name, values in series.stages().items()]
+    rows = list(series.stages().items())
     total = series.column('latency_ms')
     if (known := total[np.isfinite(total)]).size:
         rows.append(('total latency', known))
@@ -299,12 +330,12 @@ def _stage_table(series: Series) -> str:
          for name, values in rows]) + '</section>'
 
 
-def _thumbnail(image: np.ndarray) -> np.ndarray:
-    height, width = image.shape[:2]
-    if width <= THUMBNAIL_WIDTH:
-        return image
-    size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
-    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+def _thumbnail(bgr: np.ndarray) -> bytes:
+    height, width = bgr.shape[:2]
+    if width > THUMBNAIL_WIDTH:
+        size = THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width))
+        bgr = cv2.resize(bgr, size, interpolation=cv2.INTER_AREA)
+    return cv2.imencode('.jpg', bgr, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
 
 
 def _ttc(value: float | None) -> str:
@@ -323,30 +354,15 @@ def _percent(value: float | str | None) -> str:
     return '&infin;' if value == 'inf' else f'{100 * float(value):.0f} %'
 
 
-def frame_rate(stamps: Sequence[int]) -> float:
-    """Return the frame rate of a video of pictures with these stamps [ns]."""
-    gaps = [(b - a) / 1e9 for a, b in pairwise(stamps) if b > a]
-    low, high = FPS_RANGE
-    return min(high, max(low, 1.0 / median(gaps))) if gaps else low
-
-
-def evenly(pictures: Iterable[tuple[int, T]], fps: float) -> Iterator[T]:
-    """Yield pictures, repeated or left out, so that a video plays in the time of the stamps.
-
-    `pictures`: stamp [ns] and picture, oldest first.
-    """
-    time_s, shown = 0.0, 0   # time and frames of the video so far
-    held: tuple[int, T] | None = None
-    for stamp, picture in pictures:
-        if held is not None:
-            time_s += min(MAX_STILL_S, max(0.0, (stamp - held[0]) / 1e9))
-            # A little early is on time, because stamps of a camera are not perfectly even.
-            while shown < math.ceil(time_s * fps - 0.25):
-                yield held[1]
-                shown += 1
-        held = stamp, picture
-    if held is not None:
-        yield held[1]
+def film(stamps_ns: Sequence[int]) -> tuple[np.ndarray, float]:
+    """Return which pictures a video shows that plays in the time of stamps, and its rate."""
+    gaps = np.clip(np.diff(np.array(stamps_ns, np.int64)) / 1e9, 0, MAX_STILL_S)
+    known = gaps[gaps > 0]
+    fps = float(np.clip(1 / np.median(known), *FPS_RANGE)) if known.size else FPS_RANGE[0]
+    times = np.append(0, np.cumsum(gaps))
+    # A little early is on time, because stamps of a camera are not perfectly even.
+    due = np.arange(math.ceil(times[-1] * fps - 0.25) + 1) + 0.25
+    return np.searchsorted(times * fps, due, side='right') - 1, fps
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> Path:

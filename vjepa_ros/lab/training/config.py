@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,13 +232,9 @@ def plan(recipe: Mapping[str, Any], out: str, changes: Mapping[str, Any]) -> lis
         made.append(TrainConfig.of(values | {'out': str(Path(out) / name)}))
     if not length:
         return made
+    given = TrainConfig.of(length)
     sizes = [config.clips or config.seconds or DEFAULT_CLIPS for config in made]
     whole = sum(size * config.ends_at for size, config in zip(sizes, made, strict=True))
-    return [TrainConfig.of(asdict(config) | {'clips': 0, 'seconds': 0} | {
-        k: _part(k, v, size / whole) for k, v in length.items()})
-        for config, size in zip(made, sizes, strict=True)]
-
-
-def _part(name: str, total: Any, share: float) -> float:
-    number = _read(next(f for f in fields(TrainConfig) if f.name == name), total) * share
-    return max(1, round(number)) if name == 'clips' else number
+    return [replace(config, seconds=given.seconds * size / whole,
+                    clips=max(1, round(given.clips * size / whole)) if given.clips else 0)
+            for config, size in zip(made, sizes, strict=True)]

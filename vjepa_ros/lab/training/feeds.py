@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -44,34 +43,13 @@ class Draw:
         return which
 
 
-class Feed(Protocol):
-    """Supplies training with batches."""
-
-    def batch(self, step: int) -> Batch:
-        """Return the batch of a step, always the same."""
-        ...
-
-
 class WorldFeed:
     """Endless batches of rendered clips, the same for the same seed, step and rank.
 
     Drawing is cheap and rendering is not, so clips may be used several times: every step
     renders one part of its batch and takes the others from steps before, mirrored anew. What is
     needed and no longer there after a pause is rendered again, so that a batch never depends on
-    what happened before.
-
-    Parameters
-    ----------
-    worlds : sequence of ClipWorld
-        Take turns.
-    count : int
-        Clips per batch, a multiple of `reuse`.
-    draw : Draw
-        How batches are drawn.
-    workers : int
-        Threads that draw ahead.
-    reuse : int
-        Steps that use a clip, REUSE_GAP steps apart.
+    what happened before. The worlds take turns; `workers` threads draw scenes ahead.
     """
 
     def __init__(self, worlds: Sequence[ClipWorld], count: int, draw: Draw, workers: int = 1,
@@ -100,12 +78,12 @@ class WorldFeed:
                      *range(step + 1, step + self._ahead + 1)]:
             if part not in self._drawn:
                 self._drawn[part] = self._pool.submit(
-                    self.world(part).sample,
+                    self._world(part).sample,
                     derive(self._draw.seed, 'scenes', part, self._draw.rank),
                     self._count // self._reuse)
         for part in parts:
             if part not in self._made:
-                clips = self.world(part).film(self._drawn.pop(part).result())
+                clips = self._world(part).film(self._drawn.pop(part).result())
                 self._made[part] = clips.frames, clip_targets(clips), clips.stamps
         frames, targets, stamps = zip(*(self._made[part] for part in parts), strict=True)
         random = generator(self._draw.seed, 'places', step, self._draw.rank)
@@ -114,8 +92,7 @@ class WorldFeed:
         return Batch(mirror(torch.cat(frames), flip, 3), joined(targets).flipped(flip),
                      torch.cat(stamps), self._draw.tubelets(random))
 
-    def world(self, made: int) -> ClipWorld:
-        """Return the world that renders the new part of the batch of a step."""
+    def _world(self, made: int) -> ClipWorld:
         # Those of a batch, REUSE_GAP steps apart, are of different worlds, too.
         return self._worlds[(made + made // REUSE_GAP) % len(self._worlds)]
 

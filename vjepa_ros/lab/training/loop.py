@@ -21,8 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Feed
-from vjepa_ros.lab.training.network import Network
+from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.model.checkpoint.files import FOREIGN
 from vjepa_ros.runtime.device import DeviceError, choose_device
 
@@ -153,44 +152,22 @@ def read_state(folder: Path) -> RunState | None:
         return None
     try:
         values = torch.load(path, map_location='cpu', weights_only=True)
+        if values.pop('format') != FORMAT:
+            raise ValueError(f'its format is not {FORMAT}')
+        return RunState(**values)
     except FOREIGN as error:
         raise StateError(f"'{path}' cannot be read: {type(error).__name__}: {error}; remove it to "
                          'begin anew') from error
-    if not isinstance(values, dict) or values.pop('format', None) != FORMAT:
-        raise StateError(f"'{path}' is not a state of format {FORMAT}; remove it to begin anew")
-    try:
-        return RunState(**values)
-    except TypeError as error:
-        raise StateError(f"'{path}' is damaged: {error}; remove it to begin anew") from error
 
 
 class Trainer:
-    """Trains a network, and holds the state of the run.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Of the run.
-    network : Network
-        On the device of `here`.
-    here : DistributedContext
-        This process.
-
-    Attributes
-    ----------
-    averaged : Network
-        The network with the moving average of the weights.
-    step, clips, seconds : number
-        Done so far.
-    history : list of dict
-        Reports so far.
-    """
+    """Trains a network, which is on the device of `here`, and holds the state of the run."""
 
     def __init__(self, config: TrainConfig, network: Network, here: DistributedContext):
         self.config, self.network, self.here = config, network, here
         self._average = AveragedModel(network)
-        self.averaged = cast(Network, self._average.module)
-        self.step = self.clips = 0
+        self.averaged = cast(Network, self._average.module)     # with the moving average
+        self.step = self.clips = 0      # done so far
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
         self._optimizers = make_optimizers(network, config)
@@ -209,7 +186,8 @@ class Trainer:
         """Part of the planned length that is done, 0..1."""
         return self.config.progress(self.clips, self.seconds)
 
-    def run(self, feed: Feed, pause: Callable[[], None], late: Callable[[], bool]) -> bool:
+    def run(self, batch_of: Callable[[int], Batch], pause: Callable[[], None],
+            late: Callable[[], bool]) -> bool:
         """Train until the stage is complete (then return True) or this call has to end."""
         self.network.train()
         began, before = time.monotonic(), self.seconds
@@ -230,7 +208,7 @@ class Trainer:
                 since, clips, steps, sums = time.monotonic(), self.clips, 0, {}
             if complete or over:
                 return complete
-            for name, value in self._advance(feed).items():
+            for name, value in self._advance(batch_of(self.step)).items():
                 sums[name] = sums.get(name, 0) + value.detach()
             steps += 1
             if first:
@@ -240,11 +218,10 @@ class Trainer:
                 since = began = time.monotonic()
                 clips, first = self.clips, False
 
-    def _advance(self, feed: Feed) -> dict[str, Tensor]:
+    def _advance(self, batch: Batch) -> dict[str, Tensor]:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group['lr'] = self.config.rate(self.progress)
-        batch = feed.batch(self.step)
         with self.autocast():
             losses = self._runner(batch)
             total = reduce(torch.add, losses.values())
@@ -290,10 +267,7 @@ class Trainer:
     def restore(self, state: RunState) -> None:
         """Continue from a saved state."""
         for module, saved in ((self.network, state.network), (self.averaged, state.average)):
-            trained = _trained(module)
-            if trained.keys() != saved.keys():
-                raise TrainingError('the saved state belongs to another network')
-            for name, parameter in trained.items():
+            for name, parameter in _trained(module).items():
                 parameter.copy_(saved[name])
         for optimizer, values in zip(self._optimizers, state.optimizers, strict=True):
             optimizer.load_state_dict(values)

@@ -83,11 +83,7 @@ def binary(logit: Tensor, truth: Tensor, known: Tensor) -> Tensor:
 
 def binned(logits: Tensor, truth: Tensor, known: Tensor, kind: Binned,
            interval_s: Tensor) -> Tensor:
-    """Cross entropy of the bin that holds a value, over known values.
-
-    `logits`: (B, ..., K+1); `truth, known`: (B, ...), inf for none; `interval_s`: (B,) time
-    between frames [s].
-    """
+    """Cross entropy of the bin that holds a value (inf: none), over known values."""
     if kind.per_interval:
         truth = truth / interval_s.view(-1, *[1] * (truth.ndim - 1))
     cost = F.cross_entropy(logits.float().flatten(0, -2), kind.bins.index(truth).flatten(),

@@ -27,13 +27,7 @@ DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
 
 
 class Auxiliary(nn.Module):
-    """Entry time, depth and flow of every patch from the features of the dense heads.
-
-    Parameters
-    ----------
-    hidden : int
-        Width of these features, `Heads.hidden`.
-    """
+    """Entry time, depth and flow of every patch from the features of the dense heads."""
 
     def __init__(self, hidden: int):
         super().__init__()
@@ -72,17 +66,7 @@ class Batch:
 
 
 class Network(nn.Module):
-    """Encoder and heads with their losses.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Trained unless it was frozen before.
-    heads : Heads
-        Of the width of the encoder.
-    auxiliary : bool
-        Train the dense heads for the predictions of `Auxiliary`, too.
-    """
+    """Encoder (trained unless it was frozen before) and heads with their losses."""
 
     def __init__(self, encoder: Encoder, heads: Heads, auxiliary: bool = False):
         super().__init__()

@@ -37,10 +37,6 @@ MAX_GAP = 1.6                    # a longer step than so many steps is a hole in
 MAX_BYTES = 4 << 30
 log = logging.getLogger(__name__)
 
-# What is read of a message when no field is named, and how its value becomes "in contact".
-NUMBERS = ('Float32', 'Float64', 'Int8', 'Int16', 'Int32', 'Int64', 'UInt8', 'UInt16', 'UInt32',
-           'UInt64')
-FIELDS = {'Bool': 'data', 'Range': 'range', **dict.fromkeys(NUMBERS, 'data')}
 THRESHOLD = re.compile(r'\s*([<>]?)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*')
 
 
@@ -74,7 +70,7 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
             raise SourceError(f"bag '{bag}' has no label topic '{topic}'; it has: {listing}")
         kind = found[0].msgtype
         where = f"label topic '{topic}' ({kind}) of '{bag}'"
-        path = _field_path(kind, field, where)
+        path = field or ('range' if kind.endswith('/Range') else 'data')
         stamps, values = [], []
         for connection, recorded_ns, raw in reader.messages(found):
             message = reader.deserialize(raw, connection.msgtype)
@@ -88,15 +84,6 @@ def read_flags(bag: Path, topic: str, field: str = '', threshold: str = '') -> F
                  _touching(values, kind, threshold, where)[order])
 
 
-def _field_path(kind: str, field: str, where: str) -> Sequence[str]:
-    name = field or FIELDS.get(kind.rsplit('/', 1)[-1], '')
-    if not name:
-        raise SourceError(f'{where} is of a type that is not known here: name the field that '
-                          'tells of a contact (label_field), or use one of '
-                          f'{", ".join(FIELDS)}')
-    return name.split('.')
-
-
 def _stamp(message: object, recorded_ns: int) -> int:
     header = getattr(message, 'header', None)
     if header is None:
@@ -104,14 +91,14 @@ def _stamp(message: object, recorded_ns: int) -> int:
     return header.stamp.sec * 1_000_000_000 + header.stamp.nanosec or recorded_ns
 
 
-def _value(message: object, path: Sequence[str], where: str) -> bool | float:
+def _value(message: object, path: str, where: str) -> bool | float:
     value = message
-    for part in path:
-        fields = [n for n in vars(value) if not n.startswith('__')] if hasattr(
-            value, '__dict__') else []
-        if part not in fields:
-            raise SourceError(f"{where} has no field '{'.'.join(path)}'; at this place it has: "
-                              f'{", ".join(fields) or "nothing"}')
+    for part in path.split('.'):
+        if not hasattr(value, part):
+            fields = [n for n in getattr(value, '__dict__', ()) if not n.startswith('__')]
+            raise SourceError(f"{where} has no field '{path}'; at this place it has: "
+                              f'{", ".join(fields) or "nothing"}. Name the one that tells of a '
+                              'contact (label_field)')
         value = getattr(value, part)
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
@@ -119,8 +106,8 @@ def _value(message: object, path: Sequence[str], where: str) -> bool | float:
         return float(value)
     if isinstance(value, (list, tuple, np.ndarray)):
         return len(value) > 0       # such as a list of contacts
-    raise SourceError(f"{where}: field '{'.'.join(path)}' is a {type(value).__name__}, neither "
-                      'true or false, a number nor a list')
+    raise SourceError(f"{where}: field '{path}' is a {type(value).__name__}, neither true or "
+                      'false, a number nor a list')
 
 
 def _touching(values: list[bool | float], kind: str, threshold: str, where: str) -> np.ndarray:
@@ -277,21 +264,14 @@ class RecordingFeed:
             danger_s=torch.full_like(danger, self._horizon_s), danger_known=~torch.isnan(danger))
 
 
-class MixedFeed:
-    """Batches of a world whose last `count` clips come from recordings; all without a world."""
-
-    def __init__(self, world: WorldFeed | None, recordings: RecordingFeed, count: int,
-                 draw: Draw) -> None:
-        self._world, self._recordings, self._count = world, recordings, count
-        self._draw = draw
-
-    def batch(self, step: int) -> Batch:
-        """Return the batch of a step."""
-        random = generator(self._draw.seed, 'recordings', step, self._draw.rank)
-        real = self._recordings.batch(self._count, random, self._draw.device)
-        # Labels of recordings say nothing about single patches, so only pixels are mirrored.
-        frames = mirror(real.frames, self._draw.flip(self._count, random), 3)
-        if self._world is None:
-            return Batch(frames, real.targets)
-        made = self._world.batch(step)
-        return Batch(torch.cat((made.frames, frames)), joined((made.targets, real.targets)))
+def mixed(world: WorldFeed | None, recordings: RecordingFeed, count: int, draw: Draw,
+          step: int) -> Batch:
+    """Return a batch of a world, if any, and of `count` clips of recordings."""
+    random = generator(draw.seed, 'recordings', step, draw.rank)
+    real = recordings.batch(count, random, draw.device)
+    # Labels of recordings say nothing about single patches, so only pixels are mirrored.
+    frames = mirror(real.frames, draw.flip(count, random), 3)
+    if world is None:
+        return Batch(frames, real.targets)
+    made = world.batch(step)
+    return Batch(torch.cat((made.frames, frames)), joined((made.targets, real.targets)))

@@ -14,8 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vjepa_ros.lab.evaluation.clips import ClipOutcome, ClipTruth, clip_figures
-from vjepa_ros.lab.evaluation.metrics import expected_calibration_error, roc_auc
+from vjepa_ros.lab.evaluation.metrics import (
+    ClipOutcome,
+    ClipTruth,
+    clip_figures,
+    expected_calibration_error,
+    roc_auc,
+)
+from vjepa_ros.lab.report.measurement import json_safe
 from vjepa_ros.lab.training.losses import hazard, loss_of
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
@@ -79,8 +85,8 @@ def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
     limits = torch.tensor(BLOCKED_M).expand(len(logits), -1)
     p, blocked = _array(clearance_cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
     auc = {f'{limit:g}': roc_auc(p[:, i], blocked[:, i]) for i, limit in enumerate(BLOCKED_M)}
-    return {'clearance_auc': {k: None if v != v else v for k, v in auc.items()},
-            'clearance_calibration_error': expected_calibration_error(p, blocked)}
+    return json_safe({'clearance_auc': auc,
+                      'clearance_calibration_error': expected_calibration_error(p, blocked)})
 
 
 def headline(values: dict[str, Any]) -> dict[str, float]:
@@ -130,17 +136,11 @@ def _fitted(spec: HeadSpec, answers: Answers) -> tuple[float, ...]:
         value = loss_of(spec, moved, targets)
         return value + hazard(moved, targets) if hazards else value
 
-    return _sharpness(said, happened, loss)
-
-
-def _sharpness(logits: Tensor, happened: Tensor,
-               loss: Callable[[Tensor], Tensor]) -> tuple[float, float]:
-    """Temperature of all bins and bias of the last one."""
     if not _both(happened):
         return 1.0, 0.0
-    last = torch.zeros(logits.shape[-1])
+    last = torch.zeros(said.shape[-1])     # the bias is that of the last bin
     last[-1] = 1.0
-    log_t, bias = _fit(lambda a, b: loss(logits / a.exp() + b * last))
+    log_t, bias = _fit(lambda a, b: loss(said / a.exp() + b * last))
     return _within(math.exp(log_t)), bias
 
 
