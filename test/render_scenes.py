@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
-from vjepa_ros.lab.world.textures.atlas import pack
-from vjepa_ros.lab.world.textures.bank import TextureBank
+from vjepa_ros.lab.world.textures.bank import TextureBank, pack
 
 Vector = tuple[float, float, float]
 SIZE = (160, 120)

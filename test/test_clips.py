@@ -10,17 +10,15 @@ import pytest
 import torch
 
 from vjepa_ros.lab.world.clips import ClipWorld, soonest
-from vjepa_ros.lab.world.rendering.truth import truth
 from vjepa_ros.lab.world.scenes.motion import frame_times, picture_of
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
-    CONTACT,
     INTERVAL_S,
-    OUTCOME,
     OUTCOMES,
-    PLACE,
     PLACES,
     WorldConfig,
+    make_spec,
 )
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
 
@@ -39,31 +37,22 @@ def many() -> Sample:
 
 
 @pytest.fixture(scope='module')
-def bank() -> TextureBank:
-    return TextureBank.procedural(0, count=30, size=32)
-
-
-@pytest.fixture(scope='module')
-def world(bank) -> ClipWorld:
-    return ClipWorld(SIZE, 4, bank=bank)
+def world() -> ClipWorld:
+    return ClipWorld(SIZE, 4, bank=TextureBank.procedural(0, count=30, size=32))
 
 
 def share(condition: torch.Tensor) -> float:
     return condition.float().mean().item()
 
 
-def test_every_place_and_outcome_occurs(many):
-    assert min(share(many.place == PLACE[name]) for name in PLACES if name != 'lab') > 0.04
-    assert not (many.place == PLACE['lab']).any()                       # of the rough world
-    assert min(share(many.outcome == number) for number in range(len(OUTCOMES))) > 0.015
+def test_every_place_and_outcome_occurs():
+    spec = make_spec(SceneRng(7, 3000), WorldConfig())
+    assert min(share(spec.at(name)) for name in PLACES if name != 'lab') > 0.04
+    assert not spec.at('lab').any()                       # of the rough world
+    assert min(share(spec.happens(name)) for name in OUTCOMES) > 0.015
     # No walls are driven up to on motorways, and hands hold things on tables only.
-    motorway = many.place == PLACE['motorway']
-    assert not (motorway & (many.outcome == OUTCOME['drive_wall'])).any()
-    assert (many.scenes.camera_velocity[many.place == PLACE['table']] == 0).all()
-    planned = many.planned_s.isfinite()
-    contact = torch.tensor([name in CONTACT for name in OUTCOMES])[many.outcome]
-    assert not (planned & ~contact).any()
-    assert share(planned[contact]) > 0.95
+    assert not (spec.at('motorway') & spec.happens('drive_wall')).any()
+    assert (spec.speed[spec.at('table')] == 0).all()
 
 
 def test_intervals_are_spread_evenly_over_their_logarithms(many):
@@ -105,17 +94,8 @@ def test_contacts_count_when_enough_of_the_picture_shows_them():
     assert soonest(times).tolist() == pytest.approx([0.7])
 
 
-def test_truth_follows_the_plan_and_contact_times_are_balanced(world):
-    sample = world.sample(3, 200)
-    known = truth(sample.scenes, world.bank, (SIZE, SIZE))
-    contact = soonest(known.enter_time)
-    planned = sample.planned_s.isfinite()
-    ratio = contact[planned] / sample.planned_s[planned]
-    assert ratio.median() == pytest.approx(1, abs=0.08)
-    assert share((ratio - 1).abs() < 0.35) > 0.75
-    # What is not planned hardly ever happens soon, whatever else stands in the scene.
-    assert share(contact[~planned] < 3) < 0.03
-    assert contact[sample.outcome == OUTCOME['rest']].isinf().all()
+def test_contact_times_are_balanced(world):
+    contact = world.clips(3, 200).contact_time
     for limit, low, high in ((0.5, 0.03, 0.12), (1, 0.10, 0.25), (2, 0.20, 0.38), (3, 0.32, 0.46)):
         assert low < share(contact < limit) < high
 

@@ -19,7 +19,8 @@ from vjepa_ros.lab.drive import loop
 from vjepa_ros.lab.drive.loop import Driver, Loop, MODES, Outcome, Recipe
 from vjepa_ros.lab.drive.page import figures
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
+from vjepa_ros.lab.world.episodes.episode import draw_stop as draw
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.scenes.scene import CARD
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank

@@ -12,8 +12,7 @@ from scenes import texture
 from vjepa_ros.lab.drive.loop import Moment
 from vjepa_ros.lab.drive.page import FRAME, film_of
 from vjepa_ros.lab.drive.top_view import GOAL, SIZE, TopView, WAY
-from vjepa_ros.lab.world.episodes import get_past
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GETS_PAST, draw_get_past
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.planning.local_config import CANDIDATE
 
@@ -23,8 +22,8 @@ CONFIG = EpisodeConfig(rate=8.0, settle_s=0.2)
 @pytest.fixture(scope='module')
 def worlds(bank, materials) -> list[EpisodeWorld]:
     """One of each scenario."""
-    return [EpisodeWorld([get_past.draw(3, number, materials, CONFIG)], CONFIG, bank)
-            for number in range(len(get_past.SCENARIOS))]
+    return [EpisodeWorld([draw_get_past(3, number, materials, CONFIG)], CONFIG, bank)
+            for number in range(len(GETS_PAST))]
 
 
 def test_outlines_are_where_a_robot_touches_something(worlds):

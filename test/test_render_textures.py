@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity, pack
-from vjepa_ros.lab.world.textures.bank import PAINTERS, TextureBank
+from vjepa_ros.lab.world.textures.bank import Atlas, PAINTERS, TextureBank, fetch, opacity, pack
 from vjepa_ros.lab.world.textures.surfaces import MATERIALS
 
 SIZE = 64

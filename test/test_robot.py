@@ -17,8 +17,7 @@ from vjepa_ros.lab.world.episodes.robot import (
     opaque_part,
     touching,
 )
-from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Robot
 
 KINDS = (BOX, CARD, CYLINDER, ELLIPSOID)
 

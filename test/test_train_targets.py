@@ -14,7 +14,7 @@ import torch
 from vjepa_ros.lab.training import losses
 from vjepa_ros.lab.training.network import Auxiliary, Batch, Network
 from vjepa_ros.lab.world.clips import WorldClips
-from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.rendering.render import Truth
 from vjepa_ros.lab.world.targets import DEPTH_M, FLOW_UNIT, clip_targets, world_targets
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (
@@ -123,7 +123,7 @@ class TestVisibleMotion:
         number, one = torch.zeros(1, dtype=torch.long), torch.ones(1)
         frames = torch.zeros(1, NUM_FRAMES, SIDE, SIDE, 3, dtype=torch.uint8)
         return clip_targets(WorldClips(frames, INTERVAL_S * one, number + 1, truth, scenes, one,
-                                       one, number, number, one[None]))
+                                       one, one[None]))
 
     # Seen at 4 m with 40 px for 3 intervals of 0.1 s, 1 m/s are 3 px.
     @pytest.mark.parametrize(('speed', 'asked'), [(0.16, False), (0.18, True)])

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from vjepa_ros.lab.world.episodes.clock import LONGEST_WAIT_S, WorldClock
+from vjepa_ros.lab.world.episodes.world import LONGEST_WAIT_S, WorldClock
 
 PERIOD_S = 0.1
 

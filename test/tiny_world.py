@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vjepa_ros.lab.world.clips import WorldClips
-from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.rendering.render import Truth
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.model.variants import Variant
 
@@ -71,9 +71,9 @@ class TinyWorld:
         # What turns is always visible.
         scenes = SimpleNamespace(velocity=torch.zeros(count, 1, 3), yaw_rate=torch.ones(count, 1),
                                  intrinsics=torch.full((count, 4), float(side)))
-        unknown = torch.zeros(count, dtype=torch.long)
-        return WorldClips(frames.unflatten(0, (count, -1)), sample.interval_s, unknown + 1, truth,
-                          scenes, contact[:, 0, 0], contact[:, 0, 0], unknown, unknown,
+        return WorldClips(frames.unflatten(0, (count, -1)), sample.interval_s,
+                          torch.ones(count, dtype=torch.long), truth,
+                          scenes, contact[:, 0, 0], contact[:, 0, 0],
                           back * sample.interval_s[:, None])
 
     def clips(self, seed: int, count: int) -> WorldClips:

@@ -20,8 +20,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
 from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes import get_past
-from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig, GOAL_M, draw
+from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig, GOAL_M, SETS
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.rendering.render import drawing_device
@@ -38,8 +37,6 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 # What assessments need; images of change are for people.
 _WANTS = Wants(features=True, looming=True, image=False, change=False, moving=True)
 MODES = ('without_guard', 'with_guard', 'with_planner')
-# Episodes about stopping in time, and about getting to the goal around what is in the way.
-SETS = {'stop': draw, 'get_past': get_past.draw}
 CAMERA = 'camera'
 _CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot

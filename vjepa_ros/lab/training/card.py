@@ -11,7 +11,7 @@ from typing import Any
 from vjepa_ros.lab.report.page import markdown_table, number
 from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.loop import RunState
-from vjepa_ros.lab.world.rendering.truth import ROBOT
+from vjepa_ros.lab.world.scenes.scene import ROBOT
 from vjepa_ros.lab.world.scenes.scene_spec import INTERVAL_S
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.checkpoint.load import WeightsReport

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.lab.world.rendering.truth import Truth, truth
+from vjepa_ros.lab.world.rendering.render import Truth, render, truth
 from vjepa_ros.lab.world.scenes.motion import picture_of
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
 from vjepa_ros.lab.world.scenes.scene import Scenes
@@ -49,9 +48,6 @@ class WorldClips:
     # (B,) distance along the heading to the nearest visible surface in the robot's way [m], inf
     # where it is free; at least 0.1 % of the picture
     clearance: Tensor
-    # place, outcome: (B,) numbers of `scene_spec.PLACES` and `scene_spec.OUTCOMES`
-    place: Tensor
-    outcome: Tensor
     # (B, T) stamp of each frame relative to the newest [s], ascending, the last 0; exact but for
     # `WorldConfig.training`. Equal where a picture is shown twice. `interval_s` is the time
     # between frames as wanted.
@@ -81,17 +77,11 @@ class ClipWorld:
                                     num_frames, self.config)
 
     def sample(self, seed: int, count: int) -> Sample:
-        """Draw random scenes on the CPU: the same for the same seed and count everywhere.
-
-        May run in another thread or process while a batch is filmed.
-        """
+        """Draw random scenes on the CPU, in any thread; the same for the same seed and count."""
         return self.sampler.sample(seed, count)
 
     def film(self, sample: Sample) -> WorldClips:
-        """Render a sample on this world's device, without waiting for it.
-
-        A sample whose tensors are on the device already is drawn as it is.
-        """
+        """Render a sample on this world's device, without waiting for it."""
         scenes = sample.scenes.map(self._sent)
         square = (self.size, self.size)
         frames = render(scenes, self.bank, square, compile=self.compile)
@@ -100,8 +90,7 @@ class ClipWorld:
         known = truth(scenes, self.bank, square, compile=self.compile)
         return WorldClips(
             frames[clip, shown], scenes.interval_s, self._sent(sample.hold), known, scenes,
-            soonest(known.enter_time), soonest(known.clearance), self._sent(sample.place),
-            self._sent(sample.outcome), self._sent(sample.stamps_s))
+            soonest(known.enter_time), soonest(known.clearance), self._sent(sample.stamps_s))
 
     def _sent(self, values: Tensor) -> Tensor:
         # From pinned memory a copy to a GPU does not wait for what is being drawn there.
@@ -110,7 +99,6 @@ class ClipWorld:
         return values.to(self.device)
 
     def clips(self, seed: int, count: int) -> WorldClips:
-        """Return clips for a seed and a count: the same ones for the same two numbers."""
         return self.film(self.sample(seed, count))
 
 
@@ -134,13 +122,7 @@ def generator(seed: int, stream: str, *where: int) -> torch.Generator:
 
 
 def stream_frames(stamps: Tensor, count: int) -> Tensor:
-    """Choose the frames of the last tubelets that a stream would have encoded, (B, 2 count).
-
-    A stream pairs its newest frame with the one a frame interval before; the tubelet before that
-    ends two intervals earlier, and so on.
-
-    `stamps`: (B, T) in frame intervals, ascending; equal where a frame is shown again.
-    """
+    """Choose the frames (B, 2 count) of the last tubelets that a stream would have encoded."""
     newest = torch.full_like(stamps[:, 0], stamps.shape[1] - 1, dtype=torch.int64)
     pair = torch.stack((newest, newest), 1)
     pairs = []

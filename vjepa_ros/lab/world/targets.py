@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vjepa_ros.lab.world.clips import WorldClips
-from vjepa_ros.lab.world.rendering.truth import Truth
+from vjepa_ros.lab.world.rendering.render import Truth
 from vjepa_ros.model.variants import PATCH
 
 HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)   # of the hazard
@@ -67,7 +67,6 @@ class Targets:
     scene_known: Tensor  # (B, Hp, Wp) bool, for the four before
 
     def to(self, device: torch.device | str) -> Targets:
-        """Return the same targets on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def flipped(self, which: Tensor) -> Targets:
@@ -102,11 +101,7 @@ def mirror(values: Tensor, which: Tensor, axis: int) -> Tensor:
 
 def world_targets(truth: Truth, interval_s: Tensor, contact_s: Tensor, clearance_m: Tensor,
                   horizons_s: Sequence[float] = HORIZONS_S) -> Targets:
-    """Targets of rendered clips, for which everything is known but the opinion of people.
-
-    `interval_s`: (B,) [s]; `contact_s`: (B,) [s], inf for no contact; `clearance_m`: (B,) [m],
-    inf for a free way; `horizons_s`: sequence of float Horizons of the hazard [s].
-    """
+    """Targets of rendered clips; everything is known but the opinion of people."""
     interval_s = interval_s.float()
     rate = torch.nan_to_num(truth.looming.float(), 0.0, 0.0, 0.0)
     expansion = (rate * interval_s[:, None, None]).clamp(-EXPANSION_LIMIT, EXPANSION_LIMIT)
@@ -145,11 +140,7 @@ def _flow(speed: Tensor, interval_s: Tensor) -> Tensor:
 
 
 def clip_targets(clips: WorldClips) -> Targets:
-    """Targets of rendered clips.
-
-    The motion of a patch is masked where it is less than `VISIBLE_PX` over the
-    whole clip: nobody could see it.
-    """
+    """Targets of rendered clips; motion below `VISIBLE_PX` over a clip is masked."""
     targets = world_targets(clips.truth, clips.interval_s, clips.contact_time, clips.clearance)
     seen = patch_mean((clips.truth.moving & ~_visible(clips)).float()) <= MOVING_NO
     return replace(targets, moving_known=targets.moving_known & seen)
@@ -179,6 +170,5 @@ def patch_mean(values: Tensor, patch: int = PATCH) -> Tensor:
 
 
 def joined(parts: Sequence[Targets]) -> Targets:
-    """Several batches of targets as one."""
     return Targets(**{f.name: torch.cat([getattr(p, f.name) for p in parts])
                       for f in fields(Targets)})

@@ -54,11 +54,9 @@ from std_msgs.msg import Header
 
 from vjepa_ros.lab.drive.top_view import TopView
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes import get_past
-from vjepa_ros.lab.world.episodes.clock import WorldClock
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, draw
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, SETS
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
-from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld, WorldClock
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.declared_parameters import read_once
@@ -101,8 +99,7 @@ class SimulatedRobot(ResilientNode, Node):
         config = replace(EpisodeConfig(), rate=own.rate, settle_s=own.settle)
         bank = TextureBank.procedural(BANK_SEED)
         materials = Materials(bank.groups, bank.walks)
-        episode = (draw if own.set == 'stop' else get_past.draw)(
-            own.seed, own.episode, materials, config)
+        episode = SETS[own.set](own.seed, own.episode, materials, config)
         self._episode, self._robot = episode, config.robot
         self._world = EpisodeWorld([episode], config, bank, own.width)
         self._wait = own.wait_for_camera

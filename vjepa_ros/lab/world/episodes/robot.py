@@ -21,8 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vjepa_ros.lab.world.rendering.truth import Robot
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Robot
 
 STANDS_M_S = 0.1            # a robot that is slower than this stands
 WAIT_M, WAIT_S = 0.6, 0.4   # how far before it others wait: at least, and per speed
@@ -43,11 +42,6 @@ class Drive:
     braking: float = 2.5
     turn_acceleration: float = 4.0  # greatest change of the turn rate [rad/s^2]
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not (np.isfinite(value) and value > 0):
-                raise ValueError(f'{name} is {value}, must be a positive number')
-
 
 class Unicycles:
     """N robots, their poses and speeds."""
@@ -60,11 +54,7 @@ class Unicycles:
         self.speed, self.turn = np.zeros(count), np.zeros(count)
 
     def step(self, speed: np.ndarray, turn: np.ndarray, dt: float) -> None:
-        """Move for a time towards commanded speeds.
-
-        `speed, turn`: (N,) commands [m/s], [rad/s]; clipped to what the base can do; `dt`: time
-        [s].
-        """
+        """Move for a time towards commands (N,), clipped to what the base can do."""
         if not (np.isfinite(speed).all() and np.isfinite(turn).all()):
             raise ValueError(f'commands must be finite numbers, got speed {speed}, turn {turn}')
         can = self.drive
@@ -93,11 +83,7 @@ class Unicycles:
 
 def footprint(place: np.ndarray, yaw: np.ndarray, robot: Robot, margin: float = 0.0,
               ahead: float = 0.0) -> np.ndarray:
-    """Corners of robots on the ground, in order around.
-
-    `place, yaw`: (..., 2) middle [m] and (...) [rad]; `margin, ahead`: how much wider on each
-    side, and longer in front [m].
-    """
+    """Corners (..., 4, 2) of robots on the ground, in order around."""
     side = robot.half_width + margin
     half = 0.5 * robot.length
     own = np.array([(-side, -half - margin), (side, -half - margin),
@@ -125,7 +111,6 @@ class Route:
 
     @property
     def length(self) -> float:
-        """[m]."""
         return float(self._steps[-1])
 
     @property
@@ -133,20 +118,13 @@ class Route:
         gaps = np.linalg.norm(np.diff(self.points, axis=0), axis=-1)
         return np.concatenate(([0.0], np.cumsum(gaps)))
 
-    def at(self, gone: float) -> np.ndarray:
-        """(2,) point after a length of the way [m], beyond the goal straight on."""
+    def at(self, gone: float) -> tuple[np.ndarray, np.ndarray]:
+        """Point after a length of the way [m], beyond the goal straight on, and the way there."""
         steps = self._steps
-        number = int(np.clip(np.searchsorted(steps, gone, side='right') - 1, 0,
-                             len(steps) - 2))
-        return self.points[number] + (gone - steps[number]) * self.direction(gone)
-
-    def direction(self, gone: float) -> np.ndarray:
-        """(2,) unit vector along the way."""
-        steps = self._steps
-        number = int(np.clip(np.searchsorted(steps, gone, side='right') - 1, 0,
-                             len(steps) - 2))
+        number = int(np.clip(np.searchsorted(steps, gone, side='right') - 1, 0, len(steps) - 2))
         way = self.points[number + 1] - self.points[number]
-        return way / np.linalg.norm(way)
+        way = way / np.linalg.norm(way)
+        return self.points[number] + (gone - steps[number]) * way, way
 
     def gone(self, place: np.ndarray) -> float:
         """Length of the way up to its point nearest to a place [m]."""
@@ -158,15 +136,11 @@ class Route:
         return float(self._steps[best] + along[best])
 
     def command(self, place: np.ndarray, yaw: float) -> tuple[float, float]:
-        """Return speed [m/s] and turn rate [rad/s], positive to the left, at a pose.
-
-        The controller knows only its route: it steers for a point ahead on it, and drives into
-        whatever stands there.
-        """
+        """Speed [m/s] and turn rate [rad/s], left positive, to follow the route blindly."""
         gone = self.gone(place)
-        aim = self.at(min(self.length, gone + max(LOOK_AHEAD_M, LOOK_AHEAD_S * self.cruise)))
+        aim = self.at(min(self.length, gone + max(LOOK_AHEAD_M, LOOK_AHEAD_S * self.cruise)))[0]
         if float(np.linalg.norm(aim - place)) < LOOK_AHEAD_M:
-            aim = place + self.direction(gone)
+            aim = place + self.at(gone)[1]
         off = math.atan2(aim[0] - place[0], aim[1] - place[1]) - yaw
         off = math.atan2(math.sin(off), math.cos(off))
         left = float(np.linalg.norm(self.points[-1] - place))
@@ -187,7 +161,6 @@ class Run:
 
     @property
     def duration(self) -> float:
-        """[s]."""
         return (len(self.yaw) - 1) * self.dt
 
     def when(self, route: Route, gone: float) -> float:
@@ -215,11 +188,7 @@ def free_run(route: Route, drive: Drive, dt: float = 0.05, longest_s: float = 60
 
 def touching(corners: np.ndarray, band: np.ndarray, kinds: tuple[int, ...], alive: np.ndarray,
              position: np.ndarray, yaw: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Which robots touch which shapes.
-
-    `corners`: (..., 4, 2) x and z of a robot's corners, in order around [m]; `band`: (..., 2)
-    height above ground of its lower and upper side [m].
-    """
+    """Tell which robots touch which shapes, (..., K), by corners and height bands."""
     high = -position[..., 1]                                      # of the centre
     low, top = band[..., :1], band[..., 1:]
     off = np.maximum(np.maximum(low - high, high - top), 0.0)     # from the centre to the band
@@ -267,10 +236,7 @@ def _disc_meets(x: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def opaque_part(opacity: np.ndarray, low: float, top: float) -> tuple[float, float]:
-    """Return from where to where, -1..1, a card is opaque within a band; NaN where nowhere.
-
-    `opacity`: (S, S) uint8 of its texture, from above.
-    """
+    """From where to where, -1..1, a card (S, S) is opaque within a band; NaN where nowhere."""
     size = len(opacity)
     rows = opacity[math.floor((1 - top) * size):math.ceil((1 - low) * size)]
     shown = np.flatnonzero((rows > OPAQUE).any(0))
@@ -287,7 +253,6 @@ def band_of(robot: Robot, camera_height: np.ndarray) -> np.ndarray:
 
 
 def reach_of(robot: Robot) -> float:
-    """Return the greatest distance of its outline from its middle [m]."""
     return float(np.hypot(robot.half_width, 0.5 * robot.length))
 
 

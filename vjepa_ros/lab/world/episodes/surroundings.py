@@ -16,7 +16,7 @@ from vjepa_ros.lab.world.episodes.robot import Route, Run
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, Kit, SIDE, SIZES, THIN, assemble
 from vjepa_ros.lab.world.scenes.camera import brightness, light, sensor
 from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, Place, STRUCTURE_KINDS, ground
-from vjepa_ros.lab.world.scenes.scene import SceneRng, Shapes
+from vjepa_ros.lab.world.scenes.scene import SceneRng, Shapes, still
 from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
@@ -25,26 +25,13 @@ SHARES = (.24, .2, .18, .14, .12, .12)
 _SPAN_M = 25.0     # of side walls before the start
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """Walls, ground and light around a route."""
-
-    boxes: Shapes  # fixed shapes, one scene
-    # x of the inner faces of the walls left and right [m]; far off where there are none
-    sides: tuple[float, float]
-    # Fields of `Scenes` for ground, sky, light and sensor, one scene; exposure has one value per
-    # frame
-    fields: dict[str, Tensor]
-
-
 def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal_z: float,
           end_z: float | None, materials: Materials, frames: int, interval_s: float
-          ) -> Surroundings:
-    """Build a place around a route.
+          ) -> tuple[Shapes, tuple[float, float], dict[str, Tensor]]:
+    """Build a place around a route, with a wall across it at ``end_z`` [m] if given.
 
-    `span_x`: least and greatest x of the robot's body on its route [m]; `goal_z`: z of the goal
-    [m]; `end_z`: that of the face of a wall across the way; None for whatever the place has beyond
-    the goal; `frames, interval_s`: number and distance [s] of the pictures.
+    Returns its boxes, x of the inner faces of the walls left and right [m] (far off for none), and
+    the fields of `Scenes` for ground, sky, light and sensor, with the exposure of each frame.
     """
     layout = LAYOUTS[name]
     draws = SceneRng(int(rng.integers(2**31)), 1)
@@ -54,8 +41,7 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
     if name == 'room':
         gap += rng.uniform(0, 2, 2)
     left, right = span_x[0] - gap[0], span_x[1] + gap[1]
-    tall = float(rng.uniform(*layout.tall))
-    tall = max(tall, 1.0)
+    tall = max(float(rng.uniform(*layout.tall)), 1.0)
     thick = layout.thick
     walled = [bool(rng.random() < layout.sides) for _ in range(2)]
     has_end = end_z is not None or rng.random() < max(layout.end, 0.3)
@@ -88,10 +74,7 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
     texture, tile, tint = materials.draw(draws, group, look, 8)
     tile[:, 6] = torch.where(group[:, 6] == GROUPS['road'], width, tile[:, 6])
     tile[:, 4] = torch.where(tile[:, 4] > 0, tile[:, 4], 3.0)
-    still = torch.zeros(1, 8)
-    boxes = Shapes(STRUCTURE_KINDS, alive, position[:, None], still[:, None], half,
-                   torch.zeros(1, 8, 3), still, texture[:, None], tile, tint)
-
+    boxes = still(STRUCTURE_KINDS, alive, position, torch.zeros(1, 8), half, (texture, tile, tint))
     number = torch.tensor([PLACE[name]])
     spec = replace(make_spec(draws, WorldConfig()), place=number,
                    interval_s=torch.tensor([interval_s]))
@@ -107,7 +90,7 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
     fields['exposure'] = fields['exposure'].clamp(0.4, 2.5)
     fields['shutter'] = torch.zeros(1)
     sides = (left if walled[0] else -40.0, right if walled[1] else 40.0)
-    return Surroundings(boxes, sides, fields)
+    return boxes, sides, fields
 
 
 HEROES, SIDES, THINS = 2, 4, 4      # bodies of each kit in an episode
@@ -155,7 +138,6 @@ class Setting:
 
 
 def size_of(rng: np.random.Generator, kind: str) -> tuple[float, float, float]:
-    """Draw half width, height and half length of a type of body [m]."""
     low, high = np.array(SIZES[kind])
     wide, tall, deep = low + (high - low) * rng.random(3)
     return (float(wide), float(tall), float(deep if low[2] > 0 else wide))
@@ -163,42 +145,35 @@ def size_of(rng: np.random.Generator, kind: str) -> tuple[float, float, float]:
 
 def standing(rng: np.random.Generator, kind: str, spot: Sequence[float] | np.ndarray, yaw: float,
              times: np.ndarray) -> Body:
-    """Draw a body that stays where it is."""
     return Body(kind, size_of(rng, kind), np.tile(np.asarray(spot, float), (len(times), 1)),
                 np.full(len(times), yaw))
 
 
 def in_the_way(rng: np.random.Generator, scenario: str, setting: Setting, fov: float) -> Body:
-    """Draw the body that a robot would run into.
-
-    `fov`: of the robot's camera, which looks ahead [rad].
-    """
-    place, route, run = setting.place, setting.route, setting.run
-    sides, times, half_width = setting.sides, setting.times, setting.half_width
+    """Draw the body that a robot with a field of view [rad] would run into."""
+    route, run, sides, times = setting.route, setting.run, setting.sides, setting.times
+    outdoors = setting.place in OUTDOORS
     gone = route.length * rng.uniform(0.4, 0.85)
-    spot, along = route.at(gone), route.direction(gone)
+    spot, along = route.at(gone)
     across = np.array((along[1], -along[0]))
     heading = math.atan2(along[0], along[1])
     if scenario == 'static':
-        kinds = _STILL + (('car',) if place in OUTDOORS else ())
-        kind = str(rng.choice(kinds))
+        kind = str(rng.choice(_STILL + (('car',) if outdoors else ())))
         body = standing(rng, kind, spot, heading + rng.uniform(-0.6, 0.6)
                         + (math.pi if rng.random() < 0.5 else 0), times)
-        off = rng.uniform(-0.8, 0.8) * (half_width + 0.7 * body.size[0])
+        off = rng.uniform(-0.8, 0.8) * (setting.half_width + 0.7 * body.size[0])
         return Body(kind, body.size, body.place + off * across, body.yaw)
     if scenario == 'leader':
-        kind = str(rng.choice(('person', 'cart') + (('car',) if place in OUTDOORS else ())))
+        kind = str(rng.choice(('person', 'cart') + (('car',) if outdoors else ())))
         size = size_of(rng, kind)
         pace = route.cruise * rng.uniform(0.7, 1.0)
-        first = half_width + size[2] + rng.uniform(1.2, 3.0)
+        first = setting.half_width + size[2] + rng.uniform(1.2, 3.0)
         halt = run.duration * rng.uniform(0.3, 0.7)
-        ways = first + np.clip(times, 0, halt) * pace
-        points = np.array([route.at(way) for way in ways])
-        yaws = np.array([math.atan2(*route.direction(way)) for way in ways])
-        return Body(kind, size, points, yaws)
+        led = [route.at(way) for way in first + np.clip(times, 0, halt) * pace]
+        return Body(kind, size, np.array([point for point, _ in led]),
+                    np.array([math.atan2(*way) for _, way in led]))
     speeds = _CROSS if scenario == 'cross' else _MEET
-    kinds = [name for name in speeds if name != 'car' or place in OUTDOORS]
-    kind = str(rng.choice(kinds))
+    kind = str(rng.choice([name for name in speeds if name != 'car' or outdoors]))
     size = size_of(rng, kind)
     pace = float(rng.uniform(*speeds[kind]))
     meets = run.when(route, gone)
@@ -225,18 +200,17 @@ def in_the_way(rng: np.random.Generator, scenario: str, setting: Setting, fov: f
 
 def passer_by(rng: np.random.Generator, setting: Setting) -> Body:
     """Draw somebody who moves beside the way, or crosses it at any time."""
-    place, route, times = setting.place, setting.route, setting.times
-    sides, half_width = setting.sides, setting.half_width
-    kind = str(rng.choice(('person', 'cart', 'dog', *(('car',) if place in OUTDOORS else ()))))
+    route, sides, times = setting.route, setting.sides, setting.times
+    kinds = ('person', 'cart', 'dog') + (('car',) if setting.place in OUTDOORS else ())
+    kind = str(rng.choice(kinds))
     size = size_of(rng, kind)
     pace = float(rng.uniform(*_CROSS[kind]))
-    gone = route.length * rng.uniform(0.2, 1.2)
-    spot, along = route.at(gone), route.direction(gone)
+    spot, along = route.at(route.length * rng.uniform(0.2, 1.2))
     across = np.array((along[1], -along[0]))
     if rng.random() < 0.7:
         side = -1.0 if rng.random() < 0.5 else 1.0
         way = along * (1.0 if rng.random() < 0.5 else -1.0)
-        spot = spot + side * (half_width + size[0] + rng.uniform(0.25, 1.8)) * across
+        spot = spot + side * (setting.half_width + size[0] + rng.uniform(0.25, 1.8)) * across
     else:
         way = across * (1.0 if rng.random() < 0.5 else -1.0)
     points = spot + (times - rng.uniform(0, times[-1]))[:, None] * pace * way
@@ -248,29 +222,26 @@ def passer_by(rng: np.random.Generator, setting: Setting) -> Body:
 
 def beside(rng: np.random.Generator, thin: bool, setting: Setting) -> Body:
     """Draw furniture, a pile, a pole or a plant beside the way."""
-    place, route, times = setting.place, setting.route, setting.times
-    sides, half_width = setting.sides, setting.half_width
-    names = _THIN if thin else _SIDE
-    indoor = place not in OUTDOORS
-    usual = [n for n in names if n not in (('car', 'hedge', 'tree', 'sign') if indoor
-                                           else ('sofa', 'desk', 'cabinet', 'shelf'))]
+    route, sides, indoor = setting.route, setting.sides, setting.place not in OUTDOORS
+    usual = [n for n in (_THIN if thin else _SIDE) if n not in (
+        ('car', 'hedge', 'tree', 'sign') if indoor else ('sofa', 'desk', 'cabinet', 'shelf'))]
     kind = str(rng.choice(usual))
     size = size_of(rng, kind)
-    gone = route.length * rng.uniform(-0.1, 1.4)
-    spot, along = route.at(gone), route.direction(gone)
+    spot, along = route.at(route.length * rng.uniform(-0.1, 1.4))
     across = np.array((along[1], -along[0]))
     side = -1.0 if rng.random() < 0.5 else 1.0
     square = 0.5 * math.pi * rng.integers(4)
     yaw = math.atan2(*along) + (square if indoor or kind == 'car' else rng.uniform(-3, 3))
-    spot = spot + side * (half_width + size[0] + 0.12 + abs(rng.normal(0, 1.2))) * across
+    off = setting.half_width + size[0] + 0.12 + abs(rng.normal(0, 1.2))
+    spot = spot + side * off * across
     low, high = sides[0] + size[0], sides[1] - size[0]
     if low < high:
         spot[0] = np.clip(spot[0], low, high)
-    return standing(rng, kind, spot, yaw, times)
+    return standing(rng, kind, spot, yaw, setting.times)
 
 
-def shapes_of(kit: Kit, bodies: Sequence[Body], present: list[bool], times: np.ndarray,
-              seen_at: int, materials: Materials, draws: SceneRng) -> Shapes:
+def shapes_of(kit: Kit, bodies: Sequence[Body], times: np.ndarray, seen_at: int,
+              materials: Materials, draws: SceneRng) -> Shapes:
     """Return the shapes of bodies of one kit over the times, one scene.
 
     ``seen_at`` is the number of the time at which the pictures on ends and flanks of vehicles
@@ -278,8 +249,8 @@ def shapes_of(kit: Kit, bodies: Sequence[Body], present: list[bool], times: np.n
     """
     order = [*range(len(times)), seen_at]       # the last one decides about ends and flanks
     place = np.stack([b.place[order] for b in bodies], 1)               # T+1 M 2
-    still = np.zeros(place.shape[:2])
-    at = torch.tensor(np.stack((place[..., 0], still, place[..., 1]), -1)[None],
+    level = np.zeros(place.shape[:2])
+    at = torch.tensor(np.stack((place[..., 0], level, place[..., 1]), -1)[None],
                       dtype=torch.float32)
     yaw = torch.tensor(np.stack([b.yaw[order] for b in bodies], 1)[None], dtype=torch.float32)
     dt = times[1] - times[0]
@@ -288,11 +259,11 @@ def shapes_of(kit: Kit, bodies: Sequence[Body], present: list[bool], times: np.n
         pace = np.linalg.norm(np.diff(body.place, axis=0), axis=-1).max() / dt
         way = float(body.yaw[seen_at])
         velocity[0, number] = torch.tensor((math.sin(way), 0.0, math.cos(way))) * float(pace)
-    made = assemble(
-        kit, Bodies(torch.tensor([[kit.index(b.kind) for b in bodies]]), torch.tensor([present]),
-                    torch.tensor([[b.size for b in bodies]], dtype=torch.float32), at, yaw,
-                    velocity, torch.zeros(1, len(bodies))),
-        torch.tensor(times[order][None], dtype=torch.float32), materials, draws)
+    kinds = torch.tensor([[kit.index(body.kind) for body in bodies]])
+    size = torch.tensor([[body.size for body in bodies]], dtype=torch.float32)
+    present, turning = torch.ones_like(kinds, dtype=torch.bool), torch.zeros(1, len(bodies))
+    made = assemble(kit, Bodies(kinds, present, size, at, yaw, velocity, turning),
+                    torch.tensor(times[order][None], dtype=torch.float32), materials, draws)
     steps = slice(0, len(times))
     return Shapes(made.kinds, made.alive, made.position[:, steps], made.yaw[:, steps], made.half,
                   made.velocity, made.yaw_rate, made.texture[:, steps], made.tile_m, made.tint)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Drive robots through a batch of episodes: commands in, pictures and contacts out."""
+"""Drive robots through a batch of episodes, and keep their time where it is simulated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -77,7 +78,6 @@ class EpisodeWorld:
         bodies = [e.bodies for e in self.episodes]
         self._clock = np.zeros((count, len(bodies[0])))     # of each body, in steps
         self._moves = np.array([[b.moves for b in row] for row in bodies])
-        self._size = np.array([[b.size for b in row] for row in bodies])
         self._lens = torch.tensor(np.array([self._intrinsics(e) for e in self.episodes]),
                                   dtype=torch.float32)
         longest_light = max(e.fields['exposure'].shape[1] for e in self.episodes)
@@ -107,12 +107,7 @@ class EpisodeWorld:
 
     def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None,
              length_s: float | None = None) -> None:
-        """Go on to the next picture.
-
-        `speed, turn`: (N,) commands [m/s], [rad/s] (positive to the left); `active`: (N,) bool,
-        robots that still matter; the others stay where they are and nothing is tested for them;
-        `length_s`: time until that picture [s]; None takes that of the configuration.
-        """
+        """Go on to the next picture with commands (N,); robots that are not active stay."""
         length_s = self._step if length_s is None else length_s
         count = max(1, round(length_s / SUBSTEP_S))
         dt = length_s / count
@@ -155,11 +150,7 @@ class EpisodeWorld:
                         yaw, self._solid[which])
 
     def clearance(self, number: int, longest: float = 8.0) -> float:
-        """Return the free length in front of a robot [m], exact to 1 mm.
-
-        It is the length by which the robot could be longer before it touched anything;
-        ``longest`` when there is nothing.
-        """
+        """Free length in front of a robot [m], exact to 1 mm, up to the longest."""
         low, high = 0.0, longest
         which = np.array([number])
         if not self.touches(which, high).any():
@@ -173,12 +164,11 @@ class EpisodeWorld:
         return low
 
     def corners(self, number: int) -> np.ndarray:
-        """Return the corners (4, 2) of a robot on the ground, x and z [m]."""
         robots = self.robots
         return footprint(robots.place[number], robots.yaw[number], self.config.robot)
 
     def outlines(self, number: int) -> list[np.ndarray]:
-        """Return the outlines (P, 2) of what a robot can touch now, x and z [m]."""
+        """Outlines (P, 2) of what a robot can touch now, x and z [m]."""
         position, yaw = (one[0] for one in self._solid_where(np.array([number])))
         half, (low, top) = self._solid[number], self._band[number]
         high = -position[:, 1]                               # of the centre
@@ -242,7 +232,6 @@ class EpisodeWorld:
         return position + self._aside[which][..., None] * own_x, yaw
 
     def scenes(self, which: np.ndarray) -> Scenes:
-        """Return the present moment of some episodes as the renderer takes it, one frame each."""
         position, yaw = self._where(which)
         clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
         at = np.clip(clock.astype(int), 0, self._tables['yaw'].shape[1] - 1)
@@ -285,3 +274,83 @@ class EpisodeWorld:
 
 def _lengthened(exposure: Tensor, length: int) -> Tensor:
     return torch.cat((exposure, exposure[:, -1:].expand(-1, length - exposure.shape[1])), 1)
+
+
+STEP_S = 0.1          # of real time that is caught up; longer work slows time down
+LONGEST_WAIT_S = 15.0  # real time, for an assessment
+CREEP = 1e-3          # of real time that passes while waiting: a guard stops when the clock does
+_PICTURES = 2         # greatest age of an assessment, in pictures
+_CLOSE_S = 1e-6       # moments closer together are the same
+
+
+class WorldClock:
+    """Simulated time: as fast as real time, slower where the computer cannot keep up.
+
+    It waits for each picture to be rendered, and nearly stops while the newest assessment is two
+    pictures old. So the delay of perception, in simulated time, is that of a fast computer, and
+    a slow one drives the same episode. When assessments stop coming, time continues: a perception
+    that has died must not stop the world.
+
+    `period_s`: between two pictures; not `patient`: real time, whether or not the computer keeps
+    up, with pictures that are rendered late; `steady_s`: the clock of real time.
+    """
+
+    def __init__(self, start_s: float, period_s: float, patient: bool = True,
+                 steady_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s, self._period_s, self._steady_s = start_s, period_s, steady_s
+        self._patient = patient
+        self._last_s, self._owed_s = steady_s(), 0.0
+        self._due_s = start_s
+        self._assessed_s = math.nan             # NaN: nothing to wait for
+        self._waits_since_s = math.nan          # real time
+        self._begun = (math.nan, math.nan)
+
+    @property
+    def due(self) -> bool:
+        return self.now_s >= self._due_s - _CLOSE_S
+
+    @property
+    def factor(self) -> float:
+        """Return simulated time over real time since `begin`; NaN before."""
+        return (self.now_s - self._begun[0]) / max(1e-9, self._last_s - self._begun[1])
+
+    def begin(self) -> None:
+        self._begun = self.now_s, self._last_s
+
+    def advance(self) -> None:
+        """Advance by the real time since the last call, as far as allowed."""
+        steady = self._steady_s()
+        self._owed_s, self._last_s = self._owed_s + steady - self._last_s, steady
+        last_s = math.inf
+        if self._patient:
+            self._owed_s = min(STEP_S, self._owed_s)
+            last_s = min(self._due_s, self._waits_at_s(steady))
+        step = max(0.0, min(self._owed_s, last_s - self.now_s))
+        self.now_s += step
+        # Waiting is not caught up.
+        self._owed_s = self._owed_s - step if math.isnan(self._waits_since_s) else 0.0
+
+    def _waits_at_s(self, steady: float) -> float:
+        """Return the time that is not passed before a newer assessment; infinity for none."""
+        last_s = self._assessed_s + _PICTURES * self._period_s
+        if math.isnan(last_s):
+            return math.inf
+        if self.now_s < last_s - _CLOSE_S:
+            self._waits_since_s = math.nan
+            return last_s
+        if math.isnan(self._waits_since_s):
+            self._waits_since_s = steady
+        waited_s = steady - self._waits_since_s
+        if waited_s > LONGEST_WAIT_S:           # until something is assessed again
+            self._assessed_s = self._waits_since_s = math.nan
+        return last_s + CREEP * waited_s
+
+    def drawn(self) -> None:
+        """Note that the picture that was due is drawn; the next one comes a period later."""
+        on_time = self.now_s < self._due_s + self._period_s
+        self._due_s = (self._due_s if on_time else self.now_s) + self._period_s
+
+    def assessed(self, stamp_s: float) -> None:
+        """Note that a picture of that time [s] has been assessed."""
+        self._assessed_s = stamp_s if math.isnan(self._assessed_s) else max(
+            stamp_s, self._assessed_s)

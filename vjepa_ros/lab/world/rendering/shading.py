@@ -15,60 +15,51 @@ the sensor turns it back.
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, CYLINDER, ELLIPSOID
 
 NEAREST_M = 0.02   # nothing nearer than this is drawn
-FULL = (slice(None), slice(None))  # all rows and columns
 _ABOVE = 1e-6      # a covering is nearer than the ground by this part of the depth
 _TINY = 1e-20      # keeps reciprocals finite; the slab test stays right
 
 
-class Directions(NamedTuple):
-    """Directions of rays in world axes and what several tests need of them."""
+# Rays in world axes, and what several tests need of them: flat = dx^2 + dz^2.
+Directions = namedtuple('Directions', 'dx dy dz inverse_y flat inverse_flat')
+# A shape in each frame, (B, T, 1, 1) each: camera minus centre in world axes (w) and in the
+# shape's own (o; the vertical is common), cosine and sine of its yaw, half sizes.
+Body = namedtuple('Body', 'wx wy wz ox oz c s hx hy hz alive')
+# What rays hit: depth [m] and number of the shape; K is the ground, K + 1 the sky.
+Hits = namedtuple('Hits', 'rays directions depth number')
+# Per pixel: unit normal in world axes, place in the texture and levels there, the texture's cell.
+Surface = namedtuple('Surface', 'nx ny nz u v level_u level_v origin')
+# Light of each scene, (B, 1, 1, 1) or (B, 1, 1, 1, 3); clouds: 1 where the sky has a texture.
+Light = namedtuple('Light', 'sun_x sun_y sun_z sun ambient shadow fog fog_color sky_top '
+                   'sky_horizon clouds')
+# Tangent plane of a hit in its shape's axes: normal up to its sign, the direction (ux, 0, uz)
+# along which u runs, place and repeats per metre of the texture.
+_Tangent = namedtuple('_Tangent', 'mx my mz ux uz u su')
 
-    dx: Tensor
-    dy: Tensor
-    dz: Tensor
-    inverse_y: Tensor
-    flat: Tensor           # dx^2 + dz^2
-    inverse_flat: Tensor
 
-    def cut(self, window: tuple[slice, slice] | None) -> Directions:
-        """Return the rays within a window (rows, columns)."""
-        if window is None:
-            return self
-        return Directions(*(field[..., window[0], window[1]] for field in self))
+# What shading needs of each shape, (B, T, K + 2), then of ground and sky: yaw; camera in the
+# shape's axes; inverse half sizes; repeats of the texture per metre along the axes, and around a
+# round shape; tint; the texture's cell in the atlas; 1 for cylinders, for cylinders and
+# ellipsoids, and for cards.
+Table = namedtuple('Table', 'c s ox oy oz ix iy iz rx ry rz around red green blue column row cap '
+                   'round card')
 
 
-class Body(NamedTuple):
-    """One shape in each frame: the camera seen from it, its turn and size; (B, T, 1, 1) each.
-
-    ``wx, wy, wz`` camera minus centre in world axes; ``ox, oz`` the same in the shape's own
-    axes (vertical is common); ``c, s`` cosine and sine of its yaw; ``hx, hy, hz`` half sizes.
-    """
-
-    wx: Tensor
-    wy: Tensor
-    wz: Tensor
-    ox: Tensor
-    oz: Tensor
-    c: Tensor
-    s: Tensor
-    hx: Tensor
-    hy: Tensor
-    hz: Tensor
-    alive: Tensor
+def picker(index: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a function that gives each pixel the value of its own shape."""
+    flat = index.flatten(2)
+    return lambda field: field.gather(2, flat).view(index.shape)
 
 
 def directions(dx: Tensor, dy: Tensor, dz: Tensor) -> Directions:
-    """Return directions with what all shapes need of them."""
     flat = dx * dx + dz * dz
     return Directions(dx, dy, dz, 1 / (dy + _TINY), flat, 1 / (flat + _TINY))
 
@@ -81,7 +72,6 @@ def slab(origin: Tensor, inverse: Tensor, half: Tensor) -> tuple[Tensor, Tensor]
 
 
 def box(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
-    """Return the depths at which rays enter and leave a box, by its slabs."""
     lx = b.c * d.dx - b.s * d.dz
     lz = b.s * d.dx + b.c * d.dz
     x0, x1 = slab(b.ox, 1 / (lx + _TINY), b.hx)
@@ -91,7 +81,6 @@ def box(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
 
 
 def cylinder(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
-    """Return the depths at which rays enter and leave an upright cylinder."""
     # The distance of the ray's line from the axis, not b^2 - ac: thin posts far away would
     # drown in rounding.
     beside = b.wx * d.dz - b.wz * d.dx
@@ -105,7 +94,6 @@ def cylinder(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
 
 
 def ellipsoid(d: Directions, b: Body) -> tuple[Tensor, Tensor]:
-    """Return the depths at which rays enter and leave an ellipsoid."""
     ix, iy, iz = 1 / b.hx, 1 / b.hy, 1 / b.hz
     lx = (b.c * ix) * d.dx - (b.s * ix) * d.dz
     ly = d.dy * iy
@@ -152,99 +140,15 @@ def hit(kind: int, d: Directions, b: Body) -> Tensor:
 _GRAZING = 0.02  # a surface seen edge-on shrinks without end; levels need not
 
 
-class Table(NamedTuple):
-    """What shading needs of each shape, (B, T, K + 2): shapes, ground, sky.
-
-    ``c, s`` yaw; ``ox, oy, oz`` camera in the shape's axes; ``ix, iy, iz`` inverse half sizes;
-    ``rx, ry, rz`` repeats of the texture per metre along the axes; ``around`` repeats around a
-    round shape; ``red, green, blue`` tint; ``column, row`` the texture's cell in the atlas;
-    ``cap, round, card`` 1 for cylinders, for cylinders and ellipsoids, and for cards.
-    """
-
-    c: Tensor
-    s: Tensor
-    ox: Tensor
-    oy: Tensor
-    oz: Tensor
-    ix: Tensor
-    iy: Tensor
-    iz: Tensor
-    rx: Tensor
-    ry: Tensor
-    rz: Tensor
-    around: Tensor
-    red: Tensor
-    green: Tensor
-    blue: Tensor
-    column: Tensor
-    row: Tensor
-    cap: Tensor
-    round: Tensor
-    card: Tensor
-
-    def picker(self, index: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that gives each pixel the value of its own shape."""
-        flat = index.flatten(2)
-        return lambda field: field.gather(2, flat).view(index.shape)
-
-
-class Hits(NamedTuple):
-    """What rays hit: depth [m] and number of the shape; K is the ground, K + 1 the sky."""
-
-    rays: Rays
-    directions: Directions
-    depth: Tensor
-    number: Tensor
-
-
-class Surface(NamedTuple):
-    """Per pixel: unit normal in world axes, texture place and levels, texture's cell."""
-
-    nx: Tensor
-    ny: Tensor
-    nz: Tensor
-    u: Tensor
-    v: Tensor
-    level_u: Tensor
-    level_v: Tensor
-    origin: tuple[Tensor, Tensor]
-
-
-class _Tangent(NamedTuple):
-    """Tangent plane of a hit in the axes of its shape.
-
-    Normal up to its sign (mx, my, mz), the direction (ux, 0, uz) along which u runs, place and
-    repeats per metre of the texture.
-    """
-
-    mx: Tensor
-    my: Tensor
-    mz: Tensor
-    ux: Tensor
-    uz: Tensor
-    u: Tensor
-    su: Tensor
-
-
 def _half_log2(x: Tensor) -> Tensor:
     return 0.5 * torch.log2(x + 1e-12)
 
 
-def _put(field: Tensor, window: tuple[slice, slice], mask: Tensor, value: Tensor) -> Tensor:
-    """``field`` with ``value`` where ``mask`` within a window."""
-    if window == FULL:
-        return torch.where(mask, value, field)
-    part = field[..., window[0], window[1]]
-    part.copy_(torch.where(mask, value, part))
-    return field
-
-
 def _bend(flat: _Tangent, table: Table, index: Tensor, p: tuple[Tensor, Tensor, Tensor],
-          cap: Tensor, window: tuple[slice, slice]) -> _Tangent:
+          cap: Tensor) -> _Tangent:
     """Cylinders and ellipsoids: normal and texture of their round parts."""
-    cut = (Ellipsis, *window)
-    pick = table.picker(index[cut])
-    px, py, pz = (v[cut] for v in p)
+    pick = picker(index)
+    px, py, pz = p
     ix, iy, iz = pick(table.ix), pick(table.iy), pick(table.iz)
     round_part = (pick(table.round) > 0) & ~cap
     mx, mz = px * ix * ix, pz * iz * iz
@@ -254,19 +158,15 @@ def _bend(flat: _Tangent, table: Table, index: Tensor, p: tuple[Tensor, Tensor, 
     around = pick(table.around) * (1 / (2 * math.pi))
     bent = (mx * unit, my * unit, mz * unit, pz * inverse, -px * inverse,
             torch.atan2(px, -pz) * around, around * inverse)
-    return _Tangent(*(_put(old, window, round_part, new)
+    return _Tangent(*(torch.where(round_part, new, old)
                       for old, new in zip(flat, bent, strict=True)))
 
 
 def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
-           curved: tuple[slice, slice] | None, cards: bool) -> Surface:
-    """Return the surface that each ray hits.
-
-    `focal`: (B, 1, 1, 1, 2) in pixels; `rotation`: (B, T, 3, 3) world to camera; `curved`:
-    (slice, slice) or None Rows and columns in which cylinders and ellipsoids can be.
-    """
+           curved: bool, cards: bool) -> Surface:
+    """Find the surface that each ray hits, whether or not curved shapes and cards are there."""
     rays, d, t, index = hits
-    pick = table.picker(index)
+    pick = picker(index)
     c, s = pick(table.c), pick(table.s)
     lx, lz = c * d.dx - s * d.dz, s * d.dx + c * d.dz
     px = pick(table.ox) + t * lx
@@ -276,12 +176,10 @@ def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
                                                    (pz, table.iz)))
     flat_y = ay > torch.maximum(ax, az)
     cap = flat_y
-    if curved is not None:
+    if curved:
         # The cap of a cylinder is where its height, not its radius, is reached.
-        cut = (Ellipsis, *curved)
-        here = table.picker(index[cut])
-        cap = (here(table.cap) > 0) & (ay[cut] * ay[cut] > ax[cut] * ax[cut] + az[cut] * az[cut])
-        flat_y = _put(flat_y, curved, here(table.round) > 0, cap)
+        cap = (pick(table.cap) > 0) & (ay * ay > ax * ax + az * az)
+        flat_y = torch.where(pick(table.round) > 0, cap, flat_y)
     # Arithmetic instead of choices: it is several times faster on the CPU.
     on_y = flat_y.float()
     on_x = (ax > az).float() * (1 - on_y)
@@ -296,9 +194,8 @@ def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
         side = side + pick(table.card) * (1 - side)
     u = (px + on_x * (pz - px)) * su * side
     at = _Tangent(on_x, on_y, on_z, 1 - on_x, on_x, u, su)
-    if curved is not None:
-        at = _bend(at._replace(uz=on_x.clone(), my=on_y.clone()), table, index, (px, py, pz),
-                   cap, curved)
+    if curved:
+        at = _bend(at, table, index, (px, py, pz), cap)
 
     # How far the hit moves over the surface from one pixel to the next, on its tangent plane.
     ahead = at.mx * lx + at.my * d.dy + at.mz * lz
@@ -327,34 +224,9 @@ _CONTACT = 0.62      # how dark the ground gets under a body that touches it
 CONTACT_REACH_M = 0.5  # a body higher above the ground than this darkens it only by the sun
 
 
-class Light(NamedTuple):
-    """Light of each scene; all (B, 1, 1, 1) or (B, 1, 1, 1, 3)."""
-
-    sun_x: Tensor
-    sun_y: Tensor
-    sun_z: Tensor
-    sun: Tensor
-    ambient: Tensor
-    shadow: Tensor
-    fog: Tensor
-    fog_color: Tensor
-    sky_top: Tensor
-    sky_horizon: Tensor
-    clouds: Tensor     # 1 where the sky has a texture
-
-
-def contact_width(half_height: Tensor) -> Tensor:
-    """How far beside a body the ground is darkened [m]."""
-    return 0.1 + 0.3 * (2 * half_height).clamp(max=1.0)
-
-
 def cast(kind: int, b: Body, gx: Tensor, gz: Tensor, camera_y: Tensor,
          towards: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Share (0..1) of sunlight and of sky light that a body takes from ground points.
-
-    ``gx, gz`` are the points relative to the camera [m], ``towards`` the sun's direction, both
-    in world axes.
-    """
+    """Shares (0..1) of sunlight and sky light that a body takes from ground points gx, gz [m]."""
     sun_x, sun_y, sun_z = towards
     # The ground point seen from the body's centre, in its own axes.
     wx, wz = gx + b.wx, gz + b.wz
@@ -395,17 +267,12 @@ def cast(kind: int, b: Body, gx: Tensor, gz: Tensor, camera_y: Tensor,
     soft = (chord * (1 / _PENUMBRA_M)).clamp(0, 1)
 
     beside_x, beside_z = (ox.abs() - hx).clamp(min=0), (oz.abs() - hz).clamp(min=0)
-    width = contact_width(b.hy)
+    width = 0.1 + 0.3 * (2 * b.hy).clamp(max=1.0)     # beside a body the ground is darker [m]
     near2 = (beside_x * beside_x + beside_z * beside_z) / (width * width)
-    bottom = -wy_bottom(b, camera_y)
+    bottom = -(camera_y - b.wy + b.hy)
     lift = (1 - bottom.clamp(min=0) / CONTACT_REACH_M).clamp(min=0)
     alive = b.alive.float()
     return soft * alive, alive * lift * _CONTACT / (1 + 3 * near2) ** 2
-
-
-def wy_bottom(b: Body, camera_y: Tensor) -> Tensor:
-    """World y of a body's lowest point (negative above the ground)."""
-    return camera_y - b.wy + b.hy
 
 
 def sky_place(dx: Tensor, dy: Tensor, dz: Tensor, focal: Tensor,
@@ -421,10 +288,7 @@ def sky_place(dx: Tensor, dy: Tensor, dz: Tensor, focal: Tensor,
 
 def lit(surface: Surface, sunlit: Tensor, open_sky: Tensor, height: Tensor,
         light: Light) -> Tensor:
-    """Light on a surface.
-
-    ``sunlit`` and ``open_sky`` (0..1) say what shadows leave; ``height`` above the ground [m].
-    """
+    """Light on a surface at a height [m]; what shadows leave is 0..1."""
     towards = (surface.nx * light.sun_x + surface.ny * light.sun_y
                + surface.nz * light.sun_z).clamp(min=0)
     # Less of the sky is seen by what looks down, and less near the ground.
@@ -434,10 +298,7 @@ def lit(surface: Surface, sunlit: Tensor, open_sky: Tensor, height: Tensor,
 
 
 def sky_colour(unit_y: Tensor, texture: Tensor, light: Light) -> list[Tensor]:
-    """Return the light of the sky, three planes, for directions with vertical part ``unit_y``.
-
-    Up is negative.
-    """
+    """Three planes of light of the sky; ``unit_y`` is the vertical part, up negative."""
     up = (-unit_y).clamp(min=0)
     share = torch.sqrt(1.6 * up).clamp(max=1)
     cover = texture[..., 3] * light.clouds * (6 * up).clamp(max=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Follow one ray per pixel: the nearest hit, then its colour.
+"""Follow one ray per pixel: where camera and shapes are, the nearest hit, then its colour.
 
 Without ``Windows`` everything here is a pure function of tensors without branches on their
 values, so that a frame compiles as a whole. ``Windows`` narrow the work per shape, for one frame
@@ -10,75 +10,237 @@ lens.
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import Rays
+from vjepa_ros.lab.world.rendering.lens import Rays, cross_of, rotation_of
 from vjepa_ros.lab.world.rendering.shading import (
     Body,
     CONTACT_REACH_M,
     Directions,
-    FULL,
     Hits,
+    Light,
     NEAREST_M,
+    Table,
     card,
     cast,
     directions,
     hit,
     lit,
     locate,
+    picker,
     sky_colour,
     sky_place,
 )
-from vjepa_ros.lab.world.rendering.stage import Stage
-from vjepa_ros.lab.world.scenes.scene import CARD, COVERING, CYLINDER, ELLIPSOID
-from vjepa_ros.lab.world.textures.atlas import Atlas, fetch, opacity
+from vjepa_ros.lab.world.scenes.scene import (
+    BOX,
+    CARD,
+    COVERING,
+    CYLINDER,
+    Capture,
+    ELLIPSOID,
+    Scenes,
+)
+from vjepa_ros.lab.world.textures.bank import Atlas, fetch, opacity
 
+_WIDE_M = 1e6       # half side of the ground's box
 _FARTHEST_M = 1e4  # the ground ends there
+_ALL = (slice(None), slice(None))  # rows and columns
+_CURVED = (CYLINDER, ELLIPSOID)
+Cell = tuple[Tensor, Tensor]   # column and row of a texture in the atlas
+# Shapes of a kind: their numbers (G), and what rays need of them, (B, T, 1, 1, G).
+Group = tuple[int, Tensor, Body, Cell]
+# Camera (B, T, 3), (B, T, 3, 3) and shapes (B, T, K, 3), (B, T, K) in some frames.
+Poses = tuple[Tensor, Tensor, Tensor, Tensor]
 Window = tuple[slice, slice] | None  # rows and columns; None where nothing is to do
 
 
-class Windows(NamedTuple):
-    """Rows and columns in which each shape, and its shadow, can be seen in a part of one frame.
+class Stage(NamedTuple):
+    """All a frame is made of but its rays."""
 
-    ``curved`` is where cylinders and ellipsoids can be seen.
+    rotation: Tensor               # (B, T, 3, 3) of the camera
+    bodies: Body                   # (B, T, K)
+    groups: tuple[Group, ...]      # the same by kind; empty where shapes are drawn one by one
+    table: Table                   # (B, T, K + 2)
+    light: Light
+    camera_y: Tensor               # (B, T, 1, 1)
+    focal: Tensor                  # (B, 1, 1, 1, 2)
+    sky_cell: Cell                 # (B, 1, 1, 1)
+
+    def one(self, number: int) -> tuple[Body, Cell]:
+        """One shape and its texture's cell, (B, T, 1, 1) each."""
+        body = Body(*(field[:, :, number, None, None] for field in self.bodies))
+        return body, (self.table.column[:, :, number, None, None],
+                      self.table.row[:, :, number, None, None])
+
+
+def _turned(rotation: Tensor, turn: Tensor, share: Tensor) -> Tensor:
+    """``rotation`` (..., 3, 3) after a share (..., 1) of a ``turn`` (..., 3, 3)."""
+    axis = torch.stack((turn[..., 2, 1] - turn[..., 1, 2], turn[..., 0, 2] - turn[..., 2, 0],
+                        turn[..., 1, 0] - turn[..., 0, 1]), -1) / 2
+    sine = axis.norm(dim=-1, keepdim=True)
+    cosine = (turn.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) - 1) / 2
+    angle = torch.atan2(sine, cosine)
+    axis = axis / sine.clamp(min=1e-9)
+    cross = cross_of(axis)
+    part = (share * angle)[..., None]
+    step = (torch.eye(3, device=rotation.device) + torch.sin(part) * cross
+            + (1 - torch.cos(part)) * (cross @ cross))
+    return step @ rotation
+
+
+def _poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
+    """Poses in some frames, and a share (B,) of an interval, or seconds, later."""
+    if share is not None and scenes.capture is not None:
+        return _moved(scenes, scenes.capture, frames, share)
+    parts = (scenes.camera_position, scenes.position, scenes.yaw)
+    if share is not None and scenes.yaw.shape[1] > 1:
+        # Slices, not lists of numbers: those would have to be copied to the device.
+        parts = tuple(p + share.view(-1, *[1] * (p.ndim - 1))
+                      * torch.cat((p[:, 1:2] - p[:, :1], p[:, 1:] - p[:, :-1]), 1)
+                      for p in parts)
+        now = scenes.camera_rotation
+        turn = now[:, 1:] @ now[:, :-1].transpose(-1, -2)
+        rotation = _turned(now, torch.cat((turn[:, :1], turn), 1), share[:, None, None])
+    else:
+        rotation = scenes.camera_rotation
+    camera, position, yaw = (p[:, frames] for p in parts)
+    return camera, rotation[:, frames], position, yaw
+
+
+def _moved(scenes: Scenes, taken: Capture, frames: slice, seconds: Tensor) -> Poses:
+    """Poses some seconds (B,) beside the stamps of frames, at the speeds of the camera there."""
+    after = seconds[:, None, None]
+    turn = rotation_of(-after * taken.spin[:, frames])
+    return (
+        scenes.camera_position[:, frames] + after * taken.velocity[:, frames],
+        turn @ scenes.camera_rotation[:, frames],
+        scenes.position[:, frames] + after[..., None] * scenes.velocity[:, None],
+        scenes.yaw[:, frames] + after * scenes.yaw_rate[:, None])
+
+
+def _bodies(poses: Poses, half: Tensor, alive: Tensor) -> Body:
+    camera, _, position, yaw = poses
+    wx, wy, wz = (camera[:, :, None] - position).unbind(-1)
+    c, s = torch.cos(yaw), torch.sin(yaw)
+    hx, hy, hz = (h[:, None].expand_as(wx) for h in half.unbind(-1))
+    return Body(wx, wy, wz, c * wx - s * wz, s * wx + c * wz, c, s, hx, hy, hz,
+                alive[:, None].expand_as(wx))
+
+
+def _with_ground(field: Tensor, ground: Tensor | float) -> Tensor:
+    """(B, T, K) and the ground's value as (B, T, K + 2); the sky's row is never looked at."""
+    last = ground if isinstance(ground, Tensor) else field.new_full(field.shape[:2], ground)
+    return torch.cat((field, last[..., None], last[..., None]), -1)
+
+
+@lru_cache(maxsize=64)
+def _kind_row(kinds: tuple[int, ...], device: torch.device) -> Tensor:
+    """Kinds (K + 2) of shapes, ground and sky; kept, for copies make the device wait."""
+    return torch.tensor((*kinds, BOX, BOX), device=device)
+
+
+def _table(scenes: Scenes, camera: Tensor, b: Body, atlas: Atlas, frames: slice) -> Table:
+    """Return what shading looks up, with the ground as a wide box under y = 0."""
+    kinds = _kind_row(scenes.kinds, b.hx.device).expand(*b.hx.shape[:2], -1)
+    is_card, is_upright = kinds == CARD, kinds == CYLINDER
+    card, upright = is_card[..., :-2], is_upright[..., :-2]
+    # Of a card only its face counts: no edge may ever win.
+    ix, iy = (torch.where(card, 0.0, 1 / h) for h in (b.hx, b.hy))
+    # A card may be given no thickness at all.
+    round_half = torch.where(upright, b.hx, b.hz).clamp(min=1e-4)
+    iz = torch.where(card, 1.0, 1 / round_half)
+    tile = scenes.tile_m[:, None].expand_as(b.hx)
+    repeat = torch.where(tile > 0, 1 / tile.clamp(min=1e-3), 0.0)
+    rx, ry, rz = (torch.where(tile > 0, repeat, 0.5 / h) for h in (b.hx, b.hy, round_half))
+    around = torch.round(math.pi * (b.hx + round_half) * repeat).clamp(min=1)
+    ground = (1 / scenes.ground_tile_m.clamp(min=1e-3))[:, None].expand(camera.shape[:2])
+    texture = scenes.texture
+    texture = (texture[:, None].expand(b.hx.shape) if texture.ndim == 2
+               else texture[:, frames])
+    column, row = atlas.origin(texture)
+    below = [v[:, None].expand(camera.shape[:2]) for v in atlas.origin(scenes.ground_texture)]
+    below_tint = scenes.ground_tint[:, None]
+    tint = torch.cat((scenes.tint, below_tint, below_tint), 1)[:, None]
+    x, y, z = camera.unbind(-1)
+    red, green, blue = tint.expand(-1, camera.shape[1], -1, -1).unbind(-1)
+    return Table(
+        _with_ground(b.c, 1.0), _with_ground(b.s, 0.0), _with_ground(b.ox, x),
+        _with_ground(b.wy, y - 1), _with_ground(b.oz, z), _with_ground(ix, 1 / _WIDE_M),
+        _with_ground(iy, 1.0), _with_ground(iz, 1 / _WIDE_M), _with_ground(rx, ground),
+        _with_ground(ry, ground), _with_ground(rz, ground), _with_ground(around, 1.0),
+        red, green, blue, _with_ground(column, below[0]), _with_ground(row, below[1]),
+        is_upright.float(), (is_upright | (kinds == ELLIPSOID)).float(), is_card.float())
+
+
+def _light(scenes: Scenes) -> Light:
+    fields = (*scenes.sun_direction.unbind(1), scenes.sun, scenes.ambient, scenes.shadow,
+              scenes.fog_per_m, scenes.fog_color, scenes.sky_top, scenes.sky_horizon,
+              (scenes.sky_texture >= 0).float())
+    return Light(*(values.view(-1, 1, 1, 1, *values.shape[1:]) for values in fields))
+
+
+@lru_cache(maxsize=64)
+def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Numbers of the shapes of a kind in parts; kept, for copies make the device wait.
+
+    A compiled reduction works on powers of two: nineteen shapes at once cost as much as
+    thirty-two, sixteen and then three as much as twenty.
     """
+    numbers = torch.tensor([n for n, k in enumerate(kinds) if k == kind], device=device)
+    whole = 1 << len(numbers).bit_length() - 1
+    waste = 2 * whole - len(numbers)
+    return numbers.split(whole) if whole // 4 <= waste < whole else (numbers,)
+
+
+def _groups(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...]:
+    groups = []
+    parts = ((kind, numbers) for kind in sorted(set(kinds))
+             for numbers in _numbers(kinds, kind, b.hx.device))
+    for kind, numbers in parts:
+
+        def chosen(field: Tensor, numbers: Tensor = numbers) -> Tensor:
+            return field.index_select(2, numbers)[:, :, None, None]
+
+        groups.append((kind, numbers, Body(*(chosen(f) for f in b)),
+                       (chosen(table.column), chosen(table.row))))
+    return tuple(groups)
+
+
+def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = None,
+          grouped: bool = True) -> Stage:
+    """Set the stage of some frames, with poses as of `_poses`."""
+    poses = _poses(scenes, frames, share)
+    camera, rotation = poses[:2]
+    b = _bodies(poses, scenes.half, scenes.alive)
+    table = _table(scenes, camera, b, atlas, frames)
+    sky = [v.view(-1, 1, 1, 1) for v in atlas.origin(scenes.sky_texture.clamp(min=0))]
+    return Stage(rotation, b, _groups(scenes.kinds, b, table) if grouped else (), table,
+                 _light(scenes), camera[..., 1, None, None],
+                 scenes.intrinsics[:, None, None, None, :2], (sky[0], sky[1]))
+
+
+class Windows(NamedTuple):
+    """Where each shape and its shadow can be seen in a part of one frame."""
 
     shapes: tuple[Window, ...]
     shadows: tuple[Window, ...]
-    curved: Window
-
-    @staticmethod
-    def around(shapes: tuple[Window, ...], shadows: tuple[Window, ...],
-               kinds: tuple[int, ...]) -> Windows:
-        """Return the windows of shapes and of their shadows."""
-        bent = [w for w, k in zip(shapes, kinds, strict=True)
-                if w is not None and k in (CYLINDER, ELLIPSOID)]
-        if not bent:
-            return Windows(shapes, shadows, None)
-        rows, columns = (slice(min(w[i].start for w in bent), max(w[i].stop for w in bent))
-                         for i in (0, 1))
-        return Windows(shapes, shadows, (rows, columns))
+    curved: bool     # whether cylinders and ellipsoids can be seen
 
     @staticmethod
     def whole(kinds: tuple[int, ...]) -> Windows:
         """Everything everywhere, shape by shape."""
-        every = (FULL,) * len(kinds)
+        every = (_ALL,) * len(kinds)
         return Windows(every, every, _curved(kinds))
 
 
-def _curved(kinds: tuple[int, ...]) -> Window:
-    return FULL if any(k in (CYLINDER, ELLIPSOID) for k in kinds) else None
-
-
-def world_directions(rays: Rays, rotation: Tensor) -> Directions:
-    """Rays (B, 1, H, W) in world axes, (B, T, H, W)."""
-    r = rotation[..., None, None]
-    return directions(*(rays.x * r[:, :, 0, i] + rays.y * r[:, :, 1, i] + r[:, :, 2, i]
-                        for i in range(3)))
+def _curved(kinds: tuple[int, ...]) -> bool:
+    return any(kind in _CURVED for kind in kinds)
 
 
 def _depth(kind: int, body: Body, cell: tuple[Tensor, Tensor], d: Directions, focal: Tensor,
@@ -93,8 +255,17 @@ def _depth(kind: int, body: Body, cell: tuple[Tensor, Tensor], d: Directions, fo
     return torch.where(solid & (t > NEAREST_M) & body.alive, t, torch.inf)
 
 
-def nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
-            windows: Windows | None) -> tuple[Tensor, Tensor]:
+def look(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
+         windows: Windows | None) -> Hits:
+    """Find what rays (B, 1, H, W) hit first, (B, T, H, W)."""
+    r = stage.rotation[..., None, None]
+    d = directions(*(rays.x * r[:, :, 0, i] + rays.y * r[:, :, 1, i] + r[:, :, 2, i]
+                     for i in range(3)))
+    return Hits(rays, d, *_nearest(stage, d, kinds, atlas, windows))
+
+
+def _nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
+             windows: Windows | None) -> tuple[Tensor, Tensor]:
     """Depth [m] and number of the nearest hit; K is the ground, K + 1 the sky (inf)."""
     count = len(kinds)
     below = -stage.camera_y * d.inverse_y
@@ -113,7 +284,8 @@ def nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
     for number, (kind, window) in enumerate(zip(kinds, windows.shapes, strict=True)):
         if window is not None:
             rows, columns = window
-            t = _depth(kind, *stage.one(number), d.cut(window), focal, atlas)
+            part = Directions(*(field[..., rows, columns] for field in d))
+            t = _depth(kind, *stage.one(number), part, focal, atlas)
             here = depth[..., rows, columns]
             index[..., rows, columns].masked_fill_(t < here, number)
             torch.minimum(here, t, out=here)
@@ -149,13 +321,8 @@ def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: t
 
 def trace(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
           windows: Windows | None = None) -> list[Tensor]:
-    """Light that arrives along rays, 0..1 and more: red, green and blue, (B, T, H, W) each.
-
-    ``windows``, for a single frame on the CPU, leave out invisible parts.
-    """
-    d = world_directions(rays, stage.poses.rotation)
-    depth, index = nearest(stage, d, kinds, atlas, windows)
-    return colour(Hits(rays, d, depth, index), stage, atlas, kinds, windows)
+    """Light that arrives along rays: red, green and blue planes (B, T, H, W), 1 is white."""
+    return colour(look(rays, stage, atlas, kinds, windows), stage, atlas, kinds, windows)
 
 
 def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
@@ -166,7 +333,7 @@ def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
     is_sky = index == count + 1
     sky_seen = windows is None or bool(is_sky.any())
     t = torch.where(is_sky, 1.0, depth) if sky_seen else depth
-    surface = locate(stage.table, Hits(rays, d, t, index), stage.focal, stage.poses.rotation,
+    surface = locate(stage.table, Hits(rays, d, t, index), stage.focal, stage.rotation,
                      atlas.size, _curved(kinds) if windows is None else windows.curved,
                      CARD in kinds)
     place = (*surface.origin, surface.u, surface.v, surface.level_u, surface.level_v)
@@ -189,7 +356,7 @@ def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
         distance = torch.where(is_sky, 40 / (unit_y.abs() + 0.04), distance)
     clear = torch.exp(-stage.light.fog * distance)
     fog = stage.light.fog_color ** 2
-    pick = stage.table.picker(index)
+    pick = picker(index)
     planes = []
     for c, tint in enumerate((stage.table.red, stage.table.green, stage.table.blue)):
         seen = texture[..., c] * (pick(tint) * light)
@@ -228,7 +395,7 @@ class Extents:
     def __init__(self, stage: Stage, kinds: tuple[int, ...]):
         fields = torch.stack([f[0, 0].float() for f in stage.bodies]).double().numpy()
         wx, wy, wz, _, _, c, s, hx, hy, hz, alive = fields
-        rotation = stage.poses.rotation[0, 0].double().numpy()
+        rotation = stage.rotation[0, 0].double().numpy()
         sun = np.array([float(v) for v in stage.light[:3]])
         camera_y = float(stage.camera_y)
         self._alive = alive > 0
@@ -258,8 +425,9 @@ class Extents:
         """Windows of all shapes among rays (1, 1, H, W)."""
         x, y = rays.x[0, 0], rays.y[0, 0]
         limits = tuple(v.numpy() for v in (x.amin(0), x.amax(0), y.amin(1), y.amax(1)))
-        return Windows.around(_cut(self._shapes, self._alive, limits),
-                              _cut(self._shadows, self._shading, limits), self._kinds)
+        shapes = _cut(self._shapes, self._alive, limits)
+        return Windows(shapes, _cut(self._shadows, self._shading, limits),
+                       _curved(tuple(k for k, w in zip(self._kinds, shapes, strict=True) if w)))
 
 
 def _cut(spans: np.ndarray, wanted: np.ndarray,

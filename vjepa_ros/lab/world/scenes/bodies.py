@@ -231,11 +231,9 @@ class Kit:
         self.round = self.least[:, 2] == 0
 
     def index(self, name: str) -> int:
-        """Return the number of a type."""
         return self.names.index(name)
 
     def weights(self, **shares: float) -> list[float]:
-        """Weights over the types from named shares."""
         return [shares.get(name, 0.0) for name in self.names]
 
     def size(self, draws: SceneRng, kind: Tensor) -> Tensor:
@@ -271,10 +269,7 @@ class Bodies:
 
 def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,
              draws: SceneRng, painted_share: float = 0.0) -> Shapes:
-    """Shapes of bodies: the row of the kit for the first body, then for the second, and so on.
-
-    `times`: (B, T) [s], at most 0.
-    """
+    """Shapes of bodies, body by body, at times (B, T) [s]."""
     b, m = bodies.kind.shape
     n = len(kit.kinds)
     kind = bodies.kind

@@ -30,11 +30,7 @@ CORNER = 0.35   # strongest pull of a wide lens at the corner of the picture, as
 
 
 def lens(draws: SceneRng, hfov: Tensor, aspect: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Intrinsics and distortion for pictures of an aspect squashed into a square.
-
-    `hfov, aspect`: (B,) horizontal field of view [rad] and width by height of the source; `size`:
-    side of the square [px].
-    """
+    """Intrinsics and distortion for pictures of an aspect, squashed into a square."""
     edge = (hfov / 2).tan()
     corner = edge.square() * (1 + aspect.square().reciprocal())         # r^2
     wide = ((hfov - 0.9) / 0.8).clamp(0, 1)
@@ -101,10 +97,7 @@ def brightness(place: Place, ground_tint: Tensor) -> Tensor:
 
 
 def sensor(draws: SceneRng, spec: SceneSpec, bright: Tensor, frames: int) -> dict[str, Tensor]:
-    """Exposure, colours, blur, noise and compression, named as the fields of `Scenes`.
-
-    ``bright`` (B,) is how bright the surroundings are, 0.7 is usual: cameras make up for it.
-    """
+    """Exposure, colours, blur, noise and compression, as fields of `Scenes`."""
     steady = draws.chance(0.6)[:, None]
     drift = draws.normal(0.1, 1) * torch.linspace(-1, 0, frames)
     flicker = draws.normal(0.06, frames) * draws.unit(1)
@@ -133,14 +126,7 @@ def sensor(draws: SceneRng, spec: SceneSpec, bright: Tensor, frames: int) -> dic
 
 
 def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: int) -> Tensor:
-    """Return the times of the frames of clips [s], (B, frames), ascending, the last one 0.
-
-    A camera takes pictures with jitter, and loses some. For each wanted time the clip takes the
-    picture nearest to it that it has not taken yet, as the ring of frames does (`clip.ring`).
-
-    `interval_s, period_s`: (B,) time between frames as wanted, and between pictures [s]; at most
-    the interval.
-    """
+    """Take the times (B, T) of the pictures nearest to those wanted; some are late or lost."""
     count = frames + round(frames * 1.5 * float((interval_s / period_s).max())) + 8
     tick = -torch.arange(count) * period_s[:, None]                       # B count
     late = draws.normal(1, count).clamp(-2.5, 2.5) * draws.uniform(0, JITTER, 1)
@@ -158,13 +144,7 @@ def clip_times(draws: SceneRng, interval_s: Tensor, period_s: Tensor, frames: in
 
 
 def arrival_times(draws: SceneRng, times: Tensor, ride: Ride) -> Tensor:
-    """Return when drivers say that pictures were taken (B, T) [s], ascending, the last one 0.
-
-    Those that cannot know it take the time of arrival. Delays are half a normal distribution, and
-    no picture overtakes another.
-
-    `times`: (B, T) when they were taken [s].
-    """
+    """Return when drivers that know no better say that pictures were taken, (B, T)."""
     scatter = torch.minimum(draws.log(*DELAY_S), MOST_DELAY * ride.period_s)[:, None]
     delay = draws.normal(1, times.shape[1]).abs().clamp(max=2.5) * scatter
     least = APART_S * torch.arange(times.shape[1])
@@ -175,11 +155,7 @@ def arrival_times(draws: SceneRng, times: Tensor, ride: Ride) -> Tensor:
 
 def bent_lens(draws: SceneRng, spec: SceneSpec, ride: Ride, size: int,
               straight: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Intrinsics and distortion where a wide lens replaces a straight one, see `appearance.lens`.
-
-    Its radial polynomial is off by a little, as no real lens is exactly of its kind. Pictures with
-    bars have square pixels.
-    """
+    """Optics where a wide lens replaces a straight one; with bars, square pixels."""
     intrinsics, distortion = straight
     square = intrinsics[:, [0, 0, 2, 3]]
     intrinsics = torch.where(ride.boxed[:, None], square, intrinsics)
@@ -234,10 +210,7 @@ def glaring(draws: SceneRng, decor: Shapes, ride: Ride) -> Shapes:
 
 def capture(draws: SceneRng, spec: SceneSpec, ride: Ride, speeds: Tensor,
             spins: Tensor) -> Capture:
-    """How the cameras take their frames; on carriers of the standard world they have no faults.
-
-    `speeds, spins`: (B, T, 3), see `Capture`.
-    """
+    """How cameras take frames; those of the standard world have no faults."""
     own = ride.own
     indoors = spec.at(*INDOORS)
     least, most = torch.where(indoors, 0.003, 0.0003), torch.where(indoors, 0.033, 0.012)

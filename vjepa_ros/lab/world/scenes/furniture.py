@@ -9,12 +9,11 @@ import math
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.truth import ROBOT
 from vjepa_ros.lab.world.scenes.bodies import Bodies, SIDE, THIN
-from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
-from vjepa_ros.lab.world.scenes.scene import SceneRng
+from vjepa_ros.lab.world.scenes.scene import ROBOT, SceneRng
+from vjepa_ros.lab.world.scenes.scene_spec import Encounter
 
 SIDES, THINS = 4, 5
 
@@ -137,16 +136,12 @@ def _settled(kind: Tensor, present: Tensor, size: Tensor, at: Tensor, velocity: 
 
 
 def _raised(spot: Tensor, base: Tensor) -> Tensor:
-    """Return (B, M, 3) places from ground spots (B, M, 2) and heights that broadcast to (B, M)."""
     return torch.stack((spot[..., 0], -base.expand(spot.shape[:-1]), spot[..., 1]), -1)
 
 
 def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tensor, body: Tensor,
                 times: Tensor) -> Bodies:
-    """Vehicles, furniture and piles beside the way; gates to drive through; what hides people.
-
-    `path, body`: (B, T, 2) of the camera and of the body of importance [m].
-    """
+    """Vehicles, furniture and piles beside the way; gates; what hides people."""
     spec = encounter.spec
     kind = draws.pick(_SIDE_SHARES[spec.place].unsqueeze(1).expand(-1, SIDES, -1), SIDES)
     # From behind what does it emerge, and between what is the gap?

@@ -20,11 +20,7 @@ FAR_M = 1e4   # a reach that bends no path
 
 
 def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:
-    """Return the times of the frames of a clip [s].
-
-    `interval_s, hold`: (B,) time between frames of the clip, and how often each picture is shown:
-    with 2 the camera runs at half the rate of the clip and pairs of frames have one time.
-    """
+    """Return times (B, T) of frames [s]; with hold 2 pairs of frames have one time."""
     back = torch.arange(frames - 1, -1, -1, device=hold.device)                             # T
     return -(back // hold[:, None]) * hold[:, None] * interval_s[:, None]
 
@@ -54,13 +50,7 @@ class Steady:
 
 def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
               steady: Steady | None = None) -> Tensor:
-    """Distance still to go at each of the times before the newest frame [m], (B, T).
-
-    `speed`: (B,) at the newest frame [m/s]; `braking`: (B,) how much faster it was per second
-    before [m/s^2]; negative has speeded up, and then stood before the time at which its speed was
-    zero; `reach`: (B,) greatest distance of the whole movement [m]: an arm is only so long;
-    `times`: (B, T) at most 0 [s].
-    """
+    """Distance still to go (B, T) [m] at times before the newest frame, (B, T) at most 0 [s]."""
     size = speed.abs()[:, None]
     since = -times
     slope = braking[:, None]
@@ -86,12 +76,7 @@ class Path:
 
 
 def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) -> Path:
-    """Path of cameras that end at the origin.
-
-    `heading, drift`: (B,) yaw at the newest frame, and direction of travel relative to it [rad];
-    `turned`: (B, T) yaw relative to that at the newest frame [rad]; `gone`: (B, T) distance still
-    to go, see `travelled`.
-    """
+    """Path of cameras that end at the origin, turned (B, T) [rad] before."""
     yaw = heading[:, None] + turned                                     # B T
     along = yaw + drift[:, None]
     # Between two frames the path is an arc: its chord leads in the mean direction.
@@ -123,10 +108,7 @@ class Shake:
 
 
 def shake(draws: SceneRng, times: Tensor, hand: Tensor, steps: Tensor, motor: Tensor) -> Shake:
-    """Shake of hands (slow), of steps (1.5 to 2.3 per second) and of motors (fast).
-
-    `times`: (B, T) [s]; `hand, steps, motor`: (B,) strengths, 0 none, 1 usual.
-    """
+    """Shake of hands (slow), of steps (1.5 to 2.3 per second) and of motors (fast)."""
     size = torch.stack((hand, hand, steps, motor), -1) \
         * torch.tensor([0.012, 0.006, 0.012, 0.004])                    # B W, [rad]
     steps_hz = draws.uniform(1.5, 2.3)
@@ -157,10 +139,7 @@ def rotation(yaw: Tensor, pitch: Tensor, roll: Tensor) -> Tensor:
 
 
 def spin(pitch: Tensor, roll: Tensor, rates: Tensor) -> Tensor:
-    """Angular velocity about the camera's axes [rad/s], (..., 3).
-
-    `pitch, roll`: (...) [rad]; `rates`: (..., 3) of yaw, pitch and roll [rad/s].
-    """
+    """Angular velocity (..., 3) about the camera's axes of rates of yaw, pitch, roll [rad/s]."""
     yaw_rate, pitch_rate, roll_rate = rates.unbind(-1)
     sp, cp, sr, cr = pitch.sin(), pitch.cos(), roll.sin(), roll.cos()
     return torch.stack((yaw_rate * cp * sr + pitch_rate * cr,
@@ -176,9 +155,6 @@ def to_world(vector: Tensor, heading: Tensor) -> Tensor:
 
 
 def body_path(place: Tensor, velocity: Tensor, gone: Tensor) -> Tensor:
-    """Straight path of bodies that are at ``place`` now.
-
-    `place, velocity`: (..., N) now, velocity [m/s] there.
-    """
+    """Straight path of bodies that are at ``place`` (..., N) now, with a distance still to go."""
     along = velocity / velocity.norm(dim=-1, keepdim=True).clamp(min=1e-6)
     return place.unsqueeze(-2) - along.unsqueeze(-2) * gone.unsqueeze(-1)

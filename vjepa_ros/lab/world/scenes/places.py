@@ -14,27 +14,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.truth import ROBOT
-from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import to_world
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, ELLIPSOID, SceneRng, Shapes
-from vjepa_ros.lab.world.scenes.scene_spec import PLACES
+from vjepa_ros.lab.world.scenes.scene import (
+    BOX,
+    CARD,
+    COVERING,
+    ELLIPSOID,
+    Look,
+    ROBOT,
+    SceneRng,
+    Shapes,
+    still,
+)
+from vjepa_ros.lab.world.scenes.scene_spec import Encounter, PLACES
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
 STRUCTURE_KINDS = (BOX,) * 8   # left near, far, right near, far, end, ceiling, strip, table
 AHEAD_S = 6.0                  # where nothing is planned, nothing is hit for this long
 Range = tuple[float, float]
-Look = tuple[Tensor, Tensor, Tensor]     # texture, tile_m and tint
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What is usual in one kind of place; lengths in metres.
-
-    ``sides``, ``end``, ``ceiling``, ``strip`` are probabilities; ``gap`` from the robot's way
-    to the wall beside; ``beyond`` from what must fit to the end wall; ``door`` the probability
-    of a gap in a side wall.
-    """
+    """What is usual in one kind of place; lengths [m] and probabilities."""
 
     sides: float = 0
     gap: Range = (1, 2)
@@ -104,10 +106,7 @@ class Place:
 
 
 def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Materials) -> Place:
-    """Fit places around the paths of cameras.
-
-    `path`: (B, T, 2) x and z of the cameras [m].
-    """
+    """Fit places around the paths (B, T, 2) of cameras [m]."""
     spec = encounter.spec
     place = spec.place
     contact = encounter.contact_s.isfinite()
@@ -211,9 +210,7 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
 
     alive = torch.stack((walled[:, 0], walled[:, 0], walled[:, 1], walled[:, 1], has_end, roofed,
                          draws.chance(_STRIP[place]), on_table), -1)
-    zero = torch.zeros(b, 8)
-    boxes = Shapes(STRUCTURE_KINDS, alive, position[:, None], zero[:, None], half,
-                   torch.zeros(b, 8, 3), zero, texture[:, None], tile, tint)
+    boxes = still(STRUCTURE_KINDS, alive, position, torch.zeros(b, 8), half, (texture, tile, tint))
     return Place(boxes, inner, walled, lane, end, split, tall, roofed, table, horizon)
 
 
@@ -282,15 +279,11 @@ def decor(draws: SceneRng, encounter: Encounter, place: Place, materials: Materi
     alive = torch.cat((torch.where(inside, shown, seen), lamps), -1)
     texture, tile, tint = materials.draw(draws, group)
     tint[:, 5:] = 2.0
-    return Shapes(DECOR_KINDS, alive, position[:, None], yaw[:, None], half,
-                  torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)
+    return still(DECOR_KINDS, alive, position, yaw, half, (texture, tile, tint))
 
 
 def bare(draws: SceneRng, place: Tensor, materials: Materials, usual: Look) -> Look:
-    """Make the ground smooth in a third of the places, as screed and linoleum are; see `ground`.
-
-    What lies there is then all that one sees moving below.
-    """
+    """Make the ground smooth in a third of the places: what lies there is all that moves below."""
     smooth, plain = draws.chance(1 / 3), torch.full_like(place, GROUPS['plain']).unsqueeze(-1)
     texture, tile, tint = materials.draw(draws, plain)
     return (torch.where(smooth, texture[:, 0], usual[0]),
@@ -325,7 +318,5 @@ def coverings(draws: SceneRng, encounter: Encounter, materials: Materials) -> Sh
     kinds = torch.tensor([GROUPS[name] for name in _MATS])
     group = torch.cat((kinds[draws.pick(_MAT_SHARES, MATS)],
                        torch.full((b, TAPES), GROUPS['plain'])), 1)
-    texture, tile, tint = materials.draw(draws, group)
-    return Shapes(COVERING_KINDS, alive, position[:, None], yaw[:, None],
-                  torch.stack((half[..., 0], torch.full((b, n), _SUNK_M), half[..., 1]), -1),
-                  torch.zeros(b, n, 3), torch.zeros(b, n), texture[:, None], tile, tint)
+    half = torch.stack((half[..., 0], torch.full((b, n), _SUNK_M), half[..., 1]), -1)
+    return still(COVERING_KINDS, alive, position, yaw, half, materials.draw(draws, group))

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.encounter_solver import Encounter
 from vjepa_ros.lab.world.scenes.motion import Shake, Steady
 from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
+    Encounter,
     INTERVAL_S,
     OUTCOME,
     PLACES,
@@ -268,7 +268,6 @@ def _lean(encounter: Encounter, ride: Ride, gain: Tensor, speed: Tensor, turn: T
 
 
 def _leans(encounter: Encounter, ride: Ride, times: Tensor, half: Tensor) -> Tensor:
-    """Return `_lean` at times (B, T); it changes within twice a half (B, 1) [s]."""
     spec = encounter.spec
     moves = (spec.speed.abs() > 0.1) | spec.happens('stopped')
     speed = torch.where(moves, spec.speed, 0)

@@ -22,7 +22,6 @@ from vjepa_ros.lab.world.scenes.camera import (
     rough_sensor,
     sensor,
 )
-from vjepa_ros.lab.world.scenes.encounter_solver import Encounter, FAR_M, solve
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
 from vjepa_ros.lab.world.scenes.motion import (
     Path,
@@ -40,7 +39,14 @@ from vjepa_ros.lab.world.scenes.motion import (
 from vjepa_ros.lab.world.scenes.places import bare, coverings, decor, ground, lay_out
 from vjepa_ros.lab.world.scenes.platforms import Ride, driven, mount, pace, ridden
 from vjepa_ros.lab.world.scenes.scene import SceneRng, Scenes, Shapes, join
-from vjepa_ros.lab.world.scenes.scene_spec import SceneSpec, WorldConfig, make_spec
+from vjepa_ros.lab.world.scenes.scene_spec import (
+    Encounter,
+    FAR_M,
+    SceneSpec,
+    WorldConfig,
+    make_spec,
+    solve,
+)
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
@@ -57,15 +63,6 @@ class Sample:
     # but for `capture.arrival_times`
     stamps_s: Tensor
     hold: Tensor  # (B,) how often each picture of a clip is shown
-    # place, outcome, platform: (B,) numbers of `scene_spec.PLACES`, `scene_spec.OUTCOMES` and
-    # `platforms.NAMES`
-    place: Tensor
-    outcome: Tensor
-    platform: Tensor
-    # (B,) planned time to contact [s], inf for none. What really follows, with all that stands
-    # in the scene, is in the truth.
-    planned_s: Tensor
-    hero: Tensor  # (B,) bool, whether the first shapes are a body that matters for the outcome
 
 
 class SceneSampler:
@@ -79,7 +76,6 @@ class SceneSampler:
         self.size, self.frames, self.config = size, frames, config
 
     def sample(self, seed: int, count: int) -> Sample:
-        """Scenes for a seed and a count: the same ones for the same two numbers."""
         draws, training = SceneRng(seed, count), self.config.training
         spec, ride = make_spec(draws, self.config), None
         if self.config.rough:
@@ -143,14 +139,9 @@ class SceneSampler:
                                    if f.name != 'kinds'},
             ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen,
             capture=taken)
-        # The main part of a body is its first.
-        main = HERO.alive.int().argmax(1)[spec.kind]
-        there = spec.present & scenes.alive.gather(1, main[:, None])[:, 0]
-        planned = torch.where(there | ~spec.present, encounter.contact_s, torch.inf)
-        platform = torch.zeros_like(spec.place) if ride is None else ride.platform
         if ride is not None and training:
             times = arrival_times(draws, times, ride)
-        return Sample(scenes, times, spec.hold, spec.place, spec.outcome, platform, planned, there)
+        return Sample(scenes, times, spec.hold)
 
     def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
         """Return the times of the frames [s], (B, T), at most 0."""
@@ -217,10 +208,7 @@ def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
 
 
 def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:
-    """Take away shapes that a camera would pass through or scrape along during the clip.
-
-    `camera`: (B, T, 3) positions [m].
-    """
+    """Take away shapes that a camera (B, T, 3) would pass through or scrape along."""
     offset = camera.unsqueeze(2) - shapes.position                      # B T K 3
     sine, cosine = shapes.yaw.sin(), shapes.yaw.cos()
     x, z = offset[..., 0], offset[..., 2]

@@ -21,6 +21,23 @@ GROUND, SKY = -1, -2                          # what a pixel shows when it is no
 
 
 @dataclass(frozen=True)
+class Robot:
+    """The robot's volume [m]; the camera sits at the middle of its front.
+
+    It reaches from ``clearance`` above the ground to ``height`` (at least 0.1 above the
+    camera), ``half_width`` to both sides and ``length`` behind the camera.
+    """
+
+    half_width: float = 0.3
+    height: float = 0.5
+    length: float = 0.6
+    clearance: float = 0.05
+
+
+ROBOT = Robot()
+
+
+@dataclass(frozen=True)
 class Shapes:
     """K shapes in each of B scenes."""
 
@@ -44,6 +61,17 @@ class Shapes:
     texture: Tensor
     tile_m: Tensor  # (B, K) side of one repeat of the texture [m]; 0 stretches it over the face
     tint: Tensor  # (B, K, 3) factor on the texture, 0..2
+
+
+Look = tuple[Tensor, Tensor, Tensor]     # texture, tile_m and tint
+
+
+def still(kinds: tuple[int, ...], alive: Tensor, position: Tensor, yaw: Tensor, half: Tensor,
+          look: Look) -> Shapes:
+    """Shapes that never move: position and half (B, K, 3), the others as `Shapes` has them."""
+    texture, tile, tint = look
+    return Shapes(kinds, alive, position[:, None], yaw[:, None], half,
+                  torch.zeros_like(position), torch.zeros_like(yaw), texture[:, None], tile, tint)
 
 
 def join(parts: Sequence[Shapes], frames: int) -> Shapes:
@@ -140,7 +168,6 @@ class Scenes(Shapes):
     capture: Capture | None = None
 
     def to(self, device: torch.device | str) -> Scenes:
-        """Return the same scenes on a device."""
         return self.map(lambda values: values.to(device))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
@@ -169,11 +196,9 @@ class SceneRng:
         self.generator = torch.Generator().manual_seed(seed)
 
     def unit(self, *shape: int) -> Tensor:
-        """Draw evenly from 0..1."""
         return torch.rand(self.count, *shape, generator=self.generator)
 
     def uniform(self, low: Number, high: Number, *shape: int) -> Tensor:
-        """Draw evenly between two bounds."""
         return low + (high - low) * self.unit(*shape)
 
     def log(self, low: Number, high: Number, *shape: int) -> Tensor:
@@ -186,11 +211,9 @@ class SceneRng:
         return deviation * torch.randn(self.count, *shape, generator=self.generator)
 
     def chance(self, probability: Number, *shape: int) -> Tensor:
-        """Draw true with a probability."""
         return self.unit(*shape) < probability
 
     def sign(self, *shape: int) -> Tensor:
-        """Draw -1 or 1."""
         return torch.where(self.unit(*shape) < 0.5, -1.0, 1.0)
 
     def pick(self, weights: Tensor, *shape: int) -> Tensor:

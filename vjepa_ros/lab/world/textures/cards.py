@@ -9,12 +9,14 @@ opacity is 0 the card has a hole.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import cv2
 import numpy as np
 
 from vjepa_ros.lab.world.textures.prints import colour, rect, write
 from vjepa_ros.lab.world.textures.surfaces import (
+    Painter,
     Rgb,
     Rng,
     flat,
@@ -77,8 +79,6 @@ class _Figure:
 
 
 class _Looks:
-    """Colours and build of one person."""
-
     def __init__(self, rng: Rng, size: int):
         self.top, self.legs = colour(rng, 25, 220), colour(rng, 20, 150)
         self.skin = pick(rng, (214, 166, 138), (190, 140, 110), (140, 98, 74), (104, 72, 56))
@@ -216,7 +216,6 @@ def _hull(top: float, shoulder: float, narrow: float, low: float) -> Points:
 
 
 def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
-    """Paint a vehicle along its axis."""
     tall = rng.random() < 0.3    # van or lorry
     low = 0.86
     top = 0.02
@@ -267,16 +266,6 @@ def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
     return np.dstack((image, 255 * np.maximum(cover, np.maximum(tyres, gap))))
 
 
-def car_rear(rng: Rng, size: int) -> np.ndarray:
-    """Paint the back of a car."""
-    return _end(rng, size, False)
-
-
-def car_front(rng: Rng, size: int) -> np.ndarray:
-    """Paint the front of a car."""
-    return _end(rng, size, True)
-
-
 def car_side(rng: Rng, size: int) -> np.ndarray:
     """Car or van from the side, about three times as long as it is high."""
     style = int(rng.integers(3))
@@ -325,9 +314,6 @@ def car_side(rng: Rng, size: int) -> np.ndarray:
     return np.dstack((image, 255 * shown))
 
 
-VEHICLES = {'car_rear': (car_rear,), 'car_front': (car_front,), 'car_side': (car_side,)}
-
-
 def _crown(rng: Rng, size: int, blobs: list[tuple[float, float, float]]) -> np.ndarray:
     """Opacity of foliage made of round parts (x, y, radius)."""
     y, x = grid(size)
@@ -338,7 +324,6 @@ def _crown(rng: Rng, size: int, blobs: list[tuple[float, float, float]]) -> np.n
 
 
 def tree(rng: Rng, size: int) -> np.ndarray:
-    """Paint a tree."""
     y, x = grid(size)
     bend = 0.03 * np.sin(3 * y + rng.uniform(0, 6))
     trunk = np.abs(x - 0.5 - bend) < 0.02 + 0.028 * y
@@ -362,7 +347,6 @@ def tree(rng: Rng, size: int) -> np.ndarray:
 
 
 def bush(rng: Rng, size: int) -> np.ndarray:
-    """Paint a bush."""
     y, x = grid(size)
     field = _crown(rng, size, [
         (rng.uniform(0.25, 0.75), rng.uniform(0.4, 1.0), rng.uniform(0.18, 0.26))
@@ -424,11 +408,12 @@ def clouds(rng: Rng, size: int) -> np.ndarray:
 
 
 def overcast(rng: Rng, size: int) -> np.ndarray:
-    """Paint an overcast sky."""
     light = 1 + 0.07 * noise(rng, size, 2.8)
     return np.dstack((shaded(warm_grey(rng, 190, 225, 0.02), light),
                       np.full((size, size), 235.0)))
 
 
-SCENERY = {'tree': (tree,), 'bush': (bush,), 'fence': (fence,), 'hills': (hills,),
-           'clouds': (clouds, overcast)}
+CARDS: dict[str, tuple[Painter, ...]] = {
+    'person': (person,), 'car_rear': (partial(_end, front=False),),
+    'car_front': (partial(_end, front=True),), 'car_side': (car_side,), 'tree': (tree,),
+    'bush': (bush,), 'fence': (fence,), 'hills': (hills,), 'clouds': (clouds, overcast)}

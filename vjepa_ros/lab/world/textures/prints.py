@@ -73,7 +73,6 @@ def write(image: np.ndarray, text: str, x: float, y: float, height: float, paint
 
 
 def poster(rng: Rng, size: int) -> np.ndarray:
-    """Paint a poster."""
     y, x = grid(size)
     image = mix(flat(size, colour(rng)), colour(rng), y if rng.random() < 0.5 else x * y)
     if rng.random() < 0.5:  # something like a photograph
@@ -165,7 +164,6 @@ def hazard(rng: Rng, size: int) -> np.ndarray:
 
 
 def shelf(rng: Rng, size: int) -> np.ndarray:
-    """Shelf full of books or goods."""
     image = flat(size, (30, 27, 25))
     floors = int(rng.integers(3, 6))
     frame = warm_grey(rng, 90, 220)
@@ -192,7 +190,6 @@ def shelf(rng: Rng, size: int) -> np.ndarray:
 
 
 def door(rng: Rng, size: int) -> np.ndarray:
-    """Paint a door."""
     leaf = (wood if rng.random() < 0.5 else paint_coat)(rng, size)
     leaf *= vector(colour(rng, 150, 255)) / 255
     for x0, x1 in ((0.14, 0.46), (0.54, 0.86)) if rng.random() < 0.6 else ((0.16, 0.84),):

@@ -16,6 +16,7 @@ import numpy as np
 
 Rng = np.random.Generator
 Rgb = tuple[float, float, float]
+Painter = Callable[[Rng, int], np.ndarray]
 
 
 @lru_cache(maxsize=4)
@@ -27,11 +28,7 @@ def _frequencies(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 def noise(rng: Rng, size: int, slope: float = 2.0, stretch: float = 1.0, low: float = 1.0,
           high: float = 1e9) -> np.ndarray:
-    """Random field of zero mean and unit spread whose power falls as 1 / frequency^slope.
-
-    Photographs have slopes of about 2. ``stretch`` > 1 draws it out along the columns' direction
-    (downwards), < 1 across; only ``low`` to ``high`` waves per side take part.
-    """
+    """Random field whose power falls as 1 / frequency^slope; ``stretch`` draws it out down."""
     down, across = _frequencies(size)
     wave = np.hypot(down * np.sqrt(stretch), across / np.sqrt(stretch))
     power = np.where((wave >= low) & (wave <= high), np.maximum(wave, 1e-3) ** (-slope / 2), 0)
@@ -47,17 +44,14 @@ def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def vector(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return colours or weights as float32."""
     return np.asarray(values, np.float32)
 
 
 def flat(size: int, colour: Rgb) -> np.ndarray:
-    """Return one colour everywhere."""
     return np.broadcast_to(vector(colour), (size, size, 3)).copy()
 
 
 def shaded(colour: Rgb, light: np.ndarray) -> np.ndarray:
-    """Return a colour times a field."""
     return vector(colour) * light[..., None]
 
 
@@ -75,11 +69,7 @@ def ramp(field: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def tiles(rng: Rng, size: int, rows: int, columns: int, shift: float = 0.0,
           joint: float = 0.02) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rectangular tiles: number, share of joint (0..1), and light of a bevelled edge.
-
-    ``shift`` moves every other row by that part of a tile; ``joint`` is its half width in
-    parts of a tile's height.
-    """
+    """Rectangular tiles: number, share of joint (0..1), and light of a bevelled edge."""
     y, x = grid(size)
     line = np.floor(y * rows).astype(int)
     moved = x * columns + shift * (line % 2)
@@ -144,7 +134,6 @@ def stains(rng: Rng, size: int, strength: float) -> np.ndarray:
 
 
 def pick(rng: Rng, *choices: Rgb) -> Rgb:
-    """Draw one of some colours."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -206,14 +195,12 @@ def fabric(rng: Rng, size: int) -> np.ndarray:
 
 
 def skin(rng: Rng, size: int) -> np.ndarray:
-    """Paint skin."""
     colour = pick(rng, (226, 180, 152), (206, 156, 124), (168, 118, 88), (120, 82, 62),
                   (236, 196, 174))
     return shaded(colour, 1 + 0.02 * noise(rng, size, 1.2) + 0.03 * noise(rng, size, 3))
 
 
 def hair(rng: Rng, size: int) -> np.ndarray:
-    """Paint hair."""
     strands = noise(rng, size, 1.4, stretch=1 / 60, low=2)
     colour = pick(rng, (70, 54, 40), (44, 36, 32), (150, 118, 74), (120, 112, 106), (96, 62, 40))
     return shaded(colour, np.clip(1 + 0.25 * strands, 0.3, 2))
@@ -239,7 +226,6 @@ def lacquer(rng: Rng, size: int) -> np.ndarray:
 
 
 def rubber(rng: Rng, size: int) -> np.ndarray:
-    """Paint rubber."""
     y, x = grid(size)
     count = int(rng.integers(8, 20))
     tread = ramp(np.sin(2 * np.pi * (count * x + 2 * np.abs(((4 * y) % 1) - 0.5))), -0.3, 0.1)
@@ -257,7 +243,6 @@ def mirror_glass(rng: Rng, size: int) -> np.ndarray:
 
 
 def perforated(rng: Rng, size: int) -> np.ndarray:
-    """Grating or perforated sheet."""
     y, x = grid(size)
     count = int(rng.choice([8, 12, 16]))
     hole = ramp(np.sin(2 * np.pi * count * x) * np.sin(2 * np.pi * count * y), 0.1, 0.35)
@@ -272,9 +257,6 @@ def noise_photo(rng: Rng, size: int) -> np.ndarray:
     return np.clip(image, 8, 250)
 
 
-Painter = Callable[[Rng, int], np.ndarray]
-
-
 def paint_coat(rng: Rng, size: int) -> np.ndarray:
     """Painted wall, nearly blank."""
     light = 1 + rng.uniform(0.003, 0.015) * noise(rng, size, 0.6) + rng.uniform(
@@ -283,7 +265,6 @@ def paint_coat(rng: Rng, size: int) -> np.ndarray:
 
 
 def plaster(rng: Rng, size: int) -> np.ndarray:
-    """Paint plaster."""
     bumps = noise(rng, size, rng.uniform(1.0, 1.8), low=5)
     light = relief(bumps, rng.uniform(0.02, 0.08)) * stains(rng, size, rng.uniform(0.01, 0.06))
     return shaded(warm_grey(rng, 190, 235), light)
@@ -303,7 +284,6 @@ def wallpaper(rng: Rng, size: int) -> np.ndarray:
 
 
 def bricks(rng: Rng, size: int) -> np.ndarray:
-    """Paint bricks."""
     rows = int(rng.choice([8, 10, 12, 14]))
     number, gap, bevel = tiles(rng, size, rows, rows // 2, 0.5,
                                rng.uniform(0.05, 0.09))
@@ -318,7 +298,6 @@ def bricks(rng: Rng, size: int) -> np.ndarray:
 
 
 def blocks(rng: Rng, size: int) -> np.ndarray:
-    """Concrete blocks or panels."""
     rows = int(rng.choice([2, 4, 6]))
     number, gap, bevel = tiles(rng, size, rows, max(1, rows // 2), 0.5 * float(rng.random() < 0.5),
                                rng.uniform(0.012, 0.03))
@@ -329,7 +308,6 @@ def blocks(rng: Rng, size: int) -> np.ndarray:
 
 
 def concrete(rng: Rng, size: int) -> np.ndarray:
-    """Paint concrete."""
     light = stains(rng, size, rng.uniform(0.05, 0.12)) + 0.05 * noise(rng, size, 0.9)
     cracks = 1 - ramp(np.abs(noise(rng, size, 3.2)), 0.0, 0.02)
     holes = ramp(noise(rng, size, 0.4, low=16), 2.3, 2.9)
@@ -338,7 +316,6 @@ def concrete(rng: Rng, size: int) -> np.ndarray:
 
 
 def stone_wall(rng: Rng, size: int) -> np.ndarray:
-    """Paint a stone wall."""
     number, edge = stones(rng, size, int(rng.integers(5, 10)), 0.75)
     face = ramp(edge + 0.02 * noise(rng, size, 1.5, low=6), 0.03, 0.14)
     light = (1 + per_piece(rng, number, 0.15) + 0.12 * noise(rng, size, 1.5)) * (
@@ -360,7 +337,6 @@ def corrugated(rng: Rng, size: int) -> np.ndarray:
 
 
 def floor_tiles(rng: Rng, size: int) -> np.ndarray:
-    """Paint floor tiles."""
     count = int(rng.choice([2, 4, 6, 8]))
     number, gap, bevel = tiles(rng, size, count, count, 0.0, rng.uniform(0.008, 0.025))
     light = (1 + per_piece(rng, number, rng.uniform(0.01, 0.05)) + 0.04 * noise(rng, size, 2)
@@ -384,7 +360,6 @@ def terrazzo(rng: Rng, size: int) -> np.ndarray:
 
 
 def planks(rng: Rng, size: int) -> np.ndarray:
-    """Paint planks."""
     rows = int(rng.choice([4, 6, 8]))
     y, _ = grid(size)
     joint = rng.uniform(0.008, 0.02)
@@ -404,7 +379,6 @@ def planks(rng: Rng, size: int) -> np.ndarray:
 
 
 def carpet(rng: Rng, size: int) -> np.ndarray:
-    """Paint carpet."""
     y, x = grid(size)
     tuft = noise(rng, size, -0.3, low=20, high=100)
     light = 1 + rng.uniform(0.05, 0.13) * tuft + 0.03 * noise(rng, size, 2.2)
@@ -417,7 +391,6 @@ def carpet(rng: Rng, size: int) -> np.ndarray:
 
 
 def asphalt(rng: Rng, size: int) -> np.ndarray:
-    """Paint asphalt."""
     grit = noise(rng, size, 0.2, low=12)
     light = 1 + 0.1 * grit + 0.1 * ramp(grit, 1.6, 2.6) + 0.06 * noise(rng, size, 2.4)
     patch = ramp(noise(rng, size, 3.5), 0.9, 1.0) * (rng.random() < 0.4)
@@ -439,7 +412,6 @@ def paving(rng: Rng, size: int) -> np.ndarray:
 
 
 def cobbles(rng: Rng, size: int) -> np.ndarray:
-    """Paint cobbles."""
     number, edge = stones(rng, size, int(rng.integers(6, 14)), 0.4)
     dome = ramp(edge, 0.0, 0.35)
     light = (0.4 + 0.6 * ramp(edge, 0.02, 0.16)) * relief(dome, 0.9) * (
@@ -448,7 +420,6 @@ def cobbles(rng: Rng, size: int) -> np.ndarray:
 
 
 def gravel(rng: Rng, size: int) -> np.ndarray:
-    """Paint gravel."""
     number, edge = stones(rng, size, int(rng.integers(22, 40)), 0.95)
     light = (0.45 + 0.55 * ramp(edge, 0.0, 0.3)) * (1 + per_piece(rng, number, 0.2))
     image = shaded(warm_grey(rng, 140, 185, 0.05), light * stains(rng, size, 0.06))
@@ -456,7 +427,6 @@ def gravel(rng: Rng, size: int) -> np.ndarray:
 
 
 def earth(rng: Rng, size: int) -> np.ndarray:
-    """Paint earth."""
     bumps = noise(rng, size, 1.9)
     light = (1 + 0.13 * bumps + 0.07 * noise(rng, size, 0.4)) * relief(bumps, 0.25)
     colour = pick(rng, (150, 120, 88), (176, 150, 112), (120, 100, 78), (196, 178, 146))
@@ -466,7 +436,6 @@ def earth(rng: Rng, size: int) -> np.ndarray:
 
 
 def grass(rng: Rng, size: int) -> np.ndarray:
-    """Paint grass."""
     blades = 0.6 * noise(rng, size, 0.7, stretch=1 / 3, low=10) + 0.6 * noise(
         rng, size, 0.8, stretch=3, low=10)
     tone = noise(rng, size, 2.6)
