@@ -35,8 +35,7 @@ NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)
 # Quick to release, so that tests need not wait.
-QUICK = {'release.speed': 2.0, 'unseen_speed': 2.0,
-         'min_time_to_contact': 1.5, 'autostart': True}
+QUICK = {'unseen_speed': 2.0, 'min_time_to_contact': 1.5, 'autostart': True}
 WITHIN_S = 0.05          # in which the guard must have stopped after source_timeout
 RELIABLE = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 

@@ -23,7 +23,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
 from vjepa_ros.ros.read import stamp_ns
 from vjepa_ros.ros.sim import camera_source
-from vjepa_ros.ros.sim.camera_source import SourceOutput, TRUTH
+from vjepa_ros.ros.sim.camera_source import TRUTH
 from vjepa_ros.sources import SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import PlayOptions, Source
 
@@ -126,21 +126,6 @@ def test_stored_pictures_are_passed_on_byte_by_byte(ros, ten):
     number = round((stamp_ns(got[-1]) - stamp_ns(got[0])) / (S / 20))
     assert got[-1].format == 'png'
     assert bytes(got[-1].data) == (Path(ten) / f'{number}.png').read_bytes()
-
-
-@pytest.mark.parametrize(('variable', 'value', 'size', 'transport', 'lost'), [
-    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST', (640, 480), 'raw', True),
-    ('ROS_LOCALHOST_ONLY', '1', (640, 480), 'both', True),
-    ('ROS_LOCALHOST_ONLY', '1', (640, 480), 'compressed', False),
-    ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET', (640, 480), 'raw', False)])
-def test_an_environment_that_loses_large_images_is_named(ros, monkeypatch, variable, value, size,
-                                                         transport, lost):
-    for name in ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY', 'RMW_IMPLEMENTATION'):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, value)
-    output = SourceOutput(ros.node, 'c', transport, False)
-    assert (variable in output.transport_problem(size)) == lost
-    assert bool(output.transport_problem(size)) == lost
 
 
 def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):

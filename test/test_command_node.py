@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -21,11 +20,9 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import logged, ros_session
 
 from vjepa_ros.guard.types import Motion, STILL
-from vjepa_ros.ros.collision_guard import inputs as guard_inputs
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 from vjepa_ros.ros.common import spin
 from vjepa_ros.ros.common.spin import _serve_once
-from vjepa_ros.ros.local_planner import inputs as twist_inputs
 from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 
 pytestmark = pytest.mark.ros
@@ -109,15 +106,6 @@ def test_of_subscriptions_that_are_refused_half_way_none_is_left(kind):
     with started(kind, '-p', 'sources:=[one,two]', '-p', f'{policy}:=sometimes') as node:
         assert node.state == 'inactive' and 'sometimes' in node.last_failure
         assert not [s for s in node.subscriptions if 'vjepa_node' in s.topic_name]
-
-
-@pytest.mark.parametrize(('module', 'words'), [
-    (guard_inputs, "parameter 'odometry', which is true, needs.*set odometry: false"),
-    (twist_inputs, "parameter 'speed_from', which is 'odometry', needs.*set speed_from: sent")])
-def test_without_nav_msgs_the_parameter_that_wants_it_is_named(module, words, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'nav_msgs.msg', None)
-    with pytest.raises(RuntimeError, match=words):
-        module.odometry()
 
 
 @BOTH

@@ -122,7 +122,7 @@ def test_a_service_that_fails_answers_stops_the_robot_for_a_moment_and_ends_noth
 
     with rig.driving():
         rig.wait_for_speed(1.0)
-        monkeypatch.setattr(rig.process.node.guard, 'override', fail)
+        monkeypatch.setattr(rig.process.node.decider, 'override', fail)
         answer = rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=True))
         assert not answer.success and 'out of order' in answer.message
         rig.wait_for_speed(0.0)
@@ -185,12 +185,12 @@ def test_a_clock_that_is_set_makes_all_seen_forgotten():
         node._time.ros_s = lambda: told[0] + node.now_s()
         node._on_tick()
         now = node.now_s()
-        node.guard.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
+        node.decider.observe(SourceReport('camera', now, now, Level.CLEAR, math.inf))
         node._on_tick()
-        assert node.guard.sources['camera'].report is not None
+        assert node.decider.sources['camera'].report is not None
         told[0] += 60.0
         node._on_tick()
-        assert node.guard.sources['camera'].report is None
+        assert node.decider.sources['camera'].report is None
 
 
 @pytest.mark.skipif(importlib.util.find_spec('tf2_ros') is not None, reason='tf2_ros is here')

@@ -12,13 +12,13 @@ import pytest
 from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
 
 from vjepa_ros.guard.settings import GuardSettings
+from vjepa_ros.guard.types import Motion
 from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning import local_planner
-from vjepa_ros.planning.course import Course, Pose
-from vjepa_ros.planning.decision import Choice, LocalDecider
-from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, LocalPlan, Mount, Twist
+from vjepa_ros.planning.decision import Choice, Course, LocalDecider, Pose
+from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, LocalPlan, Mount
 from vjepa_ros.planning.local_planner import LocalPlanner
 
 
@@ -32,7 +32,7 @@ def look(planner: LocalPlanner, speed: float, boxes: list[tuple[float, float, fl
 def drive(planner: LocalPlanner, vx: float, seconds: float = 1.0, omega: float = 0.0) -> None:
     """Let the robot move."""
     for _ in range(round(seconds / 0.1)):
-        planner.move(Twist(vx, 0.0, omega), 0.1)
+        planner.move(Motion(vx, 0.0, omega), 0.1)
 
 
 def driving(config: LocalConfig | None = None, **more: object) -> LocalPlanner:
@@ -46,7 +46,7 @@ def plan(boxes: list[tuple[float, float, float]], speed: float = 1.0, turn: floa
          level: Level = Level.WARNING) -> LocalPlan:
     planner = driving()
     look(planner, 1.0, boxes, level)
-    return planner.choose(Twist(speed, 0.0, turn))
+    return planner.choose(Motion(speed, 0.0, turn))
 
 
 def straight_on(chosen: LocalPlan) -> np.ndarray:
@@ -76,7 +76,7 @@ def test_rates_next_to_nothing_are_far_away():
     with np.errstate(all='raise'):
         planner = driving()
         planner.see('camera', tiny, result.assessment)
-    assert planner.choose(Twist(1.0, 0.0, 0.0)).twist == (1.0, 0.0, 0.0)
+    assert planner.choose(Motion(1.0, 0.0, 0.0)).twist == (1.0, 0.0, 0.0)
 
 
 def test_it_slows_down_before_a_wall():
@@ -89,10 +89,10 @@ def test_it_slows_down_before_a_wall():
 
 
 def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
-    planner, ahead = driving(LocalConfig(memory_s=3.0)), Twist(0.8)
+    planner, ahead = driving(LocalConfig(memory_s=3.0)), Motion(0.8)
     look(planner, 1.0, [(-0.3, 0.3, 1.0)])
     for _ in range(10):
-        planner.move(Twist(), 0.1)
+        planner.move(Motion(), 0.1)
         look(planner, 0.0, [(-0.3, 0.3, 1.0)])
     assert straight_on(planner.choose(ahead))['risk'] > 0.5
     drive(planner, 0.0, 1.0, math.pi / 2)             # now it looks to the left
@@ -112,10 +112,10 @@ def test_only_directions_that_were_looked_at_are_measured(turned, known):
     planner = driving()
     look(planner, 1.0, [])
     drive(planner, 0.0, 1.0, turned)
-    chosen = planner.choose(Twist(1.0))
+    chosen = planner.choose(Motion(1.0))
     assert chosen.twist == (1.0, 0.0, 0.0) and chosen.measured == known
     drive(planner, 0.0, 1.0, -turned)                     # back again
-    assert planner.choose(Twist(1.0)).measured
+    assert planner.choose(Motion(1.0)).measured
 
 
 @pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
@@ -126,11 +126,11 @@ def test_where_looming_was_not_measured_the_way_is_not(flag):
     failed = flag == Quality.GEOMETRY_FAILED
     planner.see('camera', LoomingCells.none() if failed else LoomingCells.of(result, OPTICS),
                 flagged)
-    chosen = planner.choose(Twist(1.0))
+    chosen = planner.choose(Motion(1.0))
     assert f'flagged {flag.names[0]}' in chosen.unmeasured
     assert chosen.twist.vx == 1.0 if failed else chosen.points > 0    # what it saw counts
     look(planner, 1.0, [])
-    assert planner.choose(Twist(1.0)).measured
+    assert planner.choose(Motion(1.0)).measured
 
 
 @pytest.mark.parametrize('age', [0.0, 0.7])
@@ -139,7 +139,7 @@ def test_the_way_since_the_picture_counts(age):
     planner = driving()
     drive(planner, 1.0, age)
     look(planner, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
-    time = straight_on(planner.choose(Twist(1.0)))['time_to_contact']
+    time = straight_on(planner.choose(Motion(1.0)))['time_to_contact']
     # 0.3 m from the camera back to the middle, less half a length and the margin.
     assert time == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
     others = driving()
@@ -157,7 +157,7 @@ def test_what_the_heads_say_counts_from_warning_on(level, counts):
         result = seen(field(1.0, []), level)
         planner.see('camera', LoomingCells.of(result, OPTICS),
                     replace(result.assessment, **change))
-        assert (straight_on(planner.choose(Twist(1.0)))['risk'] > 0.5) == counts
+        assert (straight_on(planner.choose(Motion(1.0)))['risk'] > 0.5) == counts
 
 
 def judged(planner: LocalPlanner, probability: float, turn: float = 0.0,
@@ -167,7 +167,7 @@ def judged(planner: LocalPlanner, probability: float, turn: float = 0.0,
     planner.see('camera', LoomingCells.of(result, OPTICS), replace(
         result.assessment, collision_probability=probability, collision_if_ahead=0.01,
         clearance=clearance))
-    return float(straight_on(planner.choose(Twist(1.0, 0.0, turn)))['risk'])
+    return float(straight_on(planner.choose(Motion(1.0, 0.0, turn)))['risk'])
 
 
 def test_points_stop_nobody_where_the_heads_suspect_nothing():
@@ -208,13 +208,13 @@ def test_cameras_look_where_they_are_mounted():
     planner = LocalPlanner(cameras=cameras)
     drive(planner, -1.0)
     look(planner, 1.0, [(-0.4, 0.4, 1.0)], camera='rear')
-    back, ahead = planner.choose(Twist(-1.0)), planner.choose(Twist(1.0))
+    back, ahead = planner.choose(Motion(-1.0)), planner.choose(Motion(1.0))
     assert back.covered and back.measured
     assert straight_on(back)['time_to_contact'] < 1.3
     assert back.twist.vx > -1.0 or abs(back.twist.omega) > 0
     assert ahead.covered and not ahead.measured
     assert ahead.twist == (1.0, 0.0, 0.0)
-    assert not planner.choose(Twist(0.0, 1.0)).covered
+    assert not planner.choose(Motion(0.0, 1.0)).covered
     assert plan([(-1.0, 1.0, 0.5)], 0.0, 1.0).twist == (0.0, 0.0, 1.0)   # a turn on the spot
 
 
@@ -232,7 +232,7 @@ def test_somebody_who_crosses_goes_on():
     for known, passes in ((cells, False), (moving, True)):
         planner = driving()
         planner.see('camera', known, result.assessment)
-        assert (straight_on(planner.choose(Twist(1.0)))['risk'] < 0.3) == passes
+        assert (straight_on(planner.choose(Motion(1.0)))['risk'] < 0.3) == passes
 
 
 @pytest.mark.parametrize('looked', [False, True])
@@ -243,7 +243,7 @@ def test_walls_go_on_where_nothing_was_seen(looked):
         look(planner, 1.0, [])
     ahead = planner.memory.place.real + 2.0
     walls(planner, (ahead + 0.5j, ahead + 2j))
-    assert math.isinf(straight_on(planner.choose(Twist(1.0)))['time_to_contact']) == looked
+    assert math.isinf(straight_on(planner.choose(Motion(1.0)))['time_to_contact']) == looked
 
 
 @pytest.mark.parametrize(('length', 'margin', 'speed'), [
@@ -254,7 +254,7 @@ def test_an_object_across_the_path_never_falls_between_two_steps(length, margin,
         planner, wall = LocalPlanner(can), np.zeros((40, 6))
         wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 3.0
         planner.memory.keep(wall)
-        time = straight_on(planner.choose(Twist(speed)))['time_to_contact']
+        time = straight_on(planner.choose(Motion(speed)))['time_to_contact']
         assert time <= away / speed + 0.2
 
 
@@ -273,7 +273,7 @@ def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = Fa
     there = begin + goal * np.exp(1j * memory.yaw)
     for _ in range(round(seconds / 0.1)):
         chosen = planner.pursue(Pose(memory.place, memory.yaw).seen(there))
-        planner.move(Twist(0.0, 0.0, chosen.twist.omega) if held and chosen.twist.vx > 0
+        planner.move(Motion(0.0, 0.0, chosen.twist.omega) if held and chosen.twist.vx > 0
                      else chosen.twist, 0.1)
     return complex(Pose(memory.place, memory.yaw).seen(there))
 
@@ -318,10 +318,10 @@ def test_what_somebody_else_holds_for_a_fault_is_none():
     goal = 20 + 0j
     for _ in range(30):
         planner.rest()
-        planner.move(Twist(), 0.1)
+        planner.move(Motion(), 0.1)
     for _ in range(15):
         assert planner.pursue(goal).twist.vx > 0.4
-        planner.move(Twist(), 0.1)
+        planner.move(Motion(), 0.1)
     assert not len(planner.memory.points())
     travel(planner, goal, 2.0, held=True)      # but for ever it is not a guard
     assert len(planner.memory.points())
@@ -347,7 +347,7 @@ class Drive:
 
     def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
                  speed_from: str = 'odometry') -> None:
-        watch = GuardSettings(slow_on=())
+        watch = GuardSettings()
         self.decider = LocalDecider(DecisionConfig(
             LocalConfig(), watch, {'camera': Mount()}, speed_from, 'stop'), 0.0)
         self.rate = 5.0
@@ -359,7 +359,7 @@ class Drive:
     def go(self, seconds: float, speed: float = 1.0, look: bool = True) -> Choice:
         for _ in range(round(seconds / 0.1)):
             self.now += 0.1
-            self.decider.moves(Twist(speed), self.now)
+            self.decider.moves(Motion(speed), self.now)
             if look:
                 self.look()
         return self.command()
@@ -379,7 +379,7 @@ class Drive:
                 self.decider.measured('camera', cells, stamp, self.now, self.now - stamp_s)
 
     def command(self, vx: float = 1.0, omega: float = 0.0) -> Choice:
-        self.decider.command(Twist(vx, 0.0, omega), self.now)
+        self.decider.command(Motion(vx, 0.0, omega), self.now)
         return self.decider.decide(self.now)
 
 
@@ -392,7 +392,7 @@ def test_a_picture_counts_when_both_of_its_messages_have_come():
     drive.order = ('assessment',)
     choice = drive.go(1.0)
     assert 'no looming_field' in choice.reason
-    assert (choice.state, choice.twist) == ('fault', Twist())
+    assert (choice.state, choice.motion) == ('fault', Motion())
     source = drive.decider.sources['camera']
     assert len(source.seen) <= 8 and not source.cells      # what waits in vain is forgotten
 
@@ -419,14 +419,14 @@ def test_without_a_speed_nothing_is_judged():
     assert choice.state == 'fault' and 'no odometry for' in choice.reason
     for absurd in (math.nan, -1e308, 1e4):             # squares of such a speed overflow
         with pytest.raises(ValueError, match='speed'):
-            drive.decider.moves(Twist(absurd), drive.now)
+            drive.decider.moves(Motion(absurd), drive.now)
     drive = Drive(speed_from='sent')
     assert 'nobody publishes' in drive.go(1.0).reason
     drive.decider.wired = True
     assert drive.go(1.0).state == 'free'
     drive.now += 5.0                                   # a guard that is silent: it stands
     drive.look()
-    assert drive.decider.motion == Twist()
+    assert drive.decider.motion == Motion()
     assert drive.command().state == 'unmeasured'
 
 

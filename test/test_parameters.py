@@ -99,7 +99,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     (PERCEPTION, {'camera.imu_rotation': (1.0, 1.0)}, 'camera.imu_rotation'),
     (GUARD, {'sources': ()}, 'empty'), (GUARD, {'ranges': ('camera',)}, 'once'),
     (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),
-    (TWIST, {'sources': ('cruise',)}, 'cruise'), (GUARD, {'stop_on': ('missing',)}, 'timeout')])
+    (TWIST, {'sources': ('cruise',)}, 'cruise'), (GUARD, {'stop_on': ('tired',)}, 'tired')])
 def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, named):
     assert named in schema.problem({**defaults(schema), **change})
 

@@ -173,6 +173,15 @@ def rows_of(config: type, effect: str = LIVE, before: str = '', only: Iterable[s
     return tuple(made)
 
 
+def check_ranges(config: object) -> None:
+    """Raise ValueError for the first field that is a parameter and not within its range."""
+    for row in rows_of(type(config)):
+        value = getattr(config, row.sets)
+        problem = '' if isinstance(value, tuple) else row._problem(value)
+        if problem:
+            raise ValueError(f'{row.sets} is {value}, {problem}')
+
+
 def make(config: Callable[..., Config], rows: Iterable[Param], values: Mapping[str, Any],
          **more: Any) -> Config:
     """Make an object of a class from the values of the rows that are for it."""

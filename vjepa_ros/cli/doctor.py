@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from rich.text import Text
 
 from vjepa_ros.cli.console import positive, ros_problem, with_options
 from vjepa_ros.parameter import schemas
-from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
 from vjepa_ros.ros.doctor.rules import ERROR, Finding, NOTE, OK, WARNING, judge, judge_file
 
@@ -48,12 +48,9 @@ def devices(wanted: str, precision: str) -> Iterator[Finding]:
         yield Finding(ERROR, 'python', f'{error.name} is missing: no model runs here',
                       'pip install . in the checkout, or follow docs/get-started.md')
         return
-    about = hardware()
-    yield Finding(OK, 'machine', ', '.join(f'{name} {value}' for name, value in about.items()))
-    yield Finding(OK, 'libraries', ', '.join(f'{name} {value}' for name, value
-                                             in versions().items())
-                  + f'; PyTorch is built for {policy.build()}, '
-                  f'{torch.get_num_threads()} threads')
+    for about, values in (('machine', hardware()), ('libraries', versions())):
+        yield Finding(OK, about, ', '.join(f'{name} {value}' for name, value in values.items()))
+    yield Finding(OK, 'PyTorch', f'built for {policy.build()}, {torch.get_num_threads()} threads')
     present = policy.find_devices()
     for each in present.values():
         memory = f', {each.memory_bytes / GB:.0f} GB' if each.memory_bytes else ''
@@ -63,22 +60,11 @@ def devices(wanted: str, precision: str) -> Iterator[Finding]:
     try:
         choice = policy.choose_device(wanted, True, precision, present)
         yield Finding(OK, 'choice', f'{choice.device} in {choice.precision}: {choice.reason}')
-    except policy.DeviceError as error:
-        yield _failed('choice', error)
-    yield from _unused(present)
-
-
-def _failed(about: str, error: Exception) -> Finding:
-    """Return the finding of an error of the core, which ends with its remedy."""
-    text, _, remedy = str(error).rpartition('; ')
-    return Finding(ERROR, about, text or remedy, with_options(
-        remedy, ('device', 'precision')) if text else 'choose another value')
-
-
-def _unused(present: Mapping[str, object]) -> Iterator[Finding]:
-    """Yield a finding for an accelerator that this PyTorch does not see."""
-    nvidia = next((path for path in ('/dev/nvidia0', '/dev/nvhost-gpu', '/dev/nvmap')
-                   if os.path.exists(path)), '')
+    except policy.DeviceError as error:       # ends with its remedy
+        text, _, remedy = str(error).rpartition('; ')
+        yield Finding(ERROR, 'choice', text or remedy, with_options(
+            remedy, ('device', 'precision')) if text else 'choose another value')
+    nvidia = next(filter(os.path.exists, ('/dev/nvidia0', '/dev/nvhost-gpu', '/dev/nvmap')), '')
     if nvidia and not any(name.startswith('cuda') for name in present):
         yield Finding(ERROR, 'GPU', f'{nvidia} is there, but this PyTorch sees no CUDA device',
                       'install the PyTorch wheel for its CUDA; on a Jetson the one of its '
@@ -133,10 +119,6 @@ def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
         yield Finding(NOTE, 'middleware', f'the kernel limits receive buffers to '
                       f'{int(SOCKETS.read_text()) >> 10} kB: images over UDP are lost',
                       f'sudo sysctl -w net.core.rmem_max={SOCKET_BYTES << 2}')
-    unset = [key for key in TUNING if key not in environ]
-    if unset:
-        yield Finding(NOTE, 'environment', f'{", ".join(unset)} not set in this terminal',
-                      'start nodes by the launch files, which set them')
 
 
 def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
@@ -147,20 +129,14 @@ def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
     elif ros_problem():
         found['ROS'] = [Finding(NOTE, 'ROS', f'works without it: {ros_problem()}')]
     else:
-        found['ROS'] = _ros(args.seconds)
+        from vjepa_ros.ros.doctor.graph import observe
+
+        graph = observe(args.seconds)
+        found['ROS'] = [*middleware(os.environ, graph.middleware), *judge(graph)]
     if args.params:
-        known = schemas()
         found['parameter files'] = [finding for path in args.params
-                                    for finding in judge_file(path, known)]
+                                    for finding in judge_file(path, schemas())]
     return found
-
-
-def _ros(seconds: float) -> list[Finding]:
-    """Watch the graph and judge it."""
-    from vjepa_ros.ros.doctor.graph import observe
-
-    graph = observe(seconds)
-    return [*middleware(os.environ, graph.middleware), *judge(graph, schemas())]
 
 
 def show(found: dict[str, list[Finding]], console: Console) -> None:
@@ -174,15 +150,9 @@ def show(found: dict[str, list[Finding]], console: Console) -> None:
             console.print(line, soft_wrap=True)
             if finding.remedy:
                 console.print(Text(f'      → {finding.remedy}', style='cyan'), soft_wrap=True)
-    console.print(Text(summary(each for findings in found.values() for each in findings),
+    levels = [each.level for findings in found.values() for each in findings]
+    console.print(Text(f'{levels.count(ERROR)} errors, {levels.count(WARNING)} warnings',
                        style='bold'))
-
-
-def summary(findings: Iterable[Finding]) -> str:
-    """Return how many problems there are."""
-    levels = [finding.level for finding in findings]
-    return ', '.join(f'{count} {level}{"s" * (count != 1)}' for level in (ERROR, WARNING)
-                     for count in [levels.count(level)])
 
 
 def make_parser() -> argparse.ArgumentParser:

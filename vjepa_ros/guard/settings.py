@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from vjepa_ros.parameter import parameter
+from vjepa_ros.parameter import check_ranges, parameter
 
 # Faults of a source besides the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
@@ -15,11 +14,16 @@ ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
 FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slow_camera',
          'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
          'heads_out_of_range', 'geometry_failed', 'not_finite')
+# Faults that slow motion where `stop_on` leaves them out; other flags are then no faults.
+SLOWING = (*ALWAYS, 'low_texture', 'geometry_failed')
 UNCOVERED = ('free', 'slow', 'stop')
 
 HORIZON_S = 6.0          # longest time to contact that is used: looming is noise beyond
 MEASURING_SPEED = 0.1    # slower [m/s], a view where nothing approaches shows no free path
 RELEASE_HOLD_S = 1.0     # without danger before motion is released: looming fails for moments
+# Limit after a stop or a fault until the path is measured again [m/s]: fast enough to measure it
+# in a second, and slow enough to stop for what is seen then.
+RELEASE_SPEED = 0.3
 RELEASE_ACCELERATION = 1.0  # at which a limit rises [m/s^2]: what any base follows
 FAULT_SPEED = 0.1        # limit at faults that only slow [m/s]: a bumper can stop the robot
 CLOCK_TOLERANCE_S = 0.1  # a stamp may lie so far in the future: clocks of computers differ
@@ -45,9 +49,6 @@ class GuardSettings:
     unseen_speed: float = parameter(
         0.6, 'Speed limit where nothing is known about the path: after a start, after turning on '
         'the spot', low=0.0, high=20.0, unit='m/s')
-    release_speed: float = parameter(
-        0.3, 'Speed limit after a stop or a fault until the path is measured again',
-        name='release.speed', low=0.11, high=20.0, unit='m/s')
     source_timeout: float = parameter(0.5, 'Largest age of a message of a camera', low=0.05,
                                       high=60.0, unit='s')
     command_timeout: float = parameter(
@@ -57,44 +58,20 @@ class GuardSettings:
         (*ALWAYS, 'untrained', 'partial_view', 'stale', 'warming_up', 'looming_unknown',
          'not_finite'),
         'Faults of a source that stop motion towards it: missing, timeout, clock, malformed, '
-        'unknown, frozen (each must be here or in slow_on) and flags of the assessment')
-    slow_on: tuple[str, ...] = parameter(('low_texture', 'geometry_failed'),
-                                         'Faults that slow motion to 0.1 m/s instead')
+        'unknown, frozen and flags of the assessment; of these six, low_texture and '
+        'geometry_failed, what is left out slows motion to 0.1 m/s')
     uncovered: str = parameter(
         'free', 'Treatment of motion where no source looks, such as reversing with one camera '
         'ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; stop: none',
         choices=UNCOVERED)
 
     def __post_init__(self) -> None:
-        if problem := self.problem():
-            raise ValueError(problem)
-
-    def problem(self) -> str:
-        """Return the first problem with setting, value and allowed range; '' without one."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, (int, float)) and not (math.isfinite(value) and value >= 0):
-                return f'{field.name} is {value}, must be a finite number, at least 0'
-        for name in ('stop_time_to_contact', 'braking', 'source_timeout', 'command_timeout'):
-            if getattr(self, name) <= 0:
-                return f'{name} is {getattr(self, name)}, must be above 0'
-        if not self.stop_time_to_contact < self.min_time_to_contact < HORIZON_S:
-            return (f'stop_time_to_contact is {self.stop_time_to_contact}, min_time_to_contact '
-                    f'{self.min_time_to_contact}; must be in this order, and below {HORIZON_S}')
-        if self.release_speed <= MEASURING_SPEED:
-            return (f'release_speed is {self.release_speed}, must be above {MEASURING_SPEED} m/s: '
-                    'any slower, the camera cannot confirm the path')
-        if self.uncovered not in UNCOVERED:
-            return f"uncovered is '{self.uncovered}', must be one of {', '.join(UNCOVERED)}"
-        return self._faults_problem()
-
-    def _faults_problem(self) -> str:
-        named = (*self.stop_on, *self.slow_on)
-        for name in named:
+        check_ranges(self)
+        if not self.stop_time_to_contact < self.min_time_to_contact:
+            raise ValueError(
+                f'stop_time_to_contact is {self.stop_time_to_contact}, min_time_to_contact '
+                f'{self.min_time_to_contact}; must be in this order')
+        for name in self.stop_on:
             if name not in (*ALWAYS, *FLAGS):
-                return (f"stop_on or slow_on contains '{name}', must be among "
-                        f'{", ".join((*ALWAYS, *FLAGS))}')
-        for name in ALWAYS:
-            if name not in named:
-                return f"neither stop_on nor slow_on contains '{name}': add it to one of them"
-        return ''
+                raise ValueError(f"stop_on contains '{name}', must be among "
+                                 f'{", ".join((*ALWAYS, *FLAGS))}')

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 
 from vjepa_ros.guard.free_path import FreePath
@@ -18,6 +19,8 @@ from vjepa_ros.guard.settings import (
     HORIZON_S,
     MEASURING_SPEED,
     RELEASE_HOLD_S,
+    RELEASE_SPEED,
+    SLOWING,
 )
 from vjepa_ros.guard.types import Limit, SourceReport
 from vjepa_ros.perception.types import Level, Quality
@@ -76,27 +79,17 @@ class SourceTiming:
         self._times.append((stamp_s, received_s))
 
     @property
-    def known(self) -> bool:
-        """Whether enough assessments have come."""
-        return len(self._times) >= TIMING_MIN_SAMPLES
-
-    @property
     def period_s(self) -> float:
         """Median time between two stamps [s], NaN unknown."""
-        return median(b - a for (a, _), (b, _) in itertools.pairwise(self._times)
-                      ) if self.known else math.nan
+        return self._median(b - a for (a, _), (b, _) in itertools.pairwise(self._times))
 
     @property
     def arrival_age_s(self) -> float:
         """Median age on arrival [s], NaN unknown."""
-        return median(received - stamp for stamp, received in self._times
-                      ) if self.known else math.nan
+        return self._median(received - stamp for stamp, received in self._times)
 
-    @property
-    def text(self) -> str:
-        """Both figures as text that follows an age; '' unknown."""
-        return (f' (they came every {self.period_s:.2f} s, {self.arrival_age_s:.2f} s old on '
-                'arrival)') if self.known else ''
+    def _median(self, values: Iterable[float]) -> float:
+        return median(values) if len(self._times) >= TIMING_MIN_SAMPLES else math.nan
 
     def problem(self, timeout_s: float) -> str:
         """Return why assessments become older than a timeout, with the remedy; '' if they do not.
@@ -261,11 +254,9 @@ class SourceGuard:
               settings: GuardSettings) -> tuple[str, str] | None:
         """Return the worst fault as (name, reason); None without one."""
         found = self._faults(now_s, history, settings)
-        for chosen in (settings.stop_on, settings.slow_on):
-            for name, reason in found:
-                if name in chosen:
-                    return name, reason
-        return None
+        stopping, slowing = ([fault for fault in found if fault[0] in chosen]
+                             for chosen in (settings.stop_on, SLOWING))
+        return next(iter((*stopping, *slowing)), None)
 
     def _faults(self, now_s: float, history: SpeedHistory,
                 settings: GuardSettings) -> list[tuple[str, str]]:
@@ -278,7 +269,7 @@ class SourceGuard:
             found.append(('clock', f'stamp is {-age:.2f} s ahead of the clock'))
         elif age > settings.source_timeout:
             found.append(('timeout', self._with_timing(
-                f'assessment is {age:.2f} s old{self.timing.text}', settings)))
+                f'assessment is {age:.2f} s old', settings)))
         if Quality.FROZEN in report.flags and not self._frozen:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
@@ -334,7 +325,7 @@ class SourceGuard:
         if not self._drives:
             return self._free
         clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
-        speed = max(settings.release_speed, stopping_speed(clear, settings))
+        speed = max(RELEASE_SPEED, stopping_speed(clear, settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
     def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
@@ -390,7 +381,7 @@ class SourceGuard:
     def _unmeasured(self, settings: GuardSettings) -> Limit:
         """Limit the speed until the path is measured while driving."""
         if self._unconfirmed:
-            return Limit(self.name, 'release', settings.release_speed,
+            return Limit(self.name, 'release', RELEASE_SPEED,
                          'path is not measured again yet')
         if math.isnan(self.free_path.distance):
             return Limit(self.name, 'unseen', settings.unseen_speed, 'path is not measured yet')

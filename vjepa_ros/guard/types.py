@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vjepa_ros.perception.types import Assessment, Level, Quality, problem_of
 
@@ -17,8 +18,7 @@ MAX_VELOCITY = 1e3      # m/s and rad/s; what is larger is a mistake, and may ov
 CENTER_ANGLE = math.atan(math.tan(math.radians(65.0 / 2)) / 3)
 
 
-@dataclass(frozen=True)
-class Motion:
+class Motion(NamedTuple):
     """A velocity of the robot: x forward, y left [m/s], omega counter-clockwise [rad/s]."""
 
     vx: float = 0.0
@@ -28,7 +28,12 @@ class Motion:
     @property
     def finite(self) -> bool:
         """Whether all three components are numbers of a possible size."""
-        return all(abs(value) < MAX_VELOCITY for value in (self.vx, self.vy, self.omega))
+        return all(abs(value) < MAX_VELOCITY for value in self)
+
+    @property
+    def speed(self) -> float:
+        """Speed of the point that the robot turns about [m/s]."""
+        return math.hypot(self.vx, self.vy)
 
     def along(self, yaw: float) -> float:
         """Return the speed [m/s] towards a direction: a yaw in the frame of the robot [rad]."""

@@ -7,9 +7,11 @@ This needs no ROS: all inputs are passed in with their time on one clock [s].
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,6 @@ from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.course import Course, Pose, course_problem, on_earth
 from vjepa_ros.planning.local_config import (
     DecisionConfig,
     LocalConfig,
@@ -28,7 +29,6 @@ from vjepa_ros.planning.local_config import (
     PASS,
     SENT,
     SILENT,
-    Twist,
 )
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.planning.obstacle_memory import REACH_M
@@ -36,14 +36,100 @@ from vjepa_ros.planning.obstacle_memory import REACH_M
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
 JUMP_M, JUMP_SPEED = 1.0, 5.0   # a pose jumps that is farther off than that speed explains [m/s]
 MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
+BEHIND = math.pi / 2     # a first target farther round than this is behind the robot [rad]
+FARTHEST = 1e8           # place in coordinates of anything on Earth [m]
+
+
+class Pose(NamedTuple):
+    """A pose on the ground: x + 1j y [m], and heading [rad], left positive."""
+
+    place: complex
+    yaw: float
+
+    def seen(self, points: np.ndarray | complex) -> np.ndarray | complex:
+        """Return points from here: ahead + 1j left [m]."""
+        return (points - self.place) * cmath.exp(-1j * self.yaw)
+
+    def told(self, points: np.ndarray) -> np.ndarray:
+        """Return points that are given from here in the frame of the pose."""
+        return self.place + points * cmath.exp(1j * self.yaw)
+
+
+def on_earth(place: complex) -> bool:
+    """Whether both coordinates are numbers of a possible size [m]."""
+    return abs(place.real) < FARTHEST and abs(place.imag) < FARTHEST
+
+
+class Course:
+    """A goal or a path that a robot follows.
+
+    Parameters
+    ----------
+    points
+        (P,) complex x + 1j y, in the frame of the odometry [m]: one is a goal, more are a path.
+    tolerance
+        Distance from the last point at which the robot has arrived [m].
+    """
+
+    def __init__(self, points: np.ndarray, tolerance: float) -> None:
+        self._points, self._tolerance = np.asarray(points, complex), tolerance
+        gaps = np.abs(np.diff(self._points))
+        self._gone = np.concatenate(([0.0], np.cumsum(gaps)))
+        self._at = 0.0                   # length of the path that lies behind [m]
+
+    def left(self, pose: Pose) -> float:
+        """Return the length from the robot to the end, along the path where there is one [m]."""
+        self._advance(pose)
+        return float(abs(self._place(self._at) - pose.place) + self._gone[-1] - self._at)
+
+    def arrived(self, pose: Pose) -> bool:
+        """Whether the robot is at the end."""
+        return self.left(pose) <= self._tolerance
+
+    def target(self, pose: Pose, reach: float) -> complex:
+        """Return the point to drive for, seen from the robot: ahead + 1j left [m].
+
+        `reach`: how far ahead along the path it may lie [m].
+        """
+        self._advance(pose)
+        return complex(pose.seen(self._place(self._at + reach)))
+
+    def _advance(self, pose: Pose) -> None:
+        """Go on to the point of the path nearest to the robot; never back, nor far at once."""
+        ahead = np.linspace(self._at, min(self._gone[-1], self._at + 2.0), 41)
+        away = np.abs(np.array([self._place(gone) for gone in ahead]) - pose.place)
+        self._at = float(ahead[int(np.argmin(away))])
+
+    def _place(self, gone: float) -> complex:
+        return complex(np.interp(gone, self._gone, np.real(self._points)),
+                       np.interp(gone, self._gone, np.imag(self._points)))
+
+
+def course_problem(points: Sequence[complex], what: str, pose: Pose, reach: float,
+                   tolerance: float) -> str:
+    """Return why a robot cannot follow a goal or a path, with the remedy; '' when it can.
+
+    `points`: of the goal or path, in the frame of the odometry [m].
+    """
+    if what == 'path' and len(points) < 2:
+        return f'it has {len(points)} points, a path needs 2 or more; send a goal instead'
+    if not all(map(on_earth, points)):
+        return 'it contains what is not a number, or no place on Earth [m]'
+    target = Course(np.array(points), tolerance).target(pose, reach)
+    turn = cmath.phase(target)
+    if abs(target) > tolerance and abs(turn) > BEHIND:
+        side = 'left' if turn > 0 else 'right'
+        return (f'it leads {abs(target):.1f} m behind the robot ({math.degrees(abs(turn)):.0f} '
+                f'degrees to the {side}), where no way was seen; turn the robot first')
+    return ''
 
 
 @dataclass(frozen=True)
 class Choice:
     """What is sent for a command."""
 
-    twist: Twist | None  # the twist to send; None: nothing
-    asked: Twist | None  # the command; None without one
+    motion: Motion | None  # to send; None: nothing
+    asked: Motion | None  # the command; None without one
     # 'idle' (nothing to do), 'free', 'unmeasured' (passed on, the path is unknown), 'uncovered'
     # (passed on, no camera looks there), 'turned', 'slowed', 'stopped' or 'fault'; with a goal
     # or path 'driving', 'waiting', 'arrived' or 'refused'
@@ -96,14 +182,14 @@ class LocalDecider:
         self.history = SpeedHistory()
         self.sources = {name: _Source(name, mount.yaw)
                         for name, mount in self.config.mounts.items()}
-        self.motion = Twist()
+        self.motion = Motion()
         self._motion_s = -math.inf    # time of it
         self.pose: Pose | None = None    # by odometry
         self._pose_s = -math.inf
         self.drop_course('')
         self.wired = self.config.speed_from != SENT    # somebody publishes what the base gets
         self._now_s = now_s
-        self._command: Twist | None = None
+        self._command: Motion | None = None
         self._commanded_s = -math.inf     # so a zero follows what was sent before
 
     def configure(self, config: DecisionConfig) -> None:
@@ -117,24 +203,24 @@ class LocalDecider:
         """Account for the motion of the robot until now."""
         if now_s > self._now_s:
             if self.config.speed_from == SENT and now_s - self._motion_s > SILENCE_S:
-                self._set_motion(Twist(), now_s)      # a silent guard means that the robot stands
+                self._set_motion(Motion(), now_s)      # a silent guard means that the robot stands
             self.planner.move(self.motion, now_s - self._now_s)
             self._now_s = now_s
 
-    def moves(self, motion: Twist, now_s: float) -> None:
+    def moves(self, motion: Motion, now_s: float) -> None:
         """Take the motion of the robot from now on."""
-        if not Motion(*motion).finite:
+        if not motion.finite:
             raise ValueError(f'the speed is {tuple(motion)}, each must be a number below '
                              f'{MAX_VELOCITY:g} (m/s, rad/s)')
         self.advance(now_s)
         self._motion_s = now_s
         self._set_motion(motion, now_s)
 
-    def _set_motion(self, motion: Twist, now_s: float) -> None:
+    def _set_motion(self, motion: Motion, now_s: float) -> None:
         self.motion = motion
-        self.history.add(now_s, Motion(*motion), self.config.speed_from == ODOMETRY)
+        self.history.add(now_s, motion, self.config.speed_from == ODOMETRY)
 
-    def command(self, command: Twist, now_s: float) -> None:
+    def command(self, command: Motion, now_s: float) -> None:
         """Take a command, even one that is not finite."""
         self._command, self._commanded_s, self._ended = command, now_s, False
         if self.course is not None:
@@ -162,7 +248,7 @@ class LocalDecider:
         """Take a goal or path in place of the one before: points in the frame of odometry [m]."""
         twist = self.config.twist
         problem = self.pose_problem(now_s)
-        if not problem and not self.planner.covering(Twist(1.0)):
+        if not problem and not self.planner.covering(Motion(1.0)):
             problem = 'no camera looks ahead, where the robot would drive'
         if not problem and self.pose is not None:
             problem = course_problem(points, what, self.pose, REACH_M, twist.tolerance)
@@ -220,6 +306,8 @@ class LocalDecider:
         """Return the fault of a source as (name, reason); None without one."""
         source, watch = self.sources[name], self.config.watch
         found = source.watch.fault(now_s, self.history, watch)
+        if found is not None and found[0] not in watch.stop_on:      # only the guard slows for it
+            found = None
         if found is None and now_s - source.judged_s > watch.source_timeout:
             found = ('missing', f'no looming_field came with an assessment for '
                      f'{watch.source_timeout:g} s')
@@ -269,17 +357,17 @@ class LocalDecider:
             ended, self._ended = self._ended, True
             state = 'refused' if self._refusal else (
                 'arrived' if self.course_state == 'arrived' else 'idle')
-            return Choice(None if ended else Twist(), None, state, self._refusal)
+            return Choice(None if ended else Motion(), None, state, self._refusal)
         problem = command_problem(asked, self.config.twist) or self.hold_reason
         if problem:
-            return Choice(Twist(), asked, 'fault', problem)
+            return Choice(Motion(), asked, 'fault', problem)
         covering = self.planner.covering(asked)
         if not covering:
             return Choice(asked, asked, 'uncovered' if asked.speed else 'free',
                           'no camera looks there' if asked.speed else '')
         faults = self._faults(covering, now_s)
         if faults:
-            sent = {PASS: asked, SILENT: None}.get(self.config.on_fault, Twist(0, 0, asked.omega))
+            sent = {PASS: asked, SILENT: None}.get(self.config.on_fault, Motion(0, 0, asked.omega))
             return Choice(sent, asked, 'fault', faults)
         return _choice(asked, self.planner.choose(asked))
 
@@ -292,17 +380,17 @@ class LocalDecider:
 
     def _pursue(self, course: Course, now_s: float) -> Choice:
         """Return what to send on the way to a goal or along a path."""
-        faults = self._faults(self.planner.covering(Twist(1.0)), now_s)
+        faults = self._faults(self.planner.covering(Motion(1.0)), now_s)
         problem = self.pose_problem(now_s)
         faults = '; '.join(filter(None, (f'pose: {problem}' if problem else '', faults)))
         if self.hold_reason or faults or self.pose is None:
             self.planner.rest()
-            sent = None if self.config.on_fault == SILENT and not self.hold_reason else Twist()
+            sent = None if self.config.on_fault == SILENT and not self.hold_reason else Motion()
             return Choice(sent, None, 'fault', self.hold_reason or faults)
         if course.arrived(self.pose):
             self.drop_course('arrived')
             self._ended = True
-            return Choice(Twist(), None, 'arrived')
+            return Choice(Motion(), None, 'arrived')
         plan = self.planner.pursue(course.target(self.pose, REACH_M))
         reason = f'{course.left(self.pose):.1f} m left'
         if not plan.twist.speed:
@@ -315,7 +403,7 @@ class LocalDecider:
         return Choice(plan.twist, None, 'driving' if any(plan.twist) else 'waiting', reason, plan)
 
 
-def command_problem(asked: Twist, robot: LocalConfig) -> str:
+def command_problem(asked: Motion, robot: LocalConfig) -> str:
     """Return why a command is refused, with the remedy; '' when it is not."""
     if not all(map(math.isfinite, asked)):
         return 'command: it is not a number'
@@ -327,7 +415,7 @@ def command_problem(asked: Twist, robot: LocalConfig) -> str:
     return ''
 
 
-def _choice(asked: Twist, plan: LocalPlan) -> Choice:
+def _choice(asked: Motion, plan: LocalPlan) -> Choice:
     """Return the twist of a plan with its state and reason."""
     twist = plan.twist
     if twist == asked:

@@ -1,34 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Inputs and results of `LocalPlanner`: twists, the robot, its cameras, and plans."""
+"""Inputs and results of `LocalPlanner`: the robot, its cameras, and plans."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.parameter import parameter
+from vjepa_ros.guard.types import Motion
+from vjepa_ros.parameter import check_ranges, parameter
 
 SENT, ODOMETRY = 'sent', 'odometry'              # sources of the speed
 STOP, PASS, SILENT = 'stop', 'pass', 'silent'        # what is sent at a fault
-
-
-class Twist(NamedTuple):
-    """A velocity of the robot: x ahead, y left [m/s], omega counter-clockwise [rad/s]."""
-
-    vx: float = 0.0
-    vy: float = 0.0
-    omega: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        """Speed of the point that the robot turns about [m/s]."""
-        return math.hypot(self.vx, self.vy)
 
 
 @dataclass(frozen=True)
@@ -46,11 +33,9 @@ class Mount:
                               high=10.0, unit='m')
 
     def __post_init__(self) -> None:
-        _check_finite(self)
-        if self.height <= 0:
-            raise ValueError(f'height is {self.height}, must be more than 0')
+        check_ranges(self)
 
-    def speed(self, twist: Twist) -> tuple[float, float]:
+    def speed(self, twist: Motion) -> tuple[float, float]:
         """Return the speed of the camera along its optical axis and to the right of it [m/s]."""
         vx, vy = twist.vx - twist.omega * self.y, twist.vy + twist.omega * self.x
         c, s = math.cos(self.yaw), math.sin(self.yaw)
@@ -90,11 +75,7 @@ class LocalConfig:
                                 low=0.1, high=60.0, unit='s')
 
     def __post_init__(self) -> None:
-        _check_finite(self)
-        for name in ('half_width', 'height', 'length', 'memory_s', 'max_turn', 'max_speed',
-                     'acceleration', 'cruise', 'tolerance'):
-            if getattr(self, name) <= 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, must be more than 0')
+        check_ranges(self)
 
 
 @dataclass(frozen=True)
@@ -118,7 +99,7 @@ CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '
 class LocalPlan:
     """The chosen twist, and the candidates."""
 
-    twist: Twist  # the chosen twist
+    twist: Motion  # the chosen twist
     risk: float  # its risk, 0..1; NaN where it was not judged
     # (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
     # to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
@@ -135,9 +116,3 @@ class LocalPlan:
     def measured(self) -> bool:
         """Whether the path of the command was measured."""
         return not self.unmeasured
-
-
-def _check_finite(config: object) -> None:
-    for name, value in vars(config).items():
-        if not math.isfinite(value):
-            raise ValueError(f'{name} is {value}, must be finite')

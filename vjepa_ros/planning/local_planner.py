@@ -25,9 +25,10 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from vjepa_ros.guard.types import Motion
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount, Twist
+from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount
 from vjepa_ros.planning.obstacle_memory import (
     BEEN,
     CELL_M,
@@ -191,9 +192,9 @@ class LocalPlanner:
         """Drop everything measured, and the motion of the robot."""
         self.memory = ObstacleMemory(self._config, self._mounts)
         self._random = np.random.default_rng(0)
-        self._motion = Twist()
+        self._motion = Motion()
         self._since_s = self._held_s = 0.0
-        self._sent = Twist()
+        self._sent = Motion()
         self.forget()
 
     def forget(self) -> None:
@@ -211,11 +212,11 @@ class LocalPlanner:
 
     def rest(self) -> None:
         """Take notice that somebody else lets the robot stand: nothing is in its way for that."""
-        self._sent = Twist()
+        self._sent = Motion()
         self._begin()
         self._held_s = -AGAIN_S
 
-    def move(self, twist: Twist, dt: float) -> None:
+    def move(self, twist: Motion, dt: float) -> None:
         """Take the motion of the robot, see `ObstacleMemory.move`."""
         self.memory.move(twist, dt)
         self._motion = twist
@@ -237,7 +238,7 @@ class LocalPlanner:
         """Take a picture of a camera, see `ObstacleMemory.see`."""
         self.memory.see(camera, cells, seen, age_s)
 
-    def covering(self, command: Twist) -> tuple[str, ...]:
+    def covering(self, command: Motion) -> tuple[str, ...]:
         """Return the names of cameras that look where a command leads; none for a pure turn."""
         heading = math.atan2(command.vy, command.vx)
         return tuple(name for name, camera in self.memory.cameras.items()
@@ -319,7 +320,7 @@ class LocalPlanner:
 
     # -- a command ---------------------------------------------------------------------------
 
-    def choose(self, command: Twist) -> LocalPlan:
+    def choose(self, command: Motion) -> LocalPlan:
         """Choose the safest twist nearest to the commanded one."""
         if not all(map(math.isfinite, command)):
             raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
@@ -369,7 +370,7 @@ class LocalPlanner:
         return self._plan(self._search(arcs, (bounds[0], bounds[1]), judge), len(points), cameras,
                           complex(command.vx, command.vy))
 
-    def _around(self, command: Twist) -> tuple[np.ndarray, np.ndarray]:
+    def _around(self, command: Motion) -> tuple[np.ndarray, np.ndarray]:
         """Return fractions of the commanded speed and turn rates [rad/s], the command first."""
         most = self.config.max_turn
         pairs = dict.fromkeys(
@@ -421,12 +422,12 @@ class LocalPlanner:
               towards: complex) -> LocalPlan:
         """Return the best sequence of a table of candidates as a plan."""
         assert self._best is not None
-        self._sent = Twist(*self._best[0].tolist())
+        self._sent = Motion(*self._best[0].tolist())
         heading = math.atan2(towards.imag, towards.real)
         return LocalPlan(self._sent, float(table['risk'][table['rank'] == 0][0]), table, points,
                          True, self._unmeasured(heading, cameras), self._best)
 
-    def _rolled(self, plans: np.ndarray, begin: Twist | None = None
+    def _rolled(self, plans: np.ndarray, begin: Motion | None = None
                 ) -> tuple[np.ndarray, np.ndarray]:
         """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step.
 

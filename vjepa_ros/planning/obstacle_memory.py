@@ -28,9 +28,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vjepa_ros.guard.types import Motion
 from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality
-from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
+from vjepa_ros.planning.local_config import LocalConfig, Mount
 
 # Flags of a picture without looming, or with looming of too little of the view.
 UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.GEOMETRY_FAILED
@@ -90,7 +91,7 @@ class CameraMemory:
         self._view = (0.0, 0.0)          # measured: right and left limit from the axis [rad]
         self._turned = 0.0               # heading change of the robot since then [rad]
 
-    def move(self, twist: Twist, dt: float) -> None:
+    def move(self, twist: Motion, dt: float) -> None:
         """Take the motion of the robot."""
         self.measured_s += dt
         self._turned += twist.omega * dt
@@ -133,7 +134,7 @@ class CameraMemory:
         return math.cos(heading - self.mount.yaw) >= VIEW_COS
 
     def measure(self, cells: LoomingCells, age_s: float,
-                since: Iterable[tuple[float, Twist]]) -> None:
+                since: Iterable[tuple[float, Motion]]) -> None:
         """Note the directions that a picture measured; one with few valid cells measured none.
 
         `age_s`: age of the picture [s]; `since`: motion of the robot since: durations [s] and
@@ -165,14 +166,14 @@ class ObstacleMemory:
         self._free = np.zeros((self._cells, self._cells), np.uint8)  # around `_middle`
         self._middle = 0j
         self._kept = NO_POINTS           # at rest, one for each cell of the ground
-        self._steps: deque[tuple[float, Twist]] = deque()    # motion: durations and twists
+        self._steps: deque[tuple[float, Motion]] = deque()    # motion: durations and twists
         self._known_s = 0.0              # duration of all steps
 
     def points(self) -> np.ndarray:
         """Return all points (P, 6), in the frame of the memory."""
         return np.concatenate((self._kept, *(c.points for c in self.cameras.values())))
 
-    def move(self, twist: Twist, dt: float) -> None:
+    def move(self, twist: Motion, dt: float) -> None:
         """Take the motion of the robot, and its duration [s], at least 0."""
         if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
             raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
@@ -225,7 +226,7 @@ class ObstacleMemory:
         row, column = row[inside], column[inside]
         self._free[row, column] = np.maximum(self._free[row, column], how)
 
-    def _motion_at(self, age_s: float) -> tuple[Twist, bool, list[tuple[float, Twist]]]:
+    def _motion_at(self, age_s: float) -> tuple[Motion, bool, list[tuple[float, Motion]]]:
         """Return the mean motion in `WINDOW_S` before a past time, and the motion since."""
         since, window, left, wanted = [], np.zeros(3), age_s, WINDOW_S
         speeds = []
@@ -243,7 +244,7 @@ class ObstacleMemory:
                 break
         # Unknown motion counts as rest.
         steady = wanted < TOLERANCE and min(speeds) >= STEADY * max(speeds)
-        return Twist(*(window / WINDOW_S).tolist()), steady, since[::-1]
+        return Motion(*(window / WINDOW_S).tolist()), steady, since[::-1]
 
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera.
@@ -313,7 +314,7 @@ class ObstacleMemory:
         kept, away = kept[near], away[near]
         self._kept = kept[np.argsort(away)[:MAX_POINTS]] if len(kept) > MAX_POINTS else kept
 
-    def _then(self, since: Iterable[tuple[float, Twist]]) -> tuple[complex, float]:
+    def _then(self, since: Iterable[tuple[float, Motion]]) -> tuple[complex, float]:
         """Return the pose before a motion."""
         place, yaw = 0j, 0.0
         for dt, twist in since:
@@ -451,7 +452,7 @@ def _aged(points: np.ndarray, dt: float) -> np.ndarray:
     return points
 
 
-def _moved(place: complex, yaw: float, twist: Twist, dt: float) -> tuple[complex, float]:
+def _moved(place: complex, yaw: float, twist: Motion, dt: float) -> tuple[complex, float]:
     """Return the pose after an arc."""
     half = 0.5 * twist.omega * dt
     chord = complex(twist.vx, twist.vy) * dt * np.sinc(half / math.pi)

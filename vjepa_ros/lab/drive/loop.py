@@ -29,7 +29,7 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.planning.local_config import LocalConfig, Mount, Twist
+from vjepa_ros.planning.local_config import LocalConfig, Mount
 from vjepa_ros.planning.local_planner import LocalPlanner
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.model import Model, ModelConfig
@@ -109,10 +109,10 @@ class _Control:
         if last is not None:
             self._guard.observe(SourceReport.of(last.assessment, now_s, source=CAMERA))
         if self._planner is not None:
-            self._planner.move(Twist(own[0], 0.0, own[1]), dt)
+            self._planner.move(Motion(own[0], 0.0, own[1]), dt)
             if last is not None:
                 self._planner.see(CAMERA, LoomingCells.of(last, self._optics), last.assessment, dt)
-            plan = (self._planner.choose(Twist(speed, 0.0, turn)) if goal is None
+            plan = (self._planner.choose(Motion(speed, 0.0, turn)) if goal is None
                     else self._planner.pursue(goal))
             speed, turn = plan.twist.vx, plan.twist.omega
         self._guard.command(Motion(speed, 0.0, turn), now_s)

@@ -125,12 +125,12 @@ class RosRun:
         film = ''
         if self.film is not None and number in self.follow:
             film = str((self.film / mode / f'{number:04d}').absolute())
-        robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', ros_arguments(ROBOT, {
-            'publish_clock': True, 'seed': self.seed, 'episode': number,
+        robot = children.start('robot', 'vjepa_ros.ros.sim.simulated_robot', [*ros_arguments(
+            ROBOT, {'publish_clock': True, 'seed': self.seed, 'episode': number,
             'set': self.set, 'goal': planned and self.set == 'get_past',
             'film': film, 'rate': self.rate, 'width': self.width,
-            'settle': SETTLE_S if watched else 0.5, 'wait_for_camera': watched,
-            'command_topic': 'cmd_vel_out' if guarded else 'cmd_vel_in'}), on_line=lines.take)
+            'settle': SETTLE_S if watched else 0.5, 'wait_for_camera': watched}), '-r',
+            f'cmd_vel_out:={"cmd_vel_out" if guarded else "cmd_vel_in"}'], on_line=lines.take)
         mine.append(robot)
         begin = time.monotonic()
         while robot.returncode is None:

@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from nav_msgs.msg import Odometry
 from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import LaserScan, PointCloud2, Range
-from std_msgs.msg import Header
 
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
 from vjepa_ros.ros.collision_guard.parameters import BASE_FRAME, GuardConfig, Ranger, Source
-from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
+from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.common.transforms import Transforms
 
 LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
@@ -33,19 +33,25 @@ class GuardInputs(CommandInputs):
     """The subscriptions of an active guard.
 
     `decide` is called after each message of a camera or range sensor, with its time of arrival [ns
-    since the epoch; 0 unknown]; `frames` gives directions from tf, None when no source uses tf.
+    since the epoch; 0 unknown].
     """
 
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
-                 now_s: Callable[[], float], decide: Callable[[int], None],
-                 frames: Frames | None) -> None:
+                 now_s: Callable[[], float], decide: Callable[[int], None]) -> None:
         super().__init__(node)
-        self._config, self._guard, self._frames = config, guard, frames
+        self._config, self._guard = config, guard
         self._now_s, self._decide = now_s, decide
-        self._yaw: dict[str, float] = {}      # by tf
+        self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
 
     def open(self) -> None:
         """Subscribe; after a failure `close` removes what was created."""
+        if any(source.from_tf for source in self._config.sources):
+            try:
+                self._transforms = Transforms(self._node, BASE_FRAME)
+            except ImportError as error:
+                raise RuntimeError(
+                    'a source has direction: tf, which needs the package tf2_ros: install it, or '
+                    'set direction: yaw and yaw') from error
         for source in self._config.sources:
             self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
                         reliable=True, refused=partial(self._malformed, source))
@@ -53,7 +59,7 @@ class GuardInputs(CommandInputs):
             kind = Range if ranger.kind == 'range' else LaserScan
             self.listen(kind, ranger.name, partial(self._on_range, ranger), most=LARGEST_SCAN)
         if self._config.odometry:
-            self.listen(odometry(), 'odom', self._on_odometry)
+            self.listen(Odometry, 'odom', self._on_odometry)
 
     def _on_assessment(self, source: Source, msg: PointCloud2) -> None:
         now = self._now_s()
@@ -74,13 +80,23 @@ class GuardInputs(CommandInputs):
         self._decide(0)
 
     def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
-        """Set the direction of a source from tf; ValueError when it is unknown."""
-        assert self._frames is not None, 'the node creates it for sources with from_tf'
-        yaw = self._frames.yaw(source.name, header, now_s, self._guard.settings.source_timeout)
-        known = self._yaw.get(source.name)
-        if known is None or abs(math.remainder(yaw - known, 2 * math.pi)) > MIN_TURN:
-            self._yaw[source.name] = yaw
+        """Set the direction of a source from tf at the stamp of its image.
+
+        tf may arrive a little after an assessment, on the executor that runs this: so this does
+        not wait, and the last direction stays valid for `source_timeout`.
+        """
+        assert self._transforms is not None, 'opened for sources with from_tf'
+        since, known = self._yaw.get(source.name, (-math.inf, math.nan))
+        try:
+            yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
+        except ValueError:
+            if not 0 <= now_s - since <= self._guard.settings.source_timeout:
+                raise
+            return
+        if not abs(math.remainder(yaw - known, 2 * math.pi)) <= MIN_TURN:     # or one is NaN
             self._guard.turn_source(source.name, yaw)
+            known = yaw
+        self._yaw[source.name] = now_s, known
 
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
         now, age = self._now_s(), 0.0
@@ -97,19 +113,12 @@ class GuardInputs(CommandInputs):
         self._guard.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
         self._decide(0)
 
-    def _on_odometry(self, msg: Any) -> None:
+    def _on_odometry(self, msg: Odometry) -> None:
         twist = msg.twist.twist
         self._guard.observe_speed(
             Motion(twist.linear.x, twist.linear.y, twist.angular.z),
             self._now_s() - self.odometry_age_s(msg))
 
-
-def odometry() -> type:
-    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
-    return odometry_message("'odometry', which is true,", 'odometry: false')
-
-
-# -- directions of cameras by tf ------------------------------------------------------------------
 
 def axis_yaw(x: float, y: float, z: float, w: float) -> float:
     """Return the direction of the axis z of an optical frame (REP 103) [rad]."""
@@ -117,39 +126,6 @@ def axis_yaw(x: float, y: float, z: float, w: float) -> float:
     if math.hypot(ahead, left) < MIN_HORIZONTAL:
         raise ValueError('its optical axis points up or down; set direction and yaw')
     return math.atan2(left, ahead)
-
-
-class Frames:
-    """Looks up directions in tf; RuntimeError with the remedy when tf2_ros is not installed."""
-
-    def __init__(self, node: LifecycleNode) -> None:
-        try:
-            self._transforms = Transforms(node, BASE_FRAME)
-        except ImportError as error:
-            raise RuntimeError(
-                'a source has direction: tf, which needs the package tf2_ros: install it, or set '
-                'direction: yaw and yaw') from error
-        self._last: dict[str, tuple[float, float]] = {}    # by source: time and yaw
-
-    def yaw(self, source: str, header: Header, now_s: float, patience_s: float) -> float:
-        """Return the direction of a camera at the stamp of its newest image [rad].
-
-        tf may arrive a little after an assessment, on the executor that runs this: so this does
-        not wait, and the last answer stays valid for `patience_s`.
-        """
-        try:
-            yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
-        except ValueError:
-            since, yaw = self._last.get(source, (-math.inf, math.nan))
-            if not 0 <= now_s - since <= patience_s:
-                raise
-            return yaw
-        self._last[source] = now_s, yaw
-        return yaw
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._transforms.close()
 
 
 # -- free path of range sensors, by REP 117 -------------------------------------------------------

@@ -6,67 +6,67 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import OVERRIDE_S, VelocityGuard
-from vjepa_ros.guard.types import Motion
-from vjepa_ros.ros.collision_guard.inputs import Frames, GuardInputs, odometry
+from vjepa_ros.guard.source import SourceGuard
+from vjepa_ros.guard.types import Decision, Limit
+from vjepa_ros.ros.collision_guard.inputs import GuardInputs
 from vjepa_ros.ros.collision_guard.parameters import GuardConfig, SCHEMA
-from vjepa_ros.ros.collision_guard.state_publisher import GuardStatePublisher
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.peers import CLOUD, Heartbeat, twist_type
-from vjepa_ros.ros.common.declared_parameters import Declared
+from vjepa_ros.ros.command.state_publisher import motion_values, report_values, said
+from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
 from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, transition
+
+LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
+KEPT = 2000              # durations of which median and 99th percentile are told
 
 
 class CollisionGuard(CommandNode):
     """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
 
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
-        super().__init__(node_name, **kwargs)
-        self.guard: VelocityGuard | None = None
+        super().__init__(node_name, SCHEMA, **kwargs)
         self._before: VelocityGuard | None = None    # the last one, for what it remembers
-        self._frames: Frames | None = None
         self._heartbeat: Heartbeat | None = None
-        self.state_publisher = GuardStatePublisher(
-            self, lambda: self.guard, lambda: self.config is not None and self.config.odometry)
-        self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
+        self._uncovered = ''     # as told last
+        self._clear_durations()
         self.create_service(SetBool, '~/override', self._on_override)
-        self.begin()
 
     def prepare(self, config: GuardConfig) -> str:
         """Create the guard."""
         self.configured.callback(self._drop)
-        if config.odometry:
-            odometry()                          # fails here rather than on activate
+        self._clear_durations()
+        self._uncovered = ''
         if config.heartbeat:
             self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
                                         lambda: self._out, self._steady, config.watchdog)
             self.configured.callback(self._heartbeat.close)
-        if any(source.from_tf for source in config.sources):
-            self._frames = Frames(self)
-            self.configured.callback(self._frames.close)
-        self.guard = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
-                                   {r.name: r.yaw for r in config.ranges})
+        self.decider = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
+                                     {r.name: r.yaw for r in config.ranges})
         if self._before is not None:
-            self.guard.restart(self._before)
-        if self._frames is None:                # else once tf has given the directions
-            self.state_publisher.warn_uncovered(self.guard)
+            self.decider.restart(self._before)
+        self._warn_uncovered(config)
         listened = ', '.join(f'{s.name} ({s.topic}, {math.degrees(s.yaw):.0f} deg)'
                              for s in config.sources)
         return f'guards by {listened or "range sensors alone"}'
 
     def _drop(self) -> None:
-        self._before = self.guard or self._before
-        self.guard = self._frames = self._heartbeat = None
+        self._before = self.decider or self._before
+        self._heartbeat = None
 
-    def _configured_guard(self) -> VelocityGuard:
-        assert self.guard is not None, 'called between configure and release only'
-        return self.guard
+    def _clear_durations(self) -> None:
+        # From the stamp of an assessment to its command, and from its arrival [ms].
+        self._durations = {name: deque[float](maxlen=KEPT)
+                           for name in ('reaction_ms', 'latency_ms')}
 
     def lease_s(self, config: GuardConfig) -> float:
         """Return the longest silence of a guard that lives."""
@@ -74,9 +74,8 @@ class CollisionGuard(CommandNode):
 
     def create_inputs(self, config: GuardConfig) -> GuardInputs:
         """Create the subscriptions to cameras, range sensors and odometry."""
-        guard = self._configured_guard()
-        guard.restart()
-        return GuardInputs(self, config, guard, self.now_s, self._on_news, self._frames)
+        self.decider.restart()
+        return GuardInputs(self, config, self.decider, self.now_s, self._on_news)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -86,10 +85,6 @@ class CollisionGuard(CommandNode):
             self._heartbeat.activate()
         return answer
 
-    def forget(self, now_s: float) -> None:
-        """Drop everything received before."""
-        self._configured_guard().clock_jumped(now_s)
-
     def topics(self, config: GuardConfig) -> dict[str, str]:
         """Return topics and their types."""
         twist = twist_type(config.stamped)
@@ -98,37 +93,25 @@ class CollisionGuard(CommandNode):
 
     def apply(self, config: GuardConfig) -> GuardConfig:
         """Apply new settings; all others stay."""
-        self._configured_guard().settings = config.settings
+        self.decider.settings = config.settings
         return replace(self.config or config, settings=config.settings)
 
     # -- commands ----------------------------------------------------------------------------
 
-    def commanded(self, motion: Motion, now_s: float) -> None:
-        """Take a command, even one that is not finite."""
-        self._configured_guard().command(motion, now_s)
+    def hold_reason(self) -> str:
+        """Return why nobody would stop the base if this node hung now."""
+        return '' if self._heartbeat is None else self._heartbeat.problem()
 
     def act(self, news: bool) -> None:
         """Decide, and publish what is new."""
-        guard = self._configured_guard()
-        guard.hold_reason = self.callback_failure or (
-            '' if self._heartbeat is None else self._heartbeat.problem())
-        steady_s, now_s = time.monotonic(), self.now_s()
-        holds_s = guard.holds_until(now_s) - now_s
-        self.decided = decision = guard.decide(now_s)
-        self.send(decision.motion, news, steady_s + holds_s)
-        self.state_publisher.reaction.add(1e3 * decision.reaction_s)
+        super().act(news)
+        if not math.isnan(self.decided.reaction_s):
+            self._durations['reaction_ms'].append(1e3 * self.decided.reaction_s)
 
     def _on_news(self, arrival_ns: int) -> None:
         self.act(True)
         if arrival_ns:      # by the clock of DDS time stamps
-            self.state_publisher.latency.add((time.time_ns() - arrival_ns) / 1e6)
-
-    def _on_tick(self) -> None:
-        super()._on_tick()
-        if self._inputs is not None:
-            self.state_publisher.refused = self._inputs.refused
-        # On the timer, so that it cannot delay a stop.
-        self.state_publisher.publish(self.decided, self.now_s())
+            self._durations['latency_ms'].append((time.time_ns() - arrival_ns) / 1e6)
 
     def wait_for_zeros(self) -> None:
         """Let a moment pass in which zeros are sent, so that the watchdog need not do it."""
@@ -136,17 +119,13 @@ class CollisionGuard(CommandNode):
             self._heartbeat.beat('' if self.suspending else 'deactivating')
         super().wait_for_zeros()
 
-    # -- override, reports -------------------------------------------------------------------
-
     def _on_override(self, request: SetBool.Request, response: SetBool.Response
                      ) -> SetBool.Response:
-        guard = self.guard
-        if self.state != 'active' or guard is None:
-            response.success = False
+        response.success = self.state == 'active'
+        if not response.success:
             response.message = f'the guard is {self.state}: there is nothing to override'
             return response
-        guard.override(request.data, self.now_s())
-        response.success = True
+        self.decider.override(request.data, self.now_s())
         if request.data:
             response.message = f'OVERRIDE: nothing is guarded for {OVERRIDE_S:g} s'
             self.get_logger().warning(response.message)
@@ -155,8 +134,104 @@ class CollisionGuard(CommandNode):
             self.get_logger().info(response.message)
         return response
 
+    # -- reports -----------------------------------------------------------------------------
+
+    def state_key(self, decided: Decision) -> tuple[str, ...]:
+        """Return state and lowest limit, and the name of a fault.
+
+        A perception that is too slow causes timeouts and releases in turn, which share one key.
+        """
+        if not decided.limits:
+            return decided.state, decided.reason if decided.state == 'fault' else ''
+        first = decided.limits[0]
+        source = self.decider.sources.get(first.source)
+        if source is not None:
+            slow = source.timing.problem(self.decider.settings.source_timeout)
+            if slow and first.reason.endswith(slow):
+                return 'slow', first.source
+        fault = first.reason.partition(':')[0] if first.kind == 'fault' else ''
+        return decided.state, first.source, first.kind, fault
+
+    def warns(self, decided: Decision) -> bool:
+        """Return whether a decision is a warning in the log."""
+        return decided.state in ('fault', 'override') or decided.blind
+
+    def _warn_uncovered(self, config: GuardConfig) -> None:
+        """Warn of directions where no source looks, once and at each change.
+
+        No warning, but an information, where `uncovered` is given: somebody has decided.
+        """
+        if self.state != 'active' and any(source.from_tf for source in config.sources):
+            return               # once tf has given the directions
+        text = self.decider.uncovered_text()
+        if text and text != self._uncovered:
+            told = f"{text} (parameter 'uncovered')"
+            # One call site per severity: rclpy binds the severity to the line that logs.
+            if 'uncovered' in self._parameter_overrides:
+                self.get_logger().info(told)
+            else:
+                self.get_logger().warning(told)
+        self._uncovered = text
+
     def _on_report(self) -> None:
-        if self.guard is not None and self.config is not None and (
-                self._frames is None or self.state == 'active'):
-            self.state_publisher.warn_uncovered(self.guard)
+        if self.config is not None:
+            self._warn_uncovered(self.config)
+        if self.decided is not None and self.decided.state == 'override':
+            self.get_logger().warning(self.decided.reason)     # as long as it lasts
         super()._on_report()
+
+    def statuses(self, decided: Decision | None, problems: list[str]) -> list[DiagnosticStatus]:
+        """Return a status of the guard, and one of each camera while it decides."""
+        guard, now_s, label = self.decider, self.now_s(), self.state
+        name = self.get_fully_qualified_name().lstrip('/')
+        level, message = OK, label
+        values: dict[str, object] = {'state': label}
+        sources, faults = [], []
+        if decided is not None:
+            level = max(LEVEL[decided.state], WARN if decided.blind else OK)
+            message = said(decided)
+            values |= {'action': decided.state, 'reason': decided.reason or 'none',
+                       **motion_values('asked', decided.asked),
+                       **motion_values('sent', decided.motion), 'blind': decided.blind}
+            # Those of sources are told even without motion towards them.
+            found = ((n, s.fault(now_s, guard.history, guard.settings))
+                     for n, s in guard.sources.items())
+            faults = [f'{n}: {": ".join(fault)}' for n, fault in found if fault]
+            if self.config.odometry and not guard.measures_speed(now_s):
+                faults.append('no odometry on odom that is current: commands count as motion')
+            if problem := guard.speed_problem(now_s):
+                faults.append(problem)
+            limits = {limit.source: limit for limit in decided.limits}
+            sources = [source_status(name, source, limits.get(source.name), now_s, guard)
+                       for source in guard.sources.values()]
+        if faults and level == OK:
+            level, message = WARN, '; '.join([message, *faults])
+        if problems:
+            level, message = ERROR, '; '.join([*problems, message])
+        values |= {
+            'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
+            'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
+            **{f'{what}.{part}': number(float(np.percentile(taken, at)) if taken else math.nan)
+               for what, taken in self._durations.items()
+               for part, at in (('median', 50), ('p99', 99))},
+            'assessments_refused': self.state_publisher.refused,
+            'clock_jumps': self.state_publisher.jumps, 'callbacks_failed': self.callbacks_failed}
+        return [status(f'{name}: guard', level, message, values), *sources]
+
+
+def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
+                  guard: VelocityGuard) -> DiagnosticStatus:
+    """Return the status of one camera."""
+    path, timing = source.free_path, source.timing
+    values = {**report_values(source, now_s), 'free_way': number(path.distance),
+              'way_known_by': path.known_by, 'obstacle': source.obstacle,
+              'period_ms': number(1e3 * timing.period_s),
+              'arrival_age_ms': number(1e3 * timing.arrival_age_s)}
+    if limit is not None:
+        values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
+    level, message = OK, 'no limit' if limit is None or not limit.reason else limit.reason
+    if fault := source.fault(now_s, guard.history, guard.settings):
+        level, message = ERROR, ': '.join(fault)
+    elif slow := timing.problem(guard.settings.source_timeout):
+        level, message = WARN, slow
+    return status(f'{node}: source {source.name}', level, message, values)

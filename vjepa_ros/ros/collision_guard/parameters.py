@@ -44,8 +44,8 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               allowed='ROS names such as sonar'),
         Param('message', str, 'twist', 'Type of cmd_vel_in and cmd_vel_out', CONFIGURE,
               choices=MESSAGES),
-        Param('odometry', bool, False, 'Read the speed from odom (needs nav_msgs); without it the '
-              'commands sent count as the speed', CONFIGURE),
+        Param('odometry', bool, False, 'Read the speed from odom; without it the commands sent '
+              'count as the speed', CONFIGURE),
         Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
               'and liveliness of this length on cmd_vel_out, and beats four times as often on '
               '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
@@ -150,6 +150,8 @@ def _yaw(values: Mapping[str, Any], name: str) -> float:
 SCHEMA = Schema(SECTIONS, make_config, make_settings,
                 {'sources': source_rows, 'ranges': range_rows}, gone={
                     **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND,
+                    'release.speed': 'it is 0.3 m/s; let the controller send less for less',
+                    'slow_on': 'leave a fault out of stop_on, and it slows',
                     'stop_level': 'the robot stops at DANGER; raise stop_time_to_contact to stop '
                                   'earlier',
                     'base_frame': f'the frame of the robot is {BASE_FRAME} (REP 105)',

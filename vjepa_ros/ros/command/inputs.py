@@ -15,19 +15,10 @@ from rclpy.lifecycle import LifecycleNode
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.endpoints import SMALL, bounded, subscribe
+from vjepa_ros.ros.common.transforms import Transforms
 
 NS = 1e9
 LOG_EVERY_S = 5.0
-
-
-def odometry_message(parameter: str, remedy: str) -> type:
-    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
-    try:
-        from nav_msgs.msg import Odometry
-    except ImportError as error:
-        raise RuntimeError(f'parameter {parameter} needs the package nav_msgs: install '
-                           f'ros-DISTRO-nav-msgs (apt or pip), or set {remedy}') from error
-    return Odometry
 
 
 class CommandInputs(ABC):
@@ -40,6 +31,7 @@ class CommandInputs(ABC):
         self._told_unstamped = False             # that odometry has no stamps
         self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._subscriptions: list[Any] = []
+        self._transforms: Transforms | None = None
 
     @abstractmethod
     def open(self) -> None:
@@ -50,6 +42,9 @@ class CommandInputs(ABC):
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
+        if self._transforms is not None:
+            self._transforms.close()
+            self._transforms = None
 
     def listen(self, kind: type, topic: str, callback: Callable[[Any], None], depth: int = 1,
                reliable: bool = False, most: int = SMALL,

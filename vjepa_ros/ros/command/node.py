@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import (
     Clock,
@@ -26,9 +27,11 @@ from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.output import CommandOutput
 from vjepa_ros.ros.command.peers import topic_problems
+from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
+from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.common.process import settle
 
 NS = 1e9
@@ -60,8 +63,7 @@ class CommandClock:
         self._since_s = math.nan          # steady time at which that arrived
 
     @property
-    def simulated(self) -> bool:
-        """Whether time is simulated."""
+    def _simulated(self) -> bool:
         # Of ROSClock.
         return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -71,12 +73,12 @@ class CommandClock:
 
     def now_s(self) -> float:
         """Return the time of the node [s]."""
-        return self.ros_s() if self.simulated else time.monotonic()
+        return self.ros_s() if self._simulated else time.monotonic()
 
     def watch(self) -> bool:
         """Detect a clock that was set, and return whether simulated time stands; call it often."""
         steady = time.monotonic()
-        if self.simulated:                # rclpy reports its jumps
+        if self._simulated:                # rclpy reports its jumps
             now = self.ros_s()
             if now != self._newest_s:
                 self._newest_s, self._since_s = now, steady
@@ -91,20 +93,18 @@ class CommandClock:
 class CommandNode(ManagedNode):
     """Subscribes ``cmd_vel_in``, publishes ``cmd_vel_out``, ``~/state`` and ``/diagnostics``.
 
-    While active it decides at every command, at new inputs and on a timer. A subclass sets
-    `params` and `state_publisher`, calls `begin`, and implements the abstract methods. Its
-    configuration, None while unconfigured, says in `stamped` whether commands are TwistStamped.
+    While active it decides at every command, at new inputs and on a timer. What decides is a
+    `VelocityGuard` or a `LocalDecider`. The configuration, None while unconfigured, says in
+    `stamped` whether commands are TwistStamped.
     """
 
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
     RATE_HZ = 50.0           # of decisions without new inputs
 
-    params: Declared
-    state_publisher: Any
-
-    def __init__(self, node_name: str, **kwargs: object) -> None:
+    def __init__(self, node_name: str, schema: Schema, **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
         self.config: Any = None
+        self.decider: Any = None                 # from configure to release
         self.decided: Any = None                 # the last decision of an activation
         self.suspending = False                  # motion ends before the process is stopped
         self._inputs: Any = None
@@ -118,10 +118,9 @@ class CommandNode(ManagedNode):
         self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.state_publisher = StatePublisher(self)
         self._time = CommandClock(self, self._jumped)
-
-    def begin(self) -> None:
-        """Start reporting, and with ``autostart`` configure and activate."""
+        self.params = Declared(self, schema, self._on_changed, lambda: self.state == 'active')
         self.create_timer(1.0, self._on_report, clock=self._steady)
         if self.params.get('autostart'):
             self.start_alone(self._steady)
@@ -130,7 +129,7 @@ class CommandNode(ManagedNode):
 
     @abstractmethod
     def prepare(self, config: Any) -> str:
-        """Create what decides, on configure; return its description for the log.
+        """Create `decider`, on configure; return its description for the log.
 
         Callbacks added to `configured` run on release.
         """
@@ -140,27 +139,24 @@ class CommandNode(ManagedNode):
         """Create the inputs besides commands, still closed; drop the last command."""
 
     @abstractmethod
-    def forget(self, now_s: float) -> None:
-        """Drop everything received before."""
-
-    @abstractmethod
-    def commanded(self, motion: Motion, now_s: float) -> None:
-        """Take a command, even one that is not finite."""
-
-    @abstractmethod
-    def act(self, news: bool) -> None:
-        """Decide and `send`; `news` says whether there are new inputs.
-
-        The robot stands during a `callback_failure`, when inputs may be incomplete.
-        """
-
-    @abstractmethod
     def apply(self, config: Any) -> Any:
         """Apply the live part of a new configuration; return the resulting one."""
 
     @abstractmethod
     def topics(self, config: Any) -> Mapping[str, str]:
         """Return topics and their types, ``cmd_vel_in`` and ``cmd_vel_out`` included."""
+
+    @abstractmethod
+    def state_key(self, decided: Any) -> tuple[str, ...]:
+        """Return the part of a decision whose change is published at once."""
+
+    @abstractmethod
+    def warns(self, decided: Any) -> bool:
+        """Return whether a decision is a warning in the log."""
+
+    @abstractmethod
+    def statuses(self, decided: Any, problems: list[str]) -> list[DiagnosticStatus]:
+        """Return the full report; `decided` is None without a decision."""
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -196,14 +192,14 @@ class CommandNode(ManagedNode):
         return publisher
 
     def _unconfigure(self) -> None:
-        self.config = self._out = None
+        self.config = self.decider = self._out = None
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
         if answer == SUCCESS and self.config is not None:
-            self.forget(self.now_s())
+            self.decider.clock_jumped(self.now_s())
             self._time.start()
             self._stands = False
             self._active.callback(self._deactivate)
@@ -282,11 +278,11 @@ class CommandNode(ManagedNode):
             self._told_unjudged = True
             self.get_logger().warning('linear.z, angular.x or angular.y of cmd_vel_in is not 0: '
                                       'nothing judges it, so 0 is sent instead')
-        self.commanded(motion, self.now_s())
+        self.decider.command(motion, self.now_s())
         # A slower command is never delayed, nor one that is not finite, which stops.
         sent = self._output and self._output.sent
         if sent not in (None, STILL) and (motion == STILL or not (
-                motion.finite and _speed(motion) >= _speed(sent))):
+                motion.finite and motion.speed >= sent.speed)):
             self.act(True)
         else:
             self.act_unless_flooded()
@@ -303,14 +299,29 @@ class CommandNode(ManagedNode):
         if stands and not self._stands:
             self._jumped('the simulated clock stands')
         elif stands:                             # ages are unknown: nothing received counts
-            self.forget(self.now_s())
+            self.decider.clock_jumped(self.now_s())
         self._stands = stands
         self.act(False)
+        if self._inputs is not None:
+            self.state_publisher.refused = self._inputs.refused
+        # On the timer, so that it cannot delay a stop.
+        self.state_publisher.publish(self.decided)
 
-    def send(self, motion: Motion | None, news: bool, holds_until_s: float) -> None:
-        """Publish a decision, see `CommandOutput.send`."""
+    def act(self, news: bool) -> None:
+        """Decide, and publish what is new; `news` says whether there are new inputs.
+
+        The robot stands during a `callback_failure`, when inputs may be incomplete.
+        """
+        self.decider.hold_reason = self.callback_failure or self.hold_reason()
+        steady_s, now_s = time.monotonic(), self.now_s()
+        holds_s = self.decider.holds_until(now_s) - now_s
+        self.decided = self.decider.decide(now_s)
         if self._output is not None:
-            self._output.send(motion, news, holds_until_s)
+            self._output.send(self.decided.motion, news, steady_s + holds_s)
+
+    def hold_reason(self) -> str:
+        """Return why the robot must stand whatever the inputs say; '' for no reason."""
+        return ''
 
     def _publish(self, motion: Motion) -> None:
         twist = Twist()
@@ -328,7 +339,7 @@ class CommandNode(ManagedNode):
         self.state_publisher.jumps += 1
         if self.state == 'active':
             self.get_logger().warning(f'{text}: everything received before is dropped')
-            self.forget(self.now_s())
+            self.decider.clock_jumped(self.now_s())
 
     def _on_changed(self, structural: bool) -> None:
         """Apply live parameters at once."""
@@ -345,11 +356,4 @@ class CommandNode(ManagedNode):
         return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
 
     def _on_report(self) -> None:
-        if self.config is not None:
-            self.state_publisher.set_problems(self.problems())
-        self.state_publisher.failed = self.callbacks_failed
-        self.state_publisher.report(self.state, self.decided, self.now_s(), self.failure)
-
-
-def _speed(motion: Motion) -> float:
-    return math.hypot(motion.vx, motion.vy)
+        self.state_publisher.report(self.decided, self.problems() if self.config else [])

@@ -6,28 +6,26 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray
 
 from vjepa_ros.guard.source import SourceGuard
+from vjepa_ros.guard.types import Motion
 from vjepa_ros.ros.common.diagnostics import number, stamped
-from vjepa_ros.ros.common.lifecycle import ManagedNode
 
 STATE_S = 0.2            # longest time between two messages on ~/state
 LOG_EVERY_S = 1.0
 
 
-class StatePublisher(ABC):
+class StatePublisher:
     """Publishes the state at every change and five times a second; diagnostics on request.
 
-    What a node has decided has a `state` in one word and a `reason` as text.
+    What the node, a `CommandNode`, has decided has a `state` in one word and a `reason` as text.
     """
 
-    def __init__(self, node: ManagedNode) -> None:
+    def __init__(self, node: Any) -> None:
         self._ros = node
-        self.failed = 0          # callbacks that raised an exception
         self._state = node.create_publisher(DiagnosticArray, '~/state', 10)
         self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.renew()
@@ -41,60 +39,53 @@ class StatePublisher(ABC):
         self._logged: tuple[str, ...] = ()
         self._logged_s = {True: -math.inf, False: -math.inf}     # warnings, and the rest
 
-    @abstractmethod
-    def key(self, decided: Any) -> tuple[str, ...]:
-        """Return the part of a decision whose change is published at once."""
-
-    @abstractmethod
-    def warns(self, decided: Any) -> bool:
-        """Return whether a decision is a warning in the log."""
-
-    @abstractmethod
-    def statuses(self, name: str, label: str, decided: Any, problems: list[str],
-                 now_s: float) -> list[DiagnosticStatus]:
-        """Return the full report; `decided` is None without a decision."""
-
-    def publish(self, decided: Any, now_s: float) -> None:
+    def publish(self, decided: Any) -> None:
         """Publish the state of an active node when it is due, and log changes."""
-        key, steady = self.key(decided), time.monotonic()     # a simulated clock may stand
+        key, steady = self._ros.state_key(decided), time.monotonic()   # simulated time may stand
         self._log(key, decided, steady)
         if key == self._published and steady - self._published_s < STATE_S:
             return
         self._published, self._published_s = key, steady
-        self._send(self._state, 'active', decided, now_s, self._ros.callback_failure)
+        self._send(self._state, decided, self._ros.callback_failure)
 
     def _log(self, key: tuple[str, ...], decided: Any, steady_s: float) -> None:
         """Log changes, at most once a second; a change that lasts is logged later, never lost."""
-        warns = self.warns(decided)
+        warns = self._ros.warns(decided)
         if key == self._logged or steady_s - self._logged_s[warns] < LOG_EVERY_S:
             return
         self._logged, self._logged_s[warns] = key, steady_s
-        text = decided.state + (f': {decided.reason}' if decided.reason else '')
+        # One call site per severity: rclpy binds the severity to the line that logs.
         if warns:
-            self._ros.get_logger().warning(text)
+            self._ros.get_logger().warning(said(decided))
         else:
-            self._ros.get_logger().info(text)
+            self._ros.get_logger().info(said(decided))
 
-    def report(self, label: str, decided: Any, now_s: float, failure: str) -> None:
-        """Publish diagnostics, and the state of a node that is not active."""
-        if label != 'active':
-            self._send(self._state, label, None, now_s, failure)
-        self._send(self._diagnostics, label, decided, now_s, failure)
-
-    def set_problems(self, problems: list[str]) -> None:
-        """Set the errors of the topics; new ones are logged."""
+    def report(self, decided: Any, problems: list[str]) -> None:
+        """Publish diagnostics, and the state of a node that is not active; log new problems."""
         for problem in problems:
             if problem not in self._problems:
                 self._ros.get_logger().error(problem)
         self._problems = problems
+        failure = self._ros.failure
+        if self._ros.state != 'active':
+            self._send(self._state, None, failure)
+        self._send(self._diagnostics, decided, failure)
 
-    def _send(self, publisher: Any, label: str, decided: Any, now_s: float,
-              failure: str) -> None:
-        name = self._ros.get_fully_qualified_name().lstrip('/')
+    def _send(self, publisher: Any, decided: Any, failure: str) -> None:
         contained = decided is not None and failure in decided.reason
         problems = [failure, *self._problems] if failure and not contained else self._problems
-        publisher.publish(stamped(self._ros, self.statuses(name, label, decided, problems,
-                                                           now_s)))
+        publisher.publish(stamped(self._ros, self._ros.statuses(decided, problems)))
+
+
+def said(decided: Any) -> str:
+    """Return state and reason of a decision as text."""
+    return decided.state + (f': {decided.reason}' if decided.reason else '')
+
+
+def motion_values(name: str, motion: Motion | None) -> dict[str, str]:
+    """Return a motion as values of a state."""
+    return {f'{name}.{part}': 'none' if motion is None else number(getattr(motion, part))
+            for part in Motion._fields}
 
 
 def report_values(source: SourceGuard, now_s: float) -> dict[str, str]:

@@ -22,27 +22,22 @@ from rclpy.qos import QoSCompatibility, QoSProfile, ReliabilityPolicy, qos_check
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from vjepa_ros.parameter import Schema, schemas
-from vjepa_ros.ros.doctor.rules import Graph, NodeSeen, Status, Topic
+from vjepa_ros.ros.doctor.rules import Graph, KINDS, NodeSeen, PARAMETERS, Status, Topic
 
 DISCOVERY_S = 8.0        # at most, and until nothing new has come for so long:
 STABLE_S = 1.5
 ANSWER_S, ASK_TIMES = 1.5, 4      # of services, each time that they are asked
 MOST_SAMPLED = 16        # topics: a doctor must not fill the network
-LIKE = 0.8               # fraction of the parameters of a schema that a node must have
 IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage',
           'foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket')
 OF_ROS = ('/parameter_events', '/rosout', '/clock')
 DIAGNOSTICS = '/diagnostics'
-Asked = tuple[type, str, Any]
 
 
 def observe(seconds: float, context: Any = None) -> Graph:
-    """Look at the graph and sample the topics that nodes of this package read.
+    """Look at the graph and sample for some seconds the topics that nodes of this package read.
 
     Topics that these nodes publish are not subscribed to: they work for subscribers.
-
-    `seconds`: how long to sample [s]; `context`: of rclpy; None makes one.
     """
     own = context is None
     context = context or rclpy.Context()
@@ -62,8 +57,6 @@ def observe(seconds: float, context: Any = None) -> Graph:
 
 
 class _Observer:
-    """One look at the graph."""
-
     def __init__(self, node: Node, executor: Any) -> None:
         self._node, self._executor = node, executor
         self._graph = Graph(0.0, middleware=get_rmw_implementation_identifier())
@@ -77,7 +70,8 @@ class _Observer:
             DiagnosticArray, DIAGNOSTICS, self._on_diagnostics, best))
         self._discover()
         graph.nodes = self._find_nodes()
-        graph.topics = self._find_topics()
+        graph.topics = {name: self._topic(name, types) for name, types
+                        in self._node.get_topic_names_and_types() if name not in OF_ROS[:2]}
         begin = time.monotonic()
         for name in self._worth_sampling():
             self._sample(name)
@@ -118,29 +112,26 @@ class _Observer:
         places = {_full(name, space): (name, space) for name, space in self._names()}
         asked = {full: place for full, place in places.items() if DIAGNOSTICS in self._ends(
             self._node.get_publisher_names_and_types_by_node, place)}
-        listed = self._ask({full: (ListParameters, f'{full}/list_parameters',
-                                   ListParameters.Request()) for full in asked})
+        listed = self._ask(ListParameters, 'list_parameters',
+                           dict.fromkeys(asked, ListParameters.Request()))
         self._graph.mute = tuple(sorted(set(asked) - set(listed)))
-        # Nodes with a lifecycle: the others have too few parameters to be told by them.
-        known = {name: schema for name, schema in schemas().items() if schema.row('autostart')}
         found: dict[str, NodeSeen] = {}
         names: dict[str, list[str]] = {}
         for full, answer in listed.items():
             has = set(answer.result.names)
-            key = max(known, key=lambda key: _share(known[key], has))
-            if _share(known[key], has) >= LIKE:
-                names[full] = sorted(has)
-                reads = self._ends(self._node.get_subscriber_names_and_types_by_node,
-                                   asked[full])
-                found[full] = NodeSeen(key, {}, tuple(
-                    topic for topic in reads if topic not in OF_ROS))
-        values = self._ask({full: (GetParameters, f'{full}/get_parameters',
-                                   GetParameters.Request(names=names[full])) for full in found})
+            for kind, mark in KINDS.items():
+                if mark in has:
+                    names[full] = sorted(has & PARAMETERS)
+                    reads = self._ends(self._node.get_subscriber_names_and_types_by_node,
+                                       asked[full])
+                    found[full] = NodeSeen(kind, {}, tuple(
+                        topic for topic in reads if topic not in OF_ROS))
+        values = self._ask(GetParameters, 'get_parameters', {
+            full: GetParameters.Request(names=names[full]) for full in found})
         for full, answer in values.items():
             found[full].parameters = dict(zip(names[full], map(
                 parameter_value_to_python, answer.values), strict=True))
-        states = self._ask({full: (GetState, f'{full}/get_state', GetState.Request())
-                            for full in found})
+        states = self._ask(GetState, 'get_state', dict.fromkeys(found, GetState.Request()))
         for full, answer in states.items():
             found[full].state = answer.current_state.label
         return found
@@ -153,14 +144,13 @@ class _Observer:
         except RuntimeError:     # NodeNameNonExistentError, which rclpy keeps to itself
             return []
 
-    def _ask(self, requests: Mapping[str, Asked]) -> dict[str, Any]:
-        """Call services and return the answers that came in time, by the same keys."""
-        clients = {key: self._node.create_client(kind, name)
-                   for key, (kind, name, _) in requests.items()}
+    def _ask(self, kind: Any, service: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a service of nodes, and return the answers that came in time, by node."""
+        clients = {key: self._node.create_client(kind, f'{key}/{service}') for key in requests}
         answers: dict[str, Any] = {}
         # A server drops its answer to a client that it has not found yet: then it is asked again.
         for _ in range(ASK_TIMES):
-            calls = {key: client.call_async(requests[key][2]) for key, client in clients.items()
+            calls = {key: client.call_async(requests[key]) for key, client in clients.items()
                      if key not in answers and client.service_is_ready()}
             complete = len(calls) + len(answers) == len(requests)
             self._spin(ANSWER_S, lambda calls=calls, complete=complete: complete and all(
@@ -173,10 +163,6 @@ class _Observer:
         return answers
 
     # -- topics -----------------------------------------------------------------------------
-
-    def _find_topics(self) -> dict[str, Topic]:
-        return {name: self._topic(name, types) for name, types
-                in self._node.get_topic_names_and_types() if name not in OF_ROS[:2]}
 
     def _topic(self, name: str, types: Iterable[str]) -> Topic:
         def others(infos: Iterable[Any]) -> list[Any]:
@@ -192,7 +178,7 @@ class _Observer:
     def _worth_sampling(self) -> list[str]:
         """Return the topics that our nodes read, then images of others."""
         topics, ours = self._graph.topics, {*self._graph.nodes, *self._graph.mute}
-        read = {topic for node in self._graph.nodes.values() for topic in node.reads}
+        read = self._graph.read
         images = {name for name, topic in topics.items()
                   if set(topic.types) & set(IMAGES) and not ours & set(topic.publishers)}
         sent = [name for name in (*sorted(read), *sorted(images - read))
@@ -231,11 +217,6 @@ class _Observer:
             level = each.level[0] if isinstance(each.level, bytes) else int(each.level)
             self._graph.diagnostics[each.name] = Status(
                 level, each.message, {pair.key: pair.value for pair in each.values})
-
-
-def _share(schema: Schema, names: set[str]) -> float:
-    rows = {row.name for row in schema.rows}
-    return len(rows & names) / len(rows)
 
 
 def _mismatch(offered: QoSProfile, wanted: QoSProfile) -> str:

@@ -15,8 +15,13 @@ from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.parameter_file import read_file
 
 OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')
-PERCEPTION = 'vjepa_node'
-IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', '/compressed'
+# Parameters by which nodes of this package are told, and what is compared with what they do.
+KINDS = {'vjepa_node': 'clip_fps', 'collision_guard': 'stop_time_to_contact',
+         'local_planner': 'on_fault'}
+PARAMETERS = {'use_sim_time', 'cameras', 'max_frame_gap', 'max_rate', 'source_timeout'}
+IMAGE, PICTURES = 'sensor_msgs/msg/Image', ('image_raw', '/compressed')
+# Ends of the names of topics that a node can do without.
+OPTIONAL = ('camera_info', '/tf', '/tf_static', '/odom', 'odometry', 'goal_pose', '/path')
 SLACK = 0.9              # a rate this much below another one is lower
 REMEDIES = {             # by the quality flag that a camera shows
     'untrained': 'set weights, or model_size to tiny, whose weights come with the package',
@@ -74,8 +79,8 @@ class Topic:
 class NodeSeen:
     """A node of this package."""
 
-    schema: str  # which of its nodes it is, such as 'perception_node'
-    parameters: dict[str, Any]  # values by name
+    kind: str  # its executable
+    parameters: dict[str, Any]  # those of `PARAMETERS` that it has, once it answers
     reads: tuple[str, ...]  # topics that it subscribes to
     state: str = ''  # of its lifecycle; '' when it did not answer
 
@@ -103,8 +108,17 @@ class Graph:
     mute: tuple[str, ...] = ()
     middleware: str = ''  # implementation that this process uses, such as rmw_fastrtps_cpp
 
+    @property
+    def read(self) -> set[str]:
+        """Topics that nodes of this package read."""
+        return {topic for node in self.nodes.values() for topic in node.reads}
 
-def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
+    def publishers(self, topic: str) -> tuple[str, ...]:
+        """Full names of the nodes that publish a topic."""
+        return self.topics[topic].publishers if topic in self.topics else ()
+
+
+def judge(graph: Graph) -> list[Finding]:
     """Return what there is and what is wrong."""
     found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
                      f'looked for {graph.seconds:.1f} s')]
@@ -118,11 +132,10 @@ def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
             'vjepa.launch.py); if it runs, compare ROS_DOMAIN_ID, RMW_IMPLEMENTATION and '
             'ROS_AUTOMATIC_DISCOVERY_RANGE of both terminals'))
     for name, node in graph.nodes.items():
-        found += _node(name, node, graph, schemas[node.schema])
-    read = {topic for node in graph.nodes.values() for topic in node.reads}
-    for name in sorted(name for name in graph.topics if name in read
-                       or graph.topics[name].sampled):
-        found += _topic(name, graph.topics[name], graph)
+        found += _node(name, node, graph)
+    for name, topic in sorted(graph.topics.items()):
+        if topic.sampled or name in graph.read:
+            found += _topic(name, topic, graph)
     for name, status in sorted(graph.diagnostics.items()):
         if any(name.startswith(f'{node.lstrip("/")}:') for node in graph.nodes):
             found += _status(name, status)
@@ -131,8 +144,8 @@ def judge(graph: Graph, schemas: Mapping[str, Schema]) -> list[Finding]:
 
 # -- nodes ---------------------------------------------------------------------------------
 
-def _node(name: str, node: NodeSeen, graph: Graph, schema: Schema) -> Iterator[Finding]:
-    yield Finding(OK, name, f'{node.schema}, {node.state or "lifecycle state unknown"}')
+def _node(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
+    yield Finding(OK, name, f'{node.kind}, {node.state or "lifecycle state unknown"}')
     if node.state in STATES:
         yield Finding(WARNING, name, f'is {node.state}: it reads no images',
                       f'ros2 lifecycle set {name} {STATES[node.state]}, or autostart: true')
@@ -140,87 +153,29 @@ def _node(name: str, node: NodeSeen, graph: Graph, schema: Schema) -> Iterator[F
         yield Finding(WARNING, name, 'does not answer whether it is active', 'it is starting, or '
                       'hangs: read its log')
     for topic in node.reads:
-        if not _publishers(graph, topic) and _is_needed(topic, node):
+        if not graph.publishers(topic) and not topic.endswith(OPTIONAL):
             yield _unpublished(name, topic, graph)
-    if not node.parameters:
-        return
-    for problem in fit(node.parameters, schema):
-        yield Finding(ERROR, name, problem, 'ros2 param set, or the parameter file')
-    if node.parameters.get('use_sim_time') and not _publishers(graph, '/clock'):
+    if node.parameters.get('use_sim_time') and not graph.publishers('/clock'):
         yield Finding(ERROR, name, 'use_sim_time is true, but nobody publishes /clock: all frames '
                       'are of unknown age, every level is UNKNOWN', 'play the bag with --clock, '
                       'start the simulator, or set use_sim_time to false')
-    if node.schema == PERCEPTION:
+    if 'max_rate' in node.parameters:
         yield from _cameras(name, node, graph)
-    elif 'source_timeout' in node.parameters:
+    if 'source_timeout' in node.parameters:
         yield from _sources(name, node, graph)
 
 
-def _is_needed(topic: str, node: NodeSeen) -> bool:
-    """Whether a node can do without a topic: a gyroscope and calibrations are optional."""
-    if node.schema != PERCEPTION:
-        return not topic.endswith(('/odom', 'odometry', 'override'))
-    return not topic.endswith(('camera_info', '/tf', '/tf_static')) and topic not in {
-        node.parameters.get(f'{camera}.imu_topic') for camera in _listed(node)} and (
-        not topic.endswith('/imu'))
-
-
-def _listed(node: NodeSeen) -> tuple[str, ...]:
-    return tuple(node.parameters.get('cameras') or ())
-
-
-def _publishers(graph: Graph, topic: str) -> tuple[str, ...]:
-    return graph.topics[topic].publishers if topic in graph.topics else ()
-
-
 def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
-    read = {used for node in graph.nodes.values() for used in node.reads}
-    images = sorted(other for other, seen in graph.topics.items() if IMAGE in seen.types
-                    and seen.publishers and not set(seen.publishers) & set(graph.nodes)
-                    and other not in read)
-    if topic.endswith(('image_raw', COMPRESSED)):
-        there = f'published and unused: {", ".join(images)}' if images else 'no other images'
-        remedy = f'start the camera, or remap: -r {topic}:={images[0]}' if images else (
-            'start the camera driver, and look that it uses the same ROS_DOMAIN_ID')
-        return Finding(ERROR, name, f'nobody publishes {topic}, which it reads ({there})', remedy)
-    return Finding(WARNING, name, f'nobody publishes {topic}, which it reads',
-                   'start its publisher, or remap the topic')
-
-
-def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
-    """Return what is wrong with the values of parameters, each alone and together.
-
-    Names that `values` lacks count with their defaults.
-    """
-    rows, problems = {row.name: row for row in schema.rows}, []
-    legal = {name: row.default for name, row in rows.items()}
-    for listing, make_rows in schema.lists.items():
-        given = values.get(listing)
-        for name in legal[listing] if given is None else given:
-            rows |= {row.name: row for row in make_rows(name)}
-    for name, row in rows.items():
-        value = values.get(name)
-        if value is None:
-            legal[name] = row.default
-            continue
-        checked, problem = row.check(list(value) if hasattr(value, 'tolist') else value)
-        problems += [problem] * bool(problem)
-        legal[name] = row.default if problem else checked
-    together = schema.problem(legal)
-    return [*problems, *([together] if together else []), *_contradictions(legal)]
-
-
-def _contradictions(value: Mapping[str, Any]) -> Iterator[str]:
-    """Say which values are legal and defeat each other."""
-    fps, gap = value.get('clip_fps'), value.get('max_frame_gap')
-    if fps and gap and 1 / fps > gap:
-        yield (f'clip_fps is {fps:g}, so frames of a clip are {1 / fps:g} s apart, but '
-               f'max_frame_gap is {gap:g}: every frame starts a new clip; raise one of them')
-    if value.get('weights') == 'random' and not value.get('allow_random_weights'):
-        yield "weights is 'random', but allow_random_weights is false: the node will not configure"
-    if str(value.get('device', '')).startswith('cpu') and value.get('precision') in (
-            'fp16', 'fp8'):
-        yield f'device is cpu, which has no {value["precision"]}; set precision to auto'
+    if not topic.endswith(PICTURES):
+        return Finding(WARNING, name, f'nobody publishes {topic}, which it reads',
+                       'start its publisher, or remap the topic')
+    images = sorted(other for other, seen in graph.topics.items()
+                    if IMAGE in seen.types and seen.publishers and other not in graph.read
+                    and not set(seen.publishers) & set(graph.nodes))
+    there = f'published and unused: {", ".join(images)}' if images else 'no other images'
+    remedy = f'start the camera, or remap: -r {topic}:={images[0]}' if images else (
+        'start the camera driver, and look that it uses the same ROS_DOMAIN_ID')
+    return Finding(ERROR, name, f'nobody publishes {topic}, which it reads ({there})', remedy)
 
 
 # -- topics --------------------------------------------------------------------------------
@@ -260,19 +215,19 @@ def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
         yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
                       f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
         return
-    level = ERROR if name.endswith(('image_raw', COMPRESSED)) and not read else WARNING
     remedy = 'look at the log of the publisher: it waits for something, or its device is gone'
     if IMAGE in topic.types:
         remedy += (f'; large raw images need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" in the '
                    'environment of the publisher, or the compressed topic')
     instead = f'; {read[0]} delivers and is read instead' if read else ''
-    yield Finding(level, name, f'silent: published by {", ".join(topic.publishers)}, but nothing '
+    yield Finding(ERROR if name.endswith(PICTURES) and not read else WARNING, name,
+                  f'silent: published by {", ".join(topic.publishers)}, but nothing '
                   f'came in {graph.seconds:.1f} s{instead}', remedy)
 
 
 def _camera(topic: str) -> str:
     """Return an image topic without its transport."""
-    return topic.removesuffix(COMPRESSED).removesuffix('/ffmpeg')
+    return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
 
 
 def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
@@ -289,26 +244,26 @@ def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
 # -- what nodes report of themselves ---------------------------------------------------------
 
 def _status(name: str, status: Status) -> Iterator[Finding]:
+    flags = status.values.get('flags', '').split()
     if status.level:
-        flags = [REMEDIES[flag] for flag in status.values.get('flags', '').split()
-                 if flag in REMEDIES and flag in status.message]
+        remedies = [REMEDIES[flag] for flag in flags
+                    if flag in REMEDIES and flag in status.message]
         if status.values.get('heads', '').startswith('out of range'):
-            flags.append(status.values['heads'].rpartition('; ')[2])
+            remedies.append(status.values['heads'].rpartition('; ')[2])
         yield Finding(ERROR if status.level == 2 else WARNING, name, status.message,
-                      '; '.join(flags) or 'the findings of its topics and its log say more')
+                      '; '.join(remedies) or 'the findings of its topics and its log say more')
     fault = status.values.get('input_fault', 'none')
     if fault != 'none':
         yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
                       'driver, or NAME.transport')
-    if 'assumed_intrinsics' in status.values.get('flags', '').split():
+    if 'assumed_intrinsics' in flags:
         yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
                       f'from assumed_fov ({status.values.get("camera_info", "reason unknown")})',
                       REMEDIES['assumed_intrinsics'])
-    chosen = {key: status.values[key] for key in SHOWN if key in status.values}
     if status.message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
                       'subscribe, for example: ros2 topic echo --once the assessment')
-    facts = ', '.join(f'{key} {value}' for key, value in chosen.items())
+    facts = ', '.join(f'{key} {status.values[key]}' for key in SHOWN if key in status.values)
     if facts or not status.level:
         yield Finding(OK, name, '; '.join(filter(None, (
             '' if status.level else status.message, facts))))
@@ -322,43 +277,32 @@ def _number(values: Mapping[str, str], key: str) -> float:
 
 
 def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
-    """Compare rates, ages and stage times of each camera with the parameters."""
+    """Compare the rates of each camera with the parameters; its flags say the rest."""
     value = node.parameters
-    for camera in _listed(node):
+    for camera in value.get('cameras') or ():
         status = graph.diagnostics.get(f'{name.lstrip("/")}: camera {camera}')
         if status is None or node.state != 'active':
             continue
-        about = f'{name}: camera {camera}'
-        came, sent, age_ms = (_number(status.values, key) for key in (
-            'rate_in_hz', 'rate_out_hz', 'latency_ms_median'))
-        assessments = graph.topics.get(f'{name}/{camera}/assessment')
-        if assessments and not assessments.subscribers and status.message != 'nobody listens':
-            yield Finding(NOTE, about, f'nobody subscribes to {name}/{camera}/assessment: nothing '
-                          'acts on it', 'start a guard or planner, or look at its topic names; '
+        about, topic = f'{name}: camera {camera}', f'{name}/{camera}/assessment'
+        came, sent = (_number(status.values, key) for key in ('rate_in_hz', 'rate_out_hz'))
+        if topic in graph.topics and not graph.topics[topic].subscribers and (
+                status.message != 'nobody listens'):
+            yield Finding(NOTE, about, f'nobody subscribes to {topic}: nothing acts on it',
+                          'start a guard or planner, or look at its topic names; '
                           f'vjepa-ros echo {camera}/assessment shows it')
-        if 0 < came < SLACK * value['clip_fps']:
-            yield Finding(WARNING, about, f'{came:.1f} Hz come in, clip_fps is '
-                          f'{value["clip_fps"]:g}: frames repeat in clips',
-                          REMEDIES['slow_camera'])
         if came > 0 and 1 / came > value['max_frame_gap']:
             yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
                           f'{value["max_frame_gap"]:g}: no clip ever fills', 'raise max_frame_gap')
-        if came > 0 and age_ms > 1e3 * value['max_frame_age']:
-            yield Finding(ERROR, about, f'results are {age_ms:.0f} ms old, max_frame_age is '
-                          f'{value["max_frame_age"]:g} s: every level is UNKNOWN',
-                          REMEDIES['stale'])
-        if 0 < sent < SLACK * min(came, value['max_rate']):
-            yield _slow(about, sent, min(came, value['max_rate']), status)
-
-
-def _slow(about: str, sent: float, possible: float, status: Status) -> Finding:
-    stages = {key.partition('.')[2]: _number(status.values, key) for key in status.values
-              if key.startswith('stage_ms.') and not key.endswith('wait')}
-    worst = max(stages, key=lambda stage: stages[stage], default='')
-    where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
-    return Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} possible'
-                   f'{where}', 'choose a smaller model_size, image_size or num_frames, streaming '
-                   'weights, precision auto or a GPU; lower max_rate to what the machine can do')
+        possible = min(came, value['max_rate'])
+        if 0 < sent < SLACK * possible:
+            stages = {key.partition('.')[2]: _number(status.values, key) for key in status.values
+                      if key.startswith('stage_ms.') and not key.endswith('wait')}
+            worst = max(stages, key=lambda stage: stages[stage], default='')
+            where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
+            yield Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} '
+                          f'possible{where}', 'choose a smaller model_size, image_size or '
+                          'num_frames, streaming weights, precision auto or a GPU; lower max_rate '
+                          'to what the machine can do')
 
 
 def _sources(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
@@ -406,13 +350,36 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
         yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
         return
     values = read_file(path, schema.row)[node]      # now that it is known what the types are
-    names = {row.name for row in schema.rows} | {
-        row.name for listing, rows in schema.lists.items()
-        for each in values.get(listing) or next(
-            r.default for r in schema.rows if r.name == listing) for row in rows(each)}
+    names = {row.name for row in _rows(values, schema)}
     for name, remark in schema.unread(values, names).items():
         yield Finding(WARNING if name in schema.gone else ERROR, about,
                       f"parameter '{name}' is read by no node", remark
                       or 'remove it, or look it up in docs/parameters.md')
     for problem in fit(values, schema):
         yield Finding(ERROR, about, problem, 'change it in the file')
+
+
+def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
+    """Return what is wrong with the values of parameters, each alone and together.
+
+    Names that `values` lacks count with their defaults.
+    """
+    problems, legal = [], {}
+    for row in _rows(values, schema):
+        value, problem = values.get(row.name), ''
+        if value is not None:
+            value, problem = row.check(list(value) if hasattr(value, 'tolist') else value)
+            problems += [problem] * bool(problem)
+        legal[row.name] = row.default if value is None else value
+    together = schema.problem(legal)
+    return [*problems, together] if together else problems
+
+
+def _rows(values: Mapping[str, Any], schema: Schema) -> list[Param]:
+    """Return the rows of a schema, and those of each name that a parameter lists."""
+    rows = list(schema.rows)
+    for listing, make_rows in schema.lists.items():
+        default = next(row.default for row in schema.rows if row.name == listing)
+        for name in default if values.get(listing) is None else values[listing]:
+            rows += make_rows(name)
+    return rows

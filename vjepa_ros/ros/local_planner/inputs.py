@@ -11,27 +11,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from geometry_msgs.msg import PoseStamped, TwistStamped
-from geometry_msgs.msg import Twist as TwistMessage
+from geometry_msgs.msg import PoseStamped, Twist, TwistStamped
+from nav_msgs.msg import Odometry, Path
 from rclpy.lifecycle import LifecycleNode
 from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.guard.settings import SILENCE_S
-from vjepa_ros.planning.course import Pose, on_earth
-from vjepa_ros.planning.decision import LocalDecider
-from vjepa_ros.planning.local_config import ODOMETRY, SENT, Twist
+from vjepa_ros.guard.types import Motion
+from vjepa_ros.planning.decision import LocalDecider, Pose, on_earth
+from vjepa_ros.planning.local_config import ODOMETRY, SENT
 from vjepa_ros.ros import read
-from vjepa_ros.ros.command.inputs import CommandInputs, odometry_message
+from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_type
 from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
-
-try:
-    from nav_msgs.msg import Odometry, Path
-except ImportError:      # not part of every small installation of ROS
-    Odometry = Path = None
 
 DEPTH = 5         # queue of a camera
 # Bytes: 40,000 poses or 80,000 cells; features of the largest encoder, or a picture.
@@ -51,7 +46,6 @@ class LocalInputs(CommandInputs):
         self._now_s, self._decide = now_s, decide
         self._sent = ''
         self._odom_frame = ''
-        self._transforms: Transforms | None = None
 
     def open(self) -> None:
         """Subscribe; after a failure `close` removes what was created."""
@@ -62,24 +56,13 @@ class LocalInputs(CommandInputs):
                 self.listen(PointCloud2, f'{prefix}/{topic}', partial(take, name), DEPTH, True,
                             most, partial(self._malformed, name, topic))
         self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
-        # Without nav_msgs there is no pose: goals are refused, commands are followed.
-        if config.speed_from == ODOMETRY or Odometry is not None:
-            self.listen(odometry(), 'odom', self._on_odometry)
-        if Path is not None:
-            self.listen(Path, 'path', self._on_path, reliable=True, most=LARGE)
+        self.listen(Odometry, 'odom', self._on_odometry)
+        self.listen(Path, 'path', self._on_path, reliable=True, most=LARGE)
         if importlib.util.find_spec('tf2_ros') is not None:
             self._transforms = Transforms(self._node, config.base_frame)
         if config.speed_from == SENT:
             self._sent = self._node.resolve_topic_name('cmd_vel_sent')
-            self.listen(TwistStamped if config.stamped else TwistMessage, 'cmd_vel_sent',
-                        self._on_sent)
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        if self._transforms is not None:
-            self._transforms.close()
-            self._transforms = None
-        super().close()
+            self.listen(TwistStamped if config.stamped else Twist, 'cmd_vel_sent', self._on_sent)
 
     def watch(self) -> None:
         """Check whether something publishes what is sent to the base."""
@@ -109,10 +92,10 @@ class LocalInputs(CommandInputs):
         self._decider.malformed(name, self.refuse(f'{self._config.topics[name]}/{topic}', error))
         self._decide()
 
-    def _on_sent(self, msg: TwistMessage | TwistStamped) -> None:
+    def _on_sent(self, msg: Twist | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
 
-    def _on_odometry(self, msg: Any) -> None:
+    def _on_odometry(self, msg: Odometry) -> None:
         age_s = self.odometry_age_s(msg)
         if age_s > SILENCE_S:
             self.refuse('odom', ValueError(
@@ -130,7 +113,7 @@ class LocalInputs(CommandInputs):
     def _on_goal(self, msg: PoseStamped) -> None:
         self._follow('goal', msg.header.frame_id, [msg.pose.position])
 
-    def _on_path(self, msg: Any) -> None:
+    def _on_path(self, msg: Path) -> None:
         self._follow('path', msg.header.frame_id, [one.pose.position for one in msg.poses])
 
     def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
@@ -164,9 +147,9 @@ class LocalInputs(CommandInputs):
             at = Pose(complex(x, y), 2 * math.atan2(z, w))
         return [complex(one) for one in pose.told(at.told(np.array(points, complex)))]
 
-    def _moves(self, topic: str, twist: TwistMessage) -> None:
+    def _moves(self, topic: str, twist: Twist) -> None:
         try:
-            self._decider.moves(Twist(twist.linear.x, twist.linear.y, twist.angular.z),
+            self._decider.moves(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
                                 self._now_s())
         except ValueError as error:                   # not finite: ignored
             self.refuse(topic, error)
@@ -179,11 +162,6 @@ def _pose(pose: Any) -> Pose:
         raise ValueError(f'its orientation is {turn.x, turn.y, turn.z, turn.w}, which is no '
                          'rotation')
     return Pose(complex(pose.position.x, pose.position.y), 2 * math.atan2(turn.z, turn.w))
-
-
-def odometry() -> type:
-    """Return the type of odometry messages; RuntimeError with the remedy without nav_msgs."""
-    return odometry_message("'speed_from', which is 'odometry',", 'speed_from: sent')
 
 
 def topics(config: LocalNodeConfig) -> dict[str, str]:

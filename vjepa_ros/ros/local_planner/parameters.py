@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
               CONFIGURE, choices=MESSAGES),
         Param('speed_from', str, SENT, 'Source of the speed of the robot; sent: topic '
               'cmd_vel_sent, remapped to what the base gets (from the guard, or without one from '
-              'this node); odometry: topic odom (needs nav_msgs)', CONFIGURE,
+              'this node); odometry: topic odom', CONFIGURE,
               choices=(SENT, ODOMETRY)),
         Param('base_frame', str, 'base_link', 'frame_id of ~/candidates', CONFIGURE),
         AUTOSTART,
@@ -79,7 +79,7 @@ def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
 def check(values: Mapping[str, Any]) -> tuple[LocalConfig, GuardSettings]:
     """Return robot and faults of cameras; ValueError when values of the node are inconsistent."""
     return (make(LocalConfig, SCHEMA.rows, values),
-            make(GuardSettings, SCHEMA.rows, values, slow_on=()))
+            make(GuardSettings, SCHEMA.rows, values))
 
 
 SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows},

@@ -27,13 +27,13 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.publisher import Publisher
 from rclpy.time import Time
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 from std_msgs.msg import Header
@@ -48,8 +48,11 @@ from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import Intrinsics, Pacer
 
-JPEG_QUALITY = 90       # of the compressed topic
-LARGE_BYTES = 400_000  # the shared memory of the default transports has 512 kB
+JPEG_QUALITY = 90         # of the compressed topic
+RETRY_S = 1.0             # between two attempts to open a lost camera again
+SETTLE_S = 0.5            # from the first subscriber on, for its other endpoints
+REPORT_S = 5.0            # between reports of skipped frames
+CLOCK_JUMP_NS = 200_000_000
 TRUTH_FIELDS = ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')
 TRUTH = np.dtype([(name, '<f4') for name in TRUTH_FIELDS])
 
@@ -58,64 +61,41 @@ class SourceOutput:
     """The publishers of one camera; only topics with subscribers are computed."""
 
     def __init__(self, node: Node, camera: str, transport: str, truth: bool) -> None:
+        # Small messages first: the truth arrives before its image.
+        kinds: dict[str, tuple[type, bool]] = {
+            'truth': (PointCloud2, truth), 'camera_info': (CameraInfo, True),
+            'image_raw': (Image, transport != 'compressed'),
+            'image_raw/compressed': (CompressedImage, transport != 'raw')}
         # Reliable: it serves best-effort subscribers, too.
-        def publisher(kind: type, topic: str, wanted: bool = True) -> Publisher | None:
-            return node.create_publisher(kind, f'{camera}/{topic}', 2) if wanted else None
-
-        self._raw = publisher(Image, 'image_raw', transport != 'compressed')
-        self._compressed = publisher(CompressedImage, 'image_raw/compressed', transport != 'raw')
-        self._info = publisher(CameraInfo, 'camera_info')
-        self._truth = publisher(PointCloud2, 'truth', truth)
+        self._publishers = {topic: node.create_publisher(kind, f'{camera}/{topic}', 2)
+                            for topic, (kind, wanted) in kinds.items() if wanted}
 
     @property
     def topics(self) -> list[str]:
         """Names of the topics."""
-        return [p.topic_name for p in (self._raw, self._compressed, self._info, self._truth)
-                if p is not None]
+        return [publisher.topic_name for publisher in self._publishers.values()]
 
     def has_image_subscriber(self) -> bool:
         """Return whether an image topic has a subscriber."""
-        return _wanted(self._raw) or _wanted(self._compressed)
+        return any(publisher.get_subscription_count() for topic, publisher
+                   in self._publishers.items() if topic.startswith('image_raw'))
 
     def publish(self, frame: SourceFrame, header: Header, source: Source) -> None:
         """Publish one frame, every message with the given header."""
-        # Small messages first: the truth arrives before its image.
-        if self._truth is not None and _wanted(self._truth):
-            self._truth.publish(cloud(header, truth_record(frame.truth)))
-        if self._info is not None and _wanted(self._info):
-            self._info.publish(camera_info(header, frame.rgb, source.intrinsics,
-                                           source.distortion))
-        if self._raw is not None and _wanted(self._raw):
-            self._raw.publish(image(header, frame.rgb, 'rgb8'))
-        if self._compressed is not None and _wanted(self._compressed):
-            self._compressed.publish(_compressed(frame, header))
+        make: dict[str, Callable[[], Any]] = {
+            'truth': lambda: cloud(header, truth_record(frame.truth)),
+            'camera_info': lambda: camera_info(header, frame.rgb, source.intrinsics,
+                                               source.distortion),
+            'image_raw': lambda: image(header, frame.rgb, 'rgb8'),
+            'image_raw/compressed': lambda: _compressed(frame, header)}
+        for topic, publisher in self._publishers.items():
+            if publisher.get_subscription_count():
+                publisher.publish(make[topic]())
 
     def flush(self) -> None:
         """Wait until reliable subscribers have everything, at most a second for each topic."""
-        for publisher in (self._raw, self._compressed, self._truth):
-            # Not in every supported distribution; without it the last frames may be lost.
-            wait = getattr(publisher, 'wait_for_all_acked', None)
-            if wait is not None:
-                wait(Duration(seconds=1.0))
-
-    def transport_problem(self, size: tuple[int, int]) -> str:
-        """Return why raw images of a size are lost in this environment, '' if they are not."""
-        size_bytes = 3 * size[0] * size[1]
-        rmw = os.environ.get('RMW_IMPLEMENTATION') or 'rmw_fastrtps_cpp'
-        if self._raw is None or size_bytes < LARGE_BYTES or not rmw.startswith('rmw_fastrtps'):
-            return ''
-        for name, value in (('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST'),
-                            ('ROS_LOCALHOST_ONLY', '1')):
-            if os.environ.get(name, '').upper() == value:
-                return (f'raw images of {size_bytes // 1000} kB are lost on the way to '
-                        f'best-effort subscribers, because {name}={value} makes Fast DDS ignore '
-                        'FASTDDS_BUILTIN_TRANSPORTS; set ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET '
-                        'for this process, or transport:=compressed')
-        return ''
-
-
-def _wanted(publisher: Publisher | None) -> bool:
-    return publisher is not None and publisher.get_subscription_count() > 0
+        for publisher in self._publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=1.0))
 
 
 def _compressed(frame: SourceFrame, header: Header) -> CompressedImage:
@@ -151,31 +131,12 @@ def truth_record(truth: dict[str, Any] | None) -> np.ndarray:
                       known.get('clearance_m', math.nan))], TRUTH)
 
 
-RETRY_S = 1.0
-SETTLE_S = 0.5            # from the first subscriber on, for its other endpoints
-REPORT_S = 5.0            # between reports of skipped frames
-CLOCK_JUMP_NS = 200_000_000
-
-
 class CameraSource(ResilientNode, Node):
-    """Plays one source on its own thread, so that services stay responsive.
-
-    Parameters
-    ----------
-    node_options
-        Arguments of `rclpy.node.Node`, such as ``parameter_overrides``.
-
-    Attributes
-    ----------
-    finished : threading.Event
-        Set when playing has ended.
-    failed : bool
-        Whether it has not ended normally (yet).
-    """
+    """Plays one source on its own thread, so that services stay responsive."""
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__('camera_source', **node_options)
-        self.finished = threading.Event()
+        self.finished = threading.Event()     # playing has ended
         self.failed = True   # until the player ends normally
         self._source: Source | None = None
         self._stop = threading.Event()
@@ -212,14 +173,11 @@ class CameraSource(ResilientNode, Node):
         self.ended = self.stop()
         super().destroy_node()
 
-    def _open(self) -> Source:
-        return open_source(self._config.source, self._config.play)
-
     # -- playing --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            self._source = source = self._open()
+            self._source = source = open_source(self._config.source, self._config.play)
             self._announce(source)
             if self._wait():
                 self._play(source)
@@ -247,7 +205,7 @@ class CameraSource(ResilientNode, Node):
         """Return the source once it can be opened again; None when stopped meanwhile."""
         while not self._stop.wait(RETRY_S):
             try:
-                source = self._open()
+                source = open_source(self._config.source, self._config.play)
             except SourceError:   # already reported
                 continue
             self.get_logger().info(f'{source.name} is back')
@@ -302,9 +260,6 @@ class CameraSource(ResilientNode, Node):
         self.get_logger().info(
             f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}{count}'
             f'{", looping" if self._config.loop else ""}, to {" ".join(self._output.topics)}')
-        problem = self._output.transport_problem(source.size)
-        if problem:
-            self.get_logger().warning(problem)
 
     def _report(self, source: Source) -> None:
         now = time.monotonic()

@@ -78,18 +78,10 @@ class RobotConfig:
                            'route')
     film: str = parameter('', 'Folder for the pictures as PNG files; beside it FILM_map gets '
                           'views from above; empty: none are written')
-    camera: str = parameter('camera', 'Prefix of the topics of the camera', pattern=NAME,
-                            allowed=ONE_NAME)
     rate: float = parameter(10.0, 'Pictures per second', low=0.1, high=240.0, unit='Hz')
     width: int = parameter(384, 'Of the pictures', low=16, high=8192, unit='px')
     settle: float = parameter(4.0, 'Standing time before the robot drives', low=0.0, high=3600.0,
                               unit='s')
-    command_topic: str = parameter('cmd_vel_out', 'Topic of the commands that the robot follows')
-    guard: str = parameter('collision_guard', 'Name of the guard whose state is recorded')
-    planner: str = parameter('local_planner', 'Name of the planner whose time to choose is '
-                             'recorded')
-    assessment_topic: str = parameter('vjepa_node/camera/assessment',
-                                      'Topic of the assessments to record')
     wait_for_camera: bool = parameter(True, 'Wait for a subscriber of the pictures')
     publish_clock: bool = parameter(False, 'Simulate time, and publish it on /clock')
 
@@ -109,4 +101,5 @@ SOURCE = _schema(SourceConfig, {
     'loop_mode': 'stamps go on in a loop; play a bag with ros2 bag play --loop for jumps',
     'frame_id': 'frames keep that of the source',
     'exit_at_end': 'the process ends with its source; set loop to go on'})
-ROBOT = _schema(RobotConfig, {'frame_id': FIXED})
+ROBOT = _schema(RobotConfig, {'frame_id': FIXED, **dict.fromkeys(
+    ('camera', 'command_topic', 'guard', 'planner', 'assessment_topic'), 'remap the topic')})

@@ -4,9 +4,8 @@
 
 Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (for overlay
 pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
-perception node) and ``all_outputs`` (false: of the outputs of the node only the assessment is
-subscribed, so that it computes no other). Every message but these becomes one line of JSON (with
-NaN and Infinity) on standard output and in ``folder/records.jsonl``, of a ``kind``:
+perception node). Every other message becomes one line of JSON (with NaN and Infinity) on standard
+output and in ``folder/records.jsonl``, of a ``kind``:
 
 - ``ready``: everything is subscribed.
 - ``frames``: count, first_ns and last_ns of the camera_info messages so far.
@@ -42,17 +41,11 @@ FRAMES_PERIOD_S = 0.25
 
 
 class Recorder(ResilientNode, Node):
-    """Subscribes to the outputs of one camera and writes them as they arrive.
-
-    Parameters
-    ----------
-    out
-        Receives the lines besides the file in the folder.
-    """
+    """Subscribes to the outputs of one camera and writes them as they arrive, also to `out`."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__('recorder')
-        defaults = {'folder': '.', 'camera': 'camera', 'node': 'vjepa_node', 'all_outputs': True}
+        defaults = {'folder': '.', 'camera': 'camera', 'node': 'vjepa_node'}
         names: dict[str, Any] = {name: self.declare_parameter(name, default).value
                                  for name, default in defaults.items()}
         self._folder = Path(names['folder'])
@@ -65,14 +58,13 @@ class Recorder(ResilientNode, Node):
         # Deep queues: this subscriber must not miss anything.
         qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
         outputs = f'{self._node_name}/{self._camera}'
-        topics = [(CameraInfo, f'{self._camera}/camera_info', self._on_info),
-                  (PointCloud2, f'{self._camera}/truth', self._on_truth),
-                  (PointCloud2, f'{outputs}/assessment', self._on_assessment),
-                  (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
-        if names['all_outputs']:
-            topics += [(PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
-                       (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay)]
-        for kind, topic, callback in topics:
+        for kind, topic, callback in (
+                (CameraInfo, f'{self._camera}/camera_info', self._on_info),
+                (PointCloud2, f'{self._camera}/truth', self._on_truth),
+                (PointCloud2, f'{outputs}/assessment', self._on_assessment),
+                (PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
+                (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay),
+                (DiagnosticArray, '/diagnostics', self._on_diagnostics)):
             self.create_subscription(kind, topic, callback, qos)
         self.create_timer(FRAMES_PERIOD_S, self._tell_frames)
         self.write('ready')
@@ -115,7 +107,7 @@ class Recorder(ResilientNode, Node):
                    true_looming=float(truth['looming_rate']))
 
     def _on_assessment(self, msg: PointCloud2) -> None:
-        latency_ms = self._age_ms(read.stamp_ns(msg))
+        latency_ms = (self.get_clock().now().nanoseconds - read.stamp_ns(msg)) / 1e6
         a = read.assessment(msg)
         self.write('result', stamp_ns=a.stamp_ns, level=int(a.level), flags=int(a.flags),
                    latency_ms=latency_ms, node_latency_ms=a.timings['latency'],
@@ -136,18 +128,13 @@ class Recorder(ResilientNode, Node):
         path.write_bytes(memoryview(msg.data))
 
     def _on_diagnostics(self, msg: DiagnosticArray) -> None:
-        state: dict[str, Any] = {}
-        for status in msg.status:
-            for part, name in (('model', f'{self._node_name}: model'),
-                               ('camera', f'{self._node_name}: camera {self._camera}')):
-                if status.name == name:
-                    state[part] = {pair.key: pair.value for pair in status.values}
-                    state[part]['message'] = status.message
+        parts = {f'{self._node_name}: model': 'model',
+                 f'{self._node_name}: camera {self._camera}': 'camera'}
+        state = {parts[status.name]: {**{pair.key: pair.value for pair in status.values},
+                                      'message': status.message}
+                 for status in msg.status if status.name in parts}
         if state:
             self.write('state', **state)
-
-    def _age_ms(self, stamp_ns: int) -> float:
-        return (self.get_clock().now().nanoseconds - stamp_ns) / 1e6
 
 
 def main(args: list[str] | None = None) -> int:

@@ -5,15 +5,14 @@
 The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes`. It
 publishes
 
-- ``NAME/image_raw`` and ``NAME/camera_info`` (best effort, rgb8), all stamps now,
-- ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``), where nav_msgs is
-  installed,
+- ``camera/image_raw`` and ``camera/camera_info`` (best effort, rgb8), all stamps now,
+- ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``),
 - ``cmd_vel_in`` (geometry_msgs/Twist): the command of the controller, which follows its route and
   sees nothing; or, with ``goal``, ``goal_pose`` (geometry_msgs/PoseStamped in ``odom``) once, when
   it starts to drive,
 
-and follows ``command_topic`` (geometry_msgs/Twist): ``cmd_vel_out`` of a guard, or ``cmd_vel_in``
-itself to drive without one. A command older than half a second counts as zero. It waits for a
+and follows ``cmd_vel_out`` (geometry_msgs/Twist) of a guard, remapped to ``cmd_vel_in`` to drive
+without one. A command older than half a second counts as zero. It waits for a
 subscriber of its pictures and a publisher of commands, then stands for ``settle`` seconds, then
 drives.
 
@@ -41,6 +40,7 @@ import torch
 from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped, Twist
+from nav_msgs.msg import Odometry
 from rclpy.clock import (
     Clock,
     ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
@@ -65,12 +65,7 @@ from vjepa_ros.ros.common.process import run
 from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.read import records
 from vjepa_ros.ros.sim.camera_source import camera_info
-from vjepa_ros.ros.sim.parameters import ROBOT, RobotConfig
-
-try:
-    from nav_msgs.msg import Odometry
-except ImportError:      # not part of every small installation of ROS
-    Odometry = None
+from vjepa_ros.ros.sim.parameters import ROBOT
 
 COMMAND_AGE_S = 0.5      # an older command counts as zero
 MAX_STEP_S = 0.3         # between two pictures; a slower computer slows the world down
@@ -79,18 +74,7 @@ NS = 1e9
 
 
 class SimulatedRobot(ResilientNode, Node):
-    """Drives one episode.
-
-    Parameters
-    ----------
-    out
-        Receives the lines; None: standard output.
-
-    Attributes
-    ----------
-    outcome : dict or None
-        How the episode ended, once it has.
-    """
+    """Drives one episode, and writes lines to `out`, by default standard output."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         super().__init__('simulated_robot')
@@ -103,7 +87,7 @@ class SimulatedRobot(ResilientNode, Node):
         self._episode, self._robot = episode, config.robot
         self._world = EpisodeWorld([episode], config, bank, own.width)
         self._wait = own.wait_for_camera
-        self.outcome: dict[str, Any] | None = None
+        self.outcome: dict[str, Any] | None = None      # how the episode ended, once it has
         self._command, self._commanded_s = (0.0, 0.0), -math.inf
         self._wanted = (0.0, 0.0)
         self._progress = self._driven = 0.0
@@ -113,25 +97,20 @@ class SimulatedRobot(ResilientNode, Node):
         self._state = ('free', '')
         eager = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         quick = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self._image = self.create_publisher(Image, f'{own.camera}/image_raw', quick)
-        self._info = self.create_publisher(CameraInfo, f'{own.camera}/camera_info', quick)
-        self._odometry = None
-        if Odometry is None:
-            self.get_logger().warning("there is no topic 'odom': nav_msgs is not installed")
-        else:
-            self._odometry = self.create_publisher(Odometry, 'odom', eager)
+        self._image = self.create_publisher(Image, 'camera/image_raw', quick)
+        self._info = self.create_publisher(CameraInfo, 'camera/camera_info', quick)
+        self._odometry = self.create_publisher(Odometry, 'odom', eager)
         self._sends_goal = own.goal
         self._controller: Any = (self.create_publisher(PoseStamped, 'goal_pose', eager)
                                  if self._sends_goal
                                  else self.create_publisher(Twist, 'cmd_vel_in', eager))
         self._goal_sent = False
-        self._film = _Film(self, own) if own.film else None
+        self._film = _Film(self, own.film) if own.film else None
         self._plans_ms: list[float] = []
-        self.create_subscription(DiagnosticArray, f'{own.planner}/state', self._on_plan, 10)
-        self.create_subscription(Twist, own.command_topic, self._on_command, eager)
-        self.create_subscription(PointCloud2, own.assessment_topic, self._on_seen, quick)
-        self.create_subscription(DiagnosticArray, f'{own.guard}/state', self._on_state, 10)
-        self._topic = own.command_topic
+        self.create_subscription(DiagnosticArray, 'local_planner/state', self._on_plan, 10)
+        self._commands = self.create_subscription(Twist, 'cmd_vel_out', self._on_command, eager)
+        self.create_subscription(PointCloud2, 'vjepa_node/camera/assessment', self._on_seen, quick)
+        self.create_subscription(DiagnosticArray, 'collision_guard/state', self._on_state, 10)
         # It starts now, later than any earlier episode: time never goes back.
         self._time = WorldClock(self.get_clock().now().nanoseconds / NS, 1 / config.rate,
                                 patient=own.publish_clock)
@@ -174,7 +153,7 @@ class SimulatedRobot(ResilientNode, Node):
         """Return whether there are subscribers and a publisher of commands."""
         return ((not self._wait or self._image.get_subscription_count() > 0)
                 and (not self._sends_goal or self._controller.get_subscription_count() > 0)
-                and self.count_publishers(self._topic) > 0)
+                and self.count_publishers(self._commands.topic_name) > 0)
 
     def _go_on(self) -> None:
         """Advance the time, and render a picture that is due."""
@@ -230,8 +209,7 @@ class SimulatedRobot(ResilientNode, Node):
         self._image.publish(image(header, picture, 'rgb8'))
         if self._film is not None:
             self._film.write(world, picture)
-        if Odometry is not None and self._odometry is not None:
-            self._odometry.publish(self._odom(Odometry, stamp))
+        self._odometry.publish(self._odom(stamp))
         wanted = (0.0, 0.0)
         if world.time_s >= 0:
             speed, turn = self._episode.route.command(robots.place[0], float(robots.yaw[0]))
@@ -264,10 +242,10 @@ class SimulatedRobot(ResilientNode, Node):
         self._out.write(json.dumps(record) + '\n')
         self._out.flush()
 
-    def _odom(self, kind: type, stamp: TimeMsg) -> Any:
+    def _odom(self, stamp: TimeMsg) -> Odometry:
         """Return the pose in ROS axes: x ahead at the start, y left, yaw to the left."""
         robots = self._world.robots
-        message = kind(child_frame_id='base_link')
+        message = Odometry(child_frame_id='base_link')
         message.header.stamp, message.header.frame_id = stamp, 'odom'
         message.pose.pose.position.x = float(robots.place[0, 1])
         message.pose.pose.position.y = -float(robots.place[0, 0])
@@ -282,11 +260,11 @@ class SimulatedRobot(ResilientNode, Node):
 class _Film:
     """Writes the pictures of a drive as files, and views from above beside them."""
 
-    def __init__(self, node: Node, own: RobotConfig) -> None:
-        self._folder = own.film
+    def __init__(self, node: Node, folder: str) -> None:
+        self._folder = folder
         self._above: TopView | None = None
         self._candidates: np.ndarray | None = None
-        node.create_subscription(PointCloud2, f'{own.planner}/candidates', self._on_plan, 1)
+        node.create_subscription(PointCloud2, 'local_planner/candidates', self._on_plan, 1)
 
     def _on_plan(self, msg: PointCloud2) -> None:
         self._candidates = records(msg)
