@@ -24,6 +24,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 
 from vjepa_ros.guard.types import Motion, STILL
+from vjepa_ros.parameter import Schema
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.output import CommandOutput
 from vjepa_ros.ros.command.peers import topic_problems
@@ -31,7 +32,6 @@ from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
-from vjepa_ros.ros.common.parameter import Schema
 from vjepa_ros.ros.common.process import settle
 
 NS = 1e9

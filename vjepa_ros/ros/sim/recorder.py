@@ -58,13 +58,13 @@ class Recorder(ResilientNode, Node):
         # Deep queues: this subscriber must not miss anything.
         qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
         outputs = f'{self._node_name}/{self._camera}'
-        topics: tuple[tuple[Any, str, Any], ...] = (
+        topics: list[tuple[Any, str, Any]] = [
             (CameraInfo, f'{self._camera}/camera_info', self._on_info),
             (PointCloud2, f'{self._camera}/truth', self._on_truth),
             (PointCloud2, f'{outputs}/assessment', self._on_assessment),
             (PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
             (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay),
-            (DiagnosticArray, '/diagnostics', self._on_diagnostics))
+            (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
         for kind, topic, callback in topics:
             self.create_subscription(kind, topic, callback, qos)
         self.create_timer(FRAMES_PERIOD_S, self._tell_frames)
