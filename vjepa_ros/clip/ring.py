@@ -96,31 +96,9 @@ class Sample:
 class FrameRing:
     """The frames of one camera, ordered by stamp.
 
-    Parameters
-    ----------
-    num_frames
-        Frames in a clip (at least 2).
-    clip_fps
-        Rate at which a clip is sampled [Hz].
-    max_frame_gap
-        Longest time between neighbouring frames [s]; a longer one resets the ring.
-    history
-        Time that `recent` must be able to reach back [s].
-    name
-        Camera name for log lines.
-
-    Attributes
-    ----------
-    left_out
-        Images of the camera left out just before the next frame, which came faster than they
-        were taken; set by who pushes.
-    problem
-        Why no clip fills, while frames stay alone; '' otherwise.
-
-    Raises
-    ------
-    ValueError
-        When a number is out of range; the text names it.
+    A clip has `num_frames` frames (at least 2), sampled at `clip_fps` [Hz]. A longer time between
+    neighbouring frames than `max_frame_gap` [s] resets the ring; `recent` must be able to reach
+    back `history` [s].
     """
 
     def __init__(self, num_frames: int, clip_fps: float, max_frame_gap: float = 1.0, *,
@@ -147,8 +125,9 @@ class FrameRing:
         self.resets: Counter[str] = Counter()
         self._warned_zero = False
         self._lonely = 0     # frames in a row that stayed alone
+        # Images of the camera left out just before the next frame; set by who pushes.
         self.left_out = 0
-        self.problem = ''
+        self.problem = ''   # why no clip fills, while frames stay alone
 
     def __len__(self) -> int:
         return len(self._stamps)

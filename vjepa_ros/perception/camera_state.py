@@ -55,37 +55,18 @@ LARGE_BYTES = 16 << 20   # images whose memory is given back when smaller ones f
 
 
 class Observation:
-    """What is known of the newest clip of a camera; each part is computed when it is first read.
-
-    Attributes
-    ----------
-    sample
-        The clip.
-    settings, wants
-        By which it is assessed, and what for.
-    geometry, optics
-        Where its frames are; of the source image.
-    prediction
-        What the model says of it; None where it was not asked.
-    heads_problem
-        Why its heads are not valid; '' when they are or there are none.
-    by_heads
-        Whether the model is asked for its heads.
-    failed
-        Whether looming could not be measured.
-    times
-        Milliseconds by stage.
-    """
+    """What is known of the newest clip of a camera; each part is computed when first read."""
 
     def __init__(self, track: CameraState, sample: Sample, settings: Settings,
                  wants: Wants) -> None:
         self.track, self.sample, self.settings, self.wants = track, sample, settings, wants
         self.geometry, self.optics = track.place, track.optics()
-        self.heads_problem = track.heads.problem(sample)
+        self.heads_problem = track.heads.problem(sample)    # why they are not valid; or ''
+        # Whether the model is asked for them.
         self.by_heads = track.heads.wanted(sample, wants, settings)
-        self.prediction: Prediction | None = None
-        self.failed = False
-        self.times: dict[str, float] = {}
+        self.prediction: Prediction | None = None   # None where the model was not asked
+        self.failed = False     # looming could not be measured
+        self.times: dict[str, float] = {}   # milliseconds by stage
         self._looming = (track.ring.recent(track.config.looming_history), self.optics,
                          track.gyroscope)
 
@@ -222,16 +203,8 @@ class Observation:
 class CameraState:
     """The frame memory and the state of one camera. Used by one thread only.
 
-    Parameters
-    ----------
-    name
-        Name of the camera.
-    config
-        Shape of the memory.
-    engine
-        The model whose predictions are assessed; None for geometry alone.
-    stream
-        Of the device on which frames are resized and looming is measured; None: on the host.
+    `engine`: None for geometry alone; `stream`: of the device on which frames are resized and
+    looming is measured, None: on the host.
     """
 
     def __init__(self, name: str, config: TrackConfig, engine: Model | None = None,

@@ -32,22 +32,7 @@ OnError = Callable[[str, Exception], None]      # gets a camera and what went wr
 
 
 class Perception:
-    """One engine and one track per camera. Used by one thread only.
-
-    Parameters
-    ----------
-    engine
-        The loaded, warmed model.
-    config
-        Shape of the frame memories; must fit the engine.
-    cameras
-        Names of the cameras.
-
-    Raises
-    ------
-    ValueError
-        When frames or size differ between engine and config, or the device can not do geometry.
-    """
+    """One engine and one track per camera. Used by one thread only."""
 
     def __init__(self, engine: Model, config: TrackConfig, cameras: Sequence[str]) -> None:
         made = (engine.config.num_frames, engine.config.image_size)

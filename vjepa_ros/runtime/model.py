@@ -135,42 +135,8 @@ class NotFinite(SessionError):
 class Model:
     """A loaded model, fed with uint8 clips of one fixed shape. Make one with `Model.load`.
 
-    All methods may be called from any thread; passes are queued one after the other.
-
-    Parameters
-    ----------
-    config : ModelConfig
-        Shape of the clips, threads, and whether it is compiled and streams.
-    encoder, heads : Encoder, Heads
-        Moved to the device; owned by the model from then on.
-    report : WeightsReport
-        Where the weights come from.
-    choice : DeviceChoice
-        Device and precision.
-    calibration : Calibration
-        Of the heads.
-    runner : type of Runner, optional
-        How passes run; by the device when omitted.
-
-    Raises
-    ------
-    SessionError
-        When the device has no room for the weights, `compile` is 'on' and impossible, or the
-        precision does not run here.
-
-    Attributes
-    ----------
-    load_s : dict of str to float
-        Seconds that `load` took: weights, read; prepare, on the device with kernels that are
-        checked; warm, with capture.
-    timings : dict of str to float
-        Milliseconds of the stages upload, encode, heads and download of the last results; on
-        CUDA by events of the device, with the change of the features in heads.
-    not_streaming : str
-        Why clips are encoded as a whole; '' where each tubelet is encoded once.
-    trouble : str
-        What was done about values that are not finite; '' where there were none.
-
+    All methods may be called from any thread; passes are queued one after the other. Encoder and
+    heads are moved to the device, and belong to the model from then on.
     """
 
     def __init__(self, config: ModelConfig, encoder: Encoder, report: WeightsReport,
@@ -178,9 +144,11 @@ class Model:
                  calibration: Calibration = UNCALIBRATED, runner: type[Runner] | None = None):
         self.config, self.report, self.choice = config, report, choice
         self.clip_shape = (config.num_frames, config.image_size, config.image_size, 3)
-        self.load_s: dict[str, float] = {}
+        self.load_s: dict[str, float] = {}      # seconds that each part of `load` took
+        # Milliseconds of the stages upload, encode, heads and download of the last results; on
+        # CUDA by events of the device, with the change of the features in heads.
         self.timings: dict[str, float] = {}
-        self.trouble = ''
+        self.trouble = ''       # what was done about values that are not finite
         self._lock = threading.Lock()
         self._most: int | None = None   # clips of a pass, once memory has run out
         self._measuring = threading.Lock()
@@ -190,7 +158,7 @@ class Model:
         self._better: Model | None = None              # which has helped
         kind = runner or _runner_for(choice.device)
         self._runner = kind(encoder, heads, calibration, choice, self.clip_shape, config.compile)
-        self.not_streaming = "'streaming' is off"
+        self.not_streaming = "'streaming' is off"       # '': each tubelet is encoded once
         if config.streaming == 'auto':
             try:
                 self.not_streaming = self._runner.begin_stream()
@@ -319,44 +287,20 @@ class Model:
             stamps: Sequence[np.ndarray] | None = None) -> list[Prediction]:
         """Compute features and heads of clips in one forward pass.
 
-        Parameters
-        ----------
-        clips : sequence of clips
-            Each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
-            array, as a list of frames, or as a `DeviceClip` of that shape.
-        features : bool
-            Whether to download the features.
-        keys : sequence of sequence of hashable, optional
-            For each clip the identity of each of its frames; None for a frame that never comes
-            again. Frames with the same key must be equal.
-        valid : sequence of ndarray, optional
-            For each clip (Hp, Wp) bool, patches that show the image. On CUDA the change of the
-            features is then computed as well; elsewhere this has no effect.
-        stamps : sequence of ndarray, optional
-            For each clip (num_frames,) float64, when its frames were taken, in frame intervals
-            since a moment that is always the same for a camera. A model that streams then
-            encodes only the newest tubelet of a clip whose others it remembers, see `remembered`;
-            it needs keys for that. Elsewhere this has no effect.
+        `clips`: each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
+        array, as a list of frames, or as a `DeviceClip`; `features`: whether to download them, for
+        each clip (num_frames/2, image_size/16, image_size/16, D) float32; `keys`: the identity of
+        each frame of a clip, None for one that never comes again; `valid`: for each clip (Hp, Wp)
+        bool, patches that show the image: on CUDA the change of the features comes, too;
+        `stamps`: for each clip (num_frames,) float64, when its frames were taken, in frame
+        intervals since a moment that is always the same for a camera. With keys and stamps a model
+        that streams encodes only the newest tubelet of a clip whose others it remembers.
 
-        Returns
-        -------
-        list of Prediction
-            For each clip; features (num_frames/2, image_size/16, image_size/16, D) float32.
-
-        Raises
-        ------
-        ValueError
-            For a clip of another shape or type, or another number of keys or stamps than frames.
-        SessionError
-            If the model is closed, or the device has no memory for a single clip. If it has
-            none for all of them, they run in several passes, and so do later ones.
-
-        Notes
-        -----
-        A clip for which the model computes a value that is not finite gets a `Prediction` that
-        says so and has nothing else, and what streams remember of it is forgotten. `encode` and
-        `features` raise NotFinite for it.
-
+        Raises ValueError for clips, keys or stamps that do not fit, and SessionError if the model
+        is closed or the device has no memory for a single clip. If it has none for all of them,
+        they run in several passes, and so do later ones. A clip for which the model computes a
+        value that is not finite gets a `Prediction` that says so and has nothing else, and what
+        streams remember of it is forgotten; `encode` and `features` raise NotFinite for it.
         """
         return self.wait(self.submit(clips, features, keys, valid, stamps), features)
 

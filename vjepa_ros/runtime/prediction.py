@@ -26,24 +26,14 @@ from vjepa_ros.runtime.noise_floor import Change
 
 
 class HeadArrays(SimpleNamespace):
-    """Calibrated results of the heads for one clip, by name; times count in frame intervals.
+    """Calibrated results of the heads for one clip, by name, float32; times in frame intervals.
 
-    Attributes
-    ----------
-    expansion : ndarray
-        (Hp, Wp) float32 looming rate times frame interval; positive: closing in.
-    scale : ndarray
-        (Hp, Wp) float32 scale b of the Laplace distribution of its error: the mean absolute
-        error; the standard deviation is sqrt(2) b.
-    moving, course : ndarray
-        (Hp, Wp) float32 probability that the surface moves by itself; that it will enter the
-        robot's volume at constant velocities.
-    contact : ndarray
-        (K+1,) float32 probability of each bin of `CONTACT_EDGES`; the last one: later or never.
-    clearance : ndarray
-        (C+1,) float32 probability of each bin of `CLEARANCE_EDGES` [m]; the last one: farther
-        or free.
-
+    expansion (Hp, Wp): looming rate times frame interval; positive: closing in
+    scale (Hp, Wp): of the Laplace distribution of its error; standard deviation over sqrt(2)
+    moving, course (Hp, Wp): probability that the surface moves by itself; that it will enter the
+    robot's volume at constant velocities
+    contact (K+1,), clearance (C+1,): probability of each bin of `CONTACT_EDGES` and
+    `CLEARANCE_EDGES` [m]; the last one: later or never, farther or free
     """
 
     if TYPE_CHECKING:
@@ -82,29 +72,13 @@ class Pass:
 
 
 class Prediction:
-    """What a model says of one clip. `Model.wait` fills in one of `Model.submit`.
-
-    Attributes
-    ----------
-    heads : HeadArrays, optional
-        Where the model has heads.
-    change : Change, optional
-        Where it was asked for, on CUDA; elsewhere it follows from the features.
-    finite : bool
-        Whether all that the model computed for the clip is finite; where it is not, there is
-        nothing else.
-    source : Pass, optional
-        The pass it comes from.
-    keys : sequence of hashable
-        Of the frames of the clip.
-
-    """
+    """What a model says of one clip. `Model.wait` fills in one of `Model.submit`."""
 
     def __init__(self, features: np.ndarray | None = None, heads: HeadArrays | None = None,
                  source: Pass | None = None, index: int = 0, keys: Sequence[Hashable] = ()):
-        self.heads, self.source, self.keys = heads, source, keys
-        self.change: Change | None = None
-        self.finite = True
+        self.heads, self.source, self.keys = heads, source, keys    # keys of its frames
+        self.change: Change | None = None   # where asked for, on CUDA; else it follows of features
+        self.finite = True      # else there is nothing else
         self._features, self._index = features, index
 
     def fill(self, side: int, specs: Sequence[HeadSpec]) -> None:

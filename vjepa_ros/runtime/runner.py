@@ -42,17 +42,10 @@ Plan = tuple[Work, list[int] | None, slice]
 
 
 class DeviceClip:
-    """A clip of frames that are on the device of the model already.
+    """A clip of frames (S, S, 3) uint8, contiguous, that are on the device of the model already.
 
-    Parameters
-    ----------
-    frames : sequence of Tensor
-        (S, S, 3) uint8, contiguous, oldest first.
-    ready : torch.cuda.Event, optional
-        After it the frames are there; None: they are.
-    used : callable, optional
-        Called with the event after which the frames may be replaced.
-
+    `ready`: the event after which they are there; `used`: called with the event after which they
+    may be replaced.
     """
 
     dtype = np.dtype(np.uint8)
@@ -70,31 +63,11 @@ Clip = np.ndarray | Sequence[np.ndarray] | DeviceClip
 class Runner:
     """An encoder and its heads on a device. Passes are over when `start` returns.
 
-    The methods are called by one thread at once.
-
-    Parameters
-    ----------
-    encoder, heads : Encoder, Heads
-        Moved to the device; owned by the runner from then on, see also `Heads.fix`.
-    calibration : Calibration
-        Of the heads. It is applied here and nowhere else.
-    choice : DeviceChoice
-        Device and precision.
-    clip_shape : tuple of int
-        (T, S, S, 3).
-    compile : str
-        Whether torch.compile is used, see `choose_compile`.
-
-    Attributes
-    ----------
-    stream : StreamEncoder, optional
-        Encodes clips with keys and stamps; None: all clips are encoded as a whole.
-    captured, reason : bool, str
-        Whether passes are CUDA graphs, and why they are not although they could be.
-
+    The methods are called by one thread at once. The calibration of the heads is applied here and
+    nowhere else. `clip_shape`: (T, S, S, 3); `compile`: see `choose_compile`.
     """
 
-    captured, reason = False, ''
+    captured, reason = False, ''     # whether passes are CUDA graphs, and why not if they could be
     eager = True    # whether each pass runs from Python
 
     def __init__(self, encoder: Encoder, heads: Heads | None, calibration: Calibration,
@@ -114,7 +87,7 @@ class Runner:
         self.choice, self.clip_shape = choice, clip_shape
         self._clock = _settled if choice.device.type == 'mps' else time.perf_counter
         self.specs = () if heads is None else heads.specs
-        self.stream: StreamEncoder | None = None
+        self.stream: StreamEncoder | None = None    # None: all clips are encoded as a whole
         forward = prepare(encoder, choice, Normalise(choice.device), clip_shape,
                           fuse=compile != 'on')
         self.normalise: Callable[[Tensor], Tensor] = forward.normalise
