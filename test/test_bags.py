@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import stat
 import struct
 import subprocess
 import sys
@@ -145,15 +144,14 @@ def sqlite(path: Path, messages: dict[str, list[bytes]],
     return path
 
 
-SCHEMAS = {'unknown': ('unknown', 'x'), 'json': ('jsonschema', '{"type": "object"}'),
-           'protobuf': ('protobuf', '\0\1'), 'empty': ('', ''), 'other': ('ros2msg', 'float64 x'),
+SCHEMAS = {'json': ('jsonschema', '{"type": "object"}'), 'empty': ('', ''),
            'broken': ('ros2msg', '=== what?'), 'idl': ('ros2idl', 'module {'),
            'many fields': ('ros2msg', ''.join(f'float64 f{n}\n' for n in range(100_000)))}
 
 
 @pytest.mark.parametrize('schema', SCHEMAS)
 @pytest.mark.parametrize('write', [mcap, sqlite])
-def test_types_that_nobody_reads_are_never_parsed(tmp_path, messages, write, schema, monkeypatch):
+def test_types_that_nobody_reads_are_never_parsed(tmp_path, messages, write, schema):
     path = write(tmp_path / ('a.mcap' if write is mcap else 'a.db3'), messages,
                  schema=SCHEMAS[schema])
     assert played(path) == list(range(COUNT))
@@ -213,21 +211,6 @@ def test_of_a_camera_what_delivers_is_taken_and_told(tmp_path, storage, counts, 
         assert len(cameras_of(tmp_path / 'bag', ['/eye/image_raw'])[0]) == 1
 
 
-def test_a_camera_that_hardly_delivers_is_not_the_one_that_is_played(tmp_path, caplog):
-    with BagMaker(tmp_path / 'bag') as made:
-        made.image('/a/image_raw', S, picture(10))
-        for n in range(12):
-            made.image('/b/image_raw', S + n, picture(20))
-    assert played(tmp_path / 'bag') == [2] * 12
-    assert '/a/image_raw (Image) with 1 mess' in caplog.text
-    with open_source(tmp_path / 'bag', PlayOptions(topic='/a/image_raw')) as source:
-        assert len(list(source)) == 1
-    assert len(cameras_of(tmp_path / 'bag')[0]) == 2
-    shutil.copytree(tmp_path / 'bag', tmp_path / 'other')
-    with pytest.raises(SourceError, match='several recordings: bag, other'):
-        open_source(tmp_path)
-
-
 # -- damage ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('metadata', [False, True])
@@ -267,25 +250,6 @@ def test_a_damaged_chunk_loses_only_itself(tmp_path, messages, caplog):
     path.write_bytes(data[:at] + b'~' + data[at + 1:])
     assert played(path) == [0, 1, 4, 5] and 'checksum' in caplog.text
     assert 'checksum' in looked_at(path)[1][0]
-
-
-def test_damage_that_is_met_later_is_told_where_it_is(tmp_path):
-    with BagMaker(tmp_path / 'bag') as made:
-        for n in range(1600):
-            made.image('/eye/image_raw', S + n * S // 10, picture(n % 20))
-    path = tmp_path / 'bag' / 'bag.mcap'
-    data, at, chunks = bytearray(path.read_bytes()), 8, []
-    while at < len(data) - 8:
-        kind, length = struct.unpack_from('<BQ', data, at)
-        chunks += [at + 9] if kind == bag_storage.CHUNK else []
-        at += 9 + length
-    struct.pack_into('<Q', data, chunks[2] + 16, 20 << 30)
-    path.write_bytes(data)
-    with open_source(path) as source:
-        assert len(list(source.excerpt(0.0, 30.0))) == 300
-        with pytest.raises(SourceError, match=r'bag\.mcap.*claims'):
-            list(source.excerpt(30.0, 160.0))
-        assert 1000 < len(list(source)) < 1600
 
 
 @pytest.mark.parametrize('mode', ['FILE', 'MESSAGE', 'STORAGE'])
@@ -367,13 +331,6 @@ def test_a_chunk_without_bound_is_left_out_before_it_takes_memory(tmp_path, mess
     assert 'False.mcap' in done.stderr and 'claims' in done.stderr
 
 
-def test_many_chunks_do_not_expand_without_bound(tmp_path, messages, monkeypatch, caplog):
-    monkeypatch.setattr(bag_storage, 'EXPANDED', (10 << 20, 1))
-    filler = record(0x70, bytes(4 << 20))
-    path = mcap(tmp_path / 'a.mcap', messages, extra=chunk(filler, 'zstd') * 9, summary=False)
-    assert len(played(path)) == COUNT and 'expand to more than' in caplog.text
-
-
 def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(bag_storage, 'EXPANDED', (1 << 20, 100))
     (tmp_path / 'room').mkdir()
@@ -386,12 +343,11 @@ def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path,
 
 
 @pytest.mark.parametrize('name', [
-    'a.mcap', 'a.db3', 'a.bag', 'a.mp4', 'a.png', 'bag/metadata.yaml', 'bag/a.mcap',
-    'rec/labels.csv', 'rec/frames/0.20.png', 'rec/calib.txt', 'rec/imu.csv', 'tum/rgb.txt',
-    'named/0.20.png'])
-@pytest.mark.parametrize('kind', ['pipe', 'device', 'socket'])
+    'a.mcap', 'a.mp4', 'a.png', 'bag/metadata.yaml', 'bag/a.mcap', 'rec/labels.csv',
+    'rec/frames/0.20.png', 'rec/imu.csv', 'tum/rgb.txt'])
+@pytest.mark.parametrize('kind', ['pipe', 'device'])
 def test_pipes_and_devices_are_refused_at_once(tmp_path, messages, name, kind):
-    for folder in ('bag', 'rec/frames', 'tum/rgb', 'named'):
+    for folder in ('bag', 'rec/frames', 'tum/rgb'):
         (tmp_path / folder).mkdir(parents=True)
         for number in (0, 1) if folder != 'bag' else ():
             cv2.imwrite(str(tmp_path / folder / f'0.{number}0.png'), picture(0))
@@ -403,10 +359,8 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path, messages, name, kind):
     path.unlink(missing_ok=True)
     if kind == 'pipe':
         os.mkfifo(path)
-    elif kind == 'device':
-        path.symlink_to('/dev/zero')
     else:
-        os.mknod(path, stat.S_IFSOCK | 0o600)
+        path.symlink_to('/dev/zero')
     target = tmp_path / name.partition('/')[0]
     with pytest.raises(SourceError, match=r'regular file|leads out of|outside of'), \
             open_source(target, PlayOptions(max_frames=9)) as source:

@@ -15,31 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vjepa_ros.cli import contenders
 from vjepa_ros.cli import main as cli
-from vjepa_ros.cli.contenders import BLOCK, Case, Contender, Floor, take_turns
+from vjepa_ros.cli.contenders import Case, Floor
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 WORDS = ['benchmark', '--num-frames', '4', '--image-size', '32', '--source', '160x120',
          '--iterations', '4']
-
-
-class Logged(Contender):
-    def __init__(self, name, log):
-        self.name, self.log = name, log
-
-    def step(self):
-        self.log.append(self.name)
-        return {'encode': 1.0}
-
-    def resume(self):
-        self.log.append('r')
-
-
-def test_contenders_take_turns_and_get_ready_before_each():
-    log = []
-    samples = take_turns({name: Logged(name, log) for name in 'ab'}, BLOCK + 2, 60.0)
-    assert ''.join(log) == 'r' + 'a' * BLOCK + 'r' + 'b' * BLOCK + 'raarbb'
-    assert samples['a'] == samples['b'] == {'encode': [1.0] * (BLOCK + 2)}
 
 
 def test_the_floor_has_the_products_of_the_network_and_nothing_else():
@@ -75,9 +56,6 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys, m
     assert run['ratios']['floor'] == pytest.approx(encode / floor['median'], rel=0.01)
     told = {'cameras': cameras, 'geometry': 'host', 'device': 'cpu', 'tokens': 8}
     assert told.items() <= run['configuration'].items()
-    spent = sum(run['stages_ms'][stage] for stage in (
-        'preprocess', 'gather', 'submit', 'looming', 'await', 'motion', 'assess'))
-    assert spent < 1.2 * run['end_to_end_ms']['p95']
     assert run['memory_bytes']['engine'] > 1e6 < run['memory_bytes']['process_peak']
     assert 0 < run['start']['load_s'] <= run['start']['first_result_s'] < run['start']['ready_s']
     assert os.uname().nodename not in text and str(tmp_path) not in text

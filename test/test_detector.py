@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenes import Approach, synthetic, texture
+from scenes import Approach, texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
 from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
@@ -98,28 +98,9 @@ def test_a_gyroscope_is_used_where_it_covers_the_frames(detector):
     assert 'older than the image' in detector.result().gyroscope
 
 
-def test_frames_without_stamps_are_spaced_by_the_frame_rate():
-    with ObstacleDetector(allow_random_weights=True, frame_rate=10.0, **SMALL) as made:
-        for _ in range(4):
-            made.add_frame(PICTURE)
-        assert made.assess().clip_rate_hz == pytest.approx(10.0)
-
-
 def test_a_stamp_of_zero_is_the_first_moment_of_a_file(detector):
     assert show(detector, [PICTURE] * 4, start=0.0) is not None
     assert detector.track.ring.counts['zero_stamp'] == 0
-
-
-def test_a_frame_may_be_reused_by_the_caller(detector):
-    show(detector, [PICTURE] * 4)
-    buffer = PICTURE.copy()
-    with ObstacleDetector(allow_random_weights=True, **SMALL) as other:
-        for i in range(4):
-            buffer[...] = PICTURE
-            other.add_frame(buffer, 1 + i / 10)
-            buffer[...] = 0
-        np.testing.assert_array_equal(detector.detect_obstacles()[0], other.detect_obstacles()[0])
-        np.testing.assert_array_equal(other.result().image, PICTURE)
 
 
 @pytest.mark.parametrize('frame', [
@@ -180,18 +161,6 @@ def test_the_defaults_are_the_weights_of_the_package_and_the_clips_of_their_head
     assert meta.resize_mode == track.resize_mode
     assert meta.interval_s[0] <= 1 / track.clip_fps <= meta.interval_s[1]
     assert 1 in meta.holds
-
-
-def test_an_approach_is_seen_by_heads_that_hold(trained):
-    frames = synthetic((320, 240), 4.0, 6.85, 8)
-    assert 1.8 < frames[-1].truth['time_to_contact_s'] < 2.0
-    seen = show(trained, [frame.rgb for frame in frames], 4.0, 10.0)
-    unwanted = Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE | Quality.LOOMING_UNKNOWN
-    assert not seen.flags & unwanted, seen.flags.names
-    assert seen.level in (Level.WARNING, Level.DANGER)
-    assert 1.2 < seen.time_to_contact < 3.2
-    assert seen.collision_probability > 0.3
-    assert np.isfinite(trained.result().moves).any()
 
 
 @pytest.mark.parametrize('rate', [0.0, 30.0])

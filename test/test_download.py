@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint import download as fetching
 from vjepa_ros.model.checkpoint.download import download, located
-from vjepa_ros.model.checkpoint.load import WeightsError, examine, load_encoder
+from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -142,16 +142,6 @@ class Hub:
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
-
-
-def test_a_name_of_the_hub_is_fetched_once(tmp_path, monkeypatch):
-    hub = Hub(monkeypatch, tmp_path / 'snapshot')
-    encoder, report = load_encoder('tiny', weights=NAME)
-    assert (encoder.norm.bias == encoder_state()['norm.bias']).all()
-    assert (report.path, report.layout) == (str(hub.folder), 'Hugging Face')
-    hub.cached = True
-    assert examine(NAME).path == str(hub.folder)
-    assert hub.calls == [(NAME, True), (NAME, False), (NAME, True)]
 
 
 @pytest.mark.parametrize(('cause', 'problem'), [

@@ -92,15 +92,6 @@ def test_the_loop_of_the_manual_gives_what_the_whole_stream_gives(causal, tmp_pa
                 assert onnx.deviation(found[at][name], exact.numpy()) < onnx.TOLERANCE, name
 
 
-def test_only_block_causal_weights_are_a_stream(causal):
-    graph = causal
-    with pytest.raises(onnx.ExportError, match='num_frames is 8'):
-        graph.noise(8, 32, 1)
-    graph.encoder = fill(Encoder(SIZE))
-    with pytest.raises(onnx.ExportError, match='bidirectional'):
-        graph.noise(4, 32, 1)
-
-
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, tmp_path, capsys):
     for name in ('onnx', 'onnxscript', 'onnxruntime'):
         monkeypatch.setitem(sys.modules, name, None if name == 'onnxruntime' else json)

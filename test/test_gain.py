@@ -11,7 +11,7 @@ from recordings import BagMaker, S
 from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.sources import PlayOptions, encodings, open_source
+from vjepa_ros.sources import open_source
 from vjepa_ros.sources.gain import GainControl
 
 SCENE = texture((320, 240))
@@ -47,13 +47,6 @@ WAYS = {**{f'{bits} bits': used(bits) for bits in (8, 10, 12, 14, 16)}, 'narrow 
         'big endian': lambda rgb: thermal(rgb).astype('>u2')}
 
 
-def test_what_uses_all_bits_keeps_its_upper_eight_and_8_bits_stay_as_they_are():
-    wide = np.dstack([np.arange(1 << 16, dtype=np.uint16).reshape(256, 256)] * 3)
-    rgb, number = GainControl().reduce(wide)
-    assert number == 1 and np.array_equal(rgb, wide >> 8)
-    assert GainControl().reduce(SCENE)[0] is SCENE and GainControl().reduce(SCENE)[1] == 0
-
-
 @pytest.mark.parametrize('bits', [8, 10, 12, 14, 16])
 def test_the_bits_that_are_used_give_the_very_picture_of_8_bits(bits):
     rgb, _ = GainControl().reduce(used(bits)(SCENE))
@@ -85,21 +78,6 @@ def test_what_is_no_part_of_the_scene_does_not_count(change):
     assert covered[100:140, 100:220].std() < 3
     rgb, _ = control.reduce(change(thermal(SCENE)))
     assert rgb[100:140, 100:220].std() > 20
-
-
-@pytest.mark.parametrize('order', ['<u2', '>u2'])
-@pytest.mark.parametrize('encoding', ['mono16', '16UC1', 'rgb16', 'bgr16', 'rgba16', 'bgra16',
-                                      *(f'bayer_{p}16' for p in encodings.BAYER)])
-def test_every_encoding_of_16_bits_gives_the_picture_of_its_8_bits(encoding, order):
-    narrow = {'16UC1': 'mono8'}.get(encoding, encoding.replace('16', '8'))
-    channels = {'rgb': 3, 'bgr': 3, 'rgba': 4, 'bgra': 4}.get(encoding.removesuffix('16'), 1)
-    pixels = np.dstack((SCENE, np.full((240, 320), 255, np.uint8)))[..., :channels]
-    wide = pixels.astype(np.uint16) << 2
-    wide[..., 3:] = 65535              # an opaque picture tells nothing of the range in use
-    rgb = encodings.decode_raw(wide.astype(order).tobytes(), 320, 240, encoding,
-                               640 * channels, order == '>u2')
-    expected = encodings.decode_raw(pixels.tobytes(), 320, 240, narrow, 320 * channels)
-    assert np.abs(rgb.astype(int) - expected).max() <= (1 if 'bayer' in encoding else 0)
 
 
 @pytest.fixture(scope='module')
@@ -174,23 +152,6 @@ def test_a_new_range_begins_only_where_the_old_one_is_left():
     assert number(5000, 30_000) == 4
 
 
-def write_pictures(folder, wide, suffix: str):
-    folder.mkdir()
-    for number in range(3):
-        cv2.imwrite(str(folder / f'{number}{suffix}'), wide[..., ::-1])
-
-
-@pytest.mark.parametrize('suffix', ['.png', '.tif', '.ppm'])
-def test_pictures_of_16_bits_are_read_by_the_range_in_use(tmp_path, suffix):
-    write_pictures(tmp_path / 'wide', used(10)(SCENE), suffix)
-    with open_source(tmp_path / 'wide', PlayOptions(rate=10.0)) as source:
-        for frame in source:
-            assert frame.gain == 1 and np.array_equal(frame.rgb, SCENE)
-    write_pictures(tmp_path / 'narrow', SCENE, suffix)
-    with open_source(tmp_path / 'narrow', PlayOptions(rate=10.0)) as source:
-        assert all(f.gain == 0 and np.array_equal(f.rgb, SCENE) for f in source)
-
-
 def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):
     with BagMaker(tmp_path / 'bag') as bag:
         for n, wide in enumerate([used(10)(SCENE)] * 2 + [thermal(SCENE)] * 2):
@@ -207,13 +168,3 @@ def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):
         assert [f.gain for f in frames] == [1, 1, 2, 2]
         assert np.array_equal(frames[0].rgb[..., 1], SCENE[..., 0])
         assert [load().gain for _, load in source.excerpt(1.5, 9.0)] == [2, 2]
-
-
-def test_a_detector_takes_no_other_numbers_and_no_thin_images(detector):
-    for dtype in (np.float32, np.int16, np.uint32):
-        with pytest.raises(ValueError, match='uint8 or uint16'):
-            detector.add_frame(np.zeros((60, 80), dtype))
-    for size in ((1, 9), (2000, 1), (20_000, 10)):
-        with pytest.raises(ValueError, match=f'{size[1]}x{size[0]}'):
-            detector.add_frame(np.zeros(size, np.uint8))
-    detector.add_frame(np.zeros((1, 8), np.uint8), 1.0)

@@ -119,13 +119,6 @@ def test_rows_are_what_the_detector_says_of_the_frames(tmp_path, bag, drive):
     assert json.loads(rows[0]['configuration'])['engine']['image_size'] == 64
 
 
-def test_a_lower_rate_assesses_the_newest_frame_that_is_due(tmp_path, bag):
-    run = scored(tmp_path, bag, words=(*WORDS, 'max_rate:=4.0'))
-    gaps = np.diff([row['stamp_ns'] for row in rows_of(run)])[2:-1]
-    assert set(gaps) <= {2 * S // 10, 3 * S // 10}
-    assert gaps.mean() == pytest.approx(S / 4, rel=0.1)
-
-
 def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, bag):
     words = (*WORDS, 'smoothing.fall:=0.1')
     whole = scored(tmp_path / 'whole', bag, words=words)

@@ -9,7 +9,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,8 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import CLEAR, GUARD, QUICK
+from guard_rig import GUARD, QUICK
 from node_fixtures import Camera, NODE, SMALL, raw
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rich.console import Console
 from ros_harness import ros_session
 from scenes import texture
@@ -33,9 +31,7 @@ from vjepa_ros.cli import main as cli
 from vjepa_ros.cli.see import render
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, image, pack_regions
-from vjepa_ros.ros.listener import Listener
-from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
-from vjepa_ros.viewer.messages import States, json_line, readable
+from vjepa_ros.viewer.messages import States, readable
 
 pytestmark = pytest.mark.ros
 
@@ -89,13 +85,6 @@ def test_other_messages_are_read_too_and_what_is_long_is_described():
     assert len(readable(over_the_wire(cloud(Header(), pack_regions(REGIONS * 30))))['x']) == 4
 
 
-def test_json_lines_are_strict_json():
-    line = json_line(readable(sent(CLEAR)))
-    got = json.loads(line, parse_constant=lambda word: pytest.fail(f'{word} is not JSON'))
-    assert (got['time_to_contact'], got['bearing'], got['level']) == ('inf', None, 'clear')
-    assert '\n' not in line
-
-
 def test_echo_prints_what_the_nodes_say_over_dds(robot, capsys):
     code, out = printed(capsys, 'echo', '/vjepa_node/camera/assessment', '--json', '--count', '2')
     first, second = map(json.loads, out.out.splitlines())
@@ -121,25 +110,6 @@ def test_echo_says_who_does_not_publish_and_who_is_silent(robot, capsys, monkeyp
     robot.node.destroy_publisher(quiet)
 
 
-@pytest.mark.parametrize(('qos', 'said'), [
-    (None, 'nobody publishes'), (ReliabilityPolicy.BEST_EFFORT, 'QoS'),
-    (ReliabilityPolicy.RELIABLE, 'no message has come')])
-def test_a_publisher_that_goes_or_changes_is_told(robot, qos, said):
-    first = robot.node.create_publisher(PointCloud2, 'changing', 1)      # reliable
-    with Listener('listener') as ros:
-        ros.spin(20.0, lambda: '/changing' in ros.topics())
-        ros.subscribe('/changing', ros.topics()['/changing'], lambda *_: None)
-        robot.node.destroy_publisher(first)
-        ros.spin(20.0, lambda: 'nobody publishes' in ros.silence('/changing'))
-        if qos is not None:
-            second = robot.node.create_publisher(PointCloud2, 'changing', QoSProfile(
-                depth=1, reliability=qos))
-            ros.spin(20.0, lambda: '/changing' in ros.topics())
-        assert said in ros.silence('/changing')
-        if qos is not None:
-            robot.node.destroy_publisher(second)
-
-
 def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '160')
     code, out = printed(capsys, 'top', '--once', '--wait', '60')
@@ -152,35 +122,6 @@ def test_top_draws_a_table_of_running_nodes_over_dds(robot, capsys, monkeypatch)
     assert re.search(r'encode \d+\.\d', out.out) and re.search(r'process \d+ MB', out.out)
     assert 'tiny · cpu' in out.out and 'UNTRAINED' in out.out
     assert re.search(r'collision_guard .*idle: no command', out.out), out.out
-
-
-LAYOUT = json.loads((Path(__file__).resolve().parents[1] / 'config/foxglove.json').read_text())
-
-
-def test_the_layout_of_foxglove_shows_what_is_published(robot, capsys):
-    panels, shown = LAYOUT['configById'], re.findall(r"'(\w+!\w+)'", str(LAYOUT['layout']))
-    assert sorted(shown) == sorted(panels)
-    text = json.dumps(panels)
-    kinds = {**{name: kind.__name__ for name, (kind, *_) in TOPICS.items()},
-             **{name: kind.__name__ for name, kind in DRAWN.items()}}
-    plots = set(re.findall(r'/vjepa_node/camera/(\w+)\.data', text))
-    assert plots and {kinds[name] for name in plots} == {'Float32'}
-    images = [one['imageMode']['imageTopic'].removeprefix('/vjepa_node/camera/')
-              for one in panels.values() if 'imageMode' in one]
-    assert {kinds[name] for name in images} == {'CompressedImage', 'Image'}
-    paths = re.findall(r'"(/[\w/]+)\.status\[:\]{name==\\"([^"]+)\\"}\.values\[:\]'
-                       r'{key==\\"(\w+)\\"}\.value"', text)
-    assert len(paths) == 3
-    for topic, name, key in paths:
-        if 'planner' not in topic:       # it is not running
-            found: list[str] = []
-            for _ in range(8):           # nodes of a busy machine report late
-                _, out = printed(capsys, 'echo', topic, '--json', '--count', '25')
-                found += [one['values'].get(key) for line in out.out.splitlines()
-                          for one in json.loads(line)['status'] if one['name'] == name]
-                if found:
-                    break
-            assert found and found[-1] in ('clear', 'idle'), (topic, name, key)
 
 
 def drawn(states, now_s, width=160):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import shutil
@@ -96,16 +95,6 @@ def test_a_folder_plays_in_natural_order_at_its_rate(ten):
     assert values(opened(ten, rate=10.0)) == [1, *range(10), 0]
 
 
-def test_a_single_picture_is_repeated_without_end_in_rgb(tmp_path):
-    cv2.imwrite(str(tmp_path / 'red.png'), np.full((8, 8, 3), (0, 0, 255), np.uint8))    # BGR
-    source = opened(tmp_path / 'red.png', rate=20.0)
-    assert source.frame_count is None
-    frames = list(itertools.islice(source, 300))
-    assert stamps_s(frames)[-1] == round(299 / 20, 4)
-    assert frames[0].rgb[0, 0].tolist() == [255, 0, 0]
-    assert frames[0].rgb.dtype == np.uint8 and frames[0].rgb.flags.c_contiguous
-
-
 def test_a_recording_has_its_stamps_and_truth(tmp_path):
     folder = write_recording(tmp_path / 'rec', '00000.png,1700000000.5,0,')
     assert next(iter(opened(folder))).stamp_ns == 1_700_000_000_500_000_000    # of a real clock
@@ -173,12 +162,6 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp
     assert source.rate_hz == min(rate, 20.0)
 
 
-def test_no_frame_is_left_out_at_the_own_rate_though_stamps_jitter(tmp_path):
-    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,', '00001.png,0.14,0,',
-                             '00002.png,0.16,0,', '00003.png,0.3,0,')
-    assert stamps_s(opened(folder, rate=10.0)) == [0.0, 0.14, 0.16, 0.3]
-
-
 UNEVEN = [0, 33, 133, 153, 203, 236, 269, 669, 702, 735]       # ms
 
 
@@ -233,13 +216,6 @@ def test_what_does_not_exist_is_named_with_what_is_supported(spec):
     assert spec.strip()[:200] in str(error.value)
 
 
-def test_what_is_neither_folder_of_pictures_nor_video_is_named(tmp_path):
-    (tmp_path / 'notes.mp4').write_text('no video')
-    for path in (tmp_path / 'notes.mp4', tmp_path):
-        with pytest.raises(SourceError, match=r'notes\.mp4'):
-            opened(path)
-
-
 def bag_of(path: Path, storage: str = 'MCAP') -> Path:
     """A bag of five pictures, recorded ten seconds after their stamps, and of a bumper."""
     with BagMaker(path, storage) as bag:
@@ -284,21 +260,6 @@ def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog
         opened(path, topic='/up')
 
 
-@pytest.mark.parametrize(('images', 'infos', 'focal'), [
-    (['/eye/image_raw/ffmpeg', '/rear/image_raw'], ['/rear/camera_info', '/eye/camera_info'], 43),
-    (['/eye/image_raw', '/eye/image_raw/ffmpeg'], ['/info'], 33.0),
-    (['/eye/image_raw', '/rear/image_raw'], ['/rear/camera_info'], None)], ids=range(3))
-def test_intrinsics_are_those_of_the_camera_that_is_played(tmp_path, caplog, images, infos, focal):
-    with BagMaker(tmp_path / 'bag') as bag:
-        for topic in images:
-            bag.image(topic, S, picture(10))
-        for n, topic in enumerate(infos):
-            bag.info(S, focal=33.0 + 10 * n, topic=topic)
-    found = opened(tmp_path / 'bag', topic=images[0]).intrinsics
-    assert (found and found[0]) == focal
-    assert (f"'{infos[0]}' is ignored" in caplog.text) == (focal is None)
-
-
 @pytest.mark.parametrize('rectified', [True, False])
 def test_a_bag_tells_the_lens_and_a_rectified_topic_has_none(tmp_path, rectified):
     with BagMaker(tmp_path / 'bag') as bag:
@@ -328,20 +289,6 @@ def test_an_excerpt_of_a_bag_goes_by_the_times_of_recording_and_survives_a_broke
         assert values([parts[0][1](), parts[2][1]()]) == [1, 3]
         with pytest.raises(SourceError, match='strange'):
             parts[1][1]()
-
-
-def test_a_bag_without_images_or_with_a_broken_one_is_refused_by_topic(tmp_path):
-    with BagMaker(tmp_path / 'none') as bag:
-        bag.info(S)
-    with pytest.raises(SourceError, match='/eye/camera_info'):
-        opened(tmp_path / 'none')
-    with BagMaker(tmp_path / 'broken') as bag:
-        bag.image('/eye/image_raw', S, picture(10))
-        bag.image('/eye/image_raw', 2 * S, picture(10), encoding='strange')
-    frames = iter(opened(tmp_path / 'broken'))
-    next(frames)
-    with pytest.raises(SourceError, match=r"/eye/image_raw.*'strange'"):
-        next(frames)
 
 
 VIDEO = 'foxglove_msgs/msg/CompressedVideo'
@@ -402,23 +349,3 @@ def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
     for use in (play, lambda path: read_flags(path, '/bumper')):
         with pytest.raises(SourceError, match=r"bag\.mcap' .*secret"):
             use(bag)
-
-
-def test_whatever_is_wrong_with_a_file_it_is_a_source_error(tmp_path):
-    refused = 0
-    for path in (*bag_of(tmp_path / 'mcap').glob('*.mcap'),
-                 *bag_of(tmp_path / 'sqlite', 'SQLITE3').glob('*.db3'),
-                 write_video(tmp_path / 'film.avi', 5, 10.0)):
-        whole = path.read_bytes()
-        for number in range(8):
-            dice = np.random.default_rng(number)
-            data = np.frombuffer(whole, np.uint8).copy()
-            at = dice.integers(0, len(data), 5)
-            data[at] = dice.integers(0, 256, 5)
-            path.write_bytes(np.delete(data, slice(at[0], at[0] + number)).tobytes())
-            for use in (play, lambda one: read_flags(one, '/bumper')):
-                try:
-                    use(path)
-                except SourceError:
-                    refused += 1
-    assert refused > 20

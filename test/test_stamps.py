@@ -127,12 +127,3 @@ def test_a_table_that_does_not_fit_is_named_and_a_cut_data_set_plays_what_is_the
     write(tmp_path / 'b' / 'data', ['preview.png'])
     assert len(played(tmp_path / 'b')[0]) == 4
     assert "'data' has 5" in caplog.text.replace(str(tmp_path / 'b') + '/', '')
-
-
-def test_one_odd_name_among_stamps_is_left_out_and_told_but_two_cameras_are_refused(tmp_path,
-                                                                                    caplog):
-    write(tmp_path, [f'{1403636579 + n}.5.png' for n in range(12)] + ['preview.png'])
-    assert len(played(tmp_path)[0]) == 12 and 'preview.png' in caplog.text
-    write(tmp_path / 'two', [f'{side}_{ns}.png' for ns in NS for side in ('l', 'r')])
-    with pytest.raises(SourceError, match='one camera'):
-        played(tmp_path / 'two')

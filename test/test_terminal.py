@@ -52,26 +52,3 @@ def test_every_estimate_meets_the_truth_of_its_own_stamp():
         recording.take(line)
     found = {r['stamp_ns']: r['true_ttc'] for r in recording.records()}
     assert found == {100: 2.5, 200: math.inf, 300: pytest.approx(math.nan, nan_ok=True)}
-
-
-def test_diagnostics_fill_the_status_and_the_stage_times():
-    status = Status('demo', 'scene', parts={'node': 'starting'})
-    recording = Recording(status)
-    recording.take('a stray line of some library')
-    recording.take('{"kind": "ready"}')
-    recording.take(json.dumps({'kind': 'frames', 'count': 31, 'first_ns': 1_000_000_000,
-                               'last_ns': 3_000_000_000}))
-    recording.take(json.dumps({
-        'kind': 'state',
-        'model': {'state': 'active', 'model': 'tiny', 'device': 'cpu', 'precision': 'fp32',
-                  'trained': 'False', 'message': 'untrained: random weights'},
-        'camera': {'frames_in': '30', 'rate_in_hz': '14.90', 'stage_ms.encode': '41.50',
-                   'stage_ms.motion': 'unknown'}}))
-    recording.take(result_line(2_000_000_000))
-    assert recording.ready.is_set() and not recording.configure_failed
-    assert (recording.frames_sent, recording.played_s) == (31, 2.0)
-    assert [recording.covers(s * 10 ** 9) for s in (0, 1, 3, 4)] == [False, True, True, False]
-    assert status.parts['node'] == 'ready' and status.trained is False
-    assert (status.frames_in, status.rate_in_hz) == (30, 14.9)
-    assert recording.records()[0]['timings'] == {'encode': 41.5}
-    assert status.points[-1].time_s == 1.0

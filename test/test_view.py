@@ -77,47 +77,6 @@ def numbers(batch):
 
 
 @NEEDS
-def test_arrows_stand_on_cells_that_surely_loom_and_stay_near_them():
-    from vjepa_ros.clip.optics import Optics
-    from vjepa_ros.perception.looming_cells import LoomingCells
-    from vjepa_ros.viewer.rerun_log import ARROW_S, LONGEST, RerunLog
-
-    kept = Kept()
-    row = np.array([[0.1, 0.2, 0.5, 0.1, 1.0, 1.0, 0.0, 0.05, 0.1],
-                    [0.0, 0.0, np.nan, 0.1, 1.0, 1.0, 0.0, 0.0, 0.0],
-                    [0.0, 0.0, 0.5, 0.1, 0.1, 1.0, 0.0, 0.0, 0.0],
-                    [0.0, 0.0, 0.0, 0.01, 1.0, 0.0, 0.0, 0.4, 0.4],      # a plain wall
-                    [0.0, 0.0, 0.2, 0.3, 0.5, 0.0, 0.0, 0.4, 0.4],
-                    [0.0, 0.0, -0.5, 0.1, 1.0, 0.0, 0.0, 30.0, 20.0]], np.float32)
-    RerunLog(kept, live=False).cells('front', LoomingCells(*row.T),
-                                     Optics(100.0, 200.0, 320.0, 240.0, False))
-    (arrows,) = kept.logged['cameras/front/image/looming']
-    np.testing.assert_allclose(numbers(arrows.origins), [(330.0, 280.0), (320.0, 240.0)],
-                               rtol=1e-6)
-    near, far = numbers(arrows.vectors)
-    np.testing.assert_allclose(near, (5.0 * ARROW_S, 20.0 * ARROW_S), rtol=1e-6)
-    cell = np.sqrt(640.0 * 480.0 / len(row))
-    np.testing.assert_allclose(far, LONGEST * cell * np.array((0.6, 0.8)), rtol=1e-6)
-
-
-def origins(part):
-    """What the views below a part of a layout show."""
-    return {part.origin} if hasattr(part, 'origin') else set().union(*map(origins, part.contents))
-
-
-@NEEDS
-def test_a_camera_without_a_picture_of_its_own_has_no_empty_view():
-    from vjepa_ros.viewer.rerun_log import RerunLog
-
-    log = RerunLog(Kept(), live=False)
-    log.picture('front', b'overlay', 'overlay')
-    assert {'cameras/front/overlay'} == {
-        one for one in origins(log.blueprint().root_container) if one.startswith('cameras')}
-    log.picture('front', b'camera')
-    assert 'cameras/front/image' in origins(log.blueprint().root_container)
-
-
-@NEEDS
 @pytest.mark.ros
 def test_messages_become_levels_boxes_plots_and_states():
     pytest.importorskip('rclpy')
