@@ -15,7 +15,7 @@ from scenes import Approach, texture
 from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import TrackConfig
-from vjepa_ros.sources.video_packets import PacketDecoder
+from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of
 
 NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
 STILL = NOISE[0]
@@ -139,7 +139,7 @@ def test_a_view_stands_whatever_is_added_to_its_picture(kind):
 def test_a_view_stands_behind_a_video_codec():
     packets = video_packets([with_noise(VIEW, n) for n in range(30)], 'h264', b='200k')
     decoder = PacketDecoder('h264')
-    pictures = [decoder.decode(packet) for packet in packets]
+    pictures = [pixels_of(decoder.picture(packet)[0]) for packet in packets]
     assert still_s(pictures)[-1] > 2.0
 
 

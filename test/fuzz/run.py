@@ -7,6 +7,7 @@ An input that fails is kept in test/fuzz/corpus/TARGET, from where `test/test_fu
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -35,12 +36,16 @@ def fuzz(name: str, folder: str, seconds: int) -> None:
 
 def main(words: list[str]) -> int:
     """Run all targets, or those that are named; 1 when one has failed."""
-    if words[:1] == ['--one']:
+    if words[:1] == ['--one']:       # a process that this one has started
         fuzz(words[1], words[2], int(words[3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('minutes', type=float, help='for all targets together')
+    parser.add_argument('targets', nargs='*', metavar='TARGET', help='default: all')
+    args = parser.parse_args(words)
     from targets import TARGETS
 
-    names, failed = words[1:] or list(TARGETS), []
-    seconds = max(5, round(60 * float(words[0]) / len(names)))
+    names, failed = args.targets or list(TARGETS), []
+    seconds = max(5, round(60 * args.minutes / len(names)))
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([sys.executable, __file__, '--one', name, folder, str(seconds)],

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,11 +50,9 @@ LEVEL_LIMIT = 0.15  # of the levels may differ: a score at a threshold may fall 
 CLIP_S, STEP_S = 5.0, 0.25      # of the clip of the synthetic drive
 DRIVE = PlayOptions(rate=10.0, start_s=5.5, max_frames=32)
 SPEED_RUNS = 10
-FALLBACK = 'PYTORCH_ENABLE_MPS_FALLBACK'
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """A network, and the shape of its clips."""
 
     size: str = 'tiny'
@@ -128,34 +124,25 @@ def _tested(device: torch.device, models: Sequence[Network], console: Console) -
         say('from image to assessment')
         found.append({'model': 'default model', 'path': 'image to assessment', **_attempt(
             partial(compare_detectors, str(device)))})
-    problems = [f'{each["model"]}, {each["path"]}: {_wrong(each)}'
+    problems = [f'{each["model"]}, {each["path"]}: {each["problem"]}'
                 for each in found if not each['ok']]
-    if device.type == 'mps' and os.environ.get(FALLBACK, '0') not in ('', '0'):
-        problems.append(f'{FALLBACK} is set: operators that MPS lacks run silently on the CPU; '
-                        'unset it')
     return {'ok': not problems, 'problems': problems, 'device': device_name(device),
             'torch_threads': torch.get_num_threads(), 'paths': found, 'left_out': left_out}
 
 
-def _attempt(test: Any) -> dict[str, Any]:
+def _attempt(test: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Run a test that returns facts with ``checks``: error and limit by name."""
     try:
-        facts, problem = test(), ''
+        facts = test()
     # A self-test is there to find whatever keeps a model from running.
     except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        facts, problem = {'checks': {}}, f'does not run: {type(error).__name__}: {error}'.strip()
-    checks = facts.pop('checks')
-    ok = not problem and bool(checks) and all(error <= limit for error, limit in checks.values())
-    return {'ok': ok, 'problem': problem, **facts, 'checks': {
+        return {'ok': False, 'problem': f'does not run: {type(error).__name__}: {error}'.strip(),
+                'checks': {}}
+    wrong = [f'the error of {name} is {error:.4g}, more than {limit:.3g}'
+             for name, (error, limit) in facts['checks'].items() if not error <= limit]
+    return {**facts, 'ok': not wrong, 'problem': '; '.join(wrong), 'checks': {
         name: {'error': float(f'{error:.4g}') if np.isfinite(error) else None, 'limit': limit}
-        for name, (error, limit) in checks.items()}}
-
-
-def _wrong(each: dict[str, Any]) -> str:
-    return each['problem'] or '; '.join(
-        f'the error of {name} is {check["error"]}, more than {check["limit"]:.3g}'
-        for name, check in each['checks'].items()
-        if check['error'] is None or check['error'] > check['limit']) or 'nothing was compared'
+        for name, (error, limit) in facts['checks'].items()}}
 
 
 def _show(result: dict[str, Any], console: Console) -> None:

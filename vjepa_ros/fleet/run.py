@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import resource
 import tempfile
 import time
 import warnings
@@ -27,7 +26,6 @@ from vjepa_ros.fleet.scoring import Scored, Scorer
 from vjepa_ros.fleet.tables import ROWS, read_facts
 from vjepa_ros.lab.worker_pool import run_each
 
-READER_BYTES = 8 << 30       # of a process that opens recordings
 # Ray's remarks on its own plans; what fails comes as an exception. It reads these when it starts.
 QUIET = {'RAY_DATA_LOG_LEVEL': 'ERROR', 'RAY_BACKEND_LOG_LEVEL': 'fatal'}
 Done = Callable[[Any, Any, str], object]      # gets a task, its result, and what went wrong
@@ -74,10 +72,6 @@ def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
 
 def _reader(topics: Sequence[str], rate: float | None
             ) -> Callable[[Path], tuple[list[Recording], list[str]]]:
-    """Return what looks at recordings in a process that may not take all memory."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([READER_BYTES, *limits]), hard))
     return partial(looked_at, topics=topics, rate=rate)
 
 

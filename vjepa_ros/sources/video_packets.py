@@ -13,7 +13,6 @@ import numpy as np
 
 from vjepa_ros.sources.base import SourceError
 from vjepa_ros.sources.encodings import MAX_PIXELS, check_size, grey_or_bgr
-from vjepa_ros.sources.gain import GainControl
 
 # Definitions for bags that bring none.
 MESSAGES = {
@@ -57,10 +56,6 @@ class PacketDecoder:
         self._context: Any = None
         self._numbers = _PictureNumbers()
         self._count, self._waiting = 0, dict[int, Any]()     # packets; who sent them, by number
-
-    def decode(self, data: bytes) -> np.ndarray:
-        """Return the picture of a packet alone, RGB uint8 (H, W, 3); see `picture`."""
-        return GainControl().reduce(pixels_of(self.picture(data)[0]))[0]
 
     def picture(self, data: bytes, sender: Any = None) -> tuple[Any, Any]:
         """Return the next picture as an av.VideoFrame, and the sender (anything) of its packet.
