@@ -15,7 +15,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
+from vjepa_ros.perception.assessment import LevelFilter, assess
 from vjepa_ros.perception.collision import CourseField, UNKNOWN
 from vjepa_ros.perception.danger import collision_if_ahead, contact_probability, contact_within
 from vjepa_ros.perception.fusion import FieldPair, Judgement, Sources, judge, on_cells
@@ -167,9 +167,10 @@ def assessed(settings: Settings = SETTINGS, geometry: LoomingField | None = None
     """What is told of a clip of four frames with a field and heads that see the same."""
     sources = Sources(geometry or geometric(0.5), heads or learned(0.5, contact_s=2.0), SIZE, SIZE,
                       optics)
-    seen = replace(FrameEvidence('cam', SAMPLE, View('squash', SIZE, 192), sources, 0.0, 0.01,
-                                 Quality(0)), **changes)
-    return assess(seen, judge([sources], settings)[0], settings)
+    given = {'sample': SAMPLE, 'view': View('squash', SIZE, 192), 'motion_score': 0.0,
+             'age_s': 0.01, 'flags': Quality(0), **changes}
+    return assess('cam', sources=sources, found=judge([sources], settings)[0], settings=settings,
+                  **given)
 
 
 @pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])

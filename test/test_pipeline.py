@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scenes import Approach, synthetic, texture
 
 from vjepa_ros.clip.ring import Push
@@ -19,7 +17,7 @@ from vjepa_ros.perception.pipeline import Perception, known_age
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.runtime.model import Model, ModelConfig
-from vjepa_ros.runtime.prediction import Pass, Prediction
+from vjepa_ros.runtime.prediction import Pass
 
 NS = 1_000_000_000
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
@@ -108,81 +106,6 @@ def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, mo
         'features', 'motion_map', 'looming', 'looming_map', 'image'))
     assert math.isnan(nothing.assessment.motion_score)
     assert nothing.assessment.level is Level.UNKNOWN
-
-
-class LatePass(Pass):
-    """A pass whose features come after all else."""
-
-    def __init__(self, whole: Pass) -> None:
-        super().__init__(whole.values, np.full_like(whole.features, np.nan), whole.timings)
-        self.whole = whole.features
-
-    def wait_for_features(self) -> float:
-        self.features[...] = self.whole
-        return 250.0
-
-
-def test_features_that_come_late_are_whole_when_the_result_is_there(engine, picture, monkeypatch):
-    perception, submit, made = Perception(engine, CONFIG, ['cam']), engine.submit, []
-    fill(perception.tracks['cam'], [picture] * 4)
-
-    def late(*args, **more):
-        made.append(LatePass(submit(*args, **more)[0].source))
-        return [Prediction(source=made[0])]
-
-    monkeypatch.setattr(engine, 'submit', late)
-    result = run(perception)['cam']
-    np.testing.assert_array_equal(result.features, made[0].whole[0])
-    assert result.assessment.timings['download'] == made[0].timings['download'] + 250.0
-
-
-@pytest.mark.parametrize(('cameras', 'precision', 'fewer'), [
-    (1, 'bf16', True), (2, 'bf16', False), (1, 'fp32', False)])
-def test_a_step_of_one_camera_leaves_a_core_to_looming(monkeypatch, cameras, precision, fewer):
-    engine, threads = Model.load(ModelConfig(device='cpu', precision=precision)), []
-    monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
-    monkeypatch.setattr(torch, 'set_num_threads', threads.append)
-    clip = np.zeros(engine.clip_shape, np.uint8)
-    for first in (0, 2):            # a whole clip, then a step
-        assert not threads
-        keys = [[(n, first + at) for at in range(len(clip))] for n in range(cameras)]
-        engine.run([clip] * cameras, keys=keys,
-                   stamps=[np.arange(first, first + len(clip), dtype=float)] * cameras)
-    assert threads == ([1, 2] if fewer else [])
-    engine.close()
-
-
-@pytest.mark.parametrize(('threads', 'broken'), [(1, ''), (2, ''), (2, 'model'), (2, 'looming')])
-def test_looming_is_measured_while_threads_of_a_cpu_run_the_model(
-        engine, picture, monkeypatch, threads, broken):
-    monkeypatch.setattr(torch, 'get_num_threads', lambda: threads)
-    perception, submit = Perception(engine, CONFIG, ['cam']), engine.submit
-    track, begun, done = perception.tracks['cam'], threading.Event(), threading.Event()
-    fill(track, [picture] * 4)
-    measure = track.place.looming
-
-    def looming(*args):
-        begun.set()
-        if broken == 'looming':
-            raise ArithmeticError(broken)
-        field = measure(*args)
-        done.set()
-        return field
-
-    def model(*args, **more):
-        assert begun.wait(10.0 if threads > 1 else 0.0) == (threads > 1)
-        if broken == 'model':
-            raise ArithmeticError(broken)
-        return submit(*args, **more)
-
-    monkeypatch.setattr(track.place, 'looming', looming)
-    monkeypatch.setattr(engine, 'submit', model)
-    if broken:
-        with pytest.raises(ArithmeticError, match=broken):
-            run(perception)
-    else:
-        assert run(perception)['cam'].looming is not None
-    assert done.is_set() == (broken != 'looming')     # nothing measures any more
 
 
 @pytest.mark.parametrize('ttc', [1.0, 2.0, 4.0])

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
@@ -38,45 +38,33 @@ PAUSE_S = 12.0         # between results after which the one before confirms not
                        # results may be apart by `max_rate`
 
 
-@dataclass(frozen=True)
-class FrameEvidence:
-    """What is known of a clip before it is assessed."""
-
-    camera: str  # its name
-    sample: Sample  # the clip
-    view: View  # geometry of the encoder's input
-    sources: Sources  # what geometry and heads have measured
-    motion_score: float  # how much of the view moves, 0..1; NaN unknown
-    age_s: float  # age of the newest frame [s]; NaN when unknown
-    flags: Quality  # of the model, of its output, and of the camera
-    still_s: float = math.nan  # how long the view has stood [s]; 0: it moved; NaN unknown
-    sight: float = math.nan  # how much of the middle of the view shows detail, 0..1; NaN unknown
-
-
-def assess(seen: FrameEvidence, found: Judgement, settings: Settings
-           ) -> tuple[Judgement, Assessment]:
+def assess(camera: str, sample: Sample, view: View, sources: Sources, found: Judgement,
+           settings: Settings, *, motion_score: float, age_s: float, flags: Quality,
+           still_s: float = math.nan, sight: float = math.nan) -> tuple[Judgement, Assessment]:
     """Return what a clip says about contact, and its assessment before smoothing.
 
-    `found`: by `judge`. The assessment has no level and no probability yet; those follow from
+    `found`: by `judge`; `motion_score`: how much of the view moves, 0..1; `age_s`: of the newest
+    frame [s]; `flags`: of the model, of its output, and of the camera; `still_s`: how long the
+    view has stood [s], 0: it moved; `sight`: how much of its middle shows detail, 0..1. NaN:
+    unknown. The assessment has no level and no probability yet; those follow from
     `LevelFilter.smooth`.
     """
-    flags, sample, heads = seen.flags, seen.sample, seen.sources.learned
-    field = seen.sources.geometric
-    if seen.sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
+    heads, field = sources.learned, sources.geometric
+    if sight < LEAST_SIGHT and (left := without_sight(found, heads, settings)) is not None:
         found, heads, flags = left, None, flags | Quality.LOW_TEXTURE
     threat = found.threat
     for flag, is_set in (
             (Quality.GYROSCOPE_UNUSED, bool(field and field.gyroscope)),
-            (Quality.PARTIAL_VIEW, seen.view.coverage < WHOLE),
-            (Quality.STALE, bool(age_problem(seen.age_s, settings.max_frame_age))),
+            (Quality.PARTIAL_VIEW, view.coverage < WHOLE),
+            (Quality.STALE, bool(age_problem(age_s, settings.max_frame_age))),
             (Quality.SLOW_CAMERA, sample.distinct < len(sample.frames)),
-            (Quality.ASSUMED_INTRINSICS, seen.sources.optics.assumed),
+            (Quality.ASSUMED_INTRINSICS, sources.optics.assumed),
             (Quality.DISAGREEMENT, found.disagrees)):
         if is_set:
             flags |= flag
     return found, Assessment(
-        camera=seen.camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
-        motion_score=seen.motion_score, obstacle_score=found.obstacle_score,
+        camera=camera, stamp_ns=sample.newest_ns, frame_id=sample.frame_id,
+        motion_score=motion_score, obstacle_score=found.obstacle_score,
         collision_probability=math.nan, time_to_contact=math.nan,
         looming_rate=threat.course_rate, bearing=threat.bearing, elevation=threat.elevation,
         level=Level.UNKNOWN, flags=flags, regions=found.regions,
@@ -85,7 +73,7 @@ def assess(seen: FrameEvidence, found: Judgement, settings: Settings
         clearance=math.nan if heads is None else heads.free_way,
         collision_if_ahead=math.nan if heads is None else collision_if_ahead(heads, settings),
         approach_speed=settings.approach_speed, collision_horizon=settings.collision_horizon,
-        still_s=seen.still_s)
+        still_s=still_s)
 
 
 class LevelFilter:

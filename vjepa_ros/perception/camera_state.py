@@ -22,7 +22,7 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.still_view import StillView
 from vjepa_ros.looming.structure import Shown
-from vjepa_ros.perception.assessment import FrameEvidence, LevelFilter, assess
+from vjepa_ros.perception.assessment import LevelFilter, assess
 from vjepa_ros.perception.frame_store import HostGeometry, geometry_for
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
@@ -381,9 +381,9 @@ class CameraState:
                              (Quality.GEOMETRY_FAILED, wants.looming and seen.failed),
                              (Quality.HEADS_OUT_OF_RANGE, bool(seen.heads_problem))):
             flags |= flag if is_set else Quality(0)
-        found, raw = assess(FrameEvidence(
-            self.name, seen.sample, view, sources, score, age_s, flags, still.still_s,
-            still.sight), judgement, settings)
+        found, raw = assess(self.name, seen.sample, view, sources, judgement, settings,
+                            motion_score=score, age_s=age_s, flags=flags, still_s=still.still_s,
+                            sight=still.sight)
         assessment = self.level_filter.smooth(raw, found, settings)
         grid = None
         if wants.looming:
