@@ -13,7 +13,7 @@ import sessions
 import torch
 
 from vjepa_ros.model.variants import Variant
-from vjepa_ros.runtime.forward.compilation import Toolchain
+from vjepa_ros.runtime.forward.compilation import missing_tools
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device here')
@@ -111,7 +111,7 @@ def test_quantised_layers_stay_close_to_float32_on_the_cpu(reference, precision,
     made.close()
 
 
-@pytest.mark.skipif(torch.cuda.is_available() and bool(Toolchain.here().missing('cuda')),
+@pytest.mark.skipif(torch.cuda.is_available() and bool(missing_tools('cuda')),
                     reason='torch.compile needs Triton and a C compiler')
 def test_a_compiled_graph_stays_close_to_float32_on_the_cpu(reference):
     precision = 'bf16' if 'bf16' in precisions() else 'fp16'

@@ -20,49 +20,14 @@ from warp_on_host import COMPILER, compiled
 from vjepa_ros.clip.device_resize import kernel_source
 from vjepa_ros.looming.affine import AffineFits
 from vjepa_ros.looming.ego_motion import Rays
-from vjepa_ros.looming.gpu import comparison, kernels
-from vjepa_ros.looming.gpu import estimator as device_looming
-from vjepa_ros.looming.gpu.comparison import choose_kernels, disagreement
-from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.looming.gpu.kernels import (
-    Fits,
-    LoomingKernels,
-    prepare_kernels,
-    read_pair,
-    sources,
-)
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing, source_of
+from vjepa_ros.looming.gpu.estimator import DeviceLooming, SAME, choose_kernels, trial
+from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels, read_pair, sources
+from vjepa_ros.runtime.cuda.compiler import KernelsMissing, kernels_for, source_of
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 
 pytestmark = pytest.mark.slow
 CPU = torch.device('cpu')
 SIZE = (128, 96)
-# A kernel, what of its arguments it writes, how that is spoilt, and what is reported.
-WRONG = [
-    ('second', 4, torch.Tensor.zero_, 'displacement'),
-    ('blend', 2, lambda out: out.mul_(1.1), 'displacement'),
-    ('shrink', 1, torch.Tensor.zero_, 'displacement'),
-    ('choose', 2, lambda out: out[1].add_(1), 'choice of the frame'),
-    ('trusted', 4, lambda out: out.mul_(0.9), 'trust'),
-    ('match', 2, torch.Tensor.zero_, 'motion of the image'),
-    ('guess', 3, lambda out: out[0, 1].add_(1), 'motion of the image'),
-    ('warp', 2, lambda out: out.add_(1), 'image moved as a whole'),
-    ('align', 2, lambda out: out.add_(1), 'moved frame'),
-    ('align', 3, torch.Tensor.zero_, 'inside'),
-    ('expose', 2, lambda out: out.mul_(1.1), 'exposure'),
-    ('evidence', 4, lambda out: out[0, 4].mul_(1.1), 'evidence hy'),
-    ('quarter', 2, lambda out: out.mul_(1.1), 'noise'),
-    ('weigh', 3, lambda out: out.mul_(0.9), 'weight of the samples'),
-    ('table', 3, lambda out: out.mul_(1.1), 'moments of cells with 3 blocks'),
-    ('fit', 4, lambda out: out.mul_(1.1), 'theta of windows of 3 blocks'),
-    ('settle', 5, lambda out: out.mul_(1.1), 'settled displacement'),
-    ('widen', 10, lambda out: out.mul_(1.1), 'widened covariance'),
-    ('widen', 13, lambda out: out.mul_(0.9), 'texture of the cells'),
-    ('motion', 7, lambda out: out[1].add_(0.01), 'rotation of the camera'),
-    ('motion', 7, lambda out: out[1].fill_(torch.nan), 'motion of the camera'),
-    ('derotate', 6, lambda out: out.add_(1), 'displacement of samples without rotation'),
-    ('derotate', 7, lambda out: out.mul_(2), 'displacement by rotation'),
-    ('rates', 8, lambda out: out.mul_(1.1), 'rate of the cells')]
 
 
 @pytest.fixture(scope='module')
@@ -74,57 +39,40 @@ def made(tmp_path_factory):
                            for key, (source, name) in sources().items()})
 
 
-@pytest.fixture
-def forgotten():
-    """Let nothing be remembered of a device, before and after a test."""
-    caches = (prepare_kernels, choose_kernels)
-    for cached in caches:
-        cached.cache_clear()
-    yield
-    for cached in caches:
-        cached.cache_clear()
+# A kernel, what of its arguments it writes, and how that is spoilt.
+@pytest.mark.parametrize(('name', 'place', 'spoil'), [
+    ('none', 0, None), ('match', 2, torch.Tensor.zero_),
+    ('evidence', 4, lambda out: out[0, 4].mul_(1.1)), ('fit', 4, lambda out: out.mul_(1.1)),
+    ('motion', 7, lambda out: out[1].fill_(torch.nan)), ('rates', 8, lambda out: out.mul_(1.1))])
+def test_kernels_are_used_only_where_looming_is_that_without(made, name, place, spoil):
+    def wrong(grid, block, given):
+        made.made[name](grid, block, given)
+        spoil(given[place])
+
+    kernels = LoomingKernels({**made.made, name: wrong})
+    found, problem = kernels_for('looming', CPU, None, lambda: kernels,
+                                 lambda used: trial(used, CPU), SAME)
+    assert (found is None) == bool(problem) == (spoil is not None)
 
 
-def test_kernels_are_compared_with_the_other_path_before_they_are_used(made):
-    assert disagreement(made, CPU) == ''
-    for name, place, change, problem in WRONG:
-        def wrong(grid, block, given, name=name, place=place, change=change):
-            made.made[name](grid, block, given)
-            change(given[place])
-
-        assert disagreement(LoomingKernels({**made.made, name: wrong}), CPU).startswith(problem)
-
-
-@pytest.mark.parametrize(('change', 'problem'), [
-    ({}, ''), ({'match': lambda grid, block, given: given[2].zero_()}, 'motion of the image')])
-def test_wrong_kernels_are_not_used(made, monkeypatch, forgotten, change, problem):
-    # A device of a kind that has kernels, on which everything runs on the CPU.
-    monkeypatch.setattr(kernels, '_build', lambda device: LoomingKernels({**made.made, **change}))
-    monkeypatch.setattr(comparison, 'disagreement', lambda found, device: disagreement(found, CPU))
-    found, reason = choose_kernels(torch.device('cuda:7'))
-    assert (found is None) == bool(problem)
-    assert reason.startswith(problem)
-
-
-def test_without_a_compiler_looming_runs_without_kernels(monkeypatch, forgotten):
-    def missing(device):
+def test_without_a_compiler_there_are_no_kernels_and_the_reason_is_told(caplog):
+    def missing():
         raise KernelsMissing('no compiler')
 
-    monkeypatch.setattr(kernels, '_build', missing)
-    assert choose_kernels(torch.device('cuda:6')) == (None, 'no compiler')
+    caplog.set_level('INFO', 'vjepa_ros')
+    assert kernels_for('looming', CPU, None, missing, lambda used: torch.ones(1), SAME) == (
+        None, 'no compiler')
+    assert 'no kernels for looming on cpu: no compiler' in caplog.text
     assert choose_kernels(CPU) == (None, '')
 
 
 @pytest.fixture
-def both(made, monkeypatch):
+def both(made):
     """The looming of a history without kernels and with them."""
     def found(history, given=None):
         for used in (None, made):
-            monkeypatch.setattr(device_looming, 'choose_kernels',
-                                lambda device, used=used: (used, ''))
-            estimator = DeviceLooming(DeviceStream(CPU))
+            estimator = DeviceLooming(DeviceStream(CPU), chosen=(used, ''))
             yield estimator.estimate(history, FOCAL / 3, None, given)
-            assert ('kernels' in estimator.how) == (used is not None)
 
     return found
 

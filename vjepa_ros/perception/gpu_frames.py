@@ -81,7 +81,7 @@ class DeviceFrames:
             valid = view.patch_valid()
             self._measure = DeviceStructure(side, valid, device)
         self._structure = np.zeros((capacity, len(Structure._fields), *valid.shape), np.float32)
-        self._made = Replay(stream, self._work, 1, 'resizing', first=np.zeros(1, np.int64))
+        self._made = Replay(stream, self._work, np.zeros(1, np.int64), 'resizing')
         self.captured = self._made.captured
         # Images come on a stream of their own: they wait neither for graphs nor for the model.
         self._arrivals = stream.beside()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.torch_private import clear_workspaces, empty_host_cache
 
 SMALLER = ('choose a smaller model_size, image_size or num_frames, or half precision '
            '(precision: fp16 or bf16)')
@@ -100,6 +99,35 @@ def limited_memory(device: torch.device, fraction: float) -> Iterator[None]:
         raise
 
 
+def clear_workspaces() -> None:
+    """Free the scratch memory that matrix products keep for each CUDA stream.
+
+    A graph that is captured while a stream has none allocates one of its own, in its pool.
+    """
+    # PyTorch has no public name for it, nor for the other functions of `torch._C` here.
+    getattr(torch._C, '_cuda_clearCublasWorkspaces', _nothing)()
+
+
+def abandon_pool(pool: tuple[int, int], device: torch.device) -> None:
+    """Close the pool of a failed capture, which PyTorch leaves open with all its memory.
+
+    Before version 2.6 that is impossible, and the memory is lost.
+    """
+    end = getattr(torch._C, '_cuda_endAllocateToPool', None)
+    release = getattr(torch._C, '_cuda_releasePool', None)
+    if end is None or release is None:
+        return
+    try:
+        end(device.index, pool)
+    except RuntimeError:
+        return  # the capture had not begun, or had ended
+    release(device.index, pool)
+
+
+def _nothing() -> None:
+    """Stand for a function that this PyTorch does not have."""
+
+
 def release_memory(device: torch.device) -> None:
     """Return unused memory to the device and the operating system."""
     gc.collect()
@@ -107,7 +135,8 @@ def release_memory(device: torch.device) -> None:
         with CAPTURING, torch.cuda.device(device):
             clear_workspaces()
             torch.cuda.empty_cache()
-            empty_host_cache()
+            # Pinned memory that is not in use; versions before 2.6 keep it.
+            getattr(torch._C, '_host_emptyCache', _nothing)()
     elif device.type == 'mps':
         torch.mps.empty_cache()
     if sys.platform == 'linux':

@@ -31,7 +31,7 @@ from vjepa_ros.model.variants import (
     find_variant,
 )
 from vjepa_ros.parameter import DEVICE, DEVICES, parameter
-from vjepa_ros.runtime.cuda.prewarm import waking
+from vjepa_ros.runtime.cuda.compiler import waking
 from vjepa_ros.runtime.device import (
     DeviceChoice,
     PRECISIONS,

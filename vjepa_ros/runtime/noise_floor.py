@@ -37,9 +37,8 @@ Encode = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 class NoiseFloor:
     """Change of the features of a still scene."""
 
-    # offset, gain: (T'-1,) float32, coefficients of the module docstring for each transition
-    offset: np.ndarray
-    gain: np.ndarray
+    offset: np.ndarray  # (T'-1,) float32, of each transition: see the module
+    gain: np.ndarray  # likewise
     spread: float  # standard deviation of measured over fitted change
 
     def expected(self, strength: np.ndarray) -> np.ndarray:
@@ -115,11 +114,7 @@ def random_scene(rng: np.random.Generator, size: int) -> np.ndarray:
 
 def still_clip(picture: np.ndarray, num_frames: int, rng: np.random.Generator,
                sigma: float = SENSOR_SIGMA, flicker: float = FLICKER) -> np.ndarray:
-    """Repeat a picture with fresh noise in every frame.
-
-    `picture`: (H, W, C) in grey levels; `sigma, flicker`: noise per value, and range of the
-    common change of a frame [grey levels].
-    """
+    """Repeat a picture (H, W, C) with fresh noise in every frame [grey levels]."""
     frames = np.empty((num_frames, *picture.shape), np.uint8)
     for number in range(num_frames):
         noise = sigma * rng.standard_normal(picture.shape, np.float32)
@@ -149,12 +144,6 @@ class ChangeReader:
     """Compute `tubelet_change` and `patch_strength` on the device of the features.
 
     One number for each patch and tubelet is downloaded instead of all features.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where both are.
-
     """
 
     def __init__(self, device: torch.device):

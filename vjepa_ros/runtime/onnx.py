@@ -59,18 +59,7 @@ class Exported:
 
 
 class Graph(nn.Module):
-    """What is exported: features and calibrated outputs of the heads, in float32.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        In float32 on the CPU.
-    heads : Heads, optional
-        Likewise.
-    calibration : Calibration
-        Of the heads.
-
-    """
+    """What is exported: features and calibrated outputs of the heads, in float32 on the CPU."""
 
     pixel_mean: Tensor
     pixel_gain: Tensor

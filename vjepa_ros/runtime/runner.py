@@ -23,7 +23,11 @@ from vjepa_ros.model.heads import Branch, Heads, IN_TURN
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, Work, closed
-from vjepa_ros.runtime.forward.compilation import Toolchain, choose_compile, compile_blocks
+from vjepa_ros.runtime.forward.compilation import (
+    compile_blocks,
+    missing_tools,
+    why_not_compiled,
+)
 from vjepa_ros.runtime.forward.select import prepare, prepare_step
 from vjepa_ros.runtime.memory import (
     OutOfMemory,
@@ -110,10 +114,11 @@ class Runner:
         """Compile the encoder, if so decided; '' or why not."""
         instead = ('kernels of this package' if self._kind != PLAIN else
                    'layers of torchao' if self._note else 'streams' if encoder.window else '')
-        choice = choose_compile(wanted, self.choice.device.type, instead, Toolchain.here())
+        device = self.choice.device.type
+        problem = why_not_compiled(wanted, device, instead, missing_tools(device))
         grey = np.full(self.clip_shape, 128, np.uint8)
-        return compile_blocks(encoder.blocks, choice, wanted == 'on',
-                              lambda: self.start([grey], None, False))
+        return problem or compile_blocks(encoder.blocks, wanted == 'on',
+                                         lambda: self.start([grey], None, False))
 
     def begin_stream(self) -> str:
         """Encode each tubelet once from now on, if possible; '' or why not."""

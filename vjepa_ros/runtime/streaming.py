@@ -39,29 +39,18 @@ Place = tuple[Tensor, list[int], Tensor, Tensor]
 
 
 class KeyValueCache:
-    """Keys, values and features of tubelets in slots; the least recently used are replaced.
+    """Keys, values and features of tubelets in slots; the least recently used are replaced."""
 
-    Attributes
-    ----------
-    spare : int
-        Number of slots, and of the one after them, for what is only tried out.
-    layers : Tensor
-        (L, 2, H, slots + 1, P, d) rotated keys, and values.
-    features : Tensor
-        (slots + 1, P, D) float32.
-    slots : dict
-        Slot of each cached tubelet by the key of its newer frame, least recently used first.
-
-    """
-
-    def __init__(self, encoder: Encoder, places: int, max_bytes: int = MAX_BYTES):
+    def __init__(self, encoder: Encoder, places: int):
         variant = encoder.variant
         device, dtype = encoder.branch_device, encoder.branch_dtype
         self._each = (2 * variant.depth * dtype.itemsize + 4) * places * variant.dim
-        self.spare = max(min(MOST_TUBELETS, max_bytes // self._each),
+        # Number of slots, and of the one after them, for what is only tried out.
+        self.spare = max(min(MOST_TUBELETS, MAX_BYTES // self._each),
                          LEAST_CLIPS * encoder.window)
         self._ever_used = 0
         self.forget()
+        # Rotated keys, and values (L, 2, H, slots + 1, P, d).
         self.layers = torch.empty((variant.depth, 2, variant.heads, self.spare + 1, places,
                                    variant.head_dim), dtype=dtype, device=device)
         self.features = torch.empty((self.spare + 1, places, variant.dim), device=device)
@@ -95,41 +84,28 @@ class KeyValueCache:
 
     def forget(self) -> None:
         """Forget everything."""
+        # By the key of the newer frame of each tubelet, least recently used first.
         self.slots: OrderedDict[Hashable, int] = OrderedDict()
         self._free = list(range(self.spare))[::-1]
 
 
 class CacheSlots:
-    """Where the cached tubelets of the clips of a pass are.
-
-    Attributes
-    ----------
-    slots : Tensor
-        (B, W) slots of the tubelets of each clip, oldest first.
-    room : Tensor
-        (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
-    newest : list of int, optional
-        Slots (B,) of the newest tubelets on the host; None where passes may be replayed for
-        others.
-
-    """
+    """Where the cached tubelets of the clips of a pass are."""
 
     def __init__(self, slots: Tensor, room: Tensor, newest: list[int] | None = None):
-        self.slots, self.room, self.newest = slots, room, newest
+        self.slots = slots      # (B, W) of the tubelets of each clip, oldest first
+        # (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
+        self.room = room
+        # Slots (B,) of the newest tubelets on the host; None where passes may be replayed for
+        # others.
+        self.newest = newest
 
 
 class StoredLayer(LayerMemory):
     """Keys and values of one layer in the slots of a cache.
 
-    Parameters
-    ----------
-    kept : Tensor
-        (2, H, slots + 1, P, d), one of `KeyValueCache.layers`.
-    given : CacheSlots
-        Where the tubelets of the clips are.
-    new : int
-        How many of them, the newest, come with the pass.
-
+    `kept`: (2, H, slots + 1, P, d), one of `KeyValueCache.layers`; `new`: how many tubelets of a
+    clip, the newest, come with the pass.
     """
 
     def __init__(self, kept: Tensor, given: CacheSlots, new: int):
@@ -184,16 +160,7 @@ def by_clip(room: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Inputs(CacheSlots):
-    """What passes of so many clips need beside the pixels, at fixed addresses.
-
-    Attributes
-    ----------
-    times : Tensor
-        See `Encoder.times`.
-    layers : dict
-        By the number of new tubelets of a pass, the memory of its layers.
-
-    """
+    """What passes of so many clips need beside the pixels, at fixed addresses."""
 
     def __init__(self, clips: int, encoder: Encoder, cache: KeyValueCache, eager: bool):
         even = np.arange(encoder.window * TUBELET, dtype=np.float64)
@@ -203,7 +170,7 @@ class _Inputs(CacheSlots):
             cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1),
             [0] * clips if eager else None)
         self.times = torch.empty((clips, *encoder.times_of(even[None]).shape[1:]), device=device)
-        self.layers: dict[int, list[StoredLayer]] = {}
+        self.layers: dict[int, list[StoredLayer]] = {}      # by the number of new tubelets
         self._nothing = [cache.spare] * self.slots.numel(), np.stack([even] * clips)
         self.idle()
 
@@ -234,27 +201,8 @@ def upload(numbers: np.ndarray, there: Tensor) -> None:
 class StreamEncoder:
     """A block-causal encoder with a cache of the tubelets it has encoded.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        Block-causal, on its device and in its precision.
-    normalise : callable
-        Converts uint8 clips (B, T, S, S, 3) to its input.
-    image_size : int
-        S.
-    eager : bool
-        Whether each pass runs from here, and none is replayed from a graph.
-    step : callable, optional
-        Encodes the newest tubelets; the encoder itself does when omitted.
-
-    Attributes
-    ----------
-    cache : KeyValueCache
-        What is remembered.
-    reach : int
-        How far back a result depends on what was seen, before its clip [frame intervals]: in
-        each block a tubelet attends to those before it, which have attended to earlier ones.
-
+    `eager`: whether each pass runs from here, and none is replayed from a graph; `step` encodes
+    the newest tubelets, the encoder itself when omitted.
     """
 
     def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool = False,
@@ -266,6 +214,8 @@ class StreamEncoder:
             normalise(pixels), times, memory))
         self._side = image_size // PATCH
         self.cache = KeyValueCache(encoder, self._side ** 2)
+        # How far back a result depends on what was seen before its clip [frame intervals]: in
+        # each block a tubelet attends to those before it, which have attended to earlier ones.
         self.reach = encoder.variant.depth * (encoder.window - 1) * TUBELET
         self._inputs: dict[int, _Inputs] = {}
 

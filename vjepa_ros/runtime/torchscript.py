@@ -44,14 +44,8 @@ def scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class Traced:
     """A function of tensors as recorded for the shapes it is called with.
 
-    Parameters
-    ----------
-    function : callable
-        From tensors to a tensor. What it does may depend on their shapes, but not on their values,
-        and other tensors that it reads must stay the same.
-    name : str
-        For the log.
-
+    What it does may depend on their shapes, but not on their values, and other tensors that it
+    reads must stay the same.
     """
 
     def __init__(self, function: Callable[..., Tensor], name: str):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -32,19 +33,33 @@ from vjepa_ros.looming.estimator import (
     pair_looming,
     window_fitters,
 )
-from vjepa_ros.looming.flow import grain
-from vjepa_ros.looming.gpu.comparison import choose_kernels
-from vjepa_ros.looming.gpu.evidence import Aligner, noise_energy, weigh
-from vjepa_ros.looming.gpu.fit import DeviceFitter, turn_affine, turned_back
+from vjepa_ros.looming.gpu.fit import (
+    Aligner,
+    DeviceFitter,
+    noise_energy,
+    turn_affine,
+    turned_back,
+    weigh,
+)
 from vjepa_ros.looming.gpu.flow import Choice, DenseFlow, GlobalMotion, Trust
-from vjepa_ros.looming.gpu.kernels import Fits, HEAD, MOST_FRAMES, read_pair
+from vjepa_ros.looming.gpu.kernels import (
+    Fits,
+    HEAD,
+    LoomingKernels,
+    MOST_FRAMES,
+    prepare_kernels,
+    read_pair,
+)
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, Turn
+from vjepa_ros.runtime.cuda.compiler import kernels_for
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream, Replay
 
 _FIRST = 8          # numbers of a cell: shift, its covariance, inliers, misfit
 _SECOND = 45        # theta, covariance, inliers, misfit, vouched
 _FRAMES = HEAD + 2 * MOST_FRAMES    # numbers given to the first step
 _LENS = 4           # numbers given to the second step: focal length, centre, slant
+_TRIAL_SIZE = 128, 96   # of the pictures of a trial [px]
+SAME = 1e-2         # difference of kernels in it, as a share of all
 _TURN = 10          # and after them, without kernels: matrix of the rotation, time
 
 
@@ -80,8 +95,10 @@ class _Frame:
 class DeviceLooming:
     """Looming field of a short history of grey frames, computed on a device."""
 
-    def __init__(self, queue: DeviceStream, settings: LoomingSettings | None = None) -> None:
-        self.queue = queue
+    def __init__(self, queue: DeviceStream, settings: LoomingSettings | None = None,
+                 chosen: tuple[LoomingKernels | None, str] | None = None) -> None:
+        """Prepare; with `chosen`, kernels or why there are none, nothing is captured."""
+        self.queue, self._chosen = queue, chosen
         self.how = 'not started'    # how the device computes; any thread may read it
         self._settings = settings or LoomingSettings()
         self._steps: _Steps | None = None
@@ -230,7 +247,7 @@ class DeviceLooming:
             if self._steps is not None:
                 self.queue.settle()
             self._steps, self.how = None, 'not started'
-            self._steps = _Steps(self.queue, self._settings, frames, on_host)
+            self._steps = _Steps(self.queue, self._settings, frames, on_host, self._chosen)
             self.how = self._steps.how
         return self._steps
 
@@ -242,14 +259,14 @@ class _Steps:
     """
 
     def __init__(self, queue: DeviceStream, settings: LoomingSettings, frames: Tensor,
-                 on_host: bool) -> None:
+                 on_host: bool, chosen: tuple[LoomingKernels | None, str] | None) -> None:
         device, (h, w) = queue.device, frames.shape[1:]
         self.frames, self.on_host, self._settings = frames, on_host, settings
         self.grid = CellGrid((w, h), settings.cell_px)
         size = self.grid.inner
         self._fork = queue.fork
         with queue.here():
-            self.kernels, reason = choose_kernels(device)
+            self.kernels, reason = choose_kernels(device) if chosen is None else chosen
             self.motion = None if on_host else self.kernels
             self._choice = Choice(size, device, self.kernels)
             self._flow = DenseFlow(size, device, kernels=self.kernels)
@@ -259,8 +276,8 @@ class _Steps:
                                       for reduce in (2, 1))
             loose = settings.looseness_px
             blunt, *fine = window_fitters(self.grid)
-            self._fit_blunt = DeviceFitter(blunt, device, grain(2), 2 * loose, self.kernels)
-            self._fits = [DeviceFitter(one, device, grain(1), loose, self.kernels)
+            self._fit_blunt = DeviceFitter(blunt, device, 2, 2 * loose, self.kernels)
+            self._fits = [DeviceFitter(one, device, 1, loose, self.kernels)
                           for one in fine]
             at = torch.as_tensor(self.grid.samples, dtype=torch.float32, device=device)
             self._spots = at.permute(2, 0, 1).contiguous()                            # 2 Hs Ws
@@ -268,13 +285,15 @@ class _Steps:
                                              device=device)                          # 2 C
         self.both: Replay | None = None
         if self.motion is not None:
-            self.both = Replay(queue, self._measure, _FRAMES + _LENS, 'looming')
+            self.both = Replay(queue, self._measure, np.zeros(_FRAMES + _LENS, np.float32),
+                               'looming', chosen is None)
             captured = self.both.captured
         else:
-            self.first = Replay(queue, self._displace, _FRAMES, 'looming')
+            self.first = Replay(queue, self._displace, np.zeros(_FRAMES, np.float32), 'looming',
+                                chosen is None)
             # It reads what the first leaves where its graph has put it.
-            self.second = Replay(queue, self._refine, _LENS + _TURN, 'looming',
-                                 capture=self.first.captured)
+            self.second = Replay(queue, self._refine, np.zeros(_LENS + _TURN, np.float32),
+                                 'looming', self.first.captured)
             captured = self.first.captured and self.second.captured
         self.how = 'graph' if captured else 'eager'
         if self.kernels:
@@ -357,3 +376,40 @@ class _Steps:
         """Frames of some rows, one after the other: (len, 1, h, w) float32 without the rim."""
         down, across = self.grid.span
         return self.frames.index_select(0, rows.long())[:, None, down, across].float()
+
+
+@lru_cache(maxsize=16)
+def choose_kernels(device: torch.device) -> tuple[LoomingKernels | None, str]:
+    """Compile the kernels for a device and try them, once: these, or why not; '' off CUDA.
+
+    That takes a second or two; see `prepare_kernels`.
+    """
+    pending = prepare_kernels(device)
+    if pending is None:
+        return None, ''
+    return kernels_for('looming', device, None, pending.result,
+                       lambda kernels: trial(kernels, device), SAME)
+
+
+def trial(kernels: LoomingKernels | None, device: torch.device) -> Tensor:
+    """Measure looming in films, by kernels or without: numbers of about 1."""
+    w, h = _TRIAL_SIZE
+    random = np.random.default_rng(0)
+    fine, rough = (cv2.resize(random.integers(0, 256, (2 * h // px, 2 * w // px), dtype=np.uint8),
+                              (2 * w, 2 * h), interpolation=cv2.INTER_CUBIC) for px in (8, 32))
+    picture = cv2.addWeighted(fine, 0.5, rough, 0.5, 0)
+    numbers = []
+    # A camera that comes nearer, one that turns fast, and one that stands.
+    for count, grow, shift in ((4, 0.02, 1.0), (2, 0.0, 17.0), (4, 0.0, 0.0)):
+        history = []
+        for k in range(count):
+            size, at = 1 + grow * k, shift * k
+            seen = cv2.warpAffine(picture, np.array([[size, 0, at - w / 2 * size],
+                                                     [0, size, -h / 2 * size]]), (w, h))
+            seen = 0.9 * seen + 2 * k + random.normal(0, 2, (h, w))
+            history.append((k * 66_000_000, seen.clip(0, 255).astype(np.uint8)))
+        looming = DeviceLooming(DeviceStream(device), LoomingSettings(min_confidence=0.0),
+                                (kernels, ''))
+        found = looming.estimate(history, float(w))
+        numbers += [found.rate * found.confidence, found.confidence, found.sigma]
+    return torch.from_numpy(np.stack(numbers))

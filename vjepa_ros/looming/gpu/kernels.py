@@ -168,7 +168,7 @@ class LoomingKernels:
         return -(-samples.shape[1] // 2) * -(-samples.shape[2] // 2) <= _MOST_VALUES
 
     def exposure(self, means: Tensor, inside: Tensor) -> Tensor:
-        """Measure gain and offset (N, 2) of older frames, as `evidence.measured_exposure`.
+        """Measure gain and offset (N, 2) of older frames, as `fit.measured_exposure`.
 
         `means`: (N, 2, Hs, Ws) mean grey levels of samples, newer and older; `inside`: (N, Hs,
         Ws) 1 where both frames show the sample.
@@ -182,7 +182,7 @@ class LoomingKernels:
     def align(self, older: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
         """Look up older frames (N, h, w) where samples move (N, 2, Hs, Ws), and tell where inside.
 
-        The result is that of `evidence.Aligner.moved`.
+        The result is that of `fit.Aligner.moved`.
         """
         pairs, _, rows, cols = flow.shape
         moved, inside = older.new_empty(older.shape), flow.new_empty((pairs, rows, cols))
@@ -193,7 +193,7 @@ class LoomingKernels:
         return moved, inside
 
     def evidence(self, newer: Tensor, moved: Tensor, flow: Tensor, exposure: Tensor) -> Tensor:
-        """Compute the means (N, 7, Hs, Ws) of `evidence.Samples`.
+        """Compute the means (N, 7, Hs, Ws) of `fit.Samples`.
 
         `newer, moved`: (N, h, w) newer frames, and older ones looked up at their matches; `flow`:
         (N, 2, Hs, Ws) px of the full resolution, the displacement the evidence is about;
@@ -217,7 +217,7 @@ class LoomingKernels:
         return out
 
     def weigh(self, means: Tensor, trust: Tensor, noise: Tensor, reduce: int) -> Tensor:
-        """Compute `evidence.weigh` from the means (N, 7, Hs, Ws), trust and noise."""
+        """Compute `fit.weigh` from the means (N, 7, Hs, Ws), trust and noise."""
         out, (rows, cols) = trust.new_empty(trust.shape), trust.shape[1:]
         count = out.numel()
         self.made['weigh'](*one_each(count, _EACH), [means, trust.contiguous(), noise, out, count,

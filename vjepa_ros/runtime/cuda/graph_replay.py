@@ -20,9 +20,13 @@ from torch import Tensor
 
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.forward.base import Work, closed
-from vjepa_ros.runtime.memory import CAPTURING, is_out_of_memory
+from vjepa_ros.runtime.memory import (
+    CAPTURING,
+    abandon_pool,
+    clear_workspaces,
+    is_out_of_memory,
+)
 from vjepa_ros.runtime.noise_floor import ChangeReader
-from vjepa_ros.runtime.torch_private import abandon_pool, clear_workspaces
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
@@ -63,12 +67,6 @@ class DeviceStream:
     """An order of work on a device.
 
     On CUDA a stream of high priority; elsewhere all work is done when a call returns.
-
-    Attributes
-    ----------
-    fork : Fork
-        For work beside each other within it.
-
     """
 
     def __init__(self, device: torch.device):
@@ -163,51 +161,36 @@ def capture_problem(error: BaseException) -> str:
 class Replay:
     """A function on the device that takes numbers of the host and returns numbers to it.
 
-    Both copies are part of the graph: starting it is a single call.
-
-    Parameters
-    ----------
-    queue : DeviceStream
-        Where it runs. Made and called by one thread at once.
-    work : callable
-        From the numbers (n,) on the device to a float32 tensor there, or to None if it has no
-        result. It must not wait for the device, and its shapes must not depend on values.
-    count : int
-        n.
-    what : str
-        Its name, for the log.
-    capture : bool
-        Whether to try.
-    first : array of n numbers, optional
-        Input of the runs before the first `start`, in the type of all inputs; zeros in float32
-        when omitted.
-
-    Attributes
-    ----------
-    captured, reason : bool, str
-        Whether it is a CUDA graph, and why not.
-
+    Both copies are part of the graph: starting it is a single call. `work` makes of the numbers
+    (n,) on the device a float32 tensor there. It must not wait for the device, and its shapes must
+    not depend on values. `first` are the numbers of the runs before the first `start`, in the type
+    of all. Made and called by one thread at once.
     """
 
-    def __init__(self, queue: DeviceStream, work: Callable[[Tensor], Tensor | None], count: int,
-                 what: str, capture: bool = True, first: np.ndarray | None = None):
+    def __init__(self, queue: DeviceStream, work: Callable[[Tensor], Tensor], first: np.ndarray,
+                 what: str, capture: bool = True):
         self._queue = queue
-        self._work: Callable[[Tensor], Tensor | None] | None = work     # until there is a graph
-        self.captured, self.reason = False, ''
+        self._work: Callable[[Tensor], Tensor] | None = work     # until there is a graph
         self._graph: torch.cuda.CUDAGraph | None = None
         self._done: torch.cuda.Event | None = None
-        numbers = torch.from_numpy(np.zeros(count, np.float32) if first is None else first)
+        numbers = torch.from_numpy(first)
         pin = queue.stream is not None
         with queue.here():
-            self._staged = torch.empty(count, dtype=numbers.dtype, pin_memory=pin).copy_(numbers)
+            self._staged = torch.empty(len(first), dtype=numbers.dtype,
+                                       pin_memory=pin).copy_(numbers)
             self._numbers = self._staged.numpy()
             self._given = self._staged.to(queue.device, copy=True)
             self._landed = work(self._given)
-            if pin and self._landed is not None:
+            if pin:
                 self._landed = torch.empty(self._landed.shape, dtype=torch.float32,
                                            pin_memory=True)
             if queue.stream is not None and capture:
                 self._capture(what, queue.stream)
+
+    @property
+    def captured(self) -> bool:
+        """Whether it is a CUDA graph."""
+        return self._graph is not None
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:
         """Queue a run. The one before must be finished."""
@@ -227,7 +210,6 @@ class Replay:
         """Wait for the result of the last `start`; it holds until the next."""
         if self._done is not None:
             self._done.synchronize()
-        assert self._landed is not None, 'the work has no result'
         return self._landed.numpy()
 
     def _run(self) -> None:
@@ -236,7 +218,7 @@ class Replay:
         found = self._work(self._given)
         if self._queue.stream is None:
             self._landed = found
-        elif found is not None and self._landed is not None:
+        else:
             self._landed.copy_(found, non_blocking=True)
 
     def _capture(self, what: str, stream: torch.cuda.Stream) -> None:
@@ -250,49 +232,26 @@ class Replay:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            self.reason = capture_problem(error)
             log.warning('%s: %s; it runs kernel by kernel instead, which is slower', what,
-                        self.reason)
+                        capture_problem(error))
             return
-        self.captured = True
         self._work = None   # often a method of the owner: memory must not wait for `gc`
 
 
 class Stage:
-    """The work of a pass for one number of clips.
-
-    Parameters
-    ----------
-    forward, read : callable
-        See `GraphCache`.
-    pixels : Tensor
-        (B, T, S, S, 3) uint8, to be filled before `encode`.
-    fork : Fork, optional
-        Computes the change, beside the heads; None: it is not wanted.
-
-    Attributes
-    ----------
-    valid : Tensor
-        (B, Hp, Wp) float32, to be filled before `read`: 1 where a patch shows the image.
-    encode : callable
-        Computes the features of the pixels.
-    read : callable
-        Computes the packed heads (B, n) from the features that `encode` gave, and behind them
-        their change where it is wanted.
-    change : tuple of int
-        (T', Hp, Wp) of the change of a clip, see `ChangeReader`; () where it is not wanted.
-
-    """
+    """The work of a pass for one number of clips; `fork` computes the change beside the heads."""
 
     def __init__(self, forward: Work, read: Work, pixels: Tensor, fork: Fork | None):
-        self.pixels = pixels
+        self.pixels = pixels    # (B, T, S, S, 3) uint8, to be filled before `encode`
         grid = [len(pixels), *(side // PATCH for side in pixels.shape[2:4])]
+        # 1 where a patch shows the image, to be filled before `read`.
         self.valid = valid = torch.ones(grid, dtype=torch.float32, device=pixels.device)
         self.shown: list[np.ndarray] = []       # what `valid` has, which hardly ever changes
         self.nbytes = pixels.nbytes + valid.nbytes
         self.encode: Callable[[], Tensor] = lambda: forward(pixels)
+        # Packed heads (B, n) from these features, and behind them their change if it is wanted.
         self.read: Work = read
-        self.change: tuple[int, ...] = ()
+        self.change: tuple[int, ...] = ()   # (T', Hp, Wp) of a clip, see `ChangeReader`
         if fork is not None:
             # Its constants must stay where graphs read them.
             self._changes = changes = ChangeReader(pixels.device)
@@ -332,26 +291,9 @@ class Stage:
 
 
 class GraphCache:
-    """Stages by number of clips; the least recently used of too many is dropped.
+    """Stages by number of clips, all made and run on one stream; the least recently used go.
 
-    Parameters
-    ----------
-    forward : callable
-        Pixels to features.
-    read : callable
-        Features to packed heads.
-    clip_shape : tuple of int
-        (T, S, S, 3).
-    stream : torch.cuda.Stream
-        The one on which all stages are made and run.
-    fork : Fork
-        For the change of features; not that of `read`.
-
-    Attributes
-    ----------
-    captured, reason : bool, str
-        Whether passes are captured, False from the first failure on, and why not.
-
+    `fork` is for the change of features, and not that of `read`.
     """
 
     def __init__(self, forward: Work, read: Work, clip_shape: tuple[int, ...],
@@ -362,7 +304,7 @@ class GraphCache:
         self._pool: Pool | None = None
         self._pool_bytes = 0
         self._change = False    # until a pass asks for it: most never do
-        self.captured, self.reason = True, ''
+        self.captured, self.reason = True, ''   # False from the first failure on, and why
 
     def has(self, clips: int, change: bool) -> bool:
         """Return whether `get` has nothing to make or to warm."""

@@ -30,15 +30,8 @@ STAGES = ('upload', 'encode', 'heads', 'download')
 class CudaPass(Pass):
     """A pass on the device, whose results come into pinned memory.
 
-    Parameters
-    ----------
-    values, features : Tensor
-        See `Pass`; pinned memory that is being written.
-    marks : list of Event
-        Between the `STAGES`; after the last one all but the features is there.
-    end : Event
-        After it the features are there as well.
-
+    `marks` lie between the `STAGES`; after the last one all but the features is there, and after
+    `end` these, too.
     """
 
     def __init__(self, values: Tensor, features: Tensor | None, change_shape: tuple[int, ...],

@@ -45,22 +45,13 @@ class Forward:
     A call may be captured in a CUDA graph after a few calls with clips of the same shape. From
     then on it must neither wait for the device nor copy from the host, and what it reads besides
     the clips must stay at its address.
-
-    Attributes
-    ----------
-    normalise : callable
-        Converts uint8 clips to the present input of the encoder.
-    kind : str
-        `PLAIN` or `FUSED`.
-    note : str
-        What else users should know.
-
     """
 
-    def __init__(self, encoder: Encoder, normalise: Work, kind: str = PLAIN, note: str = ''):
+    def __init__(self, encoder: Encoder, normalise: Work, kind: str = PLAIN):
         self._encoder = encoder
-        self.normalise = normalise
-        self.kind, self.note = kind, note
+        self.normalise = normalise      # uint8 clips to the present input of the encoder
+        self.kind = kind
+        self.note = ''                  # what is quantised
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Compute the features."""

@@ -61,14 +61,7 @@ def reordered(pixels: Tensor) -> Tensor:
 
 
 class PixelEmbed(PatchEmbed):
-    """`PatchEmbed` on uint8 pixels: the normalisation is part of its weights.
-
-    Parameters
-    ----------
-    plain : PatchEmbed
-        With weights for normalised pixels.
-
-    """
+    """`PatchEmbed` on uint8 pixels: the normalisation is part of its weights."""
 
     std: Tensor
     mean: Tensor
@@ -158,13 +151,8 @@ def _fuses(layer: nn.Linear) -> bool:
 class OneCall:
     """All blocks on a step of streams as one call of TorchScript, see `Encoder.run_blocks`.
 
-    Looming runs beside it and needs Python, too.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        After `speed_up`. Its linear layers keep their parameters from then on.
-
+    Looming runs beside it and needs Python, too. The encoder comes from `speed_up`; its linear
+    layers keep their parameters from then on.
     """
 
     def __init__(self, encoder: Encoder):

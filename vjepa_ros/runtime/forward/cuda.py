@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +34,6 @@ from vjepa_ros.runtime.cuda.compiler import (
 )
 from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise
 from vjepa_ros.runtime.streaming import by_clip
-from vjepa_ros.runtime.torch_private import addmm_gelu
 
 NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
 BLOCK = 256
@@ -44,16 +42,26 @@ GREY, UNIT = 128, 1 / 64   # (pixel - GREY) UNIT is exact in half precision, and
 CHOOSING = threading.Lock()     # which attention the process uses
 
 
-class Kernels(Protocol):
+@dataclass(frozen=True)
+class Kernels:
     """The kernels of a network on a device; each call is one launch on the current stream."""
+
+    made: Mapping[str, Kernel]
+    dim: int
 
     def norm(self, x: Tensor, branch: Tensor | None, norm: nn.LayerNorm, out: Tensor) -> None:
         """Add `branch` (B, N, D) to `x` float32, and write its layer norm to `out`."""
-        ...
+        name = 'norm' if branch is None else 'add_norm'
+        if out.dtype == torch.float32:
+            name = 'last_norm'
+        self.made[name]((x.numel() // self.dim, 1, 1), (_norm_threads(self.dim), 1, 1),
+                        [x, x if branch is None else branch, norm.weight.detach(),
+                         norm.bias.detach(), out])
 
     def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
         """Rotate queries and keys of `qkv` (B, N, 3 D) in place by tables (N, C) float32."""
-        ...
+        count = qkv.numel() // 3 * 2 // WIDE
+        self.made['rotate'](*one_each(count, BLOCK), [qkv, cosine, sine, count])
 
     def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
                  room: Tensor) -> None:
@@ -64,53 +72,19 @@ class Kernels(Protocol):
         (B, W) int64, where the tubelets of each clip belong in `kept`, these last; `room`:
         (2, H, B W, N, C) becomes the keys and values of all tubelets of the clips.
         """
-        ...
-
-    def gelu(self, values: Tensor) -> None:
-        """Apply GELU in place."""
-        ...
-
-
-@dataclass(frozen=True)
-class CompiledKernels:
-    """`Kernels` of a GPU; make them with `build`."""
-
-    made: Mapping[str, Kernel]
-    dim: int
-
-    def norm(self, x: Tensor, branch: Tensor | None, norm: nn.LayerNorm, out: Tensor) -> None:
-        """See `Kernels.norm`."""
-        name = 'norm' if branch is None else 'add_norm'
-        if out.dtype == torch.float32:
-            name = 'last_norm'
-        self.made[name]((x.numel() // self.dim, 1, 1), (_norm_threads(self.dim), 1, 1),
-                        [x, x if branch is None else branch, norm.weight.detach(),
-                         norm.bias.detach(), out])
-
-    def rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
-        """See `Kernels.rotate`."""
-        count = qkv.numel() // 3 * 2 // WIDE
-        self.made['rotate'](*one_each(count, BLOCK), [qkv, cosine, sine, count])
-
-    def remember(self, qkv: Tensor, cosine: Tensor, sine: Tensor, kept: Tensor, slots: Tensor,
-                 room: Tensor) -> None:
-        """See `Kernels.remember`."""
         count = (qkv.numel() // 3 + room.numel()) // WIDE
         self.made['remember'](*one_each(count, BLOCK),
                               [qkv, cosine, sine, kept, slots, room, slots.numel(),
                                slots.shape[1], kept.shape[2], count])
 
     def gelu(self, values: Tensor) -> None:
-        """See `Kernels.gelu`."""
+        """Apply GELU in place."""
         count = values.numel() // WIDE
         self.made['gelu'](*one_each(count, BLOCK), [values, count])
 
 
-def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtype
-          ) -> CompiledKernels:
-    """Compile the kernels for the current device."""
-    if dtype not in (torch.bfloat16, torch.float16):
-        raise KernelsMissing(f'they are for half precision, not for {dtype}')
+def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtype) -> Kernels:
+    """Compile the kernels for the current device, in half precision."""
     if dim % 64 or head_dim % 8:
         raise KernelsMissing(f'they need a width that is a multiple of 64 and heads of a '
                              f'multiple of 8 channels, not {dim} and {head_dim}')
@@ -122,7 +96,7 @@ def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtyp
     wanted = {'add_norm': ('add_norm', {'ADD': 1}), 'norm': ('add_norm', {}),
               'last_norm': ('add_norm', {'ADD': 1, 'FULL': 1}), 'rotate': ('rotate', {}),
               'remember': ('remember', {}), 'gelu': ('gelu', {})}
-    return CompiledKernels({
+    return Kernels({
         key: compile_kernel(source_of('vjepa_ros.runtime.forward', 'encoder', **known, **more),
                             name) for key, (name, more) in wanted.items()}, dim)
 
@@ -139,9 +113,12 @@ class KernelSteps(Steps):
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """See `Steps.hidden`."""
-        if x.dtype == torch.bfloat16:
-            return addmm_gelu(bias_of(layer), x.flatten(0, 1), layer.weight.t()).unflatten(
-                0, x.shape[:2])
+        # It has no public name.
+        fused = getattr(torch, '_addmm_activation', None)
+        if x.dtype == torch.bfloat16 and fused is not None:
+            # In its tanh form, which is 5e-4 off at most; a step of bf16 is 4e-3 to 8e-3.
+            return fused(bias_of(layer), x.flatten(0, 1), layer.weight.t(),
+                         use_gelu=True).unflatten(0, x.shape[:2])
         values = layer(x)
         self._kernels.gelu(values)
         return values
@@ -170,36 +147,21 @@ class KernelSteps(Steps):
 
 
 class FusedEncoder(Forward):
-    """An encoder for uint8 clips of one shape on a CUDA device.
+    """An encoder for uint8 clips (T, H, W, 3) on a CUDA device; T is that of a tubelet for `step`.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        On the device, its branches in float16 or bfloat16. Its weights are shared, not copied,
-        except for the patch embedding.
-    clip_shape : (int, int, int, int)
-        T, H, W, 3; T is that of a tubelet for `step`.
-    kernels : Kernels, optional
-        Compiled when omitted.
-
-    Raises
-    ------
-    KernelsMissing
-        If the kernels cannot be made here.
-
+    Its branches are in float16 or bfloat16. Its weights are shared, not copied, except for the
+    patch embedding. KernelsMissing: the kernels cannot be made here.
     """
 
-    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...],
-                 kernels: Kernels | None = None):
+    def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
         variant, device = encoder.variant, encoder.branch_device
         super().__init__(encoder, Normalise(device), FUSED)
         frames, height, width, _ = clip_shape
         self.grid = frames // TUBELET, height // PATCH, width // PATCH
         self.dtype = encoder.branch_dtype
-        if kernels is None:
-            with torch.cuda.device(device):
-                kernels = build(variant.dim, variant.head_dim, self.grid, self.dtype)
-        self._kernels, self._steps = kernels, KernelSteps(kernels)
+        with torch.cuda.device(device):
+            self._kernels = build(variant.dim, variant.head_dim, self.grid, self.dtype)
+        self._steps = KernelSteps(self._kernels)
         cos, sin = rope_tables(*self.grid, variant.head_dim, encoder.version)
         self._tables = cos.to(device), sin.to(device)
         self._weight, self._bias = self._embedding(encoder)

@@ -4,39 +4,34 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.blocks import LayerMemory, PLAIN_STEPS, Steps
+from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
-from vjepa_ros.runtime.cuda.compiler import KernelsMissing
+from vjepa_ros.runtime.cuda.compiler import kernels_for
 from vjepa_ros.runtime.device import DeviceChoice, INSTEAD
 from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise, Step, Work
 from vjepa_ros.runtime.forward.cpu import OneCall, reordered, speed_up
 from vjepa_ros.runtime.forward.cuda import FusedEncoder
-from vjepa_ros.runtime.forward.metal import MetalSteps, check_rotation
 from vjepa_ros.runtime.forward.quantized import quantize
 from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer
 
-log = logging.getLogger(__name__)
-Made = TypeVar('Made')
-
-# Relative difference between two ways to compute in a precision that rounding explains.
-CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
+# Relative difference between two ways to compute in a precision that rounding explains. The
+# kernels for CUDA are for these precisions.
+CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
     """Make the best forward pass there is for an encoder; `clip_shape` is (T, S, S, 3).
 
-    On CUDA and MPS kernels serve only if their features of a random clip are close to those of
-    the plain path; otherwise the log says why not.
+    On CUDA kernels serve only if their features of a random clip are close to those of the plain
+    path; otherwise the log says why not.
     """
     device, narrow = choice.device.type, choice.precision in INSTEAD
     forward = Forward(encoder, normalise)
@@ -48,28 +43,14 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     if narrow:
         with _on(choice.device):
             forward.note = quantize(encoder, choice, forward, clip_shape)
-        return forward
-    kernels = device == 'mps' or (device == 'cuda' and choice.dtype != torch.float32)
-    if encoder.window or not (fuse and kernels):    # the kernels know no block-causal clips
-        return forward
-
-    def make() -> Forward:
-        if device == 'cuda':
-            return FusedEncoder(encoder, clip_shape)
-        check_rotation(encoder, clip_shape, CLOSE[choice.dtype])
-        _set_steps(encoder, MetalSteps())
-        return Forward(encoder, normalise, FUSED)
-
-    fused = kernels_for('whole clips', forward, make,
-                        lambda one: _trial(one, clip_shape, choice.device), choice)
-    if fused is None:
-        _set_steps(encoder, PLAIN_STEPS)
-    return fused or forward
-
-
-def _set_steps(encoder: Encoder, steps: Steps) -> None:
-    for block in encoder.blocks:
-        block.steps = steps
+    # The kernels know no block-causal clips.
+    elif fuse and device == 'cuda' and choice.dtype in CLOSE and not encoder.window:
+        fused, _ = kernels_for('whole clips', choice.device, forward,
+                               lambda: FusedEncoder(encoder, clip_shape),
+                               lambda one: _trial(one, clip_shape, choice.device),
+                               CLOSE[choice.dtype])
+        return fused or forward
+    return forward
 
 
 def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -83,19 +64,16 @@ def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) 
 @torch.inference_mode()
 def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
                  side: int) -> Step | None:
-    """Return a step of a stream with kernels, or None where `Encoder.step` serves.
-
-    Kernels serve on CUDA in half precision only, and only if the features of random tubelets are
-    close to those of the plain path; otherwise the log says why not.
-    """
+    """Return a step of a stream with kernels, as `prepare` does; None: `Encoder.step` serves."""
     def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
         return encoder.step(normalise(pixels), times, memory)
 
-    if choice.device.type != 'cuda' or choice.dtype not in (torch.bfloat16, torch.float16):
+    if choice.device.type != 'cuda' or choice.dtype not in CLOSE:
         return None
-    return kernels_for('a stream', plain,
-                       lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
-                       lambda step: _step_trial(step, encoder, side), choice)
+    step, _ = kernels_for('a stream', choice.device, plain,
+                          lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
+                          lambda step: _step_trial(step, encoder, side), CLOSE[choice.dtype])
+    return step
 
 
 def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
@@ -107,38 +85,13 @@ def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
     with _on(device):
         for at, slots in ((0.0, [[0], [3]]), (2.0, [[0, 1], [3, 2]])):
             where = CacheSlots(torch.tensor(slots, device=device),
-                                torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
+                               torch.zeros_like(layers[0, :, :, :2 * len(slots[0])]))
             memory = [StoredLayer(kept, where, 1) for kept in layers]
             pixels = torch.randint(0, 256, (2, TUBELET, side, side, 3), dtype=torch.uint8,
                                    generator=generator).to(device)
             stamps = torch.tensor([[at, at + 1.0], [at, at + 0.7]], dtype=torch.float64)
             found = step(pixels, encoder.times(stamps).to(device), memory).cpu()
     return found
-
-
-def kernels_for(what: str, plain: Made, make: Callable[[], Made],
-                trial: Callable[[Made], Tensor], choice: DeviceChoice) -> Made | None:
-    """Make what runs kernels if a trial of it is close to that of the plain path.
-
-    Else None, and the log says why not.
-    """
-    try:
-        wanted = trial(plain)
-        made = make()
-        got = trial(made)
-    # PyTorch raises either for a faulty kernel source.
-    except (RuntimeError, SyntaxError) as error:
-        # Missing kernels are normal on some machines; failing ones are not.
-        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
-        log.log(level, 'no kernels for %s on %s: %s', what, choice.device, error)
-        return None
-    difference, bound = float((got - wanted).norm() / wanted.norm()), CLOSE[choice.dtype]
-    if difference <= bound:
-        return made
-    log.warning('the kernels are not used for %s on %s: its results differ by %.2g from those of '
-                'PyTorch in %s, allowed is %g', what, choice.device, difference, choice.precision,
-                bound)
-    return None
 
 
 def _on(device: torch.device) -> AbstractContextManager:
