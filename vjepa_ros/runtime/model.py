@@ -96,7 +96,7 @@ class ModelConfig:
     cpu_threads: int = parameter(0, 'CPU threads of PyTorch; 0 keeps its default', low=0, high=256)
     model_version: str = 'auto'     # generation of V-JEPA; auto: that of the weights
     weights_part: str = 'auto'      # encoder of a file with several, see `load_encoder`
-    # Whether torch.compile is used: 'off', 'auto' or 'on', see `choose_compile`
+    # Whether torch.compile is used: 'off', 'auto' or 'on', see `why_not_compiled`
     compile: str = 'auto'
     # 'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips
     streaming: str = 'auto'

@@ -68,7 +68,7 @@ class Runner:
     """An encoder and its heads on a device. Passes are over when `start` returns.
 
     The methods are called by one thread at once. The calibration of the heads is applied here and
-    nowhere else. `clip_shape`: (T, S, S, 3); `compile`: see `choose_compile`.
+    nowhere else. `clip_shape`: (T, S, S, 3); `compile`: see `why_not_compiled`.
     """
 
     captured, reason = False, ''     # whether passes are CUDA graphs, and why not if they could be
