@@ -411,5 +411,6 @@ def trial(kernels: LoomingKernels | None, device: torch.device) -> Tensor:
         looming = DeviceLooming(DeviceStream(device), LoomingSettings(min_confidence=0.0),
                                 (kernels, ''))
         found = looming.estimate(history, float(w))
+        assert found is not None    # the frames are near each other
         numbers += [found.rate * found.confidence, found.confidence, found.sigma]
     return torch.from_numpy(np.stack(numbers))
