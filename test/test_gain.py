@@ -47,12 +47,6 @@ WAYS = {**{f'{bits} bits': used(bits) for bits in (8, 10, 12, 14, 16)}, 'narrow 
         'big endian': lambda rgb: thermal(rgb).astype('>u2')}
 
 
-@pytest.mark.parametrize('bits', [8, 10, 12, 14, 16])
-def test_the_bits_that_are_used_give_the_very_picture_of_8_bits(bits):
-    rgb, _ = GainControl().reduce(used(bits)(SCENE))
-    assert np.array_equal(rgb, SCENE)
-
-
 def bordered(wide: np.ndarray) -> np.ndarray:
     """As of a lens that leaves the corners black, or of a rectified image."""
     return np.where((X * X + Y * Y > 1)[..., None], 0, wide).astype(np.uint16)
@@ -137,19 +131,6 @@ def test_a_covered_lens_is_never_enlarged_into_structure(cover):
     shown, number = control.reduce(used(10)(SCENE))
     assert np.array_equal(shown, SCENE)            # the range of the cover does not stay
     assert control.reduce(plain(*cover))[1] == control.reduce(used(10)(SCENE))[1] == number
-
-
-def test_a_new_range_begins_only_where_the_old_one_is_left():
-    control = GainControl()
-
-    def number(low: float, width: float) -> int:
-        return control.reduce(thermal(SCENE, low, width))[1]
-
-    assert [number(21_000, 3000) for _ in range(3)] == [1, 1, 1]
-    assert number(21_100, 2800) == number(21_000, 1500) == 1
-    assert number(24_000, 3000) == 2               # the camera has become warm
-    assert number(24_000, 500) == 3 and number(24_000, 500) == 3
-    assert number(5000, 30_000) == 4
 
 
 def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):

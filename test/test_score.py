@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
 import os
@@ -133,11 +132,10 @@ def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, b
     assert changed == [parts.file(parts.chunks[1])]
 
 
-@pytest.mark.parametrize('rate', ['60.0', '7.0'])
-def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag, rate):
+def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag):
     # Weights that remember the past of a clip, 24 intervals long, and heads that tell of it.
     streaming = save_causal_bundle(tmp_path / 'causal.safetensors')
-    words = (*QUICK[2:], f'weights:={streaming}', f'max_rate:={rate}', 'clip_fps:=8.0')
+    words = (*QUICK[2:], f'weights:={streaming}', 'max_rate:=7.0', 'clip_fps:=8.0')
     whole = rows_of(scored(tmp_path / 'whole', bag, words=words))
     parts = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
     assert len(parts.chunks) == 3
@@ -147,39 +145,25 @@ def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag, 
 
 # -- what is broken -------------------------------------------------------------------------------
 
-def test_what_is_broken_is_listed_and_loses_nothing_else(tmp_path, drive, monkeypatch):
-    bags = {name: write_drive(tmp_path / name, drive[:20]) for name in ('a', 'b', 'cut', 'full')}
-    file, = bags['cut'].glob('*.mcap')
+def test_what_is_broken_is_listed_and_loses_nothing_else(tmp_path, drive):
+    bags = tmp_path / 'bags'
+    for name, count in (('a', 20), ('cut', 20), ('short', 3)):
+        write_drive(bags / name, drive[:count])
+    file, = (bags / 'cut').glob('*.mcap')
     file.write_bytes(file.read_bytes()[:5000])
-    with BagMaker(tmp_path / 'holes') as holes:
+    with BagMaker(bags / 'holes') as holes:
         for n, frame in enumerate(drive[:20]):
             holes.image('/eye/image_raw', frame.stamp_ns, frame.rgb,
                         'strange' if n in (0, 12) else 'rgb8')
-    write_drive(tmp_path / 'short', drive[:3])
-    with BagMaker(tmp_path / 'blind') as blind:
-        blind.info(S)
-    sync = os.fsync
-
-    def full(number: int) -> None:
-        if '.full-eye' in os.readlink(f'/proc/self/fd/{number}'):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        sync(number)
-
-    monkeypatch.setattr(os, 'fsync', full)
-    out = tmp_path / 'out'
-    run = scored(out, *sorted(p for p in tmp_path.iterdir() if p != out),
-                 topics=['/eye/image_raw'])
-    problems = {name: [p for p in run.problems if re.search(rf'{tmp_path}/{name}\b', p)]
-                for name in ('a', 'b', 'blind', 'cut', 'full', 'holes', 'short')}
-    counts = {name: len(found) for name, found in problems.items()}
-    assert counts == {'a': 0, 'b': 0, 'blind': 1, 'cut': 1, 'full': 1, 'holes': 1, 'short': 1}
-    assert 'No space left' in problems['full'][0] and '2 images' in problems['holes'][0]
-    assert {Path(row['bag']).name for row in rows_of(run)} == {'a', 'b', 'holes'}
-    assert not [f for f in (out / ROWS).iterdir() if 'full' in f.name]
-    monkeypatch.undo()                           # the disk has room again
-    again = scored(out, bags['a'], bags['full'], tmp_path / 'holes', topics=['/eye/image_raw'])
-    assert again.skipped == 2 and len(again.scored) == 3
-    assert len(again.problems) == 1              # still known of what was scored before
+    run = scored(tmp_path / 'out', bags)
+    problems = {name: [p for p in run.problems if re.search(rf'{bags}/{name}\b', p)]
+                for name in ('a', 'cut', 'holes', 'short')}
+    assert {name: len(found) for name, found in problems.items()} == {
+        'a': 0, 'cut': 1, 'holes': 1, 'short': 1}
+    assert '2 images' in problems['holes'][0]
+    assert {Path(row['bag']).name for row in rows_of(run)} == {'a', 'holes'}
+    again = scored(tmp_path / 'out', bags / 'a', bags / 'holes')
+    assert again.skipped == 2 and len(again.problems) == 1      # still known
 
 
 def test_cameras_are_the_image_topics_but_depth_and_what_nodes_have_drawn(tmp_path, caplog):
@@ -332,8 +316,3 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, drive, capsys)
     assert [cells.count('no event') for _, cells in cameras] == [0, 1]
     assert command.main(words[:2] + words[3:]) == 0          # nothing left to do
     assert json.loads((out / 'run.json').read_text())['skipped'] == 3
-    (out / 'index.html').unlink()
-    (out / 'index.html').mkdir()             # as on a full disk, the page cannot be written
-    assert command.main(words) == 1
-    said = capsys.readouterr().err
-    assert 'broken.mcap' in said and 'rows are kept' in said

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -13,13 +12,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from recordings import BagMaker, packets_with_b_frames, video_packets
+from recordings import BagMaker, video_packets
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.training.recordings import read_flags
 from vjepa_ros.sources import (
     PlayOptions,
-    SUPPORTED,
     SourceError,
     open_source,
 )
@@ -121,32 +119,18 @@ def test_intrinsics_come_from_a_kitti_calibration(tmp_path):
 
 
 @pytest.mark.parametrize(('row', 'problem'), [
-    (b'00009.png,0.1,0,', r'00009\.png'), (b'00001.png,soon,0,', "'soon'"),
-    (b'00001.png,1e300,0,1', 'finite'), (b'00001.png,0.0,0,', 'not after'),
-    (b'00001.png', "stamp_s ''"), (b'00001.png,0.1,maybe,', "collision 'maybe'"),
-    (b'00001.png,0.1,0,never', "time_to_contact_s 'never'"), (b'\xff\xfe,0.2,0,1', 'UTF-8'),
-    (b'a' * 5000 + b',0.1,0,1', 'correct the name'), (b'"' + b'a' * 200_000 + b'",0.1,0,1', ''),
-    (b'../../secret.png,0.1,0,1', 'outside'), (b'%OF%/00001.png,0.1,0,1', 'outside'),
-    (b'link.png,0.1,0,1', 'outside')], ids=range(13))
+    (b'00009.png,0.1,0,', r'00009\.png'), (b'00001.png,1e300,0,1', 'finite'),
+    (b'00001.png,0.0,0,', 'not after'), (b'00001.png,0.1,maybe,', "collision 'maybe'"),
+    (b'\xff\xfe,0.2,0,1', 'UTF-8'), (b'a' * 5000 + b',0.1,0,1', 'correct the name'),
+    (b'../../secret.png,0.1,0,1', 'outside'), (b'link.png,0.1,0,1', 'outside')], ids=range(8))
 def test_a_wrong_label_is_refused_with_its_line(tmp_path, row, problem):
     folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,1.5')
     frames = folder / 'frames'
     with (folder / 'labels.csv').open('ab') as file:
-        file.write(row.replace(b'%OF%', str(frames).encode()) + b'\n')
+        file.write(row + b'\n')
     shutil.copy(frames / '00000.png', tmp_path / 'secret.png')
     (frames / 'link.png').symlink_to(tmp_path / 'secret.png')
     with pytest.raises(SourceError, match=rf"labels\.csv' line 3.*{problem}"):
-        play(folder)
-
-
-@pytest.mark.parametrize(('text', 'problem'), [
-    (b'\xff\xfe', 'line 1 .*UTF-8'), (b'nan 0 16 0 0 33 12 0 0 0 1 0', '12 numbers'),
-    (b'5e-324 0 16 0 0 33 12 0 0 0 1 0', r'fx is 4\.94066e-324 px'),
-    (b'33 0 1e9 0 0 33 12 0 0 0 1 0', r'cx is 1e\+09 px')], ids=range(4))
-def test_an_implausible_calibration_is_refused(tmp_path, text, problem):
-    folder = write_recording(tmp_path / 'rec', '00000.png,0,0,')
-    (folder / 'calib.txt').write_bytes(text)
-    with pytest.raises(SourceError, match=problem):
         play(folder)
 
 
@@ -208,14 +192,6 @@ def test_a_wrong_option_and_a_loop_of_nothing_are_refused(ten, name, value):
         next(iter(opened(ten, loop=True, start_s=5.0, rate=10.0)))
 
 
-@pytest.mark.parametrize('spec', ['   ', '~/surely/not/there.mp4', 'a' * 5000,
-                                  '~nobody-of-this-name/drive', 'a' * 300 + '/b'], ids=range(5))
-def test_what_does_not_exist_is_named_with_what_is_supported(spec):
-    with pytest.raises(SourceError, match=re.escape(SUPPORTED)) as error:
-        open_source(spec)
-    assert spec.strip()[:200] in str(error.value)
-
-
 def bag_of(path: Path, storage: str = 'MCAP') -> Path:
     """A bag of five pictures, recorded ten seconds after their stamps, and of a bumper."""
     with BagMaker(path, storage) as bag:
@@ -241,23 +217,6 @@ def test_a_bag_plays_its_images_with_their_headers(tmp_path, storage, lone_file)
     assert [f.stamp_ns for f in frames] == [50 * S + n * 100_000_000 for n in range(5)]
     assert frames[0].frame_id == 'eye'
     assert frames[0].encoded is None
-
-
-def test_the_image_topic_can_be_chosen_and_the_choice_is_logged(tmp_path, caplog):
-    path = tmp_path / 'bag'
-    with BagMaker(path) as bag:
-        for n in range(3):
-            bag.image('/left/image_raw', S + n, picture(10))
-            data = bag.jpeg('/right/image_raw', S + n, picture(20), 'rgb8; jpeg compressed bgr8')
-        bag.jpeg('/left/image_raw/compressedDepth', S, picture(0), 'x; compressedDepth png')
-    frame = next(iter(opened(path, topic='right/image_raw')))
-    assert (frame.encoded, frame.encoding) == (data, 'jpeg')
-    assert frame.rgb.mean() == pytest.approx(20, abs=2)
-    assert not caplog.records
-    assert values(opened(path)) == [1, 1, 1]
-    assert '/right/image_raw' in caplog.text
-    with pytest.raises(SourceError, match=r"'/up'.*/left/image_raw \(Image\)"):
-        opened(path, topic='/up')
 
 
 @pytest.mark.parametrize('rectified', [True, False])
@@ -317,28 +276,6 @@ def test_packets_without_a_picture_do_not_end_a_bag_and_are_told_once(tmp_path, 
     assert told.startswith('5 of 11 packets') and '/eye/video' in told and 'key frame' in told
     with pytest.raises(SourceError, match=r'/eye/video.*key frame'):
         opened(video_bag(tmp_path / 'blind', packets[1:4]))
-
-
-@pytest.mark.parametrize('rate', [None, 5.0])
-def test_pictures_behind_b_frames_keep_their_stamps_in_each_pass(tmp_path, rate, caplog):
-    packets = packets_with_b_frames([picture(10 * n) for n in range(12)])
-    path = video_bag(tmp_path / 'bag', packets)
-    count = len(list(opened(path)))
-    assert count == 12 and not caplog.messages      # the last ones wait for no packet
-    part, late = [], 0
-    for _, load in opened(path).excerpt(0.0, math.inf):
-        try:
-            part.append(load())
-        except SourceError:
-            late += 1
-    assert values(part) == list(range(12)) and 0 < late < 4      # as many packets bring none
-    frames = list(opened(path, loop=True, rate=rate, max_frames=2 * count))
-    numbers = np.array(values(frames))
-    step = 1 if rate is None else 2
-    assert numbers[:4].tolist() == [0, step, 2 * step, 3 * step]
-    later = np.cumsum(np.diff(numbers, prepend=0) < 0) * round(count / step) * step
-    np.testing.assert_array_equal([f.stamp_ns - S for f in frames],
-                                  (numbers + later) * 100_000_000)
 
 
 def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):

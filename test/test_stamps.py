@@ -114,16 +114,3 @@ def test_a_table_that_leads_elsewhere_or_says_no_time_is_refused(tmp_path, name,
           '# timestamp,filename\n')
     with pytest.raises(SourceError, match=f'{name}.*({words})'):
         played(root)
-
-
-def test_a_table_that_does_not_fit_is_named_and_a_cut_data_set_plays_what_is_there(tmp_path,
-                                                                                   caplog):
-    lay_out(tmp_path / 'a', 'kitti')
-    (tmp_path / 'a' / 'data' / '0000000003.png').unlink()
-    with pytest.raises(SourceError, match=r'timestamps\.txt.*5 stamps for 4'):
-        played(tmp_path / 'a')
-    lay_out(tmp_path / 'b', 'euroc')
-    (tmp_path / 'b' / 'data' / f'{NS[1]}.png').unlink()
-    write(tmp_path / 'b' / 'data', ['preview.png'])
-    assert len(played(tmp_path / 'b')[0]) == 4
-    assert "'data' has 5" in caplog.text.replace(str(tmp_path / 'b') + '/', '')

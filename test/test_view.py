@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.viewer.rerun_log import Topics, holds_outputs, published
+from vjepa_ros.viewer.rerun_log import holds_outputs, published
 
 NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
                            reason="rerun-sdk is not installed (the extra 'view')")
@@ -52,70 +52,6 @@ def test_the_pictures_of_a_camera_are_found(image, read, found):
     assert not holds_outputs({'/diagnostics': ARRAY, '/front/image_raw': IMAGE})
     assert got == {'/r/node/front/assessment': ('assessment', 'front'), '/guard/state': (
         'state', ''), '/r/node/front/overlay/compressed': ('overlay/compressed', 'front')}
-
-
-class Kept:
-    """Stands for a recording: what was logged, by path."""
-
-    def __init__(self):
-        self.logged, self.time, self.layouts = {}, None, 0
-
-    def set_time(self, name, **value):
-        self.time = value
-
-    def log(self, path, what, static=False):
-        self.logged.setdefault(path, []).append(what)
-
-    def send_blueprint(self, blueprint):
-        self.layouts += 1
-
-
-def numbers(batch):
-    """The numbers of a component."""
-    values = np.array(batch.as_arrow_array().to_pylist(), float)
-    return values.reshape(len(values), -1)
-
-
-@NEEDS
-@pytest.mark.ros
-def test_messages_become_levels_boxes_plots_and_states():
-    pytest.importorskip('rclpy')
-    from diagnostic_msgs.msg import DiagnosticArray
-    from test_read import REGIONS, SEEN, STAMP, over_the_wire, sent
-
-    from vjepa_ros.perception.types import Level
-    from vjepa_ros.ros.common.diagnostics import WARN, status
-    from vjepa_ros.ros.common.message_conversion import (
-        cloud,
-        image,
-        make_header,
-        pack_regions,
-    )
-    from vjepa_ros.viewer.rerun_log import RerunLog
-
-    kept, header = Kept(), make_header(STAMP, 'optical')
-    topics = Topics(RerunLog(kept, live=True))
-    topics.what = published({
-        '/node/front/assessment': CLOUD, '/node/front/obstacles': CLOUD, '/guard/state': ARRAY,
-        '/front/image_raw': IMAGE, '/node/front/motion_map': IMAGE})
-    for level in (Level.CLEAR, Level.CLEAR, Level.DANGER):
-        topics.take('/node/front/assessment', sent(replace(SEEN, level=level)))
-    assert kept.time == {'timestamp': np.datetime64(STAMP, 'ns')}
-    topics.take('/node/front/obstacles', over_the_wire(cloud(header, pack_regions(REGIONS))))
-    topics.take('/front/image_raw', image(header, np.zeros((4, 6, 3), np.uint8), 'rgb8'))
-    topics.take('/node/front/motion_map', image(header, np.full((2, 2), np.nan, np.float32),
-                                                '32FC1'))
-    topics.take('/guard/state', DiagnosticArray(header=header, status=[
-        status('guard: guard', WARN, 'stopped: front: DANGER',
-               {'action': 'stopped', 'asked.vx': '0.500', 'sent.vx': '0.000'})]))
-    states = [one.state.as_arrow_array().to_pylist() for one in kept.logged['states/front'][1:]]
-    assert states == [['clear'], ['danger']]
-    assert len(kept.logged['plots/contact/front']) == 3
-    assert len(numbers(kept.logged['cameras/front/image/regions'][0].half_sizes)) == len(REGIONS)
-    assert {'cameras/front/image', 'cameras/front/maps/motion_map', 'states/guard', 'log/guard',
-            'plots/speeds/guard/asked', 'plots/speeds/guard/sent'} <= kept.logged.keys()
-    topics.take('/front/image_raw', image(header, np.zeros((4, 6, 1), np.uint8), 'odd'))
-    assert "'/front/image_raw'" in topics.problem and 'odd' in topics.problem
 
 
 def rows(path: Path) -> Counter[str]:

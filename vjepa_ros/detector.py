@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TYPE_CHECKING, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources.encodings import MAX_PIXELS, check_aspect, check_size
 from vjepa_ros.sources.gain import GainControl
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 log = logging.getLogger(__name__)
 CAMERA = 'camera'
 HASTY_FRAMES, HASTY_RATE = 16, 150.0      # Hz
@@ -35,27 +32,6 @@ GAPS, GAP_FACTOR = 3, 4.0       # nor do the first, so much longer apart than fr
 UNITS = 'ms by 1e3, us by 1e6, ns by 1e9'
 LEAST_STEP_S = 1e-3             # that a stamp must resolve
 TRACK_OPTIONS = ('clip_fps', 'resize_mode', 'max_frame_gap', 'geometry')
-
-
-class DetectorOptions(TypedDict, total=False):
-    """Further options of `ObstacleDetector`: fields of `ModelConfig` and `TrackConfig`."""
-
-    weights: str
-    heads: str
-    allow_random_weights: bool
-    clip_fps: float
-    resize_mode: str
-    max_frame_gap: float
-    geometry: str
-    model_version: str
-    weights_part: str
-    require_device: bool
-    precision: str
-    compile: str
-    memory_fraction: float
-    seed: int
-    cpu_threads: int
-    fetched: tuple[str, ...] | None
 
 
 class ObstacleDetector:
@@ -114,11 +90,10 @@ class ObstacleDetector:
                  img_size: int = ModelConfig.image_size,
                  num_frames: int = ModelConfig.num_frames, device: str = ModelConfig.device, *,
                  frame_rate: float = 0.0, settings: Settings | None = None,
-                 **options: Unpack[DetectorOptions]) -> None:
-        of_engine: dict[str, Any] = dict(options)
-        of_track = {name: of_engine.pop(name) for name in TRACK_OPTIONS if name in options}
+                 **options: Any) -> None:
+        of_track = {name: options.pop(name) for name in TRACK_OPTIONS if name in options}
         config = ModelConfig(model_size=model_size, image_size=img_size, num_frames=num_frames,
-                              device=device, **of_engine)
+                             device=device, **options)
         track = TrackConfig(num_frames=num_frames, image_size=img_size, **of_track)
         self.settings = settings or Settings()
         self.engine = Model.load(config)

@@ -10,7 +10,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -128,41 +128,43 @@ class Demo:
                 raise
             self.interrupted = True
 
-    def _await(self, children: Children, view: View, name: str,
-               ready: Callable[[], bool]) -> None:
-        """Wait until a child is ready."""
-        end = time.monotonic() + START_LIMIT_S
-        while not ready():
+    def _ticks(self, children: Children, view: View) -> Iterator[float]:
+        """Yield the seconds since the first time, ten times a second, while all children run."""
+        begin = time.monotonic()
+        while True:
             # A short source may have ended already.
             children.check(may_end=('camera',) if self.recording.frames_sent else ())
+            view.tick()
+            yield time.monotonic() - begin
+            time.sleep(TICK_S)
+
+    def _await(self, children: Children, view: View, name: str,
+               ready: Callable[[], bool]) -> None:
+        for waited_s in self._ticks(children, view):
+            if ready():
+                return
             if self.recording.configure_failed:
                 raise children.all['node'].failure(
                     f'could not start ({self.recording.model["message"]})')
-            if time.monotonic() > end:
+            if waited_s > START_LIMIT_S:
                 raise children.all[name].failure(
                     f'was not ready after {START_LIMIT_S:.0f} s{middleware_hint(os.environ)}')
-            view.tick()
-            time.sleep(TICK_S)
 
     def _follow(self, children: Children, view: View) -> None:
         """Supervise the run until the source ends or has played long enough."""
         recording, camera = self.recording, children.all['camera']
-        begin = moved = time.monotonic()
-        seen = recording.frames_sent
-        while camera.returncode is None and recording.played_s < self.seconds:
-            children.check(may_end=('camera',))
-            now = time.monotonic()
+        seen, moved_s = recording.frames_sent, 0.0
+        for now_s in self._ticks(children, view):
+            if camera.returncode is not None or recording.played_s >= self.seconds:
+                return
             if recording.frames_sent > seen:
-                seen, moved = recording.frames_sent, now
-            if now - moved > STALL_LIMIT_S:
+                seen, moved_s = recording.frames_sent, now_s
+            if now_s - moved_s > STALL_LIMIT_S:
                 raise camera.failure(f'sent no frame for {STALL_LIMIT_S:.0f} s')
-            if not recording.results and now - begin > FIRST_RESULT_LIMIT_S:
+            if not recording.results and now_s > FIRST_RESULT_LIMIT_S:
                 raise children.all['node'].failure(
                     f'gave no assessment within {FIRST_RESULT_LIMIT_S:.0f} s of the first frame'
                     f'{middleware_hint(os.environ)}')
-            view.tick()
-            time.sleep(TICK_S)
-        children.check(may_end=('camera',))
 
     def _finish(self, children: Children, view: View) -> None:
         """Stop the camera, wait for the last results, then stop the others."""
@@ -172,12 +174,10 @@ class Demo:
         camera.wait(DRAIN_S)
         self.status.parts['camera'] = 'ended'
         states = self.recording.states
-        end = time.monotonic() + DRAIN_S
-        # Two messages, because the first may describe the time before.
-        while self.recording.states < states + 2 and time.monotonic() < end:
-            children.check(may_end=('camera',))
-            view.tick()
-            time.sleep(TICK_S)
+        for waited_s in self._ticks(children, view):
+            # Two messages, because the first may describe the time before.
+            if self.recording.states >= states + 2 or waited_s > DRAIN_S:
+                break
         children.stop()
         children.check(may_end=tuple(children.all))
         for name in self.status.parts:
