@@ -16,14 +16,14 @@ import pytest
 pytest.importorskip('rclpy')
 
 from builtin_interfaces.msg import Time
+from guard_rig import guarding
+from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import Obstacles
+from vjepa_ros.obstacles.placement import Mount, Obstacles
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.ros.collision_guard.inputs import Frames
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
@@ -45,6 +45,7 @@ class Tf:
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
         self.calls: list[str] = []
+        self.until = 9.0
 
     def node(self) -> SimpleNamespace:
         def create_jump_callback(threshold: object, post_callback: Callable) -> SimpleNamespace:
@@ -65,7 +66,7 @@ class Tf:
         self.asked.append((at, timeout.nanoseconds / NS))
         if source != 'optical':
             raise TransformException(f'"{source}" passed to lookupTransform does not exist')
-        if target != 'base_link' or 5 < at < 6 or at > 9:
+        if target != 'base_link' or 5 < at < 6 or at > self.until:
             raise TransformException('Lookup would require extrapolation')
         turn = AHEAD if 0 < at <= 5 else LEFT       # 0 is the newest
         return SimpleNamespace(transform=SimpleNamespace(
@@ -123,24 +124,14 @@ def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf, poses
     assert poses.mount('optical', Time(sec=4)) == (None, 'tf is not listened to any more')
 
 
-def test_a_camera_of_the_guard_looks_where_it_looked_then(tf):
-    frames = Frames(tf.node())
-    assert frames.yaw('camera', header(4), 4.1, 0.5) == pytest.approx(0.0)
-    assert frames.yaw('camera', header(7), 7.1, 0.5) == pytest.approx(math.pi / 2)
-    assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
-
-
-def test_what_tf_told_the_guard_last_holds_for_a_while_and_then_is_a_fault(tf):
-    frames = Frames(tf.node())
-    with pytest.raises(ValueError, match='at the time 12'):
-        frames.yaw('camera', header(12), 12.1, 0.5)
-    frames.yaw('camera', header(8), 8.1, 0.5)
-    assert frames.yaw('camera', header(12), 8.5, 0.5) == pytest.approx(math.pi / 2)
-    for now in (8.7, 7.0):                             # also after the clock went back
-        with pytest.raises(ValueError, match='at the time 12'):
-            frames.yaw('camera', header(12), now, 0.5)
-    with pytest.raises(ValueError, match='at the time 12'):
-        frames.yaw('other', header(12), 8.2, 0.5)
+def test_a_camera_of_the_guard_looks_where_tf_says_and_is_at_fault_once_tf_is_silent(tf):
+    tf.until = math.inf                    # to the left, now
+    with ros_session() as ros, guarding(ros, camera__direction='tf') as rig, rig.driving():
+        rig.wait_for_speed(1.0)
+        rig.wait(lambda: rig.told(1)['yaw'] == '1.571')
+        assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
+        tf.until = 0.0
+        rig.wait(lambda: 'no pose' in rig.states[-1].status[1].message)
 
 
 def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):

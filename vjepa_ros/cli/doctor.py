@@ -122,7 +122,6 @@ def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
 
 
 def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
-    """Return all findings by section."""
     found = {'machine': [*devices(args.device, args.precision), *memory()]}
     if args.no_ros:
         found['ROS'] = [Finding(NOTE, 'ROS', 'not looked at (--no-ros)')]
@@ -140,7 +139,6 @@ def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
 
 
 def show(found: dict[str, list[Finding]], console: Console) -> None:
-    """Print findings as a list, section by section."""
     for section, findings in found.items():
         console.print(Text(section, style='bold'))
         for finding in findings:
@@ -156,7 +154,6 @@ def show(found: dict[str, list[Finding]], console: Console) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros doctor', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--seconds', type=positive, default=4.0, metavar='S',
@@ -173,7 +170,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 1 when there is an error."""
     args = make_parser().parse_args(argv)
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     found = look(args)

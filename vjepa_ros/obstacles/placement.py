@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.looming.estimator import LoomingField
-from vjepa_ros.obstacles.geometry import Mount, RobotCamera
 from vjepa_ros.parameter import parameter
 from vjepa_ros.perception.collision import CourseField, course_weight
 from vjepa_ros.perception.danger import is_alarm
@@ -56,6 +55,83 @@ LEAST_PART = 0.05        # no distance is believed to better than this part
 LEAST_SIGMA = 0.01       # 1/s
 CONTACT_PART = 0.4       # relative error of a distance by contact, measured: docs/nav2.md
 MOST_PART = 0.8          # a distance with a greater relative error is none
+# Base frame: x ahead, y left, z up, z = 0 on the ground (REP 103). Optical frame: x right, y down,
+# z along the optical axis. A ray is scaled so that its part along the optical axis is 1.
+_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])   # to x ahead, z up
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Pose of a camera in the base frame; ValueError below the ground or looking straight up."""
+
+    rotation: np.ndarray
+    position: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.height) and self.height > 0):
+            raise ValueError(f'the camera is {self.height:g} m above the ground of the base '
+                             'frame, must be above 0; the ground is at z = 0 there')
+        if np.linalg.norm(self.rotation[:2, 2]) < 0.2:
+            raise ValueError('the camera looks straight up or down; obstacles ahead need one '
+                             'that looks less than 78 degrees up or down')
+
+    @cached_property
+    def heading(self) -> np.ndarray:
+        """(3,) level unit vector the camera looks along."""
+        level = np.array([*self.rotation[:2, 2], 0.0])
+        return level / np.linalg.norm(level)
+
+    @classmethod
+    def from_angles(cls, height: float, x: float = 0.0, y: float = 0.0, pitch: float = 0.0,
+                    yaw: float = 0.0, roll: float = 0.0) -> Mount:
+        """Make a pose of position [m] and angles [rad]: pitch down, yaw left, roll clockwise."""
+        turn = _turn(0.0, 0.0, yaw) @ _turn(0.0, pitch, 0.0) @ _turn(roll, 0.0, 0.0)
+        return cls(turn @ _OPTICAL, np.array([x, y, height], float))
+
+    @classmethod
+    def from_transform(cls, translation: tuple[float, float, float],
+                       quaternion: tuple[float, float, float, float]) -> Mount:
+        """Make a pose of a transform from the optical to the base frame; quaternion x, y, z, w."""
+        axis, w = np.array(quaternion[:3], float), quaternion[3]
+        sine = float(np.linalg.norm(axis))
+        if not 0.9 < math.hypot(sine, w) < 1.1:
+            raise ValueError(f'the quaternion {tuple(quaternion)} has length '
+                             f'{math.hypot(sine, w):g}, must be 1')
+        angle = 2 * math.atan2(sine, w)
+        return cls(_turn(*(angle / sine * axis if sine else axis)), np.array(translation, float))
+
+    @property
+    def height(self) -> float:
+        """Of the optical centre above the ground [m]."""
+        return float(self.position[2])
+
+    def directions(self, rays: np.ndarray) -> np.ndarray:
+        """Turn rays (..., 2) into the base frame (..., 3); their depth along the axis is 1."""
+        return np.concatenate((rays, np.ones((*rays.shape[:-1], 1))), -1) @ self.rotation.T
+
+    def to_camera(self, points: np.ndarray) -> np.ndarray:
+        """Transform points (N, 3) of the base frame into the optical frame."""
+        return (points - self.position) @ self.rotation
+
+    def closing_speed(self, linear: tuple[float, float, float],
+                      angular: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> float:
+        """Compute the speed of the camera along its axis [m/s] from that of the base frame."""
+        speed = np.asarray(linear, float) + np.cross(angular, self.position)
+        return float(speed @ self.rotation[:, 2])
+
+
+def _turn(x: float, y: float, z: float) -> np.ndarray:
+    """Return the rotation about an axis by its length [rad]."""
+    return cv2.Rodrigues(np.array((x, y, z), float))[0]
+
+
+@dataclass(frozen=True)
+class RobotCamera:
+    """A camera on a robot: width and height of its image [px], its lens, and its pose."""
+
+    size: tuple[int, int]
+    optics: Optics
+    mount: Mount
 
 
 @dataclass(frozen=True)
@@ -115,10 +191,7 @@ class Obstacles:
 
 def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: Settings,
                    how: ObstacleSettings, still: bool = False) -> Obstacles:
-    """Place the obstacles of one result.
-
-    `speed`: of the camera along its optical axis by odometry [m/s], NaN unknown.
-    """
+    """Place the obstacles of one result; `speed` along the optical axis [m/s], NaN unknown."""
     field = result.looming
     if field is None:
         nothing = np.empty(0)
@@ -209,10 +282,8 @@ def _withheld(result: Result, known: float, sees_still: bool, found: bool,
 
 def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
                   how: ObstacleSettings) -> str:
-    """Name the reason why the way straight ahead is not known far enough, or ''.
-
-    Below a plain wall only the ground up to its foot is measured, and nothing stands there.
-    """
+    """Name the reason why the way straight ahead is not known far enough, or ''."""
+    # Below a plain wall only the ground up to its foot is measured, and nothing stands there.
     half = ROBOT_HALF_WIDTH / max(how.min_sight, 1e-6)
     ahead = (slope.min(axis=1) < half) & (slope.max(axis=1) > -half) & (slope != 0).any(axis=1)
     dark = ahead & ~seen & (far < how.min_sight)
@@ -226,15 +297,8 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
 
 def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, slope: np.ndarray,
                       way: float, camera: RobotCamera, settings: Settings) -> bool:
-    """Tell whether each danger that made the level has a distance of its own.
-
-    Dangers are the regions on course with a time to contact below that of WARNING, and the
-    direction of the assessment, which is also known when no region is.
-
-    `seen`: (N,) bool, columns in which something has a distance, also one beyond max_range;
-    `slope`: (N, 2) as in `Obstacles`; `way`: free way ahead by the heads, NaN without: a thing
-    straight ahead.
-    """
+    """Tell whether each danger that made the level has a distance in a column (N,) `seen`."""
+    # Dangers are the regions on course below the time of WARNING, and the direction that is told.
     told, size, optics = result.assessment, camera.size, camera.optics
     x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
     half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
@@ -332,12 +396,8 @@ def _closing_speed(cells: Cells, mount: Mount, odometry: float,
 
 def _standing_cells(cells: Cells, mount: Mount, speed: float,
                     how: ObstacleSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Find cells with something above the ground, and those of them in the way, (Hc, Wc) bool.
-
-    What is in the way is no higher than the band or the camera with its robot.
-
-    `speed`: of the camera along its axis [m/s], by which the ground is recognised.
-    """
+    """Find cells with something above the ground, and those of them in the way, (Hc, Wc) bool."""
+    # What is in the way is no higher than the band or the camera with its robot.
     if math.isnan(speed):
         found = _like_seeds(cells, cells.known & (cells.course >= ON_COURSE)
                             & (cells.rate > 2 * cells.sigma))
@@ -363,14 +423,9 @@ def _standing_cells(cells: Cells, mount: Mount, speed: float,
 
 
 def _sight(cells: Cells, mount: Mount, watched: np.ndarray) -> np.ndarray:
-    """Compute how far each column is measured without a break, (Wc,) level distance [m].
-
-    It ends where the ray of the lower edge of the first unknown cell meets the ground; inf where
-    all is known up to the horizon. One unknown cell between two known ones is within their
-    windows; one at the border of the picture counts as outside of it.
-
-    `watched`: (Hc, Wc) bool, cells whose rays pass the band.
-    """
+    """Compute how far each column is measured without a break, (Wc,) level distance [m]."""
+    # It ends where the ray of the lower edge of the first unknown cell meets the ground. One
+    # unknown cell between two known ones is within their windows.
     known = cells.known.copy()
     known[1:-1] |= cells.known[:-2] & cells.known[2:]
     known[-1] |= known[-2]
@@ -391,11 +446,8 @@ def _like_seeds(cells: Cells, seeds: np.ndarray) -> np.ndarray:
 
 
 def _foot(cells: Cells, rows: np.ndarray, column: int) -> int:
-    """Find the lowest row of a thing that some rows of a column show.
-
-    What looms alike, or is unknown, still belongs to it. The ground below looms more while the
-    robot moves, and not at all while it stands.
-    """
+    """Find the lowest row of a thing that some rows of a column show."""
+    # The ground below looms more while the robot moves, and not at all while it stands.
     foot = int(np.flatnonzero(rows)[-1])
     mean = float(np.median(cells.rate[rows, column]))
     while foot + 1 < len(rows):

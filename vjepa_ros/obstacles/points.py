@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import ObstacleSettings, Obstacles, ROBOT_HALF_WIDTH
+from vjepa_ros.obstacles.placement import Mount, ObstacleSettings, Obstacles, ROBOT_HALF_WIDTH
 
 # Parts of the height band, well inside it: a point on its border can fall out by rounding.
 LEVELS = (0.15, 0.5, 0.85)
@@ -85,10 +84,7 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
 
 def _placed(found: Obstacles, how: ObstacleSettings,
             measured: bool = False) -> list[tuple[float, np.ndarray, float]]:
-    """List level distance along the heading, both borders to the left per distance, confidence.
-
-    `measured` leaves those out before which not all is measured: what is there may hide.
-    """
+    """List level distance, both borders to the left per distance, confidence."""
     parts = []
     for column in np.flatnonzero(found.region >= 0):
         reach = max(NEAREST_M, float(found.reach[column] - how.caution * found.sigma[column]))

@@ -56,20 +56,11 @@ class Pose(NamedTuple):
 
 
 def on_earth(place: complex) -> bool:
-    """Whether both coordinates are numbers of a possible size [m]."""
     return abs(place.real) < FARTHEST and abs(place.imag) < FARTHEST
 
 
 class Course:
-    """A goal or a path that a robot follows.
-
-    Parameters
-    ----------
-    points
-        (P,) complex x + 1j y, in the frame of the odometry [m]: one is a goal, more are a path.
-    tolerance
-        Distance from the last point at which the robot has arrived [m].
-    """
+    """A goal (one point) or a path: (P,) complex x + 1j y in the frame of the odometry [m]."""
 
     def __init__(self, points: np.ndarray, tolerance: float) -> None:
         self._points, self._tolerance = np.asarray(points, complex), tolerance
@@ -83,14 +74,10 @@ class Course:
         return float(abs(self._place(self._at) - pose.place) + self._gone[-1] - self._at)
 
     def arrived(self, pose: Pose) -> bool:
-        """Whether the robot is at the end."""
         return self.left(pose) <= self._tolerance
 
     def target(self, pose: Pose, reach: float) -> complex:
-        """Return the point to drive for, seen from the robot: ahead + 1j left [m].
-
-        `reach`: how far ahead along the path it may lie [m].
-        """
+        """Return the point to drive for, up to `reach` [m] along the path: ahead + 1j left."""
         self._advance(pose)
         return complex(pose.seen(self._place(self._at + reach)))
 
@@ -107,10 +94,7 @@ class Course:
 
 def course_problem(points: Sequence[complex], what: str, pose: Pose, reach: float,
                    tolerance: float) -> str:
-    """Return why a robot cannot follow a goal or a path, with the remedy; '' when it can.
-
-    `points`: of the goal or path, in the frame of the odometry [m].
-    """
+    """Return why a robot cannot follow points [m, odometry], with the remedy; '' when it can."""
     if what == 'path' and len(points) < 2:
         return f'it has {len(points)} points, a path needs 2 or more; send a goal instead'
     if not all(map(on_earth, points)):
@@ -193,7 +177,6 @@ class LocalDecider:
         self._commanded_s = -math.inf     # so a zero follows what was sent before
 
     def configure(self, config: DecisionConfig) -> None:
-        """Apply parameters that may change while the node runs."""
         self.config = config
         self.planner.config = config.twist
 
@@ -265,7 +248,6 @@ class LocalDecider:
         self._refusal = problem
 
     def drop_course(self, state: str) -> None:
-        """Follow nothing any more; `state` says why."""
         self.course: Course | None = None
         # 'none', 'active', or how the last one ended
         self.course_state, self._refusal = state or 'none', ''
@@ -332,10 +314,7 @@ class LocalDecider:
                                     ', which goals and paths need')
 
     def holds_until(self, now_s: float) -> float:
-        """Return when the first of the inputs that are current gets too old [s]; inf: none is.
-
-        Without new inputs a decision of now must not be acted on for longer.
-        """
+        """Return when the first of the inputs that are current gets too old [s]; inf: none is."""
         watch = self.config.watch
         ends = [self._commanded_s + watch.command_timeout, self._pose_s + SILENCE_S]
         if self.config.speed_from == ODOMETRY:

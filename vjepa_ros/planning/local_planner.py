@@ -128,10 +128,7 @@ class _Ground:
         return CELL_M * cv2.distanceTransform((~occupied).astype(np.uint8), cv2.DIST_L2, 5)
 
     def room(self, at: np.ndarray, supposed: bool = True) -> np.ndarray:
-        """Return the distance of places (complex) to the next obstacle [m].
-
-        Measured ones count, and on request what is supposed to go on where nothing was seen.
-        """
+        """Return the distance [m] of places to what was measured, or is supposed to go on."""
         space = self.supposed if supposed else self.measured
         rows, columns = self.grid.shape
         x = ((np.real(at) - self.grid.low[0]) / CELL_M).astype(int).clip(0, columns - 1)
@@ -163,15 +160,7 @@ class _Ways:
 
 
 class LocalPlanner:
-    """Chooses twists for one robot.
-
-    Parameters
-    ----------
-    config
-        The robot, and how it chooses; may be replaced at any time.
-    cameras
-        Poses of the cameras by name.
-    """
+    """Chooses twists for one robot; `config` may be replaced at any time."""
 
     def __init__(self, config: LocalConfig | None = None,
                  cameras: Mapping[str, Mount] | None = None) -> None:
@@ -181,7 +170,6 @@ class LocalPlanner:
 
     @property
     def config(self) -> LocalConfig:
-        """Return the robot, and how it chooses."""
         return self._config
 
     @config.setter
@@ -429,11 +417,9 @@ class LocalPlanner:
 
     def _rolled(self, plans: np.ndarray, begin: Motion | None = None
                 ) -> tuple[np.ndarray, np.ndarray]:
-        """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step.
-
-        With the motion at their begin speeds change by the acceleration of the base: a robot that
-        starts or brakes turns in another place than one that is as fast as its command.
-        """
+        """Return places (complex) and headings (N, J) on sequences (N, K, 3), `_parts` a step."""
+        # With the motion at their begin speeds change by the acceleration of the base: a robot
+        # that starts or brakes turns in another place than one that is as fast as its command.
         parts = self._parts(plans)
         step = STEP_S / parts
         turn = np.repeat(plans[..., 2], parts, 1) * step
@@ -458,11 +444,7 @@ class LocalPlanner:
 
     def _room(self, ground: _Ground, at: np.ndarray, heading: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the distance of the outline of the robot to the next obstacle (N, J) [m].
-
-        And the parts of the outline where the robot has not been, and what it has not even seen,
-        0..1.
-        """
+        """Return room (N, J) [m], and parts of the outline where it has not been, nor seen."""
         half, side = 0.5 * self.config.length, self.config.half_width
         along, across, axis = (np.linspace(-far, far, math.ceil(2 * far / CELL_M - 1e-6) + 1)
                                for far in (half, side, abs(half - side)))
@@ -502,7 +484,6 @@ class LocalPlanner:
         return np.where(near.any(-1), times[np.argmax(near, -1)], np.inf)
 
     def _risk(self, contact: np.ndarray) -> np.ndarray:
-        """Return the risk 0..1 of a time to contact [s]."""
         return 1 / (1 + np.exp(np.clip((contact - REACTION_S) / 0.3, -50, 50)))
 
     def _hazard(self, plans: np.ndarray) -> np.ndarray:

@@ -103,18 +103,12 @@ class CameraMemory:
 
     @property
     def suspected(self) -> float:
-        """Return the greatest probability of contact since `SUSPECTS_M` or `SUSPECTS_S`.
-
-        As things move now, or if a robot that hardly drives went ahead; 1 where it is not known.
-        What going ahead would have met does not count where the way was seen free since then.
-        """
+        """Return the greatest probability of contact within `SUSPECTS_M` and `SUSPECTS_S`."""
+        # What going ahead would have met does not count where the way was seen free since then.
         return max((one.probable for one in self._suspicions), default=1.0)
 
     def suspect(self, seen: Assessment, age_s: float, speed: float, where: complex) -> None:
-        """Take the probabilities of a picture.
-
-        `age_s`: age of the picture [s]; `speed`: of the camera along its optical axis [m/s].
-        """
+        """Take the probabilities of a picture of an age [s], at a speed along the axis [m/s]."""
         now, ahead = np.nan_to_num((seen.collision_probability, seen.collision_if_ahead), nan=1.0)
         self._suspicions.append(_Suspicion(0.0, age_s, float(now)))
         # While the robot drives, the former speaks of its way, too.
@@ -135,11 +129,7 @@ class CameraMemory:
 
     def measure(self, cells: LoomingCells, age_s: float,
                 since: Iterable[tuple[float, Motion]]) -> None:
-        """Note the directions that a picture measured; one with few valid cells measured none.
-
-        `age_s`: age of the picture [s]; `since`: motion of the robot since: durations [s] and
-        twists.
-        """
+        """Note the directions that a picture of an age [s] measured; few cells measure none."""
         known = np.isfinite(cells.rate) & (cells.confidence >= MIN_CONFIDENCE)
         if self.unmeasured_flags or not known.any() or known.mean() < MIN_KNOWN:
             return
@@ -247,10 +237,7 @@ class ObstacleMemory:
         return Motion(*(window / WINDOW_S).tolist()), steady, since[::-1]
 
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
-        """Take a picture of a camera.
-
-        `age_s`: age of the picture now [s]; `move` has taken all motion until now.
-        """
+        """Take a picture of a camera of an age [s]; `move` has taken all motion until now."""
         if not 0 <= age_s < math.inf:
             raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
         memory, config = self.cameras[camera], self.config
@@ -382,11 +369,7 @@ class ObstacleMemory:
 
     def _points_of(self, cells: LoomingCells, mount: Mount, speed: float, aside: float,
                    turn: float) -> np.ndarray:
-        """Return the points (P, 6) of a looming field, around the robot when it was taken.
-
-        `speed, aside`: speed of the camera along its optical axis and to the right of it [m/s];
-        `turn`: turn rate of the robot [rad/s].
-        """
+        """Return the points (P, 6) of a field around the robot, by speeds of its camera."""
         config, pace = self.config, abs(speed)
         rate = math.copysign(1.0, speed) * cells.rate.astype(float)
         sigma = np.hypot(cells.sigma, TURN_ERROR * turn).astype(float)
@@ -418,11 +401,7 @@ class ObstacleMemory:
 
 def placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
            weight: np.ndarray) -> np.ndarray:
-    """Return points (P, 6) in the frame of the robot.
-
-    `depth, right`: (P,) along the optical axis of the camera and to the right of it [m]; `own`:
-    (P, 2) speeds along the same axes [m/s]; `weight`: (P,).
-    """
+    """Return points (P, 6) around the robot, of depth, right [m] and own speeds (P, 2) [m/s]."""
     c, s = math.cos(mount.yaw), math.sin(mount.yaw)
     return np.column_stack((
         mount.x + c * depth + s * right, mount.y + s * depth - c * right,
@@ -440,7 +419,6 @@ def turned(points: np.ndarray, place: complex, yaw: float) -> np.ndarray:
 
 
 def _eye(mount: Mount, place: complex, yaw: float) -> complex:
-    """Return where the camera of a robot at a pose is."""
     return place + (mount.x + 1j * mount.y) * complex(np.exp(1j * yaw))
 
 
@@ -453,7 +431,6 @@ def _aged(points: np.ndarray, dt: float) -> np.ndarray:
 
 
 def _moved(place: complex, yaw: float, twist: Motion, dt: float) -> tuple[complex, float]:
-    """Return the pose after an arc."""
     half = 0.5 * twist.omega * dt
     chord = complex(twist.vx, twist.vy) * dt * np.sinc(half / math.pi)
     return place + complex(chord * np.exp(1j * (yaw + half))), yaw + 2 * half

@@ -40,14 +40,9 @@ class Grid:
         return np.clip(at[..., 1], 0, rows - 1), np.clip(at[..., 0], 0, columns - 1)
 
     def lengths(self, cost: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Return the length of the shortest way from each cell to a goal.
-
-        Ways go over edges and corners of cells and are up to `LONGER` times too long. All cells
-        are relaxed at once until nothing changes (Bellman and Ford).
-
-        `cost`: (R, C) factor on the length within a cell, at least 1; inf where nobody can be;
-        `goal`: (2,) x and z [m].
-        """
+        """Return the length of the shortest way from each cell to a goal (2,) [m]."""
+        # Over edges and corners of cells, so up to `LONGER` times too long. All cells are relaxed
+        # at once until nothing changes (Bellman and Ford). A cost multiplies lengths, from 1 on.
         rows, columns = self.shape
         best = np.full((rows + 2, columns + 2), np.inf)
         row, column = (int(v) for v in self.index(goal))

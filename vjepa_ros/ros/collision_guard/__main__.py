@@ -10,7 +10,6 @@ from vjepa_ros.ros.common.process import run
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run `collision_guard` until SIGINT or SIGTERM; the exit code of the process."""
     return run('collision_guard', 'vjepa_ros.ros.collision_guard.node:CollisionGuard', args,
                commands=True)
 

@@ -30,11 +30,7 @@ MIN_KNOWN = 0.5          # length of the corridor that rays must cover for a rea
 
 
 class GuardInputs(CommandInputs):
-    """The subscriptions of an active guard.
-
-    `decide` is called after each message of a camera or range sensor, with its time of arrival [ns
-    since the epoch; 0 unknown].
-    """
+    """Calls `decide` after each message, with its time of arrival [ns, epoch; 0 unknown]."""
 
     def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
                  now_s: Callable[[], float], decide: Callable[[int], None]) -> None:
@@ -44,7 +40,6 @@ class GuardInputs(CommandInputs):
         self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
 
     def open(self) -> None:
-        """Subscribe; after a failure `close` removes what was created."""
         if any(source.from_tf for source in self._config.sources):
             try:
                 self._transforms = Transforms(self._node, BASE_FRAME)

@@ -42,7 +42,6 @@ class CollisionGuard(CommandNode):
         self.create_service(SetBool, '~/override', self._on_override)
 
     def prepare(self, config: GuardConfig) -> str:
-        """Create the guard."""
         self.configured.callback(self._drop)
         self._clear_durations()
         self._uncovered = ''
@@ -69,30 +68,25 @@ class CollisionGuard(CommandNode):
                            for name in ('reaction_ms', 'latency_ms')}
 
     def lease_s(self, config: GuardConfig) -> float:
-        """Return the longest silence of a guard that lives."""
         return config.heartbeat
 
     def create_inputs(self, config: GuardConfig) -> GuardInputs:
-        """Create the subscriptions to cameras, range sensors and odometry."""
         self.decider.restart()
         return GuardInputs(self, config, self.decider, self.now_s, self._on_news)
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
         if answer == SUCCESS and self._heartbeat is not None:
             self._heartbeat.activate()
         return answer
 
     def topics(self, config: GuardConfig) -> dict[str, str]:
-        """Return topics and their types."""
         twist = twist_type(config.stamped)
         return {'cmd_vel_in': twist, 'cmd_vel_out': twist,
                 **{source.topic: CLOUD for source in config.sources}}
 
     def apply(self, config: GuardConfig) -> GuardConfig:
-        """Apply new settings; all others stay."""
         self.decider.settings = config.settings
         return replace(self.config or config, settings=config.settings)
 
@@ -103,7 +97,6 @@ class CollisionGuard(CommandNode):
         return '' if self._heartbeat is None else self._heartbeat.problem()
 
     def act(self, news: bool) -> None:
-        """Decide, and publish what is new."""
         super().act(news)
         if not math.isnan(self.decided.reaction_s):
             self._durations['reaction_ms'].append(1e3 * self.decided.reaction_s)
@@ -153,7 +146,6 @@ class CollisionGuard(CommandNode):
         return decided.state, first.source, first.kind, fault
 
     def warns(self, decided: Decision) -> bool:
-        """Return whether a decision is a warning in the log."""
         return decided.state in ('fault', 'override') or decided.blind
 
     def _warn_uncovered(self, config: GuardConfig) -> None:
@@ -181,7 +173,6 @@ class CollisionGuard(CommandNode):
         super()._on_report()
 
     def statuses(self, decided: Decision | None, problems: list[str]) -> list[DiagnosticStatus]:
-        """Return a status of the guard, and one of each camera while it decides."""
         guard, now_s, label = self.decider, self.now_s(), self.state
         name = self.get_fully_qualified_name().lstrip('/')
         level, message = OK, label
@@ -221,7 +212,6 @@ class CollisionGuard(CommandNode):
 
 def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
                   guard: VelocityGuard) -> DiagnosticStatus:
-    """Return the status of one camera."""
     path, timing = source.free_path, source.timing
     values = {**report_values(source, now_s), 'free_way': number(path.distance),
               'way_known_by': path.known_by, 'obstacle': source.obstacle,

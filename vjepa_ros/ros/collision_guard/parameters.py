@@ -58,7 +58,6 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
-    """Return the rows of one camera."""
     return (
         Param(f'{name}.topic', str, '', 'Topic of its assessments; empty: '
               'vjepa_node/NAME/assessment', CONFIGURE),
@@ -71,7 +70,6 @@ def source_rows(name: str) -> tuple[Param, ...]:
 
 
 def range_rows(name: str) -> tuple[Param, ...]:
-    """Return the rows of one range sensor."""
     return (
         Param(f'{name}.type', str, 'range', 'sensor_msgs/Range or sensor_msgs/LaserScan',
               CONFIGURE, choices=('range', 'scan')),
@@ -109,8 +107,6 @@ class Ranger:
 
 @dataclass(frozen=True)
 class GuardConfig:
-    """Configuration of the node."""
-
     settings: GuardSettings
     sources: tuple[Source, ...]
     ranges: tuple[Ranger, ...]
@@ -121,12 +117,10 @@ class GuardConfig:
 
 
 def make_settings(values: Mapping[str, Any]) -> GuardSettings:
-    """Return the settings of the guard for parameter values; ValueError when inconsistent."""
     return make(GuardSettings, SCHEMA.rows, values)
 
 
 def make_config(values: Mapping[str, Any]) -> GuardConfig:
-    """Return the configuration for parameter values; ValueError when inconsistent."""
     if values['watchdog'] and not values['heartbeat']:
         raise ValueError('watchdog is true, but heartbeat is 0, so that a watchdog hears nothing: '
                          'set heartbeat, such as to 0.4, or watchdog to false')

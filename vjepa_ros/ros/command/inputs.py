@@ -38,7 +38,6 @@ class CommandInputs(ABC):
         """Subscribe; after a failure `close` removes what was created."""
 
     def close(self) -> None:
-        """Unsubscribe."""
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()

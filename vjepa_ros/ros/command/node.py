@@ -57,7 +57,6 @@ class CommandClock:
         self.start()
 
     def start(self) -> None:
-        """Start anew (on activation)."""
         self._offset_s = math.nan         # of the ROS clock to the steady one
         self._newest_s = math.nan         # simulated time
         self._since_s = math.nan          # steady time at which that arrived
@@ -68,11 +67,9 @@ class CommandClock:
         return self._clock.ros_time_is_active  # pyright: ignore[reportAttributeAccessIssue]
 
     def ros_s(self) -> float:
-        """Return the time of stamps [s]."""
         return self._clock.now().nanoseconds / NS
 
     def now_s(self) -> float:
-        """Return the time of the node [s]."""
         return self.ros_s() if self._simulated else time.monotonic()
 
     def watch(self) -> bool:
@@ -129,10 +126,7 @@ class CommandNode(ManagedNode):
 
     @abstractmethod
     def prepare(self, config: Any) -> str:
-        """Create `decider`, on configure; return its description for the log.
-
-        Callbacks added to `configured` run on release.
-        """
+        """Create `decider`, add what undoes that to `configured`; return a description."""
 
     @abstractmethod
     def create_inputs(self, config: Any) -> CommandInputs:
@@ -162,7 +156,6 @@ class CommandNode(ManagedNode):
 
     @transition(undo='release', on_failure=FAILURE)
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Read the parameters and create the outputs."""
         config = self.params.read()
         output = self.resolve_topic_name('cmd_vel_out')
         if output == self.resolve_topic_name('cmd_vel_in'):
@@ -196,7 +189,6 @@ class CommandNode(ManagedNode):
 
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Subscribe, and start to pass commands."""
         answer = super().on_activate(state)
         if answer == SUCCESS and self.config is not None:
             self.decider.clock_jumped(self.now_s())
@@ -229,11 +221,9 @@ class CommandNode(ManagedNode):
         deliver_last_zero(self, self._out)
 
     def wait_for_zeros(self) -> None:
-        """Let a moment pass in which zeros are sent."""
         time.sleep(MOMENT_S)
 
     def suspend(self) -> bool:
-        """Stop the robot before the process is stopped."""
         if self._output is not None:
             self.suspending = True
             self.end_motion()
@@ -263,7 +253,6 @@ class CommandNode(ManagedNode):
     # -- commands --------------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Return the time on the clock of all inputs [s]."""
         return self._time.now_s()
 
     def _on_command(self, msg: Twist | TwistStamped) -> None:
@@ -342,7 +331,6 @@ class CommandNode(ManagedNode):
             self.decider.clock_jumped(self.now_s())
 
     def _on_changed(self, structural: bool) -> None:
-        """Apply live parameters at once."""
         if self.config is None:
             self.params.declare_more()
             return

@@ -36,10 +36,7 @@ class CommandOutput:
         self._thread.start()
 
     def send(self, motion: Motion | None, news: bool, holds_until_s: float) -> None:
-        """Publish a decision, without news only a changed one; None: publish nothing.
-
-        It holds until that steady time [s].
-        """
+        """Publish a decision that holds until a steady time; without news only a changed one."""
         with self._lock:
             if motion is not None and time.monotonic() > holds_until_s + LATE_S:
                 motion = STILL
@@ -60,7 +57,6 @@ class CommandOutput:
         return time.monotonic() < self._zeros_until_s
 
     def close(self) -> None:
-        """End the thread."""
         self._closed.set()
         self._thread.join()
 

@@ -59,16 +59,12 @@ class BaseMatch:
 
 
 def twist_type(stamped: bool) -> str:
-    """Return the type of commands."""
     return 'geometry_msgs/msg/' + ('TwistStamped' if stamped else 'Twist')
 
 
 def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
                    unnamed: set[bytes]) -> list[str]:
-    """Return the problems of the topics between controller and base, a sentence each.
-
-    That is other publishers of commands, and types that differ from those `wanted` by topic.
-    """
+    """Return other publishers of commands, and types that differ from those `wanted` by topic."""
     problems = []
     output = node.resolve_topic_name(output)
     found = node.get_publishers_info_by_topic(output)
@@ -100,7 +96,6 @@ def _id(endpoint: TopicEndpointInfo) -> bytes:
 
 
 def full_name(endpoint: TopicEndpointInfo) -> str:
-    """Return the full name of the node of an endpoint."""
     return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'
 
 

@@ -78,12 +78,10 @@ class StatePublisher:
 
 
 def said(decided: Any) -> str:
-    """Return state and reason of a decision as text."""
     return decided.state + (f': {decided.reason}' if decided.reason else '')
 
 
 def motion_values(name: str, motion: Motion | None) -> dict[str, str]:
-    """Return a motion as values of a state."""
     return {f'{name}.{part}': 'none' if motion is None else number(getattr(motion, part))
             for part in Motion._fields}
 

@@ -10,7 +10,6 @@ from vjepa_ros.ros.common.process import run
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run `command_watchdog` until SIGINT or SIGTERM; the exit code of the process."""
     return run('command_watchdog', 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog', args,
                commands=True)
 

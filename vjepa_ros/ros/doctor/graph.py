@@ -35,10 +35,7 @@ DIAGNOSTICS = '/diagnostics'
 
 
 def observe(seconds: float, context: Any = None) -> Graph:
-    """Look at the graph and sample for some seconds the topics that nodes of this package read.
-
-    Topics that these nodes publish are not subscribed to: they work for subscribers.
-    """
+    """Look at the graph, and sample for some seconds what nodes of this package read."""
     own = context is None
     context = context or rclpy.Context()
     if own:

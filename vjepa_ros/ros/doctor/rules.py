@@ -77,8 +77,6 @@ class Topic:
 
 @dataclass
 class NodeSeen:
-    """A node of this package."""
-
     kind: str  # its executable
     parameters: dict[str, Any]  # those of `PARAMETERS` that it has, once it answers
     reads: tuple[str, ...]  # topics that it subscribes to
@@ -96,8 +94,6 @@ class Status:
 
 @dataclass
 class Graph:
-    """What was seen of a ROS graph."""
-
     seconds: float  # how long topics were sampled [s]
     nodes_total: int = 0  # nodes in the graph, those of others included
     # topics, nodes, diagnostics: by their full names
@@ -114,12 +110,10 @@ class Graph:
         return {topic for node in self.nodes.values() for topic in node.reads}
 
     def publishers(self, topic: str) -> tuple[str, ...]:
-        """Full names of the nodes that publish a topic."""
         return self.topics[topic].publishers if topic in self.topics else ()
 
 
 def judge(graph: Graph) -> list[Finding]:
-    """Return what there is and what is wrong."""
     found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
                      f'looked for {graph.seconds:.1f} s')]
     found += [Finding(
@@ -360,10 +354,7 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
 
 
 def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
-    """Return what is wrong with the values of parameters, each alone and together.
-
-    Names that `values` lacks count with their defaults.
-    """
+    """Return what is wrong with values of parameters, alone and together with defaults."""
     problems, legal = [], {}
     for row in _rows(values, schema):
         value, problem = values.get(row.name), ''

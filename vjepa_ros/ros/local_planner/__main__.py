@@ -10,7 +10,6 @@ from vjepa_ros.ros.common.process import run
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run `local_planner` until SIGINT or SIGTERM; the exit code of the process."""
     return run('local_planner', 'vjepa_ros.ros.local_planner.node:LocalPlannerNode', args)
 
 

@@ -34,10 +34,7 @@ LARGE = 1 << 22
 
 
 class LocalInputs(CommandInputs):
-    """The subscriptions of an active local planner.
-
-    `decide` is called after a complete picture or a fault of a camera.
-    """
+    """Calls `decide` after a complete picture or a fault of a camera."""
 
     def __init__(self, node: LifecycleNode, config: LocalNodeConfig, decider: LocalDecider,
                  now_s: Callable[[], float], decide: Callable[[], None]) -> None:
@@ -48,7 +45,6 @@ class LocalInputs(CommandInputs):
         self._odom_frame = ''
 
     def open(self) -> None:
-        """Subscribe; after a failure `close` removes what was created."""
         config = self._config
         for name, prefix in config.topics.items():
             for topic, take, most in (('assessment', self._on_assessment, SMALL),
@@ -117,7 +113,6 @@ class LocalInputs(CommandInputs):
         self._follow('path', msg.header.frame_id, [one.pose.position for one in msg.poses])
 
     def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
-        """Follow a goal or path, or refuse it."""
         try:
             points = self._in_odom([complex(at.x, at.y) for at in positions], frame_id)
         except ValueError as error:

@@ -26,10 +26,7 @@ LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
 
 
 class LocalPlannerNode(CommandNode):
-    """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed.
-
-    Publishes ``cmd_vel_out``, ``~/candidates``, ``~/state`` and ``/diagnostics``.
-    """
+    """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed."""
 
     FLOOD_S = 0.01           # a choice takes some milliseconds
     RATE_HZ = 20.0
@@ -41,7 +38,6 @@ class LocalPlannerNode(CommandNode):
         self._took_ms = math.nan      # for the last decision
 
     def prepare(self, config: LocalNodeConfig) -> str:
-        """Create the decider and the output of candidates."""
         self.decider = LocalDecider(config, self.now_s())
         self._candidates = self.create_output(PointCloud2, '~/candidates')
         listened = ', '.join(f'{name} ({config.topics[name]}, {math.degrees(mount.yaw):.0f} deg)'
@@ -50,17 +46,14 @@ class LocalPlannerNode(CommandNode):
                 'it')
 
     def create_inputs(self, config: LocalNodeConfig) -> LocalInputs:
-        """Create the subscriptions to cameras and the speed."""
         self.decider.reset(self.now_s())
         self.decider.no_command()               # its zero was sent
         return LocalInputs(self, config, self.decider, self.now_s, self.act_unless_flooded)
 
     def topics(self, config: LocalNodeConfig) -> dict[str, str]:
-        """Return topics and their types."""
         return topics(config)
 
     def problems(self) -> list[str]:
-        """Return the problems of the topics of a configured node, one sentence each."""
         return [*super().problems(), *changed_behind(self, self.config)]
 
     def apply(self, config: LocalNodeConfig) -> LocalNodeConfig:
@@ -96,11 +89,9 @@ class LocalPlannerNode(CommandNode):
         return decided.state, *decided.reason.split(':')[:2]
 
     def warns(self, decided: Choice) -> bool:
-        """Return whether a choice is a warning in the log."""
         return decided.state in ('fault', 'refused')
 
     def statuses(self, decided: Choice | None, problems: list[str]) -> list[DiagnosticStatus]:
-        """Return a status of the planner, and one of each camera while it decides."""
         decider, now_s = self.decider, self.now_s()
         name = self.get_fully_qualified_name().lstrip('/')
         level, message = OK, self.state

@@ -49,7 +49,6 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
-    """Return the rows of one camera."""
     return (
         Param(f'{name}.topic', str, '', 'Prefix of its topics assessment and looming_field; '
               'empty: vjepa_node/NAME', CONFIGURE),
@@ -59,15 +58,12 @@ def source_rows(name: str) -> tuple[Param, ...]:
 
 @dataclass(frozen=True)
 class LocalNodeConfig(DecisionConfig):
-    """Configuration of the node."""
-
     topics: Mapping[str, str]  # prefix of the topics of each camera
     stamped: bool  # whether commands are TwistStamped
     base_frame: str  # frame of the candidates
 
 
 def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
-    """Return the configuration for parameter values; ValueError when inconsistent."""
     names = values['sources']
     return LocalNodeConfig(
         *check(values), {name: make(Mount, source_rows(name), values) for name in names},
@@ -77,7 +73,6 @@ def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
 
 
 def check(values: Mapping[str, Any]) -> tuple[LocalConfig, GuardSettings]:
-    """Return robot and faults of cameras; ValueError when values of the node are inconsistent."""
     return (make(LocalConfig, SCHEMA.rows, values),
             make(GuardSettings, SCHEMA.rows, values))
 

@@ -28,8 +28,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.guard.types import MAX_VELOCITY
-from vjepa_ros.obstacles.geometry import Mount, RobotCamera
-from vjepa_ros.obstacles.placement import Obstacles, find_obstacles
+from vjepa_ros.obstacles.placement import Mount, Obstacles, RobotCamera, find_obstacles
 from vjepa_ros.obstacles.points import base_points, scan
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result

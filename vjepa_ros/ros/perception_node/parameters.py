@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.looming.gyroscope import rotation_matrix
-from vjepa_ros.obstacles.geometry import Mount
-from vjepa_ros.obstacles.placement import ObstacleSettings
+from vjepa_ros.obstacles.placement import Mount, ObstacleSettings
 from vjepa_ros.parameter import (
     AUTOSTART,
     BACKGROUND,

@@ -72,16 +72,13 @@ class SourceOutput:
 
     @property
     def topics(self) -> list[str]:
-        """Names of the topics."""
         return [publisher.topic_name for publisher in self._publishers.values()]
 
     def has_image_subscriber(self) -> bool:
-        """Return whether an image topic has a subscriber."""
         return any(publisher.get_subscription_count() for topic, publisher
                    in self._publishers.items() if topic.startswith('image_raw'))
 
     def publish(self, frame: SourceFrame, header: Header, source: Source) -> None:
-        """Publish one frame, every message with the given header."""
         make: dict[str, Callable[[], Any]] = {
             'truth': lambda: cloud(header, truth_record(frame.truth)),
             'camera_info': lambda: camera_info(header, frame.rgb, source.intrinsics,
@@ -148,7 +145,6 @@ class CameraSource(ResilientNode, Node):
         self._output = SourceOutput(self, config.camera, config.transport, config.truth)
 
     def start(self) -> None:
-        """Start playing."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.5) -> bool:
@@ -160,16 +156,13 @@ class CameraSource(ResilientNode, Node):
 
     @property
     def done(self) -> bool:
-        """Whether playing has ended."""
         return self.finished.is_set()
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the process: 1 when the source could not be played to its end."""
         return int(self.failed)
 
     def destroy_node(self) -> None:
-        """Stop playing, and destroy the node."""
         self.ended = self.stop()
         super().destroy_node()
 
@@ -282,7 +275,6 @@ class CameraSource(ResilientNode, Node):
 
 
 def started() -> CameraSource:
-    """Return a node that plays."""
     node = CameraSource()
     node.start()
     return node

@@ -59,7 +59,6 @@ class SourceConfig:
 
     @property
     def play(self) -> PlayOptions:
-        """How the source is played."""
         return PlayOptions(
             rate=self.rate or None, loop=self.loop, topic=self.topic or None,
             size=(self.width, self.height) if self.width else None,

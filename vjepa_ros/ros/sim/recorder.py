@@ -71,7 +71,6 @@ class Recorder(ResilientNode, Node):
         self.write('ready')
 
     def write(self, kind: str, **values: Any) -> None:
-        """Write one line."""
         line = json.dumps({'kind': kind, **values}) + '\n'
         self._file.write(line)
         if self._out is None:
@@ -86,7 +85,6 @@ class Recorder(ResilientNode, Node):
             self._out = None
 
     def destroy_node(self) -> None:
-        """Write the last counts, close the file, and destroy the node."""
         self._tell_frames()
         self._file.close()
         super().destroy_node()

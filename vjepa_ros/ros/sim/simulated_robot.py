@@ -120,7 +120,6 @@ class SimulatedRobot(ResilientNode, Node):
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
         return self.outcome is not None
 
     # -- inputs ------------------------------------------------------------------------------
@@ -270,7 +269,6 @@ class _Film:
         self._candidates = records(msg)
 
     def write(self, world: EpisodeWorld, picture: np.ndarray) -> None:
-        """Write the files of a moment."""
         if self._above is None:
             self._above = TopView(world)
         shown = {'': picture, '_map': self._above.draw(self._candidates)}
