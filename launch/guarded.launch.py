@@ -51,14 +51,11 @@ def start(context: LaunchContext) -> list:
         file = launching.parameter_path(argument, value[argument])
         sources = sources_for(cameras, name, argument, file,
                               file.parent == launching.config_folder(), namespace)
-        return Node(
-            package='vjepa_ros', executable=name, name=name, namespace=value['namespace'],
-            parameters=[launching.parameter_file(argument, value[argument]),
-                        {**parameters, **({'sources': sources} if sources else {}), **more}],
-            remappings=[(own, topic) for own, topic in topics.items() if topic != own],
-            arguments=launching.node_arguments(context, name, value),
-            respawn=launching.respawns(value), respawn_delay=launching.RESPAWN_DELAY_S,
-            output='screen', emulate_tty=True)
+        return launching.node(
+            context, name, value,
+            [launching.parameter_file(argument, value[argument]),
+             {**parameters, **({'sources': sources} if sources else {}), **more}],
+            [(own, topic) for own, topic in topics.items() if topic != own])
 
     # Controller, planner if wanted, guard, base: nothing goes round the guard.
     begin, end, odom = (value[name] for name in ('cmd_vel_in', 'cmd_vel_out', 'odom'))
@@ -77,14 +74,10 @@ def start(context: LaunchContext) -> list:
         message = parameters_in(file, 'collision_guard', namespace).get('message')
         if message and not value['message']:     # its zeros have to reach the same base
             parameters['message'] = str(message)
-        nodes.append(Node(
-            package='vjepa_ros', executable='command_watchdog', name='command_watchdog',
-            namespace=value['namespace'], parameters=[
-                {key: kept for key, kept in parameters.items() if key != 'autostart'}],
-            remappings=[('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)],
-            arguments=launching.node_arguments(context, 'command_watchdog', value),
-            respawn=launching.respawns(value), respawn_delay=launching.RESPAWN_DELAY_S,
-            output='screen', emulate_tty=True))
+        nodes.append(launching.node(
+            context, 'command_watchdog', value,
+            [{key: kept for key, kept in parameters.items() if key != 'autostart'}],
+            [('heartbeat', 'collision_guard/heartbeat'), ('cmd_vel', end)]))
     return [launching.perception(value), *nodes]
 
 

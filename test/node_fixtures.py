@@ -143,6 +143,7 @@ class Node:
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
         result = self.ask('set_parameters_atomically', request).result
         assert result.successful, result.reason
+        self.get(next(iter(values)))     # by a second answer they have taken effect
 
     def begin_anew(self, **values: Any) -> None:
         """Become active from scratch, with these parameters and else those of the start."""

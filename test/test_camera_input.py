@@ -16,6 +16,7 @@ from rclpy.qos import ReliabilityPolicy
 
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
+from vjepa_ros.ros.perception_node.parameters import CameraConfig
 
 pytestmark = pytest.mark.ros
 MS = 1_000_000
@@ -125,7 +126,7 @@ class Owner:
 
 def opened(owner: Owner, monkeypatch, transport: str = 'auto') -> CameraInput:
     monkeypatch.setattr(time, 'monotonic', lambda: owner.now)
-    camera = CameraInput(owner, 'cam', transport)
+    camera = CameraInput(owner, 'cam', CameraConfig(transport=transport, imu_topic=''))
     camera.open()
     return camera
 
@@ -155,7 +156,7 @@ def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatc
     assert camera.images.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed',
                              'ffmpeg': '/front/image/ffmpeg'}
     with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
-        CameraInput(owner, 'cam', 'raw')
+        opened(owner, monkeypatch, 'raw')
     owner.published += ['/front/image', '/front/image/compressed']
     owner.watch(camera, 5.0)
     assert camera.images.chosen == 'compressed'

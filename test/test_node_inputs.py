@@ -182,9 +182,9 @@ def test_what_delivers_is_read_until_it_falls_silent(again, quick):
             Camera(ros, path, CompressedImage, make=jpeg, rate=10.0) as jpegs:
         seen = reads(again, path)
         assert seen['transport'] == 'compressed'
-        assert 'sent nothing that can be read for' in seen['transport_reason']
+        assert 'that can be read' in seen['transport_reason']
         log = again.wait_for_log(f'reading {path}', since)
-        assert '/camera/image_raw is published, but has sent nothing' in log
+        assert '/camera/image_raw 0 that can be read' in log
         for _ in range(5):               # now and then an image: nobody relies on it
             silent.send(raw(STILL), now_ns())
             ros.spin_for(0.3)
@@ -204,7 +204,7 @@ def test_a_topic_of_images_that_cannot_be_read_delivers_nothing(again, quick):
     with Camera(again.ros, make=lambda rgb: bad(encoding='x-ray'), rate=10.0), \
             Camera(again.ros, path, CompressedImage, make=jpeg, rate=10.0):
         seen = reads(again, path)
-        assert 'sent nothing that can be read for' in seen['transport_reason']
+        assert 'that can be read' in seen['transport_reason']
         assert int(seen['input.unknown encoding']) >= 5
 
 

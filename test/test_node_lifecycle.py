@@ -110,7 +110,7 @@ def test_a_failed_configure_leaves_no_entity_behind(ros, monkeypatch, part):
         broken = failing(RuntimeError('out of order'))
 
         def fail_for_b(node, name, *more):
-            return (broken if name == 'b' else make)(node, name, *more)
+            return (broken if getattr(name, 'name', name) == 'b' else make)(node, name, *more)
 
         with monkeypatch.context() as patch:
             patch.setattr(node_module, part, fail_for_b)

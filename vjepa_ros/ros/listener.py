@@ -69,10 +69,7 @@ class Listener:
         return {topic: types[0] for topic, types in found if types}
 
     def subscribe(self, topic: str, kind: str, take: Take) -> None:
-        """Call `take` with the topic and each message; a second time for a topic does nothing.
-
-        The subscription is as reliable and as latched as all publishers of now are.
-        """
+        """Call `take` with the topic and each message; a second time for a topic does nothing."""
         if topic in self._subscriptions:
             return
         package, _, name = kind.partition('/msg/')
@@ -85,6 +82,7 @@ class Listener:
             made, topic, lambda msg: take(topic, msg), self._profile(topic))
 
     def _profile(self, topic: str) -> QoSProfile:
+        """Return one as reliable and as latched as all publishers of now are."""
         offered = [info.qos_profile for info in self._node.get_publishers_info_by_topic(topic)]
         reliable = all(one.reliability == ReliabilityPolicy.RELIABLE for one in offered)
         latched = offered and all(one.durability == DurabilityPolicy.TRANSIENT_LOCAL
@@ -115,7 +113,3 @@ class Listener:
         end = time.monotonic() + seconds
         while not until() and (left := end - time.monotonic()) > 0:
             self._executor.spin_once(timeout_sec=min(left, WAKE_S))
-
-    def now_ns(self) -> int:
-        """Return the time of the ROS clock [ns]."""
-        return self._node.get_clock().now().nanoseconds

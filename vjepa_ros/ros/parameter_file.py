@@ -87,7 +87,7 @@ def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
 def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[str, Any] | None:
     """Return the parameters of one node, as rclpy chooses them; None when no block is for it.
 
-    `namespace`: its namespace; None: unknown, it is the one that the file names.
+    Without a namespace it has the one that the file names.
     """
     chosen = list(blocks)
     if namespace is not None:
@@ -119,18 +119,16 @@ def readable(args: Sequence[str], rows: Rows) -> Iterator[tuple[list[str], dict[
             if of_ros and flag == '--params-file':
                 found[value] = read_file(Path(value), rows)
                 written[place] = f'{folder}/{place}.yaml'
-                Path(written[place]).write_text(_text({
-                    node: {PARAMETERS: values} for node, values in found[value].items()
-                    if values}), encoding='utf-8')
+                blocks = {node: {PARAMETERS: values} for node, values in found[value].items()
+                          if values}
+                # JSON is YAML, too.
+                Path(written[place]).write_text(json.dumps(blocks, ensure_ascii=False),
+                                                encoding='utf-8')
             elif of_ros and flag in ('-p', '--param'):
                 node, name, given = read_word(value, rows)
-                written[place] = f'{node}{":" * bool(node)}{name}:={_text(given)}'
+                text = json.dumps(given, ensure_ascii=False)
+                written[place] = f'{node}{":" * bool(node)}{name}:={text}'
         yield written, found
-
-
-def _text(value: Any) -> str:
-    """Return a value in JSON, which is YAML, too."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _absolute(name: str) -> str:
@@ -250,16 +248,11 @@ def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
     A single camera is taken with the file of the package, by which it looks forward. The
     directions of several cameras only a file can give, and a source without a camera would stop
     the robot forever.
-
-    `namespace`: of the node; None: the one that the file names.
     """
-    if not cameras:
-        return []
-    values = parameters_in(file, node, namespace)
-    sources = values.get('sources', CAMERAS)
-    unheard = [name for name in sources
+    values = parameters_in(file, node, namespace) if cameras else {}
+    unheard = [name for name in values.get('sources', CAMERAS)
                if name not in cameras and not values.get(f'{name}.topic')]
-    if not unheard:
+    if not cameras or not unheard:
         return []
     if of_package and len(cameras) == 1:
         return list(cameras)
@@ -276,10 +269,7 @@ def cameras_in(file: Path, namespace: str | None = None) -> list[str]:
 
 
 def parameters_in(file: Path, node: str, namespace: str | None = None) -> dict[str, Any]:
-    """Return the parameters of a node in a file by their full names.
-
-    `namespace`: its namespace; None: the one that the file names.
-    """
+    """Return the parameters of a node in a file by their full names."""
     try:
         return values_of(read_file(file, lambda name: TEXT_ROW if TEXTS.fullmatch(name) else None),
                          node, namespace) or {}

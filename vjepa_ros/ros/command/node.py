@@ -117,7 +117,7 @@ class CommandNode(ManagedNode):
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.state_publisher = StatePublisher(self)
         self._time = CommandClock(self, self._jumped)
-        self.params = Declared(self, schema, self._on_changed, lambda: self.state == 'active')
+        self.params = Declared(self, schema, self._on_changed)
         self.create_timer(1.0, self._on_report, clock=self._steady)
         if self.params.get('autostart'):
             self.start_alone(self._steady)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -18,14 +18,19 @@ from rclpy.parameter import Parameter
 
 from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP, Schema
 
+if TYPE_CHECKING:
+    from vjepa_ros.ros.common.lifecycle import ManagedNode
+
 
 class Declared:
-    """The parameters of one lifecycle node."""
+    """The parameters of one lifecycle node.
 
-    def __init__(self, node: Node, schema: Schema, changed: Callable[[bool], None],
-                 is_active: Callable[[], bool], busy: str = 'active') -> None:
+    `changed` is called on the executor, with whether a changed one needs a new model.
+    """
+
+    def __init__(self, node: ManagedNode, schema: Schema, changed: Callable[[bool], None]
+                 ) -> None:
         self._node, self._schema = node, schema
-        self._is_active, self._busy = is_active, busy
         self._rows: dict[str, Param] = {}
         self._bad: dict[str, str] = {}   # overrides that could not be taken, with the reason
         for row in schema.rows:
@@ -95,10 +100,7 @@ class Declared:
 
     def _on_set(self, params: Sequence[Parameter]) -> SetParametersResult:
         """Validate only: a set that passes here can still be refused elsewhere."""
-        after = {}
-        for name in self._rows:
-            if self._node.has_parameter(name):
-                after[name] = self.get(name)
+        after = {name: self.get(name) for name in self._rows if self._node.has_parameter(name)}
         ours = [p for p in params if p.name in self._rows]
         for param in ours:
             row = self._rows[param.name]
@@ -125,8 +127,8 @@ class Declared:
     def _untimely(self, row: Param) -> str:
         if row.effect == STARTUP:
             return f"parameter '{row.name}' is read when the node starts; restart it to change it"
-        if row.effect == CONFIGURE and self._is_active():
-            return (f"parameter '{row.name}' can not change while the node is {self._busy}; "
+        if row.effect == CONFIGURE and self._node.state == 'active':
+            return (f"parameter '{row.name}' can not change while the node is active; "
                     'deactivate and clean up, set it, then configure')
         return ''
 

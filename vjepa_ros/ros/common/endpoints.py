@@ -27,11 +27,7 @@ UNCONFIRMED_S = 0.2      # time for best-effort readers, which never confirm
 
 def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1,
               lease_s: float = 0.0) -> Any:
-    """Create a reliable publisher that is silent while the node is inactive.
-
-    With `lease_s` [s] it offers a deadline and a lease of liveliness of that length, which the
-    node has to assert.
-    """
+    """Create a reliable publisher; `lease_s`: of its deadline and of the liveliness to assert."""
     profile = _profile(depth, reliable=True)
     if lease_s:
         profile.deadline = profile.liveliness_lease_duration = Duration(seconds=lease_s)
@@ -43,10 +39,7 @@ def advertise(node: LifecycleNode, kind: type, topic: str, depth: int = 1,
 def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..., None],
               depth: int = 1, reliable: bool = False, overridable: bool = False, **more: Any
               ) -> Any:
-    """Create a subscription; best effort connects to every publisher.
-
-    Parameters may also change durability, for latched topics.
-    """
+    """Create a subscription; best effort connects to every publisher."""
     options = QoSOverridingOptions(policy_kinds=(
         QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY,
         QoSPolicyKind.DURABILITY)) if overridable or topic.endswith(OVERRIDABLE) else None
@@ -59,7 +52,6 @@ def bounded(kind: type, callback: Callable[[Any, Mapping[str, int]], None],
     """Return a callback for ``subscribe(raw=True)`` that takes messages of so many bytes at most.
 
     To make the objects of a larger one would keep all threads from their work for long.
-    `refused` takes the reason for a message that is too large or damaged.
     """
     def take(data: bytes, info: Mapping[str, int]) -> None:
         try:
@@ -77,10 +69,7 @@ def bounded(kind: type, callback: Callable[[Any, Mapping[str, int]], None],
 
 
 def deliver_last_zero(node: LifecycleNode, publisher: Any) -> None:
-    """Wait until all readers have the last zero; warn when one has not confirmed it in time.
-
-    When a publisher is destroyed, messages that its readers have not taken yet are lost.
-    """
+    """Wait until all readers have the last zero, which is lost with its publisher; else warn."""
     readers = node.get_subscriptions_info_by_topic(publisher.topic_name)
     if any(info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT for info in readers):
         time.sleep(UNCONFIRMED_S)

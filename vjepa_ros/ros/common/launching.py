@@ -34,7 +34,6 @@ from vjepa_ros.ros.common.process import VARIABLE
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']
 STANDBY = 'standby'
-RESPAWN = [STANDBY, *SWITCH]
 RESPAWN_DELAY_S = 0.2
 ENVIRONMENT = {**TUNING, 'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
 # Name, default, allowed values (None: any), description.
@@ -63,8 +62,8 @@ PERCEPTION: tuple[Argument, ...] = (
     ('use_sim_time', 'false', SWITCH, 'Take the time from /clock (simulation, ros2 bag --clock)'),
     ('autostart', 'true', SWITCH,
      'Configure and activate at once; false leaves that to a lifecycle manager'),
-    ('respawn', 'false', RESPAWN, 'Start a node again when its process ends; standby: beside the '
-     'perception node a second process waits to take over'),
+    ('respawn', 'false', [STANDBY, *SWITCH], 'Start a node again when its process ends; standby: '
+     'beside the perception node a second process waits to take over'),
     ('enclaves', 'false', SWITCH, 'Give each node the SROS2 enclave of its name'),
     ('view', 'false', SWITCH,
      'Show cameras, maps, levels and states in a browser; needs the package rerun-sdk'),
@@ -112,11 +111,6 @@ def is_on(text: str) -> bool:
     return text.lower() == 'true'
 
 
-def respawns(value: dict[str, str]) -> bool:
-    """Return whether the argument `respawn`, one of `RESPAWN`, wants what ends to start again."""
-    return value['respawn'] == STANDBY or is_on(value['respawn'])
-
-
 def read_cameras(text: str) -> dict[str, str]:
     """Read `front,rear=/robot/rear/image_raw` into names and topics ('' = the usual one)."""
     cameras = {}
@@ -145,22 +139,33 @@ def whole_namespace(context: LaunchContext, value: dict[str, str]) -> str:
 
 
 def node_arguments(context: LaunchContext, name: str, value: dict[str, str]) -> list[str]:
-    """Arguments that set the least severity that a node logs, and its enclave if wanted.
-
-    The severity holds for that node alone: at debug the libraries of ROS would fill the log.
-    """
+    """Arguments that set the least severity that a node logs, and its enclave if wanted."""
     parts = [*filter(None, whole_namespace(context, value).split('/')), name]
     enclave = ['--enclave', f'/{"/".join(parts)}'] if is_on(value['enclaves']) else []
+    # For that node alone: at debug the libraries of ROS would fill the log.
     return ['--ros-args', '--log-level', f"{'.'.join(parts)}:={value['log_level']}", *enclave]
 
 
-def parameter_file(argument: str, name: str) -> ParameterFile:
-    """Parameters from a file that `parameter_path` finds; the log says which one it is.
+def node(context: LaunchContext, name: str, value: dict[str, str], parameters: list,
+         remappings: Iterable[tuple[str, str]], second: bool = False,
+         env: dict[str, str] | None = None) -> Node:
+    """Start a node that is called like its executable; `second`: one that stands by for it."""
+    # Launch would warn of two actions with one name.
+    called = {} if second else {'name': name}
+    rename = ('--ros-args', '-r', f'__node:={name}') if second else ()
+    return Node(
+        package='vjepa_ros', executable=name, namespace=value['namespace'], parameters=parameters,
+        remappings=[*remappings], additional_env=env or {},
+        respawn=value['respawn'] == STANDBY or is_on(value['respawn']),
+        respawn_delay=RESPAWN_DELAY_S, output='screen', emulate_tty=True,
+        arguments=[*node_arguments(context, name, value), *rename], **called)
 
-    Substitutions in the file are not resolved: $(command ...) in it would run a program.
-    """
+
+def parameter_file(argument: str, name: str) -> ParameterFile:
+    """Parameters from a file that `parameter_path` finds; the log says which one it is."""
     path = parameter_path(argument, name)
     logging.get_logger('vjepa_ros').info(f'{argument}: {path}')
+    # $(command ...) in it would run a program.
     return ParameterFile(str(path), allow_substs=False)
 
 
@@ -170,11 +175,7 @@ def config_folder() -> Path:
 
 
 def parameter_path(argument: str, name: str) -> Path:
-    """Find a parameter file by its path or by its name in the package.
-
-    A bare name never means a file of the current folder: `default.yaml` must be the same
-    everywhere.
-    """
+    """Find a parameter file by its path or, where it is a bare name, in the package."""
     config = config_folder()
     bare = os.path.basename(name) == name
     path = config / name if bare else Path(name).expanduser()
@@ -189,37 +190,27 @@ def parameter_path(argument: str, name: str) -> Path:
 
 def model_parameters(value: dict[str, str]) -> dict[str, Any]:
     """Turn arguments into parameters of the perception node."""
-    parameters: dict[str, Any] = {name: is_on(value[name])
-                                  for name in ('use_sim_time', 'autostart')}
-    if value['allow_random_weights']:
-        parameters['allow_random_weights'] = is_on(value['allow_random_weights'])
+    parameters: dict[str, Any] = {
+        name: is_on(value[name]) for name in ('use_sim_time', 'autostart', 'allow_random_weights')
+        if value[name]}
     # A file called 1234 is text, too: the parameter would otherwise become an integer.
     return parameters | {name: ParameterValue(value[name], value_type=str) for name in TEXTS
                          if value[name]} | {
         name: number(value, name, kind) for name, kind in NUMBERS.items() if value[name]}
 
 
-def model_nodes(context: LaunchContext, executable: str, value: dict[str, str],
+def model_nodes(context: LaunchContext, name: str, value: dict[str, str],
                 parameters: dict[str, Any], remappings: list[tuple[str, str]]) -> list[Node]:
-    """Start a node with a model, called like its executable, and one that stands by if wanted."""
-    doubled = value['respawn'] == STANDBY
+    """Start a node with a model, and one that stands by if wanted."""
     # What the user has set stays.
     own = {k: v for k, v in ENVIRONMENT.items() if k not in os.environ}
-    if doubled:
-        descriptor, own[VARIABLE] = tempfile.mkstemp('.turn', f'{executable}_')
+    both = value['respawn'] == STANDBY
+    if both:
+        descriptor, own[VARIABLE] = tempfile.mkstemp('.turn', f'{name}_')
         os.close(descriptor)
-
-    def node(**name: str) -> Node:
-        return Node(
-            package='vjepa_ros', executable=executable, namespace=value['namespace'],
-            parameters=[parameter_file('params_file', value['params_file']), parameters],
-            remappings=remappings, additional_env=own, respawn=respawns(value),
-            respawn_delay=RESPAWN_DELAY_S, output='screen', emulate_tty=True, **name,
-            arguments=[*node_arguments(context, executable, value), *(
-                () if name else ('--ros-args', '-r', f'__node:={executable}'))])
-
-    # Launch would warn of two actions with one name.
-    return [node(name=executable), *([node()] if doubled else ())]
+    return [node(context, name, value,
+                 [parameter_file('params_file', value['params_file']), parameters], remappings,
+                 second, own) for second in ((False, True) if both else (False,))]
 
 
 def viewer(value: dict[str, str]) -> list:

@@ -40,36 +40,18 @@ def transition(
             except Exception as error:
                 self.last_failure = f'{name} failed: {error}'
                 tell_error(self.get_logger(), self.last_failure, error)
-                return on_failure if _taken_back(self, undo) else TransitionCallbackReturn.ERROR
-            if answer == TransitionCallbackReturn.SUCCESS:
+                try:
+                    getattr(self, undo)()
+                except Exception as another:
+                    # The first failure is the one to correct; rclpy would not tell of this one.
+                    tell_error(self.get_logger(), f'{undo} failed, too: {another}', another)
+                    return ERROR
+                return on_failure
+            if answer == SUCCESS:
                 self.last_failure = ''
             return answer
         return cast(Transition, run)
     return wrap
-
-
-def last_resort(method: Transition) -> Transition:
-    """Wrap `on_error`: what fails there is logged, and finalizes the node."""
-    @functools.wraps(method)
-    def run(self: ManagedNode, state: LifecycleState) -> TransitionCallbackReturn:
-        try:
-            return method(self, state)
-        except Exception as error:
-            self.last_failure = f'the node could not be released: {error}; restart its process'
-            self.get_logger().fatal(f'{self.last_failure}\n{traceback.format_exc()}')
-            return TransitionCallbackReturn.FAILURE
-    return cast(Transition, run)
-
-
-def _taken_back(node: ManagedNode, undo: str) -> bool:
-    """Undo a transition that failed; False when that failed, too."""
-    try:
-        getattr(node, undo)()
-    except Exception as error:
-        # The first failure is the one to correct; rclpy would not tell of this one.
-        tell_error(node.get_logger(), f'{undo} failed, too: {error}', error)
-        return False
-    return True
 
 
 class ManagedNode(ResilientNode, LifecycleNode, ABC):
@@ -77,8 +59,27 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
 
     def __init__(self, node_name: str, **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
-        survive_wrong_requests(self)
-        self.last_failure = ''
+        self._survive_wrong_requests()
+        self.last_failure = ''      # why the last transition failed; '' after one that did not
+
+    def _survive_wrong_requests(self) -> None:
+        """Answer a transition that is not allowed now, of which rclpy up to Jazzy would die."""
+        service = getattr(self, '_service_change_state', None)
+        if service is None:   # a node without its lifecycle services
+            return
+        serve = service.callback
+
+        def guarded(request: ChangeState.Request,
+                    response: ChangeState.Response) -> ChangeState.Response:
+            try:
+                return serve(request, response)
+            except rclpy_implementation.RCLError as error:
+                wanted = request.transition.label or request.transition.id
+                self.get_logger().warning(f'transition {wanted} refused: {error}')
+                response.success = False
+                return response
+
+        service.callback = guarded
 
     @property
     def state(self) -> str:
@@ -125,11 +126,15 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
         self.release()
         return answer
 
-    @last_resort
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything and become unconfigured."""
-        self.release()
-        return super().on_error(state)
+        """Release everything and become unconfigured; where that fails, finalize the node."""
+        try:
+            self.release()
+            return super().on_error(state)
+        except Exception as error:
+            self.last_failure = f'the node could not be released: {error}; restart its process'
+            self.get_logger().fatal(f'{self.last_failure}\n{traceback.format_exc()}')
+            return FAILURE
 
     def undo_activate(self) -> None:
         """Take back a half-done activation: the publishers may be enabled already."""
@@ -152,23 +157,3 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
         if self.state != 'active':
             self.get_logger().error(f"autostart ended in state '{self.state}'; correct the cause "
                                     'above and request configure and activate')
-
-
-def survive_wrong_requests(node: LifecycleNode) -> None:
-    """Answer a transition that the present state does not allow: rclpy up to Jazzy would die."""
-    service = getattr(node, '_service_change_state', None)
-    if service is None:   # a node without its lifecycle services
-        return
-    serve = service.callback
-
-    def guarded(request: ChangeState.Request,
-                response: ChangeState.Response) -> ChangeState.Response:
-        try:
-            return serve(request, response)
-        except rclpy_implementation.RCLError as error:
-            wanted = request.transition.label or request.transition.id
-            node.get_logger().warning(f'transition {wanted} refused: {error}')
-            response.success = False
-            return response
-
-    service.callback = guarded

@@ -16,28 +16,30 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.parameter import SCHEMAS, schema_of
-from vjepa_ros.ros.common.environment import avoiding_abandoned_queues, leave_shared_memory
-from vjepa_ros.ros.parameter_file import Blocks, is_for, readable, unknown
+from vjepa_ros.ros.common.environment import (
+    TUNING,
+    avoiding_abandoned_queues,
+    leave_shared_memory,
+)
+from vjepa_ros.ros.parameter_file import is_for, readable, unknown
 
-# -- a log that never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS
-# writes it while no other thread of Python can run, so that all of a node would wait.
-
+# The log never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS writes it
+# while no other thread of Python can run, so that all of a node would wait.
 STREAM = 'stdout' if os.environ.get('RCUTILS_LOGGING_USE_STDOUT') == '1' else 'stderr'
 NUMBER = {'stdout': 1, 'stderr': 2}[STREAM]
 
 
 def unblock_log() -> None:
-    """Let writing to the log of this process fail at once rather than wait.
+    """Let writing to the log fail at once rather than wait; what is lost, see `lost_output`.
 
-    What cannot be written is lost, see `lost_output`. Files need nothing. A pipe or terminal is
-    opened anew, because who shares it is not to be changed.
+    A pipe or terminal is opened anew, because who shares it is not to be changed.
     """
     if sys.platform != 'linux':
         return
@@ -75,27 +77,23 @@ if sys.platform == 'linux':
     _FILE = ctypes.c_void_p.in_dll(_C, STREAM)
 
 
-# -- a second process, which stands by: most of the time in which a killed node is back goes into
-# the import of PyTorch. Until its turn comes it takes part in nothing.
-
+# A second process may stand by: most of the time in which a killed node is back goes into the
+# import of PyTorch. Until its turn comes it takes part in nothing.
 VARIABLE = 'VJEPA_ROS_TURN'      # of the environment: path of a file, the same for both
-LOOK_S = 0.1                     # between two looks at the lock
+LOOK_S = 0.02                    # between two looks at the lock
 LET_START_S = 10.0               # in which who stands by leaves the cores to who starts
 
 
 class Turn:
-    """The turn to be the node, which one process has until it ends, however it does."""
+    """The turn to be the node, by the lock of a file; '': nobody stands by, and it is ours."""
 
     def __init__(self, path: str) -> None:
-        # Never closed: the lock is released by the end of the process.
+        # Never closed: the lock is released by the end of the process, however it ends.
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if path else None
 
     def wait(self, limit_s: float = math.inf) -> bool:
         """Wait so long for the turn; whether it is ours. A signal whose handler raises ends it."""
         if self._file is None:
-            return True
-        if math.isinf(limit_s):
-            fcntl.flock(self._file, fcntl.LOCK_EX)
             return True
         end_s = time.monotonic() + limit_s
         while True:
@@ -106,8 +104,6 @@ class Turn:
                 return False
             time.sleep(LOOK_S)
 
-
-# -- running a node ---------------------------------------------------------------------------
 
 WAKE_S = 0.2             # a signal is seen at most this late
 RARELY = 1000            # collections of the young that one of all waits for, by default 10
@@ -130,7 +126,9 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.received = self.suspends = self.serves = False
+        self.received = self.suspends = False    # whether one of `ENDING`, `SUSPENDING` has come
+        self.serves = False      # whether somebody looks at `suspends`; else it stops at once
+        # Asked when the first one comes: whether it may break into what runs now.
         self.may_interrupt: Callable[[], bool] = lambda: True
         for number in ENDING | SUSPENDING:
             # Who started it may have meant one to be ignored, as nohup does.
@@ -165,12 +163,7 @@ def starting(name: str) -> Iterator[None]:
 
 
 def settle() -> None:
-    """Take what there is out of view of the collector: it stays for good.
-
-    Without it in view a collection, also the one that gives back the memory of a replaced model,
-    is over before a frame is late or a stop is held up. What was taken out before comes back into
-    view first: what has ended since is given back.
-    """
+    """Take what there is out of view of the collector, so that a collection holds up no frame."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -178,17 +171,11 @@ def settle() -> None:
 
 def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         commands: bool = False) -> int:
-    """Run a node, which a failing callback does not end, until it is done or a signal comes.
-
-    `args`: of the command line; None: those of the process.
-    """
+    """Run a node, which a failing callback does not end, until it is done or a signal comes."""
     signals = Signals()
     unblock_log()
-    # Idle threads of NumPy's matrix library spin on the cores that the model needs.
-    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
-    # Threads of PyTorch wait for each other for microseconds, not milliseconds, before they sleep:
-    # camera drivers and planners run on the same cores.
-    os.environ.setdefault('GOMP_SPINCOUNT', '300')
+    for variable in ('OPENBLAS_NUM_THREADS', 'GOMP_SPINCOUNT'):      # read at the import
+        os.environ.setdefault(variable, TUNING[variable])
     if commands:
         leave_shared_memory(os.environ)
     with starting(name):
@@ -212,8 +199,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             sys.stderr.write(f'{name} takes over\n')
         try:
             with avoiding_abandoned_queues(os.environ):
-                node, files = _made(name, sys.argv if args is None else args, make_node)
-            _warn_of_others(node, files)
+                node = _made(name, sys.argv if args is None else args, make_node)
         except ValueError as error:
             from vjepa_ros.ros.common.spin import tell_error
 
@@ -236,9 +222,8 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     return code
 
 
-def _made(name: str, args: Sequence[str], make: Callable[[], Any]
-          ) -> tuple[Any, Mapping[str, Blocks]]:
-    """Make a node; it and what each parameter file has. ValueError: what is wrong with `args`."""
+def _made(name: str, args: Sequence[str], make: Callable[[], Any]) -> Any:
+    """Make a node; ValueError: what is wrong with its command line."""
     import rclpy
     import rclpy.exceptions
     import rclpy.signals
@@ -251,19 +236,16 @@ def _made(name: str, args: Sequence[str], make: Callable[[], Any]
             raise ValueError('ROS refuses the command line: '
                              f'{SOURCE_LINE.sub("", str(error)).strip()}') from error
     try:
-        return make(), files
+        node = make()
     except rclpy.exceptions.ParameterException as error:     # one of ROS, such as use_sim_time
         raise ValueError(f'{error}; give it a value of that type') from error
-
-
-def _warn_of_others(node: Any, files: Mapping[str, Blocks]) -> None:
-    """Warn of parameter files that have nothing for a node."""
-    name = node.get_fully_qualified_name()
+    whole = node.get_fully_qualified_name()
     for file, blocks in files.items():
-        if blocks and not any(is_for(each, name) for each in blocks):
+        if blocks and not any(is_for(each, whole) for each in blocks):
             node.get_logger().warning(
-                f'parameter file {file!r} has nothing for {name}, only for {", ".join(blocks)}; '
+                f'parameter file {file!r} has nothing for {whole}, only for {", ".join(blocks)}; '
                 'name the node so in the file, or /**')
+    return node
 
 
 def camera_source(args: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -110,13 +111,16 @@ def keep_logs(work: Path, folder: Path) -> None:
 
 
 class Child:
-    """One program of this package, with its log in a file, in a process group of its own."""
+    """One program of this package, with its log in a file, in a process group of its own.
+
+    `on_line` takes each line of standard output, in a thread; else these are in the log, too.
+    """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str],
                  env: Mapping[str, str], log: Path,
                  on_line: Callable[[str], None] | None = None) -> None:
         self.name = name
-        self.log = log
+        self._log = log
         with log.open('wb') as file:
             self._popen = subprocess.Popen(
                 [sys.executable, '-m', module, *arguments], env=dict(env),
@@ -136,23 +140,10 @@ class Child:
         """Exit code, None while it runs."""
         return self._popen.poll()
 
-    @property
-    def pid(self) -> int:
-        """Of the process, which leads its process group."""
-        return self._popen.pid
-
     def interrupt(self) -> None:
         """Ask it to end, as Ctrl-C does."""
         if self.returncode is None:
             self._popen.send_signal(signal.SIGINT)
-
-    def suspend(self) -> None:
-        """Let it hang until `resume`."""
-        os.killpg(self._popen.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on after `suspend`."""
-        os.killpg(self._popen.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for its end and for its last line; the exit code, None when it still runs."""
@@ -170,14 +161,11 @@ class Child:
         if self._reader is not None:
             self._reader.join(2.0)
 
-    def tail(self) -> str:
-        """Return the last lines of its log."""
-        lines = self.log.read_text(encoding='utf-8', errors='replace').strip().splitlines()
-        return '\n'.join(f'  | {line}' for line in lines[-TAIL_LINES:]) or '  | (it wrote nothing)'
-
     def failure(self, what: str) -> ProcessFailed:
         """Return an error about this child, with the end of its log."""
-        return ProcessFailed(f'the {self.name} process {what}; the end of its log:\n{self.tail()}')
+        lines = self._log.read_text(encoding='utf-8', errors='replace').strip().splitlines()
+        tail = '\n'.join(f'  | {line}' for line in lines[-TAIL_LINES:] or ['(it wrote nothing)'])
+        return ProcessFailed(f'the {self.name} process {what}; the end of its log:\n{tail}')
 
 
 class Children:
@@ -224,12 +212,6 @@ def ros_arguments(node_name: str, parameters: Mapping[str, object]) -> list[str]
     """Command line words that name a node and set its parameters (bool, int, float, str)."""
     words = ['--ros-args', '-r', f'__node:={node_name}']
     for name, value in parameters.items():
-        if isinstance(value, bool):
-            text = 'true' if value else 'false'
-        elif isinstance(value, str):
-            # In single quotes YAML takes a text as it is; a lone 0 would become a number.
-            text = "'" + value.replace("'", "''") + "'"
-        else:
-            text = repr(value)
-        words += ['-p', f'{name}:={text}']
+        # JSON is YAML, too: a text stays a text, whatever it looks like.
+        words += ['-p', f'{name}:={json.dumps(value, ensure_ascii=False)}']
     return words

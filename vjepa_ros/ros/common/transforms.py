@@ -40,8 +40,7 @@ class Transforms:
              ) -> tuple[Vector, Quaternion]:
         """Position [m] and rotation (x, y, z, w) of a frame in the base frame.
 
-        `stamp`: builtin_interfaces/Time at which; None: the newest that is known; `wait_s`: how
-        long to wait for that to become known [s].
+        At `stamp` (builtin_interfaces/Time), for which this may wait, or the newest.
         """
         if not frame_id:
             raise ValueError('there is no frame_id to ask tf for')

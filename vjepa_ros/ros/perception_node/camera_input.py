@@ -24,6 +24,7 @@ from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
 from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
 from vjepa_ros.ros.perception_node.diagnostics import Rate
 from vjepa_ros.ros.perception_node.imu_input import ImuInput
+from vjepa_ros.ros.perception_node.parameters import CameraConfig
 from vjepa_ros.ros.perception_node.transport import SEARCH_AFTER_S, Transport
 from vjepa_ros.sources.base import Intrinsics
 from vjepa_ros.sources.camera_info import calibration_problem, lens
@@ -41,13 +42,14 @@ class CameraInput:
     Callbacks run on the executor and only store; the worker takes from `queue`.
     """
 
-    def __init__(self, node: LifecycleNode, name: str, transport: str) -> None:
+    def __init__(self, node: LifecycleNode, name: str, config: CameraConfig) -> None:
         self._node = node
         self.name = name
-        self.images = Transport(node, name, transport, self._put, self.refuse,
+        self.images = Transport(node, name, config.transport, self._put, self.refuse,
                                 self._on_incompatible)
         self.notify: Callable[[], object] = lambda: None     # called after an image was queued
-        self.imu: ImuInput | None = None
+        self.imu = ImuInput(node, name, config, lambda: self.frame_id) \
+            if config.imu_topic else None
         self.frame_id = ''          # of the newest image, '' before the first
         self.queue = FrameQueue()
         self.rate = Rate()

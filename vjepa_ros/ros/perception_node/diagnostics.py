@@ -17,12 +17,11 @@ import psutil
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from vjepa_ros.model.checkpoint.layouts import HeadsReport
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.danger import age_problem
 from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
-from vjepa_ros.runtime.memory import DeviceMemory, SMALLER, device_memory
+from vjepa_ros.runtime.memory import SMALLER, device_memory
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.perception_node.camera_input import CameraInput
@@ -251,29 +250,28 @@ class MemoryTrend:
         return growth > max(LEAST_BYTES, LEAST_SHARE * whole[0]) and late > growth / 3
 
 
-def used_memory() -> int:
-    """Return the memory of this process [bytes]."""
-    return PROCESS.memory_info().rss
-
-
 def report(node: str, state: str, failure: str, parts: Configured | None,
            memory: MemoryTrend) -> list[DiagnosticStatus]:
-    """Return one status for the node and one for each camera."""
+    """Return one status for the node and one for each camera; called once a second."""
+    used = PROCESS.memory_info().rss
+    memory.add(used, time.monotonic())
     growth = memory.bytes_per_hour / 2**20
     values: dict[str, object] = {
-        'state': state, 'memory_rss_mb': f'{used_memory() / 2**20:.0f}',
+        'state': state, 'memory_rss_mb': f'{used / 2**20:.0f}',
         'memory_growth_mb_per_h': 'unknown' if math.isnan(growth) else f'{growth:.0f}'}
     problems, hardware, cameras = [failure] if failure else [], '', []
     if memory.steady:
         problems.append(f'memory of the process grows steadily, by {growth:.0f} MB per hour: '
                         'report this with the log, and restart the node before it runs out')
     if parts is not None:
-        hardware = str(parts.worker.perception.engine.choice.device)
+        device = parts.worker.perception.engine.choice.device
+        hardware, held = str(device), device_memory(device)
         values |= _model_values(parts)
         problems += _problems(parts)
-        held = device_memory(parts.worker.perception.engine.choice.device)
         if held is not None:
-            values |= _device_values(held)
+            values |= {'device_memory_used_mb': f'{held.used / 2**20:.0f}',
+                       'device_memory_limit_mb': f'{held.limit / 2**20:.0f}',
+                       'device_memory_share': f'{held.share:.2f}'}
             if held.share > FULL_SHARE:
                 problems.append(f'{held.share:.0%} of the memory of {hardware} is used: {SMALLER}')
         cameras = [_camera_status(node, state, parts, name) for name in parts.cameras]
@@ -281,16 +279,17 @@ def report(node: str, state: str, failure: str, parts: Configured | None,
                    values, hardware), *cameras]
 
 
-def _device_values(held: DeviceMemory) -> dict[str, object]:
-    return {'device_memory_used_mb': f'{held.used / 2**20:.0f}',
-            'device_memory_limit_mb': f'{held.limit / 2**20:.0f}',
-            'device_memory_share': f'{held.share:.2f}'}
-
-
 def _model_values(parts: Configured) -> dict[str, object]:
-    worker = parts.worker
+    worker, swapper = parts.worker, parts.swapper
     engine, config = worker.perception.engine, worker.perception.config
     choice, weights = engine.choice, engine.report
+    heads, change = weights.heads, 'none'
+    if swapper.loading:
+        change = f'loading {swapper.loading}'
+    elif worker.swapping:
+        change = 'waiting for clips of the new model to fill'
+    elif swapper.error:
+        change = f'failed: {swapper.error}'
     return {
         'device': choice.device, 'device_reason': choice.reason,
         'precision': choice.precision, 'execution': engine.execution,
@@ -302,51 +301,33 @@ def _model_values(parts: Configured) -> dict[str, object]:
         'weights': weights.path or 'random', 'weights_sha256': weights.sha256 or 'none',
         'weights_layout': weights.layout or 'none', 'weights_part': weights.part or 'none',
         'weights_dtype': weights.dtype, 'weights_made_for': str(weights.profile or 'unknown'),
-        'trained': weights.trained, 'heads': _heads_file(weights.heads),
+        'trained': weights.trained,
+        'heads': 'none' if heads is None else f'{heads.path} (sha256 {heads.sha256[:16]})',
         'looming_method': worker.config.settings.looming_method,
         'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',
         'errors': worker.errors, 'last_error': worker.last_error or 'none',
-        'model_change': _change(parts),
+        'model_change': change,
     }
 
 
 def _problems(parts: Configured) -> list[str]:
     worker, engine = parts.worker, parts.worker.perception.engine
-    problems = []
-    if not engine.report.trained:
-        problems.append('untrained: random weights')
-    if worker.config.settings.looming_method == 'learned' and engine.report.heads is None:
-        problems.append("looming.method is 'learned' but there are no heads: geometry is used")
-    if engine.choice.fell_back:
-        problems.append(engine.choice.reason)
-    if engine.config.shrunk:
-        problems.append(engine.config.shrunk)
-    if engine.trouble:
-        problems.append(engine.trouble)
-    if worker.errors:
-        problems.append(f'{worker.errors} errors, last {worker.last_error}')
-    if parts.swapper.error:
-        problems.append(f'model not changed: {parts.swapper.error}')
-    return problems
-
-
-def _heads_file(heads: HeadsReport | None) -> str:
-    return 'none' if heads is None else f'{heads.path} (sha256 {heads.sha256[:16]})'
-
-
-def _change(parts: Configured) -> str:
-    if parts.swapper.loading:
-        return f'loading {parts.swapper.loading}'
-    if parts.worker.swapping:
-        return 'waiting for clips of the new model to fill'
-    return f'failed: {parts.swapper.error}' if parts.swapper.error else 'none'
+    learned = worker.config.settings.looming_method == 'learned'
+    told = (
+        '' if engine.report.trained else 'untrained: random weights',
+        "looming.method is 'learned' but there are no heads: geometry is used"
+        if learned and engine.report.heads is None else '',
+        engine.choice.reason if engine.choice.fell_back else '', engine.config.shrunk,
+        engine.trouble,
+        f'{worker.errors} errors, last {worker.last_error}' if worker.errors else '',
+        f'model not changed: {parts.swapper.error}' if parts.swapper.error else '')
+    return [text for text in told if text]
 
 
 def _camera_status(node: str, state: str, parts: Configured, name: str) -> DiagnosticStatus:
-    camera, stats, perception = parts.cameras[name], parts.worker.stats[name], \
-        parts.worker.perception
-    obstacles = parts.outputs[name].obstacles
-    steady = time.monotonic()
+    camera, stats, perception = (
+        parts.cameras[name], parts.worker.stats[name], parts.worker.perception)
+    track, steady = perception.tracks[name], time.monotonic()
     if camera.silent:
         stats.waits_s = math.nan
     quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
@@ -363,8 +344,10 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
         'flags': 'none' if quiet else ' '.join(stats.flags.names) or 'none',
         'clip_rate_hz': number(stats.clip_rate_hz),
         'looming_method': stats.method or 'none yet',
-        'heads': 'none' if perception.tracks[name].heads.meta is None else _heads_state(stats),
-        'geometry': perception.tracks[name].geometry or 'none yet',
+        'heads': ('none' if track.heads.meta is None else
+                  f'out of range: {stats.heads_problem}' if stats.heads_problem else
+                  'hold' if stats.moving else 'not used'),
+        'geometry': track.geometry or 'none yet',
         'motion_score': 'what moves by itself' if stats.moving else 'all change',
         'disagreements': stats.disagreements, 'not_finite': stats.not_finite,
         'errors': stats.errors, 'last_error': stats.last_error or 'none',
@@ -372,7 +355,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     }
     values |= {} if camera.imu is None else camera.imu.report(stats.gyroscope)
     values |= stats.memory
-    values |= {} if obstacles is None else obstacles.report()
+    values |= parts.outputs[name].obstacles.report()
     values['input_fault'] = camera.last_fault or 'none'
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     values |= {f'stage_ms.{stage}': number(ms) for stage, ms in stats.stages().items()}
@@ -384,11 +367,8 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
 
 
 def condition(camera: CameraInput, stats: CameraStats, quiet: bool,
-               now_s: float) -> tuple[bytes, str]:
-    """Return level and message of the status of a camera of an active node.
-
-    `quiet`: no result has come for so long that one was due. Times are steady ones [s].
-    """
+              now_s: float) -> tuple[bytes, str]:
+    """Return level and message of an active camera; `quiet`: a result is overdue."""
     if camera.silent:
         return STALE, 'no frames'
     if stats.trouble:
@@ -409,9 +389,3 @@ def condition(camera: CameraInput, stats: CameraStats, quiet: bool,
         return WARN, (f'no result for {now_s - stats.waits_s:.0f} s: no clip fills, see clip_fill '
                       'and resets')
     return OK, 'buffering'
-
-
-def _heads_state(stats: CameraStats) -> str:
-    if stats.heads_problem:
-        return f'out of range: {stats.heads_problem}'
-    return 'hold' if stats.moving else 'not used'

@@ -24,10 +24,9 @@ from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report, used_memory
-from vjepa_ros.ros.perception_node.imu_input import ImuInput
+from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report
 from vjepa_ros.ros.perception_node.model_swapper import OomFallback, Swapper
-from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
+from vjepa_ros.ros.perception_node.obstacle_output import Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.ros.perception_node.worker import Worker
@@ -42,29 +41,23 @@ class Configured:
     """What exists between configure and cleanup."""
 
     config: NodeConfig  # parameters now
-    # worker, swapper: the threads that serve a model and load the next one
-    worker: Worker
-    swapper: Swapper
+    worker: Worker  # serves a model
+    swapper: Swapper  # loads the next one
     shortage: OomFallback  # chooses what to load where memory is short
-    # cameras, outputs: input and output side of each camera
-    cameras: dict[str, CameraInput]
-    outputs: dict[str, Outputs]
+    cameras: dict[str, CameraInput]  # input side of each
+    outputs: dict[str, Outputs]  # output side of each
+    sources: Sources  # of obstacles in metres
 
 
 class VjepaNode(ManagedNode):
-    """V-JEPA 2 obstacle and collision perception for one or many cameras.
-
-    Subscribes to ``NAME/image_raw`` or ``NAME/image_raw/compressed``, ``NAME/camera_info`` and
-    ``NAME/imu`` for every name in the parameter ``cameras``, publishes under ``~/NAME/`` and on
-    ``/diagnostics``, and serves ``~/reset``.
-    """
+    """V-JEPA 2 obstacle and collision perception for one or many cameras."""
 
     def __init__(self, node_name: str = 'vjepa_node', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         self._unfinished: list[Worker | Swapper] = []   # threads that outlived a release
         self.parts: Configured | None = None
         self._memory = MemoryTrend()
-        self.params = Declared(self, SCHEMA, self._on_changed, lambda: self.state == 'active')
+        self.params = Declared(self, SCHEMA, self._on_changed)
         steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # Steady timers: with simulated time a paused clock must not silence the watchdogs.
@@ -83,32 +76,24 @@ class VjepaNode(ManagedNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, load and warm the model, create the publishers."""
         config = self.params.read()
-        engine, sources = Model.load(config.engine), None
         cameras, outputs = {}, {}
-        try:
+        with ExitStack() as made:    # when something raises, all that was made is closed
+            engine = Model.load(config.engine)
+            made.callback(engine.close)
             perception = Perception(engine, config.track, config.cameras)
             sources = Sources(self, config.obstacles)
+            made.callback(sources.close)
             for name, of_camera in config.by_camera.items():
-                outputs[name] = Outputs(self, name)
-                camera = cameras[name] = CameraInput(self, name, of_camera.transport)
-                if of_camera.imu_topic:
-                    camera.imu = ImuInput(self, name, of_camera,
-                                          lambda camera=camera: camera.frame_id)
-                outputs[name].obstacles = ObstacleOutput(
-                    self, cameras[name], config.obstacles, config.settings, sources)
+                cameras[name] = CameraInput(self, name, of_camera)
+                outputs[name] = Outputs(self, cameras[name], config, sources)
+                made.callback(outputs[name].close)
             worker = Worker(perception, config, cameras, outputs, self.get_clock(),
                             self.get_logger())
-        except BaseException:
-            with ExitStack() as made:    # all of them, whatever one of them raises
-                made.callback(engine.close)
-                if sources is not None:
-                    made.callback(sources.close)
-                for each in outputs.values():
-                    made.callback(each.close)
-            raise
+            made.pop_all()
         swapper = Swapper(worker, self.get_logger())
-        self.parts = Configured(config, worker, swapper,
-                                OomFallback(worker, swapper, self.get_logger()), cameras, outputs)
+        self.parts = Configured(
+            config, worker, swapper, OomFallback(worker, swapper, self.get_logger()), cameras,
+            outputs, sources)
         worker.start()
         if not engine.report.trained:
             self.get_logger().warning(
@@ -142,16 +127,16 @@ class VjepaNode(ManagedNode):
                 steps.callback(self.parts.worker.pause)
 
     def release(self) -> None:
-        """Release everything that configure made (safe in every state).
+        """Release everything that configure made (safe in every state), whatever raises an error.
 
         An inference or a load that is too long to wait for releases its model when it returns.
-        What raises an error does not prevent the rest; the last error is raised at the end.
         """
         parts = self.parts
         with ExitStack() as steps:   # in reverse order
             if parts is not None:
                 self._unfinished += [parts.worker, parts.swapper]
                 steps.callback(setattr, self, 'parts', None)
+                steps.callback(parts.sources.close)
                 for outputs in parts.outputs.values():
                     steps.callback(outputs.close)
             steps.callback(self._join, time.monotonic() + STOP_TIMEOUT_S)
@@ -186,8 +171,7 @@ class VjepaNode(ManagedNode):
             return
         parts.config = parts.worker.config = config
         for outputs in parts.outputs.values():
-            if outputs.obstacles is not None:
-                outputs.obstacles.apply(config.obstacles, config.settings)
+            outputs.obstacles.apply(config.obstacles, config.settings)
         parts.swapper.request(parts.shortage.fitting(config), retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
@@ -210,8 +194,7 @@ class VjepaNode(ManagedNode):
             return
         with ExitStack() as steps:   # all of them, whatever one of them raises
             for outputs in parts.outputs.values():
-                if outputs.obstacles is not None:
-                    steps.callback(outputs.obstacles.watch, active)
+                steps.callback(outputs.obstacles.watch, active)
             if active:
                 steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
@@ -227,7 +210,6 @@ class VjepaNode(ManagedNode):
             for camera in parts.cameras.values():
                 if camera.silent:
                     parts.worker.report_silence(camera.name, camera.silent_s)
-        self._memory.add(used_memory(), time.monotonic())
         name = self.get_fully_qualified_name().lstrip('/')
         self._diagnostics.publish(stamped(self, report(name, self.state, self.failure, parts,
                                                        self._memory)))

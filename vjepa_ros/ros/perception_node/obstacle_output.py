@@ -74,10 +74,8 @@ class Odometry:
             QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT))
 
     def close(self) -> None:
-        """Unsubscribe; may be called several times."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            self._node.destroy_subscription(subscription)
+        """Unsubscribe."""
+        self._node.destroy_subscription(self._subscription)
 
     def closing_speed(self, mount: Mount, at_ns: int) -> float:
         """Return the speed of a camera along its axis around a stamp [m/s], NaN if unknown."""
@@ -156,7 +154,7 @@ class Sources:
                 self.problem = 'tf2_ros is not installed, so the pose can not come from tf'
 
     def close(self) -> None:
-        """Unsubscribe, for all cameras; may be called several times."""
+        """Unsubscribe, for all cameras."""
         if self.odometry is not None:
             self.odometry.close()
         transforms, self._transforms = self._transforms, None
@@ -214,8 +212,7 @@ class ObstacleOutput:
         self._live = replace(self._live[0], settings=config.settings), settings
 
     def close(self) -> None:
-        """Destroy the publishers, and the sources of all cameras, which close together."""
-        self._sources.close()
+        """Destroy the publishers."""
         pubs, self.pubs = self.pubs, {}
         for pub in pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
@@ -224,24 +221,19 @@ class ObstacleOutput:
 
     def watch(self, active: bool) -> None:
         """Create the topics once the geometry is complete, else say what is missing."""
-        if not active:
-            self._active_since = math.nan
+        now = time.monotonic()
+        if not active or math.isnan(self._active_since):
+            self._active_since = now if active else math.nan
+        if not active or POINTS in self.pubs:
             return
-        if math.isnan(self._active_since):
-            self._active_since = time.monotonic()
-        missing = self._missing()
+        missing, name = self._missing(), self._camera.name
         if not missing:
-            if POINTS not in self.pubs:
-                self._open()
-        elif POINTS not in self.pubs and missing != self._told and (
-                time.monotonic() - self._active_since > PATIENCE_S):
-            self._told = missing
-            config = self._live[0]
-            asked = self._mount is not None or config.base_frame or config.odometry
-            text = (f"camera '{self._camera.name}': no ~/{self._camera.name}/obstacle_points: "
-                    f'{missing}')
+            self._open()
+        elif missing != self._told and now - self._active_since > PATIENCE_S:
+            self._told, config = missing, self._live[0]
+            text = f"camera '{name}': no ~/{name}/obstacle_points: {missing}"
             # Two calls: rclpy refuses another severity from the same line.
-            if asked:
+            if self._mount is not None or config.base_frame or config.odometry:
                 self._node.get_logger().warning(text)
             else:
                 self._node.get_logger().info(text)
@@ -290,12 +282,9 @@ class ObstacleOutput:
 
     def publish(self, result: Result, header: Header, optics: Optics, wanted: frozenset[str],
                 until_s: float) -> None:
-        """Publish the obstacles of one result in metres, if they are known.
-
-        Where the pose of the camera comes from tf, this waits for it until a steady time [s].
-        """
+        """Publish the obstacles of one result in metres, if known; wait for tf until then."""
         pubs, info = self.pubs, self._camera.info
-        if wanted.isdisjoint(METRES) or POINTS not in pubs or info is None:
+        if POINTS not in pubs or info is None:
             return
         config, settings = self._live
         mount, problem = self._pose(header, info, until_s)
@@ -316,7 +305,10 @@ class ObstacleOutput:
             # did with z as it was published (`pointcloud.cpp`): the base frame suits all.
             if not config.base_frame:
                 points[:, :3] = mount.to_camera(points[:, :3])
-            pubs[POINTS].publish(point_cloud(base if config.base_frame else header, points))
+            packed = np.ascontiguousarray(points, '<f4').view(POINT).reshape(-1)
+            out = cloud(base if config.base_frame else header, packed)
+            out.is_dense = True
+            pubs[POINTS].publish(out)
         if SCAN in wanted and SCAN in pubs:
             pubs[SCAN].publish(scan_message(base, found, mount, config))
 
@@ -335,8 +327,7 @@ class ObstacleOutput:
     def _find(self, result: Result, camera: RobotCamera, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
-        speed = math.nan if odometry is None else odometry.closing_speed(
-            camera.mount, at_ns)
+        speed = math.nan if odometry is None else odometry.closing_speed(camera.mount, at_ns)
         blind = self._blind(result)      # also where something else withholds: it is remembered
         found = find_obstacles(result, camera, speed, settings, config.settings,
                                self.still(result))
@@ -402,16 +393,6 @@ def detections(module: Any, header: Header, regions: tuple[Region, ...]) -> Any:
         one.bbox.center.position.y = float(region.y + 0.5 * region.height)
         one.bbox.size_x, one.bbox.size_y = float(region.width), float(region.height)
         out.detections.append(one)
-    return out
-
-
-def point_cloud(header: Header, points: np.ndarray) -> PointCloud2:
-    """Make a cloud of points (N, 4): x, y, z and confidence, with its fields also when empty."""
-    packed = np.empty(len(points), POINT)
-    for column, name in enumerate(POINT.names or ()):
-        packed[name] = points[:, column]
-    out = cloud(header, packed)
-    out.is_dense = True
     return out
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,7 +30,14 @@ from vjepa_ros.ros.common.message_conversion import (
     pack_cells,
     pack_regions,
 )
-from vjepa_ros.ros.perception_node.obstacle_output import DETECTIONS, METRES, ObstacleOutput
+from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.obstacle_output import (
+    DETECTIONS,
+    METRES,
+    ObstacleOutput,
+    Sources,
+)
+from vjepa_ros.ros.perception_node.parameters import NodeConfig
 
 SCALARS = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
            'time_to_contact')
@@ -90,58 +98,55 @@ DRAWN = {'overlay': Image, 'overlay/compressed': CompressedImage}
 class Outputs:
     """The publishers of one camera, ``~/NAME/...``."""
 
-    def __init__(self, node: LifecycleNode, camera: str) -> None:
+    def __init__(self, node: LifecycleNode, camera: CameraInput, config: NodeConfig,
+                 sources: Sources) -> None:
         self._node = node
         self._pubs: dict[str, Any] = {}
-        self.obstacles: ObstacleOutput | None = None
-        try:
+        with ExitStack() as made:
+            made.callback(self._destroy)
             for name, (kind, depth, _) in TOPICS.items():
-                self._pubs[name] = advertise(node, kind, f'~/{camera}/{name}', depth)
+                self._pubs[name] = advertise(node, kind, f'~/{camera.name}/{name}', depth)
             for name, kind in DRAWN.items():
-                self._pubs[name] = advertise(node, kind, f'~/{camera}/{name}')
-        except BaseException:
-            self.close()
-            raise
+                self._pubs[name] = advertise(node, kind, f'~/{camera.name}/{name}')
+            self.obstacles = ObstacleOutput(node, camera, config.obstacles, config.settings,
+                                            sources)
+            made.pop_all()
 
-    def close(self) -> None:
-        """Destroy the publishers (also from the node's list of managed entities)."""
+    def _destroy(self) -> None:
         for pub in self._pubs.values():
             self._node.destroy_lifecycle_publisher(pub)
         self._pubs.clear()
-        if self.obstacles is not None:
-            self.obstacles.close()
+
+    def close(self) -> None:
+        """Destroy the publishers (also from the node's list of managed entities)."""
+        self._destroy()
+        self.obstacles.close()
 
     def wanted(self) -> frozenset[str]:
         """Return the names of the outputs that have subscribers now."""
         names = []
-        for pubs in (self._pubs, {} if self.obstacles is None else self.obstacles.pubs):
+        for pubs in (self._pubs, self.obstacles.pubs):
             for name, pub in pubs.items():
                 if pub.get_subscription_count():
                     names.append(name)
         return frozenset(names)
 
     def publish(self, result: Result, wanted: frozenset[str], how: Publishing) -> None:
-        """Publish what is at hand of one result to those who want it, the assessment first.
-
-        Every header is that of the newest frame.
-        """
+        """Publish what is at hand of one result, with the header of its newest frame."""
         header = make_header(result.assessment.stamp_ns, result.assessment.frame_id)
         if Quality.NOT_FINITE in result.assessment.flags:
             wanted -= FEATURES      # there are none
         for name, (_, _, make) in TOPICS.items():
             if name in wanted:
                 self._pubs[name].publish(make(header, result, how))
-        if DETECTIONS in wanted and self.obstacles is not None:
+        if DETECTIONS in wanted:
             self.obstacles.publish_detections(result, header)
 
     def publish_late(self, result: Result, wanted: frozenset[str], optics: Optics,
                      overlay: Callable[[], np.ndarray], until_s: float) -> None:
-        """Publish what takes time: obstacles in metres, which may wait for tf, and the overlay.
-
-        `until_s`: steady time until which to wait for tf [s].
-        """
+        """Publish what takes time: obstacles in metres and the overlay; wait for tf until then."""
         header = make_header(result.assessment.stamp_ns, result.assessment.frame_id)
-        if self.obstacles is not None and not wanted.isdisjoint(METRES):
+        if not wanted.isdisjoint(METRES):
             self.obstacles.publish(result, header, optics, wanted, until_s)
         if not wanted.isdisjoint(OVERLAYS):
             self.publish_overlay(header, overlay(), wanted)

@@ -26,12 +26,11 @@ except ImportError:   # Humble keeps it here
     from rclpy.qos_event import SubscriptionEventCallbacks
 
 SEARCH_AFTER_S = 0.3     # silence after which another transport is looked for
-# Silence of a topic that is published, after which others are read beside it, and after which
-# one that has delivered so many images meanwhile takes its place.
-TRY_S, SILENT_S, TAKES_OVER = 0.5, 1.0, 2
-# Else they are compared for so long; another one needs so many times as many images and some more.
-STEADY_S, OTHER_SHARE = 3.0, 1.5
-REST_S = 30.0            # then before they are compared again
+TRY_S = 0.5              # silence of a topic that is published, after which others are tried
+# One that is tried takes over after so long, with so many times as many images and some more.
+SILENT_S, OTHER_SHARE, TAKES_OVER = 1.0, 1.5, 2
+STEADY_S = 3.0           # else they are tried for so long, while the one in use delivers
+REST_S = 30.0            # then before they are tried again
 REFUSED = 5              # images in a row that cannot be read; a topic of such delivers nothing
 KINDS = TRANSPORTS[1:]   # the preferred one first
 PACKETS = 30             # of a video that may wait for the executor
@@ -44,7 +43,6 @@ class _Trial:
     begun_s: float  # of its subscription, and from the first image on when that came [steady s]
     used: int = 0  # images of the transport in use so far, then
     count: int = 0  # images that came
-    in_a_row: int = 0  # of these, since the last image of the transport in use
 
 
 class Transport:
@@ -61,10 +59,10 @@ class Transport:
         self._node, self._name = node, name
         self.wanted = self._fitting(wanted)
         self._take, self._refuse, self._on_incompatible = take, refuse, on_incompatible
-        self.chosen = self.reason = ''
+        self.chosen = self.reason = ''     # transport in use, '' while not subscribed, and why it
         self._subscriptions: dict[str, Any] = {}
         self._trials: dict[str, _Trial] = {}
-        self._images = 0             # of the transport in use
+        self._images = 0             # of the transport in use, that can be read
         self.last_s = self._read_s = time.monotonic()    # of any, and of a readable one
         self._refused_in_a_row = 0
         self._unreadable: dict[str, float] = {}     # when a transport was left as such
@@ -140,19 +138,10 @@ class Transport:
                         self._trials[kind] = _Trial(now)
         if silent_s < SILENT_S and self._trials and all(
                 now - trial.begun_s >= STEADY_S for trial in self._trials.values()):
-            self._compare()
+            self._trials.clear()
+            self._rest_s = now + REST_S
         for kind in {*self._subscriptions} - {self.chosen, *self._trials}:
             self._node.destroy_subscription(self._subscriptions.pop(kind))
-
-    def _compare(self) -> None:
-        """Use a transport that has delivered more than the one in use."""
-        kind, trial = max(self._trials.items(), key=lambda item: item[1].count)
-        used = self._images - trial.used
-        self._rest_s = time.monotonic() + REST_S
-        self._trials.clear()
-        if trial.count >= OTHER_SHARE * used + TAKES_OVER:
-            self._use(kind, f'it has delivered {trial.count} images in {STEADY_S:g} s, '
-                      f'{self.topic} {used}')
 
     def _use(self, kind: str, reason: str) -> None:
         """Take the images of a transport that is subscribed, and say why."""
@@ -197,21 +186,19 @@ class Transport:
         """Note an image of a transport; return whether it is used."""
         now = time.monotonic()
         if kind != self.chosen:
-            trial, silent_s = self._trials.get(kind), now - self._read_s
+            trial = self._trials.get(kind)
             if trial is None:        # no longer used, and not unsubscribed yet
                 return False
             if not trial.count:
                 trial.begun_s, trial.used = now, self._images
             trial.count += 1
-            trial.in_a_row += 1
-            if trial.in_a_row < TAKES_OVER or silent_s < SILENT_S:
+            used, tried_s = self._images - trial.used, now - trial.begun_s
+            if trial.count < OTHER_SHARE * used + TAKES_OVER or tried_s < SILENT_S:
                 return False
-            self._use(kind, f'{self.topic} is published, but has sent nothing that can '
-                      f'be read for {silent_s:.1f} s')
+            self._use(kind, f'it has delivered {trial.count} images in {tried_s:.1f} s, '
+                      f'{self.topic} {used} that can be read')
         self.last_s = now
         if self._refused_in_a_row < REFUSED:
-            for trial in self._trials.values():
-                trial.in_a_row = 0
             self._read_s = now
             self._images += 1
         return True

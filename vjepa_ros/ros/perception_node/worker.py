@@ -214,15 +214,11 @@ class Worker:
             # At the end of the thread nobody else would report it.
             self._count('releasing the model', error)
 
-    def _admission(self) -> tuple[bool, int]:
-        """Return whether anything may be published now, and the number of the activation."""
-        with self._publishing:
-            return self._open, self._activation
-
     def _step(self) -> float:
         """Handle what is there; returns seconds to sleep when nothing new comes."""
         # Asked before the resets are taken: an activation is never seen without its own.
-        active, activation = self._admission()
+        with self._publishing:
+            active, activation = self._open, self._activation
         perception = self.perception
         # Frames closer together than this are not all needed when the worker is behind.
         spacing_ns = round(min(0.25 / perception.config.clip_fps, 0.05) * 1e9)
@@ -313,12 +309,15 @@ class Worker:
                activation: int) -> None:
         """Run the clips and publish their results."""
         wants = {name: wants_of(wanted[name]) for name in samples}
-        settings, perception = self.config.settings, self.perception
-        results = []
-        self._await_imus({n: s for n, s in samples.items() if wants[n].looming})
+        perception, results = self.perception, []
+        until_s = time.monotonic() + imu_input.WAIT_S
+        for name, sample in samples.items():     # gyroscopes shortly after the newest frames
+            imu = self._cameras[name].imu
+            if imu is not None and wants[name].looming and not perception.tracks[name].on_device:
+                imu.wait(sample.newest_ns, until_s)
         try:
             seen = perception.observe(
-                samples, wants, settings,
+                samples, wants, self.config.settings,
                 lambda name, error: self._count_for(name, 'geometry', error))
         except Exception as error:
             for name in samples:     # none of them has a result, and their status must say so
@@ -344,26 +343,22 @@ class Worker:
             if wanted[name].isdisjoint(LATE):
                 continue
             try:
-                self._publish_late(result, wanted[name], activation, until_s)
+                with self._publishing:
+                    if self._open and activation == self._activation:
+                        self._outputs[name].publish_late(
+                            result, wanted[name], self.perception.tracks[name].optics(),
+                            lambda name=name, result=result: self._draw(name, result, None),
+                            until_s)
             except Exception as error:
                 self._count_for(name, 'publishing obstacles and overlay', error)
         for result in results:
             self.perception.tracks[result.assessment.camera].still.look()
 
-    def _await_imus(self, samples: Mapping[str, Sample]) -> None:
-        """Wait shortly for gyroscopes to cover the newest frames, where looming uses them."""
-        until_s = time.monotonic() + imu_input.WAIT_S
-        for name, sample in samples.items():
-            imu = self._cameras[name].imu
-            if imu is not None and not self.perception.tracks[name].on_device:
-                imu.wait(sample.newest_ns, until_s)
-
     def _publish(self, result: Result, wanted: frozenset[str], activation: int) -> bool:
         """Publish what is at hand of a result and count it; False when the activation is over."""
         a, start = result.assessment, time.perf_counter()
         latency_ms = known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3
-        how = Publishing(latency_ms,
-                         self.perception.tracks[a.camera].optics(),
+        how = Publishing(latency_ms, self.perception.tracks[a.camera].optics(),
                          self.perception.engine.report.tensors_sha256)
         with self._publishing:
             if not self._open or activation != self._activation:
@@ -374,16 +369,6 @@ class Worker:
         stats.add(result, known_age(self._clock.now().nanoseconds, a.stamp_ns) * 1e3)
         stats.warn_of_clock(self._log, a.camera, latency_ms / 1e3)
         return True
-
-    def _publish_late(self, result: Result, wanted: frozenset[str], activation: int,
-                      until_s: float) -> None:
-        """Publish what takes time; waits for tf until a steady time [s]."""
-        name = result.assessment.camera
-        with self._publishing:
-            if self._open and activation == self._activation:
-                self._outputs[name].publish_late(
-                    result, wanted, self.perception.tracks[name].optics(),
-                    lambda: self._draw(name, result, None), until_s)
 
     def _publish_states(self, wanted: Mapping[str, frozenset[str]], fresh: set[str],
                         silence: Mapping[str, float], activation: int) -> None:
