@@ -48,7 +48,7 @@ def text(image: np.ndarray, string: str, place: tuple[float, float], px: float,
 def fit(string: str, width: float, px: float) -> str:
     """Shorten a string to about a width, with dots at its end."""
     wide = text_width(string, px)
-    if wide <= width:
+    if wide <= max(0.0, width):
         return string
     length = int(len(string) * width / wide) - 2
     return string[:length].rstrip() + '..' if length > 0 else ''
