@@ -4,21 +4,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip('rclpy')
 
-from vjepa_ros.lab.drive.ros import RosRun
+from vjepa_ros.lab.drive.loop import Recipe
+from vjepa_ros.lab.drive.ros import SETTLE_S, drive_over_dds
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
+from vjepa_ros.runtime.model import ModelConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.ros, pytest.mark.any_distro]
 
 SEED, DOOR = 1, 9     # a door stands in the way
 DOORWAY = 1           # of the set get_past
+RECIPE = Recipe(SEED, ModelConfig(), EpisodeConfig(rate=6.0, settle_s=SETTLE_S), width=256)
 
 
 def test_robot_node_and_guard_close_the_loop(tmp_path):
-    run = RosRun(SEED, rate=6.0, width=256)
-    outcome = run.drive([DOOR], ['with_guard'], tmp_path, lambda count: None)['with_guard'][0]
+    driven = drive_over_dds(RECIPE, ['with_guard'], [DOOR], tmp_path, lambda count: None)
+    outcome = driven['with_guard'][0]
     assert outcome.scenario == 'static' and not outcome.collided
     moments = outcome.moments
     assert moments[0].time < -3 and moments[-1].time > 4
@@ -37,11 +43,9 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
 def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
     pytest.importorskip('nav_msgs')
     film, logs = tmp_path / 'film', tmp_path / 'logs'
-    before = film / 'with_planner' / '0001_map' / '9999.png'
-    before.parent.mkdir(parents=True)
-    before.write_bytes(b'of a longer drive')
-    run = RosRun(SEED, 'get_past', rate=6.0, width=256, follow=frozenset([DOORWAY]), film=film)
-    outcome = run.drive([DOORWAY], ['with_planner'], logs, lambda count: None)['with_planner'][0]
+    recipe = replace(RECIPE, set='get_past', follow=frozenset([DOORWAY]), film=film)
+    driven = drive_over_dds(recipe, ['with_planner'], [DOORWAY], logs, lambda count: None)
+    outcome = driven['with_planner'][0]
     assert outcome.scenario == 'doorway' and outcome.reached and not outcome.collided
     assert outcome.shortest < outcome.driven < 2 * outcome.shortest and outcome.plan_ms > 0
     for folder in ('0001', '0001_map'):

@@ -26,7 +26,6 @@ from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
@@ -96,14 +95,11 @@ def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
 
 
 def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path):
-    page = tmp_path / 'new' / 'mine.md'
     figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--model-size',
-                        'gigantic', '--document', str(page))
-    assert 'no learned heads' in page.read_text()           # which was not there before
+                        'gigantic')
     assert figures['configuration']['methods'] == ['geometric']
     assert figures['methods']['geometric']['pooled']['frames'] == 26
-    for name in ('learned', 'fused'):
-        assert 'no learned heads' in figures['missing'][name]
+    assert all('no learned heads' in figures['missing'][name] for name in ('learned', 'fused'))
 
 
 def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
@@ -140,44 +136,17 @@ def test_methods_are_assessed_side_by_side_without_touching_each_other(recording
     learned = three.outcomes['learned']
     assert np.ptp(learned.score[learned.scored]) < 0.01          # the same of every clip
     assert np.nanmin(learned.score) > 0.8
-    np.testing.assert_array_equal(learned.score, np.fmax(learned.collision_probability,
-                                                         learned.collision_if_ahead))
-    assert np.isnan(three.outcomes['geometric'].collision_if_ahead).all()
     assert not np.array_equal(three.outcomes['fused'].score, learned.score)
     assert three.results[30].method == 'fused'                   # the reported one is kept
-    assert three.results[30].features is None and three.results[30].image is None
 
 
-def test_rendered_clips_are_judged_by_every_method(engine, monkeypatch):
-    bank = TextureBank.procedural(1, count=30, size=64)
-    monkeypatch.setattr(TextureBank, 'procedural', lambda *more: bank)
-    setup = setup_of('geometric', 'learned', 'fused', engine=engine, num_frames=4, image_size=64)
-    function, *task = evaluate_world.tasks('standard', 3, 'cpu')[0]
-    part = function(setup, *task)
-    run = evaluate_world.gathered([part])
-    figures = run.figures()
-    methods, learned = figures['methods'], run.outcomes['learned']
-    assert figures['clips'] == 3
-    assert run.truth.looming.shape == (3, 4, 4)
-    # These heads are sure of a contact after three intervals, whatever they see.
-    sure = run.truth.interval_s * 3 < 0.4
-    assert (learned.hazard[sure, 0] > 0.85).all()
-    assert (np.diff(learned.hazard, axis=1) >= 0).all()
-    assert run.outcomes['geometric'].moving is None
-    assert methods['geometric']['moving_auc'] is None
-    assert figures['heads_held'] == 1.0
-
-
-@pytest.mark.parametrize('stamps, faster', [
+@pytest.mark.parametrize(('stamps', 'interval'), [
     # A clip of the rough world whose jitter leaves less than a memory waits for.
-    ((-1.688, -1.511, -1.368, -1.006, -0.821, -0.51, -0.341, 0.0), True),
-    ((-1.68, -1.44, -1.2, -0.96, -0.72, -0.48, -0.24, 0.0), False)])
-def test_a_stream_fills_its_memory_however_its_stamps_jitter(stamps, faster):
-    film = Film(np.zeros((8, 32, 32, 3), np.uint8), 0.2592 if faster else 0.24, 1,
-                (30.0, 30.0, 15.5, 15.5), stamps)
+    ((-1.688, -1.511, -1.368, -1.006, -0.821, -0.51, -0.341, 0.0), 0.2592),
+    ((-1.68, -1.44, -1.2, -0.96, -0.72, -0.48, -0.24, 0.0), 0.24)])
+def test_a_stream_fills_its_memory_however_its_stamps_jitter(stamps, interval):
+    film = Film(np.zeros((8, 32, 32, 3), np.uint8), interval, 1, (30.0, 30.0, 15.5, 15.5), stamps)
     config = film.track(TrackConfig(num_frames=8, image_size=32), stream=True)
-    assert config.clip_fps * film.interval_s == pytest.approx(1.0, abs=0.03)
-    assert (config.clip_fps * film.interval_s > 1) == faster
     assert len(shown(film, CameraState('camera', config)).stamps_ns) == 8
 
 
@@ -227,20 +196,17 @@ def test_the_document_is_rewritten_between_its_marks(report):
     assert there == {*shown, 'accuracy/before.png', 'accuracy/frame_0001.jpg'}
 
 
-@pytest.mark.parametrize('text', [
-    'no marks\n', '<!-- accuracy:end -->\n<!-- accuracy:begin -->\nthe end comes first\n'])
-def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys, text):
-    (document := tmp_path / 'plain.md').write_text(text)
+def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys):
+    (document := tmp_path / 'plain.md').write_text('no marks\n')
     assert evaluate.main(['nowhere.mp4', '--document', str(document)]) == 1
     said = capsys.readouterr().out
     assert f"--document '{document}'" in said and 'accuracy:begin' in said
 
 
-def test_a_recording_without_angular_rates_is_told(recordings, tmp_path, capsys):
+def test_a_recording_without_angular_rates_is_told(recordings, tmp_path):
     still = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--method',
                       'geometric', '--jobs', '1', '--imu')['sequences']['still']
     assert 'used at 0% of the frames no imu.csv or motion.csv' in still['gyroscope']
-    assert still['gyroscope'] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(('words', 'text'), [
@@ -256,9 +222,9 @@ def test_mistakes_are_named_with_their_remedy(words, text, capsys):
 
 @pytest.fixture(scope='module')
 def real(shared_data, one_thread, tmp_path_factory):
-    """Figures of the bundled weights on real recordings with the defaults: docs/accuracy.md."""
+    """Figures of the bundled weights with the defaults, as in docs/accuracy.md."""
     return evaluated(tmp_path_factory.mktemp('accuracy') / 'figures.json', '--jobs', '1',
-                     *(str(shared_data / name) for name in REAL))
+                     '--world', '3', *(str(shared_data / name) for name in REAL))
 
 
 def test_collisions_ahead_are_ranked_above_free_ways(real):
@@ -277,3 +243,11 @@ def test_there_is_no_alarm_where_nothing_is_imminent(real):
         assert real['sequences'][name]['false_alarms_per_minute'] == 0, name
         assert real['sequences'][name]['unknown_fraction'] < 0.05, name
     assert real['sequences']['euroc_still']['looming_when_still_per_s'] < 0.01
+
+
+def test_rendered_clips_are_judged_by_every_method(real):
+    world = real['world']
+    assert (world['clips'], world['heads_held']) == (3, 1.0)
+    assert set(world['methods']) == {'geometric', 'learned', 'fused', 'heads'}
+    assert world['methods']['geometric']['moving_auc'] is None       # which only heads tell
+    assert world['methods']['fused']['moving_auc'] > 0.5

@@ -81,23 +81,3 @@ def test_colours_do_not_bleed_out_of_holes():
     inside = 0.5 + 0.9 * (u - 0.5)
     assert opacity(atlas, origin, inside, v, torch.zeros_like(u)).min() > 250
     assert opacity(atlas, origin, 0.1 * u, v, torch.zeros_like(u)).max() < 5
-
-
-def test_photographs_become_textures(tmp_path):
-    rng = np.random.default_rng(1)
-    (tmp_path / 'deep').mkdir()
-    for name, colour in (('a.png', (0, 0, 220)), ('deep/b.jpg', (0, 220, 0))):
-        photo = np.uint8(np.clip(rng.normal(0, 9, (90, 140, 3)) + colour, 0, 255))
-        assert cv2.imwrite(str(tmp_path / name), photo)
-    bank = TextureBank.from_folder([tmp_path], seed=1, crops=6, count=30, size=SIZE)
-    plain = TextureBank.procedural(1, count=30, size=SIZE)
-    first, after = (1 + max(max(one) for one in each.groups.values()) for each in (plain, bank))
-    photos = range(first, after)
-    assert len(photos) == 6
-    grouped = [n for numbers in bank.groups.values() for n in numbers if n in photos]
-    assert set(grouped) == set(photos) and len(grouped) == 12
-    means = [image_of(bank.atlas, n)[..., :3].mean((0, 1)) for n in photos]
-    assert sum(m[0] > 150 > m[1] for m in means) == 3       # RGB, not BGR
-    assert sum(m[1] > 150 > m[0] for m in means) == 3
-    first = image_of(bank.atlas, photos[0])
-    assert np.array_equal(first, first[:, ::-1]) and np.array_equal(first, first[::-1])

@@ -12,18 +12,14 @@ import numpy as np
 import pytest
 import torch
 from recordings import BagMaker, S
-from tiny_world import TinyWorld
 
 from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import Draw, WorldFeed
 from vjepa_ros.lab.training.loop import read_state
 from vjepa_ros.lab.training.recordings import (
-    Flags,
     Recording,
     RecordingFeed,
     load_recording,
-    mixed,
     read_flags,
 )
 from vjepa_ros.lab.world.targets import HORIZONS_S
@@ -77,15 +73,7 @@ def ranges(path):
 
 
 class TestLabels:
-    def test_the_time_to_the_next_contact_is_known_before_it(self):
-        flags = Flags(np.arange(5) * S, np.array([False, False, True, False, False]))
-        assert flags.contact_s(S // 2) == (1.5, math.inf)
-        assert flags.contact_s(2 * S + 1) == (0.0, math.inf)
-        # Afterwards it is known that nothing comes until the labels end.
-        assert flags.contact_s(3 * S) == (math.inf, 1.0)
-        assert all(map(math.isnan, flags.contact_s(-1) + flags.contact_s(9 * S)))
-
-    @pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('<0.3', 1.2), ('>1.2', 0.0)])
+    @pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('>1.2', 0.0)])
     def test_a_distance_below_the_threshold_is_a_contact(self, tmp_path, threshold, first):
         flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
         assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
@@ -96,22 +84,26 @@ class TestLabels:
         recording = load_recording(str(path), replace(CONFIG, label_topic='/bumper'))
         assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=0.051)
         assert not recording.contact_s[15:19].any()
+        bumped = bag(tmp_path / 'once', 'std_msgs/msg/Bool',
+                     [(100 + n / 20, {'data': n == 10}) for n in range(39)])
+        flags = read_flags(bumped, '/bumper')
+        # Afterwards it is known that nothing comes until the labels end.
+        assert flags.contact_s(101 * S) == (math.inf, pytest.approx(0.9))
+        assert all(map(math.isnan, flags.contact_s(99 * S) + flags.contact_s(109 * S)))
 
     def test_a_type_of_ones_own_needs_the_name_of_its_field(self, tmp_path):
         kind = 'my_msgs/msg/Touch'
         path = bag(tmp_path / 'bag', kind, [(100 + n, {'force': float(n), 'pads': np.array(
             [1.0] * n)}) for n in range(3)], extra_types='float64 force\nfloat64[] pads\n')
-        with pytest.raises(SourceError, match=r'my_msgs/msg/Touch.*label_field'):
+        with pytest.raises(SourceError, match=r"no field 'data'.*force, pads.*label_field"):
             read_flags(path, '/bumper')
-        with pytest.raises(SourceError, match=r"no field 'data'.*force, pads"):
-            read_flags(path, '/bumper', 'data')
         assert read_flags(path, '/bumper', 'force', '0.5').touching.tolist() == [
             False, True, True]
         assert read_flags(path, '/bumper', 'pads').touching.tolist() == [False, True, True]
 
     @pytest.mark.parametrize(('topic', 'field', 'threshold', 'said'), [
         ('/horn', '', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
-        ('/bumper', '', '', 'label_threshold'), ('/bumper', 'header', '', 'neither'),
+        ('/bumper', '', '', 'label_threshold'),
         ('/bumper', '', 'near', "'near' is not a number")])
     def test_what_cannot_be_a_label_is_refused(self, tmp_path, topic, field, threshold, said):
         path = ranges(tmp_path / 'bag')
@@ -170,14 +162,6 @@ class TestRecordings:
         assert targets.hazard_known[0].tolist() == [True, True, True, False, False]
         assert not targets.contact_known.any()
         assert not targets.danger_known.any()
-
-    def test_recordings_and_world_share_a_batch(self):
-        recordings = RecordingFeed([self.made(danger=1.0)], 4, 1.0)
-        with WorldFeed([TinyWorld(32)], 6, Draw(0, 0, CPU)) as world:
-            batch, again = (mixed(world, recordings, 2, Draw(0, 0, CPU), 0) for _ in range(2))
-        assert batch.frames.shape == (8, 4, 32, 32, 3)
-        assert batch.targets.contact_known.tolist() == [True] * 6 + [False] * 2
-        assert torch.equal(batch.frames, again.frames)
 
 
 def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import cv2
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -77,12 +75,10 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys, caplog):
     assert train(tmp_path) == 0 and 'is complete already' in caplog.text
 
 
-def test_seconds_are_those_of_training_and_are_told(tmp_path, caplog):
+def test_seconds_are_those_of_training(tmp_path):
     assert tool.main(['--out', str(tmp_path), *SHORT, 'calibration_clips=0', 'held_out_clips=0',
-                      '--seconds', '3']) == 0
-    trained, = re.findall(r'trained for (\d+) s;', caplog.text)
-    assert int(trained) == round(read_state(tmp_path).seconds) >= 3
-    assert (tmp_path / 'test.safetensors').is_file()
+                      '--seconds', '1']) == 0
+    assert read_state(tmp_path).seconds >= 1 and (tmp_path / 'test.safetensors').is_file()
 
 
 def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
@@ -93,7 +89,7 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
             return super().film(sample)
 
     monkeypatch.setattr(run, 'ClipWorld', Impatient)
-    words = ['--set', 'validations=0']
+    words = ['--set', 'validations=0', 'optimizer=muon', 'reuse=2']
     assert train(tmp_path / 'a', *words) == 0
     assert not (tmp_path / 'a' / 'test.safetensors').exists()
     assert read_state(tmp_path / 'a').step == 2
@@ -109,19 +105,8 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
     assert all(torch.equal(one[k], two[k]) for k in one)
 
 
-def test_only_a_second_ctrl_c_ends_at_once():
-    before = signal.getsignal(signal.SIGTERM)
-    with tool.stop_on_signal() as asked:
-        for kind in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
-            os.kill(os.getpid(), kind)
-        assert asked == [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 @pytest.mark.parametrize(('words', 'said'), [
-    (('--set', 'batch=0'), 'batch'), (('--set', 'batch'), 'KEY=VALUE'),
+    (('--set', 'batch'), 'KEY=VALUE'),
     (('--set', 'color=red'), 'unknown keys color'), (('--recipe', 'huge'), 'of the package: tiny'),
     (('--recipe', 'tiny', '--set', 'tenth.lr=1'), 'tenth.lr: the stages'),
     (('--weights', 'missing.safetensors'), 'missing.safetensors'),
@@ -233,13 +218,8 @@ def test_two_processes_train_one_network(tmp_path):
 def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(VARIANTS, 'test', TINY)
-    photos = tmp_path / 'photos'
-    photos.mkdir()
-    cv2.imwrite(str(photos / 'a.png'), np.random.default_rng(0).integers(
-        0, 255, (64, 64, 3), np.uint8))
-    assert train(tmp_path, '--set', 'batch=4', 'validations=0', f'photos={photos}', 'textures=30',
+    assert train(tmp_path, '--set', 'batch=4', 'validations=0', 'textures=30',
                  'calibration_clips=4', 'held_out_clips=4', clips=8) == 0
-    assert '30 crops of photographs' in (tmp_path / 'test.md').read_text()
     meta = read_meta(tmp_path / 'test.safetensors')
     assert meta.interval_s == pytest.approx((1 / 30, 1 / 2))
     assert meta.metrics['held_out']['standard']['looming_r2'] is not None

@@ -39,6 +39,7 @@ from vjepa_ros.lab.drive.loop import MODES, Outcome, Recipe, SETS, drive_all
 from vjepa_ros.lab.drive.page import WORDS, figures, figures_of_goals, write_page
 from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
 from vjepa_ros.lab.worker_pool import LoadError, usual_jobs
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.planning.local_config import LocalConfig
 from vjepa_ros.ros.common.processes import ProcessFailed
@@ -207,17 +208,15 @@ def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], devic
 def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str],
                     device: torch.device, about: Mapping[str, object], advance: Any
                     ) -> tuple[Outcomes, Recipe, dict[str, Any]]:
-    from vjepa_ros.lab.drive.ros import RosRun
+    from vjepa_ros.lab.drive.ros import SETTLE_S, drive_over_dds
     if ros_problem():
         raise OSError(ros_problem())
-    run = RosRun(recipe.seed, recipe.set, follow=recipe.follow, film=recipe.film,
-                 node={'device': args.device, 'weights': args.weights,
-                       'model_size': args.model_size})
+    recipe = replace(recipe, episode=EpisodeConfig(rate=10.0, settle_s=SETTLE_S))
     end_like_ctrl_c()
-    outcomes = run.drive(range(args.first, args.first + args.episodes), modes,
-                         Path('drive_logs'), advance)
+    outcomes = drive_over_dds(recipe, modes, range(args.first, args.first + args.episodes),
+                              Path('drive_logs'), advance)
     # Below 1 where this computer takes long; the result does not depend on it.
     factors = [o.real_time_factor for rows in outcomes.values() for o in rows
                if o.real_time_factor is not None]
-    return outcomes, replace(recipe, episode=run.episode), {
+    return outcomes, recipe, {
         'over_dds': True, 'real_time_factor': round(min(factors), 3)}

@@ -32,7 +32,7 @@ from vjepa_ros.lab.evaluation.recording_replay import (
 from vjepa_ros.lab.report.live_view import log_to
 from vjepa_ros.lab.report.measurement import command, hardware, versions, write_json
 from vjepa_ros.lab.report.page import fill
-from vjepa_ros.lab.worker_pool import WorkerPool, usual_jobs
+from vjepa_ros.lab.worker_pool import run_all, usual_jobs
 from vjepa_ros.lab.world.rendering.render import drawing_device
 from vjepa_ros.looming.gyroscope import JITTER_S
 from vjepa_ros.model.checkpoint.load import WeightsError
@@ -120,10 +120,10 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
     on_gpu = choose_device(args.device).device.type != 'cpu'
     jobs = args.jobs or usual_jobs(len(tasks), MOST_ON_GPU if on_gpu else None)
     with Progress(TextColumn('recordings and hundreds of clips'), BarColumn(),
-                  MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress, \
-            WorkerPool(jobs, remade(setup), setup) as workers:
+                  MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task('', total=len(tasks))
-        made = workers.run(tasks, lambda one: progress.advance(bar))
+        made = run_all(tasks, jobs, (lambda: setup) if jobs == 1 else remade(setup),
+                       lambda one: progress.advance(bar))
     played, parts = made[:len(items)], made[len(items):]
     worlds = {key: evaluate_world.gathered(own) for key, name in WORLD_KEYS.items()
               if (own := [part for part in parts if part.world == name])}

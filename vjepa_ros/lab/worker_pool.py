@@ -17,7 +17,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from threading import Thread
-from types import TracebackType
 from typing import Any
 
 import cv2
@@ -32,46 +31,32 @@ class LoadError(ValueError):
     """The context of a process cannot be made."""
 
 
-class WorkerPool:
-    """Runs tasks in processes, or in this process when one is enough.
+def run_all(tasks: Sequence[tuple[Any, ...]], jobs: int, make: Callable[[], Any],
+            done: Callable[[Any], object], gpus: Sequence[str] = ()) -> list[Any]:
+    """Call functions with a context and their arguments; return the results in order.
 
-    `count`: of processes; 1 runs the tasks here; `make`: makes the context, once in each process,
-    and must be picklable; `here`: context for this process, when it exists already; `gpus`: names
-    as in CUDA_VISIBLE_DEVICES, of which each process sees one in turn; without names all see what
-    this process sees.
+    `make`: makes the context, once in each of `jobs` processes, for which it must be picklable,
+    or here for one job; `done` gets each result as it comes; `gpus`: names as in
+    CUDA_VISIBLE_DEVICES, of which each process sees one in turn; without names all see what this
+    process sees.
     """
-
-    def __init__(self, count: int, make: Callable[[], Any], here: Any = None,
-                 gpus: Sequence[str] = ()) -> None:
-        self.count = count
-        self._make, self._here = make, here
-        self._pool = _processes(count, make, gpus) if count > 1 else None
-
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def run(self, tasks: Sequence[tuple[Any, ...]], done: Callable[[Any], object]) -> list[Any]:
-        """Run tasks and return their results in order."""
-        if self._pool is None:
-            self._here = self._make() if self._here is None else self._here
-            results = []
-            for function, *arguments in tasks:
-                results.append(function(self._here, *arguments))
-                done(results[-1])
-            return results
-        try:
-            futures: list[Future] = [self._pool.submit(_work, *task) for task in tasks]
-            for future in as_completed(futures):
-                done(future.result())
-        except BrokenProcessPool as error:
-            raise OSError(f'one of {self.count} processes ended before its work was done, '
-                          'perhaps for lack of memory; try fewer with --jobs') from error
+    if jobs == 1:
+        context, results = make(), []
+        for function, *arguments in tasks:
+            results.append(function(context, *arguments))
+            done(results[-1])
+        return results
+    pool = _processes(jobs, make, gpus)
+    try:
+        futures: list[Future] = [pool.submit(_work, *task) for task in tasks]
+        for future in as_completed(futures):
+            done(future.result())
         return [future.result() for future in futures]
+    except BrokenProcessPool as error:
+        raise OSError(f'one of {jobs} processes ended before its work was done, perhaps for lack '
+                      'of memory; try fewer with --jobs') from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def run_each(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],

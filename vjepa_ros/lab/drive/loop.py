@@ -18,7 +18,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, SourceReport
-from vjepa_ros.lab.worker_pool import WorkerPool, visible_gpus
+from vjepa_ros.lab.worker_pool import run_all, visible_gpus
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig, GOAL_M, SETS
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M
@@ -40,8 +40,8 @@ MODES = ('without_guard', 'with_guard', 'with_planner')
 CAMERA = 'camera'
 _CLOCK_S = 1.0        # stamp of the first image
 _STOPPED_M_S = 0.02   # commands below this stop a robot
-_WANTS_M_S = 0.2      # command of a controller that wants to drive
-_FREE_S = 2.0         # a stop is needless when the path is free for this time
+WANTS_M_S = 0.2      # command of a controller that wants to drive
+FREE_S = 2.0         # a stop is needless when the path is free for this time
 
 
 @dataclass(frozen=True)
@@ -239,10 +239,10 @@ class Loop:
             state, reason = control.state, control.reason
         if self.mode != MODES[0] and now >= 0:
             self._plans_s[number].append(time.perf_counter() - begun)
-        stopped = wanted[0] > _WANTS_M_S and abs(sent[0]) < _STOPPED_M_S
+        stopped = wanted[0] > WANTS_M_S and abs(sent[0]) < _STOPPED_M_S
         if stopped and not self._halted[number] and now > 0:
             self._stops[number, 0] += 1
-            ahead = _FREE_S * episode.route.cruise
+            ahead = FREE_S * episode.route.cruise
             self._stops[number, 1] += self.world.clearance(number, ahead) >= ahead
         self._halted[number] = stopped
         if episode.number in self._follow:
@@ -323,8 +323,7 @@ def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs
     parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
     tasks = [(Driver.part, mode, part) for mode in modes for part in parts]
     gpus = [] if ':' in recipe.engine.device else visible_gpus()
-    with WorkerPool(jobs, partial(Driver, recipe), gpus=gpus) as pool:
-        driven = pool.run(tasks, lambda ended: done(*ended))
+    driven = run_all(tasks, jobs, partial(Driver, recipe), lambda ended: done(*ended), gpus)
     found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
     for mode, outcomes in driven:
         found[mode] += outcomes

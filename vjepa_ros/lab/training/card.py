@@ -37,8 +37,6 @@ def describe(config: TrainConfig, encoder: Encoder, report: WeightsReport, state
     names = ' and '.join(one.name for one in config.worlds)
     data = (f'rendered scenes of `vjepa_ros.lab.world`, {names} world, {config.textures} '
             'painted textures')
-    if config.photos:
-        data += f' and {config.textures} crops of photographs'
     if config.recordings:
         names = ', '.join(f'`{Path(r).name}`' for r in config.recordings)
         share = config.from_recordings / config.batch

@@ -56,7 +56,6 @@ class TrainConfig:
     num_frames: int = key(NUM_FRAMES, 'frames per clip, even', (2 * TUBELET, 256))
     image_size: int = key(IMAGE_SIZE, f'pixels per side, a multiple of {PATCH}', (2 * PATCH, 2048))
     textures: int = key(200, 'painted textures', (30, 100_000))
-    photos: tuple[str, ...] = key((), 'image files or folders to cut as many textures from')
     optimizer: str = key('adamw', 'muon: of PyTorch 2.9 or newer, for the matrices of the blocks',
                          ('adamw', 'muon'))
     lr: float = key(1e-3, 'highest learning rate', (1e-8, 1))

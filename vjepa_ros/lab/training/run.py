@@ -250,7 +250,4 @@ def round_to_half(network: Network) -> None:
 
 def paint(config: TrainConfig) -> TextureBank:
     """Make the textures of training, never with the seed of those that judge."""
-    seed = derive(config.seed, 'textures') + BANK_SEED + 1
-    if config.photos:
-        return TextureBank.from_folder(config.photos, seed, config.textures, config.textures)
-    return TextureBank.procedural(seed, config.textures)
+    return TextureBank.procedural(derive(config.seed, 'textures') + BANK_SEED + 1, config.textures)

@@ -11,9 +11,8 @@ to bottom, each with a border of one texel that repeats the opposite edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import cv2
@@ -261,9 +260,6 @@ class Materials:
 
 
 PAINTERS = MATERIALS | PRINTS | CARDS
-# Photographs may stand for any surface whose look is free.
-_PHOTO_GROUPS = ('plain', 'wall', 'floor', 'ground', 'print', 'poster', 'cloth', 'facade')
-_SUFFIXES = frozenset({'.jpg', '.jpeg', '.png', '.webp', '.bmp'})
 
 
 @dataclass(frozen=True)
@@ -283,70 +279,18 @@ class TextureBank:
 
     @classmethod
     def procedural(cls, seed: int, count: int = 100, size: int = 256) -> TextureBank:
-        """Painted textures only."""
-        return _pack(*_painted(seed, count, size))
-
-    @classmethod
-    def from_folder(cls, paths: Iterable[str | Path], seed: int = 0, crops: int = 200,
-                    count: int = 100, size: int = 256) -> TextureBank:
-        """Painted textures and crops of photographs, mirrored so that they repeat."""
-        images, groups, walks = _painted(seed, count, size)
-        rng = np.random.default_rng((seed, 1))
-        files = _image_files(paths)
-        for number in range(crops):
-            photo = cv2.imread(str(files[number % len(files)]), cv2.IMREAD_COLOR)
-            if photo is None:
-                raise ValueError(f"cannot read the image '{files[number % len(files)]}'")
-            for name in rng.choice(_PHOTO_GROUPS, 2, replace=False):
-                groups[str(name)].append(len(images))
-            images.append(to_bytes(_crop(rng, photo[..., ::-1], size)))
-        return _pack(images, groups, walks)
-
-
-def _painted(seed: int, count: int, size: int) -> tuple[list[np.ndarray], dict[str, list[int]],
-                                                        list[tuple[int, ...]]]:
-    images: list[np.ndarray] = []
-    groups: dict[str, list[int]] = {}
-    walks = []
-    for place, (name, painters) in enumerate(PAINTERS.items()):
-        wanted = max(1, round(_ROWS[name][-1] * count / 100))
-        # Each texture has its own generator: another count leaves the first ones as they are.
-        for number in range(wanted):
-            rng = np.random.default_rng((seed, place, number))
-            groups.setdefault(name, []).append(len(images))
-            images.append(to_bytes(painters[number % len(painters)](rng, size)))
-    for number in range(max(1, round(count / 50))):
-        pictures = walk(np.random.default_rng((seed, len(PAINTERS), number)), size)
-        walks.append(tuple(range(len(images), len(images) + len(pictures))))
-        images += [to_bytes(p) for p in pictures]
-    groups['walker'] = [n for numbers in walks for n in numbers]
-    return images, groups, walks
-
-
-def _pack(images: list[np.ndarray], groups: dict[str, list[int]],
-          walks: Sequence[tuple[int, ...]]) -> TextureBank:
-    return TextureBank(pack(images), {k: tuple(v) for k, v in groups.items()}, tuple(walks))
-
-
-def _image_files(paths: Iterable[str | Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in map(Path, paths):
-        found = sorted(path.rglob('*')) if path.is_dir() else [path]
-        files += [f for f in found if f.suffix.lower() in _SUFFIXES]
-    if not files:
-        raise ValueError(f'no images in {[str(p) for p in paths]}; looked for '
-                         f'{sorted(_SUFFIXES)}')
-    return files
-
-
-def _crop(rng: np.random.Generator, photo: np.ndarray, size: int) -> np.ndarray:
-    """Crop a square and mirror it to both sides: it repeats, at the price of symmetry."""
-    rows, columns = photo.shape[:2]
-    side = int(min(rows, columns) * rng.uniform(0.3, 1.0))
-    y, x = int(rng.integers(rows - side + 1)), int(rng.integers(columns - side + 1))
-    part = np.ascontiguousarray(photo[y:y + side, x:x + side])
-    part = cv2.resize(part, (size // 2, size // 2), interpolation=cv2.INTER_AREA)
-    if rng.random() < 0.5:
-        part = part[:, ::-1]
-    part = np.concatenate((part, part[:, ::-1]), 1)
-    return np.concatenate((part, part[::-1]), 0).astype(np.float32)
+        """Paint textures; another count leaves the first ones of a group as they are."""
+        images: list[np.ndarray] = []
+        groups: dict[str, list[int]] = {}
+        walks = []
+        for place, (name, painters) in enumerate(PAINTERS.items()):
+            for number in range(max(1, round(_ROWS[name][-1] * count / 100))):
+                rng = np.random.default_rng((seed, place, number))
+                groups.setdefault(name, []).append(len(images))
+                images.append(to_bytes(painters[number % len(painters)](rng, size)))
+        for number in range(max(1, round(count / 50))):
+            pictures = walk(np.random.default_rng((seed, len(PAINTERS), number)), size)
+            walks.append(tuple(range(len(images), len(images) + len(pictures))))
+            images += [to_bytes(p) for p in pictures]
+        groups['walker'] = [n for numbers in walks for n in numbers]
+        return cls(pack(images), {k: tuple(v) for k, v in groups.items()}, tuple(walks))
