@@ -140,7 +140,7 @@ def of(scenes: Scenes) -> Truth:
 
 def points(scenes: Scenes, found: Truth) -> torch.Tensor:
     """World points of all pixels (H, W, 3), float64; the sky at 1e6 m."""
-    rays = all_rays(scenes.intrinsics, scenes.distortion, SIZE)
+    rays = all_rays(scenes, slice(None), SIZE)
     ray = torch.stack((rays.x[0, 0], rays.y[0, 0], torch.ones(SIZE[::-1])), -1).double()
     depth = found.depth[0].double().clamp(max=1e6)
     rotation = scenes.camera_rotation[0, -1].double()

@@ -53,7 +53,8 @@ class Unicycles:
         # Forward [m/s], and turn rate, positive to the left [rad/s]
         self.speed, self.turn = np.zeros(count), np.zeros(count)
 
-    def step(self, speed: np.ndarray, turn: np.ndarray, dt: float) -> None:
+    def step(self, speed: np.ndarray, turn: np.ndarray, dt: float,
+             goes: np.ndarray | None = None) -> None:
         """Move for a time towards commands (N,), clipped to what the base can do."""
         if not (np.isfinite(speed).all() and np.isfinite(turn).all()):
             raise ValueError(f'commands must be finite numbers, got speed {speed}, turn {turn}')
@@ -67,6 +68,9 @@ class Unicycles:
         self.speed = old_speed + np.clip(speed - old_speed, -most, most)
         self.turn = old_turn + np.clip(turn - old_turn, -can.turn_acceleration * dt,
                                        can.turn_acceleration * dt)
+        if goes is not None:                            # the others stay where they are
+            self.speed, self.turn = self.speed * goes, self.turn * goes
+            old_speed, old_turn = old_speed * goes, old_turn * goes
         gone = 0.5 * (old_speed + self.speed) * dt
         bend = -0.5 * (old_turn + self.turn) * dt       # yaw grows to the right
         # An arc: its chord leads in the mean direction.

@@ -15,7 +15,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.episodes.robot import Route, Run
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, Kit, SIDE, SIZES, THIN, assemble
 from vjepa_ros.lab.world.scenes.camera import brightness, light, sensor
-from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, Place, STRUCTURE_KINDS, ground
+from vjepa_ros.lab.world.scenes.places import INDOORS, LAYOUTS, STRUCTURE_KINDS, ground
 from vjepa_ros.lab.world.scenes.scene import SceneRng, Shapes, still
 from vjepa_ros.lab.world.scenes.scene_spec import PLACE, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
@@ -78,14 +78,10 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
     number = torch.tensor([PLACE[name]])
     spec = replace(make_spec(draws, WorldConfig()), place=number,
                    interval_s=torch.tensor([interval_s]))
-    one = torch.ones(1)
-    place = Place(boxes, torch.tensor([[left, right]]), torch.tensor([walled]),
-                  torch.tensor([span_x]), one * end, torch.zeros(1, 2), one * tall,
-                  torch.tensor([roofed]), torch.zeros(1), one)
     below, below_tile, below_tint = ground(draws, number, materials)
     fields = {'ground_texture': below, 'ground_tile_m': below_tile, 'ground_tint': below_tint,
-              **light(draws, spec, place, materials),
-              **sensor(draws, spec, brightness(place, below_tint), frames)}
+              **light(draws, spec, torch.tensor([roofed]), materials),
+              **sensor(draws, spec, brightness(boxes, below_tint), frames)}
     # The camera of a robot that drives for seconds: one jump of the exposure is for clips.
     fields['exposure'] = fields['exposure'].clamp(0.4, 2.5)
     fields['shutter'] = torch.zeros(1)

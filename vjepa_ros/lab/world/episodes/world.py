@@ -66,6 +66,8 @@ class EpisodeWorld:
         self._tables = {f.name: table(f.name) for f in fields(Shapes) if f.name != 'kinds'}
         self._alive = self._tables['alive'].astype(bool)
         self._half = self._tables['half'].astype(float)
+        self._poses = np.concatenate(
+            (self._tables['position'], self._tables['yaw'][..., None]), -1).astype(float)
         self._band = band_of(config.robot, np.array([e.camera_height for e in self.episodes]))
         # What robots can touch: of a card only where it is opaque, which may lie aside.
         self._solid, self._aside = self._half.copy(), np.zeros(self._alive.shape)
@@ -78,23 +80,16 @@ class EpisodeWorld:
         bodies = [e.bodies for e in self.episodes]
         self._clock = np.zeros((count, len(bodies[0])))     # of each body, in steps
         self._moves = np.array([[b.moves for b in row] for row in bodies])
-        self._lens = torch.tensor(np.array([self._intrinsics(e) for e in self.episodes]),
-                                  dtype=torch.float32)
-        longest_light = max(e.fields['exposure'].shape[1] for e in self.episodes)
-        self._light = {name: torch.cat([_lengthened(e.fields[name], longest_light)
-                                        if name == 'exposure' else e.fields[name]
-                                        for e in self.episodes])
-                       for name in self.episodes[0].fields}
+        width, height = self.size
+        focal = 0.5 * width / np.tan(0.5 * np.array([e.fov for e in self.episodes]))
+        middle = np.broadcast_to((0.5 * (width - 1), 0.5 * (height - 1)), (count, 2))
+        lenses = np.concatenate((np.stack((focal, focal), -1), middle), -1)
+        self._lens = torch.tensor(lenses, dtype=torch.float32)
 
     @property
     def intrinsics(self) -> np.ndarray:
         """(N, 4) fx, fy, cx, cy [px]."""
         return self._lens.numpy().astype(float)
-
-    def _intrinsics(self, episode: Episode) -> tuple[float, float, float, float]:
-        width, height = self.size
-        focal = 0.5 * width / np.tan(0.5 * episode.fov)
-        return (focal, focal, 0.5 * (width - 1), 0.5 * (height - 1))
 
     def _opaque(self, number: int, shape: int) -> tuple[float, float]:
         """Return from where to where, -1..1, a card is opaque as high as the robot reaches."""
@@ -114,13 +109,7 @@ class EpisodeWorld:
         active = np.ones(len(self.collided), bool) if active is None else active
         for _ in range(count):
             goes = active & ~self.collided
-            before = (self.robots.place, self.robots.yaw, self.robots.speed, self.robots.turn)
-            self.robots.step(speed, turn, dt)
-            for name, old in zip(('place', 'yaw', 'speed', 'turn'), before, strict=True):
-                new = getattr(self.robots, name)
-                keep = goes if new.ndim == 1 else goes[:, None]
-                held = old if name in ('place', 'yaw') else np.zeros_like(old)
-                setattr(self.robots, name, np.where(keep, new, held))
+            self.robots.step(speed, turn, dt, goes)
             self._clock += (self._moves & ~self._waiting()) * (dt / self._step)
             self._clock[~self._moves] += dt / self._step
             self._test(goes)
@@ -211,19 +200,19 @@ class EpisodeWorld:
                                          self.config.robot)
         return waits
 
+    def _times(self, which: np.ndarray) -> np.ndarray:
+        """Return the times (n, K) of shapes, in steps, within their tables."""
+        clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
+        return np.clip(clock, 0, self._poses.shape[1] - 1)
+
     def _where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, K, 3) and yaws (n, K) of shapes, between the times of the tables."""
-        clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
-        last = self._tables['yaw'].shape[1] - 1
-        clock = np.clip(clock, 0, last)
-        first = np.minimum(clock.astype(int), last - 1)
-        share = clock - first
+        clock = self._times(which)
+        first = np.minimum(clock.astype(int), self._poses.shape[1] - 2)
         row, column = which[:, None], np.arange(len(self._owner))[None]
-        a = self._tables['position'][row, first, column].astype(float)
-        b = self._tables['position'][row, first + 1, column].astype(float)
-        yaw_a = self._tables['yaw'][row, first, column].astype(float)
-        yaw_b = self._tables['yaw'][row, first + 1, column].astype(float)
-        return a + share[..., None] * (b - a), yaw_a + share * (yaw_b - yaw_a)
+        a, b = (self._poses[row, first + later, column] for later in (0, 1))
+        pose = a + (clock - first)[..., None] * (b - a)
+        return pose[..., :3], pose[..., 3]
 
     def _solid_where(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions and yaws as `_where`, of the part of each shape that robots can touch."""
@@ -231,49 +220,40 @@ class EpisodeWorld:
         own_x = np.stack((np.cos(yaw), np.zeros_like(yaw), -np.sin(yaw)), -1)
         return position + self._aside[which][..., None] * own_x, yaw
 
-    def scenes(self, which: np.ndarray) -> Scenes:
+    def pictures(self, which: np.ndarray) -> np.ndarray:
+        """(len(which), H, W, 3) uint8 RGB of the present moment."""
         position, yaw = self._where(which)
-        clock = np.where(self._owner >= 0, self._clock[which][:, self._owner], 0.0)
-        at = np.clip(clock.astype(int), 0, self._tables['yaw'].shape[1] - 1)
-        texture = self._tables['texture'][which[:, None], at, np.arange(len(self._owner))[None]]
-        count = len(which)
+        tables, count, shapes = self._tables, len(which), len(self._owner)
+        at = self._times(which).astype(int)
+        texture = tables['texture'][which[:, None], at, np.arange(shapes)[None]]
+        episodes = [self.episodes[n] for n in which]
         front = self.robots.front(self.config.robot)[which]
-        height = np.array([self.episodes[n].camera_height for n in which])
-        pitch = torch.tensor([self.episodes[n].pitch for n in which], dtype=torch.float32)
+        height = np.array([episode.camera_height for episode in episodes])
+        pitch = torch.tensor([episode.pitch for episode in episodes], dtype=torch.float32)
         camera = np.stack((front[:, 0], -height, front[:, 1]), -1)
+        light = {name: torch.cat([episode.fields[name] for episode in episodes])
+                 for name in episodes[0].fields if name != 'exposure'}
+        bright = [episode.fields['exposure'][:, :self.frame + 1] for episode in episodes]
+        light['exposure'] = torch.stack([one[:, -1] for one in bright])
+        light['seed'] = light['seed'] + self.frame      # noise differs from picture to picture
 
         def real(values: np.ndarray) -> Tensor:
             return torch.tensor(values, dtype=torch.float32)
 
         heading = real(self.robots.yaw[which])
-        pick = torch.tensor(which)
-        light = {name: values[pick] for name, values in self._light.items()}
-        number = min(self.frame, light['exposure'].shape[1] - 1)
-        light['exposure'] = light['exposure'][:, number:number + 1]
-        light['seed'] = light['seed'] + self.frame      # noise differs from picture to picture
-        tables = self._tables
-        return Scenes(
-            interval_s=torch.full((count,), self._step), intrinsics=self._lens[pick],
+        scenes = Scenes(
+            interval_s=torch.full((count,), self._step), intrinsics=self._lens[which],
             distortion=torch.zeros(count, 2), camera_position=real(camera)[:, None],
             camera_rotation=rotation(heading, pitch, torch.zeros(count))[:, None],
             camera_velocity=torch.zeros(count, 3), camera_spin=torch.zeros(count, 3),
             kinds=self._kinds, alive=torch.tensor(self._alive[which]),
             position=real(position)[:, None], yaw=real(yaw)[:, None],
-            half=real(self._half[which]),
-            velocity=torch.zeros(count, len(self._owner), 3),
-            yaw_rate=torch.zeros(count, len(self._owner)), texture=torch.tensor(texture)[:, None],
+            half=real(self._half[which]), velocity=torch.zeros(count, shapes, 3),
+            yaw_rate=torch.zeros(count, shapes), texture=torch.tensor(texture)[:, None],
             tile_m=torch.tensor(tables['tile_m'][which]),
             tint=torch.tensor(tables['tint'][which]), capture=None, **light)
-
-    def pictures(self, which: np.ndarray) -> np.ndarray:
-        """(len(which), H, W, 3) uint8 RGB of the present moment."""
-        device = self.bank.atlas.texels.device
-        scenes = self.scenes(which).to(device)
+        scenes = scenes.map(lambda values: values.to(self.bank.atlas.texels.device))
         return render(scenes, self.bank, self.size)[:, 0].cpu().numpy()
-
-
-def _lengthened(exposure: Tensor, length: int) -> Tensor:
-    return torch.cat((exposure, exposure[:, -1:].expand(-1, length - exposure.shape[1])), 1)
 
 
 STEP_S = 0.1          # of real time that is caught up; longer work slows time down

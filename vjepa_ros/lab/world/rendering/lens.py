@@ -109,7 +109,29 @@ def rolled(rays: Rays, turn: Tensor, rows: Tensor, height: int) -> Rays:
     return Rays(x / z, y / z, rays.spread.expand_as(x))
 
 
-def image_rays(scenes: Scenes, size: tuple[int, int], frames: slice,
+def rays_at(scenes: Scenes, frames: slice, columns: Tensor, rows: Tensor, height: int) -> Rays:
+    """Rays of pixels in some frames of scenes."""
+    taken = scenes.capture
+    if taken is None:
+        return pixel_rays(scenes.intrinsics, scenes.distortion, columns, rows)
+    rays = pixel_rays(scenes.intrinsics, scenes.distortion, columns, rows, taken.bend)
+    return rolled(rays, taken.turn[:, frames], rows, height)
+
+
+def all_rays(scenes: Scenes, frames: slice, size: tuple[int, int],
+             shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
+    """Rays of all pixels, ``shift`` beside their centres; a pure function of tensors."""
+    return rays_at(scenes, frames, *_pixels(size, shift, scenes.intrinsics.device), size[1])
+
+
+def _pixels(size: tuple[int, int], shift: tuple[float, float],
+            device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+    columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]
+    rows = torch.arange(size[1], device=device, dtype=torch.float32)[:, None] + shift[1]
+    return columns[None], rows
+
+
+def image_rays(scenes: Scenes, frames: slice, size: tuple[int, int],
                shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
     """Rays (1, 1, H, W) of one frame of one scene on the CPU; those of a lens are kept."""
     taken = scenes.capture
@@ -117,33 +139,15 @@ def image_rays(scenes: Scenes, size: tuple[int, int], frames: slice,
     rays = _kept_rays(values, size, shift, None if taken is None else float(taken.bend))
     if taken is None or float(taken.readout_s) == 0:
         return rays
-    rows = torch.arange(size[1], dtype=torch.float32)[:, None] + shift[1]
-    return rolled(rays, taken.turn[:, frames], rows, size[1])
-
-
-def bend_turn(scenes: Scenes, frames: slice) -> tuple[Tensor | None, Tensor | None]:
-    """Bend of the lenses and turn during the readout of some frames, as `all_rays` takes them."""
-    taken = scenes.capture
-    return (None, None) if taken is None else (taken.bend, taken.turn[:, frames])
-
-
-def all_rays(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
-             shift: tuple[float, float] = (0.0, 0.0), bend: Tensor | None = None,
-             turn: Tensor | None = None) -> Rays:
-    """Rays of all pixels, ``shift`` beside their centres; a pure function of tensors."""
-    device = intrinsics.device
-    columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]
-    rows = torch.arange(size[1], device=device, dtype=torch.float32)[:, None] + shift[1]
-    rays = pixel_rays(intrinsics, distortion, columns[None], rows, bend)
-    return rays if turn is None else rolled(rays, turn, rows, size[1])
+    return rolled(rays, taken.turn[:, frames], _pixels(size, shift)[1], size[1])
 
 
 @lru_cache(maxsize=8)
 def _kept_rays(values: tuple[float, ...], size: tuple[int, int],
                shift: tuple[float, float], bend: float | None) -> Rays:
     lens = torch.tensor([values])
-    return all_rays(lens[:, :4], lens[:, 4:], size, shift,
-                    None if bend is None else torch.tensor([bend]))
+    return pixel_rays(lens[:, :4], lens[:, 4:], *_pixels(size, shift),
+                      None if bend is None else torch.tensor([bend]))
 
 
 def project(points: Tensor, intrinsics: Tensor, distortion: Tensor,

@@ -19,21 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.rendering.lens import (
-    BAND_PIXELS,
-    Rays,
-    all_rays,
-    bars,
-    bend_turn,
-    expose,
-    expose_single,
-    image_rays,
-    image_speed,
-    pixel_rays,
-    rolled,
-    row_turns,
-    tables,
-)
+from vjepa_ros.lab.world.rendering import lens
+from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.rendering.shading import Hits
 from vjepa_ros.lab.world.rendering.trace import (
     Extents,
@@ -45,14 +32,14 @@ from vjepa_ros.lab.world.rendering.trace import (
     trace,
 )
 from vjepa_ros.lab.world.scenes.scene import GROUND, ROBOT, Robot, SKY, Scenes
-from vjepa_ros.lab.world.textures.bank import Atlas, TextureBank
+from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.runtime.device import computing_with
 
 # Where in the pixel, and when while the shutter is open, the rays of a pixel are sent.
 PATTERN = ((-0.25, -0.25, -0.25), (0.25, 0.25, 0.25))
 # Send rays, follow them, develop their light.
 Steps = tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]
-_PLAIN: Steps = (all_rays, trace, expose)
+_PLAIN: Steps = (lens.all_rays, trace, lens.expose)
 _BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are, beside 0, 0
 _CROSS = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
 # Rendered at once on a GPU: compiled, and not (then what all shapes give is stored for a while).
@@ -94,8 +81,8 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
 @lru_cache(maxsize=1)
 def _compiled() -> Steps:
     # The rays on their own: as a part of the trace they would be worked out for each frame.
-    return (torch.compile(all_rays, dynamic=False), torch.compile(trace, dynamic=False),
-            torch.compile(expose, dynamic=False))
+    return (torch.compile(lens.all_rays, dynamic=False), torch.compile(trace, dynamic=False),
+            torch.compile(lens.expose, dynamic=False))
 
 
 def _parts(scenes: Scenes, count: int) -> Iterator[Scenes]:
@@ -114,13 +101,11 @@ def render_together(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
     send, follow, develop = steps
     frames, total = slice(None), list[Tensor]()
     for dx, dy, when in PATTERN:
-        rays = send(scenes.intrinsics, scenes.distortion, size, (dx, dy),
-                    *bend_turn(scenes, frames))
-        scene = stage(scenes, bank.atlas, frames, when * _open_for(scenes))
-        light = follow(rays, scene, bank.atlas, scenes.kinds)
+        rays = send(scenes, frames, size, (dx, dy))
+        light = follow(rays, stage(scenes, bank.atlas, frames, when * _open_for(scenes)))
         total = [a + b for a, b in zip(total, light, strict=True)] if total else light
     light = torch.stack(total, -1) / len(PATTERN)
-    return develop(light, scenes, frames, tables(light.device))
+    return develop(light, scenes, frames, lens.tables(light.device))
 
 
 def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: int) -> Tensor:
@@ -131,40 +116,38 @@ def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: in
     pattern = PATTERN if blurs else ((0.0, 0.0, 0.0),)
     planes = torch.zeros(3, 1, 1, size[1], size[0])
     for dx, dy, when in pattern:
-        rays = image_rays(scenes, size, frames, (dx, dy))
+        rays = lens.image_rays(scenes, frames, size, (dx, dy))
         scene = stage(scenes, bank.atlas, frames, when * _open_for(scenes) if blurs else None,
                       grouped=False)
-        index = _in_bands(planes, rays, scene, bank, scenes.kinds, 1 / len(pattern))
+        index = _in_bands(planes, rays, scene, 1 / len(pattern))
         if not blurs:
-            _smooth_edges(planes, index, scenes, scene, bank, frames)
-    return expose_single(planes, scenes, frames)
+            _smooth_edges(planes, index, scenes, scene, frames)
+    return lens.expose_single(planes, scenes, frames)
 
 
-def _in_bands(planes: Tensor, rays: Rays, scene: Stage, bank: TextureBank,
-              kinds: tuple[int, ...], weight: float) -> Tensor:
+def _in_bands(planes: Tensor, rays: Rays, scene: Stage, weight: float) -> Tensor:
     """Add the light of one frame to its planes; gives the number of the shape in each pixel.
 
     Some rows at a time, so few that they stay in the cache.
     """
     height, width = rays.x.shape[2:]
-    extents = Extents(scene, kinds)
+    extents = Extents(scene)
     index = torch.empty(1, 1, height, width, dtype=torch.int64)
-    count = -(-height * width // BAND_PIXELS)
+    count = -(-height * width // lens.BAND_PIXELS)
     step = -(-height // count)
     for top in range(0, height, step):
         rows = slice(top, top + step)
         part = Rays(*(field[:, :, rows] for field in rays))
         narrow = extents.windows(part)
-        hits = look(part, scene, bank.atlas, kinds, narrow)
+        hits = look(part, scene, narrow)
         index[:, :, rows] = hits.number
-        light = colour(hits, scene, bank.atlas, kinds, narrow)
-        for plane, own in zip(planes, light, strict=True):
+        for plane, own in zip(planes, colour(hits, scene, narrow), strict=True):
             plane[:, :, rows].add_(own, alpha=weight)
     return index
 
 
 def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
-                  bank: TextureBank, frames: slice) -> None:
+                  frames: slice) -> None:
     """Give pixels at the edges of shapes two more rays, in place."""
     shown = index[0, 0].numpy()
     edge = cv2.morphologyEx(shown.astype(np.int16), cv2.MORPH_GRADIENT, _CROSS)
@@ -173,13 +156,10 @@ def _smooth_edges(planes: Tensor, index: Tensor, scenes: Scenes, scene: Stage,
         return
     shifts = torch.tensor(_BESIDE)
     whole = Windows.whole(scenes.kinds)
-    bend, turn = bend_turn(scenes, frames)
-    for rows, columns in found.split(BAND_PIXELS // len(shifts), dim=1):
-        rays = pixel_rays(scenes.intrinsics, scenes.distortion, columns + shifts[:, :1],
-                          rows + shifts[:, 1:], bend)
-        if turn is not None:
-            rays = rolled(rays, turn, rows + shifts[:, 1:], len(shown))
-        fine = trace(rays, scene, bank.atlas, scenes.kinds, whole)
+    for rows, columns in found.split(lens.BAND_PIXELS // len(shifts), dim=1):
+        rays = lens.rays_at(scenes, frames, columns + shifts[:, :1], rows + shifts[:, 1:],
+                            len(shown))
+        fine = trace(rays, scene, whole)
         for plane, more in zip(planes[:, 0, 0], fine, strict=True):
             plane[rows, columns] = (plane[rows, columns] + more[0, 0].sum(0)) / 3
 
@@ -248,17 +228,14 @@ def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
     with torch.no_grad():
         if compile or scenes.interval_s.device.type != 'cpu':
             see, follow = _compiled_truth() if compile else (_look, _motion)
-            scene = stage(scenes, bank.atlas, newest)
-            seen = see(scenes.intrinsics, scenes.distortion, size, bend_turn(scenes, newest),
-                       scene, scenes.kinds, bank.atlas)
+            seen = see(scenes, newest, size, stage(scenes, bank.atlas, newest))
             return Truth(**follow(scenes, seen))
         parts = []
         with computing_with(1):
             for one in _parts(scenes, 1):
-                rays = image_rays(one, size, newest)
+                rays = lens.image_rays(one, newest, size)
                 scene = stage(one, bank.atlas, newest, grouped=False)
-                narrow = Extents(scene, one.kinds).windows(rays)
-                parts.append(_motion(one, look(rays, scene, bank.atlas, one.kinds, narrow)))
+                parts.append(_motion(one, look(rays, scene, Extents(scene).windows(rays))))
         return Truth(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
 
@@ -267,12 +244,9 @@ def _compiled_truth() -> tuple[Callable[..., Hits], Callable[..., dict[str, Tens
     return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
 
 
-def _look(intrinsics: Tensor, distortion: Tensor, size: tuple[int, int],
-          capture: tuple[Tensor | None, Tensor | None], scene: Stage, kinds: tuple[int, ...],
-          atlas: Atlas) -> Hits:
+def _look(scenes: Scenes, frames: slice, size: tuple[int, int], scene: Stage) -> Hits:
     """Search among all shapes everywhere for what a batch of cameras sees."""
-    rays = all_rays(intrinsics, distortion, size, (0.0, 0.0), *capture)
-    return look(rays, scene, atlas, kinds, None)
+    return look(lens.all_rays(scenes, frames, size), scene, None)
 
 
 def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
@@ -280,7 +254,7 @@ def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     rays, d, depth, index = seen.rays, seen.directions, seen.depth[:, 0], seen.number[:, 0]
     count = len(scenes.kinds)
     if scenes.capture is not None:        # bars show nothing, as the sky does
-        bar = bars(scenes.capture.shown, index.shape[1])[..., None]
+        bar = lens.bars(scenes.capture.shown, index.shape[1])[..., None]
         index = torch.where(bar, count + 1, index)
         depth = torch.where(bar, torch.inf, depth)
     is_sky = index == count + 1
@@ -307,23 +281,23 @@ def _motion(scenes: Scenes, seen: Hits) -> dict[str, Tensor]:
     rotation = scenes.camera_rotation[:, -1]
     along = (relative[..., None, :] * rotation[:, None, None]).sum(-1)  # camera axes
     x, y = rays.x[:, 0], rays.y[:, 0]
-    bend, turn = bend_turn(scenes, slice(-1, None))
-    if bend is not None and turn is not None:
+    taken, bend = scenes.capture, None
+    if taken is not None:
         rows = torch.arange(x.shape[1], device=x.device)[:, None]
-        back = row_turns(turn, rows, len(rows))[:, 0]                   # B H 1 3 3
+        back = lens.row_turns(taken.turn[:, -1:], rows, len(rows))[:, 0]     # B H 1 3 3
         along = (along[..., None, :] @ back)[..., 0, :]                 # the row's axes
         x, y, scale = (x[..., None] * back[..., 0, :] + y[..., None] * back[..., 1, :]
                        + back[..., 2, :]).unbind(-1)
         x, y, t = x / scale, y / scale, t * scale
-        depth, bend = depth * scale, bend[:, None, None]
+        depth, bend = depth * scale, taken.bend[:, None, None]
     looming = -along[..., 2] / t
     wx, wy, wz = (w[:, None, None] for w in scenes.camera_spin.unbind(1))
     # The camera's turn moves points of the ray (x, y, 1) by -w x (x, y, 1) per unit of depth.
     vx = along[..., 0] / t - (wy - wz * y)
     vy = along[..., 1] / t - (wz * x - wx)
     vz = along[..., 2] / t - (wx * y - wy * x)
-    flow = image_speed(x, y, vx - x * vz, vy - y * vz, scenes.intrinsics[:, None, None],
-                       scenes.distortion[:, None, None], bend)
+    flow = lens.image_speed(x, y, vx - x * vz, vy - y * vz, scenes.intrinsics[:, None, None],
+                            scenes.distortion[:, None, None], bend)
 
     level = relative.clone()
     level[..., 1] = own[..., 1]  # the robot stays on the ground however its camera shakes

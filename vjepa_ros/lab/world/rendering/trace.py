@@ -18,25 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.rendering import shading
 from vjepa_ros.lab.world.rendering.lens import Rays, cross_of, rotation_of
-from vjepa_ros.lab.world.rendering.shading import (
-    Body,
-    CONTACT_REACH_M,
-    Directions,
-    Hits,
-    Light,
-    NEAREST_M,
-    Table,
-    card,
-    cast,
-    directions,
-    hit,
-    lit,
-    locate,
-    picker,
-    sky_colour,
-    sky_place,
-)
+from vjepa_ros.lab.world.rendering.shading import Body, Directions, Hits, Light, Table
 from vjepa_ros.lab.world.scenes.scene import (
     BOX,
     CARD,
@@ -63,6 +47,8 @@ Window = tuple[slice, slice] | None  # rows and columns; None where nothing is t
 class Stage(NamedTuple):
     """All a frame is made of but its rays."""
 
+    kinds: tuple[int, ...]         # of the K shapes
+    atlas: Atlas
     rotation: Tensor               # (B, T, 3, 3) of the camera
     bodies: Body                   # (B, T, K)
     groups: tuple[Group, ...]      # the same by kind; empty where shapes are drawn one by one
@@ -220,9 +206,10 @@ def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = No
     b = _bodies(poses, scenes.half, scenes.alive)
     table = _table(scenes, camera, b, atlas, frames)
     sky = [v.view(-1, 1, 1, 1) for v in atlas.origin(scenes.sky_texture.clamp(min=0))]
-    return Stage(rotation, b, _groups(scenes.kinds, b, table) if grouped else (), table,
-                 _light(scenes), camera[..., 1, None, None],
-                 scenes.intrinsics[:, None, None, None, :2], (sky[0], sky[1]))
+    groups = _groups(scenes.kinds, b, table) if grouped else ()
+    return Stage(scenes.kinds, atlas, rotation, b, groups, table, _light(scenes),
+                 camera[..., 1, None, None], scenes.intrinsics[:, None, None, None, :2],
+                 (sky[0], sky[1]))
 
 
 class Windows(NamedTuple):
@@ -243,33 +230,31 @@ def _curved(kinds: tuple[int, ...]) -> bool:
     return any(kind in _CURVED for kind in kinds)
 
 
-def _depth(kind: int, body: Body, cell: tuple[Tensor, Tensor], d: Directions, focal: Tensor,
+def _depth(kind: int, body: Body, cell: Cell, d: Directions, focal: Tensor,
            atlas: Atlas) -> Tensor:
     """Depth at which rays meet shapes of a kind, inf where they miss."""
     if kind != CARD:
-        return hit(kind, d, body)
-    t, x, y = card(d, body)
+        return shading.hit(kind, d, body)
+    t, x, y = shading.card(d, body)
     away = torch.sqrt(body.wx ** 2 + body.wy ** 2 + body.wz ** 2)
     level = torch.log2(away * atlas.size / (2 * torch.minimum(body.hx, body.hy) * focal))
     solid = opacity(atlas, cell, 0.5 + 0.5 * x, 0.5 + 0.5 * y, level) > 127.5
-    return torch.where(solid & (t > NEAREST_M) & body.alive, t, torch.inf)
+    return torch.where(solid & (t > shading.NEAREST_M) & body.alive, t, torch.inf)
 
 
-def look(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
-         windows: Windows | None) -> Hits:
+def look(rays: Rays, stage: Stage, windows: Windows | None) -> Hits:
     """Find what rays (B, 1, H, W) hit first, (B, T, H, W)."""
     r = stage.rotation[..., None, None]
-    d = directions(*(rays.x * r[:, :, 0, i] + rays.y * r[:, :, 1, i] + r[:, :, 2, i]
-                     for i in range(3)))
-    return Hits(rays, d, *_nearest(stage, d, kinds, atlas, windows))
+    d = shading.directions(*(rays.x * r[:, :, 0, i] + rays.y * r[:, :, 1, i] + r[:, :, 2, i]
+                             for i in range(3)))
+    return Hits(rays, d, *_nearest(stage, d, windows))
 
 
-def _nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
-             windows: Windows | None) -> tuple[Tensor, Tensor]:
+def _nearest(stage: Stage, d: Directions, windows: Windows | None) -> tuple[Tensor, Tensor]:
     """Depth [m] and number of the nearest hit; K is the ground, K + 1 the sky (inf)."""
-    count = len(kinds)
+    count = len(stage.kinds)
     below = -stage.camera_y * d.inverse_y
-    down = (d.dy > 0) & (below > NEAREST_M) & (below < _FARTHEST_M)
+    down = (d.dy > 0) & (below > shading.NEAREST_M) & (below < _FARTHEST_M)
     depth = torch.where(down, below, torch.inf)
     index = torch.where(down, count, count + 1)
     focal = stage.focal[..., 0]
@@ -277,22 +262,22 @@ def _nearest(stage: Stage, d: Directions, kinds: tuple[int, ...], atlas: Atlas,
         # A compiled reduction tries shape after shape without storing what each of them gives.
         wide = Directions(*(field[..., None] for field in d))
         for kind, numbers, body, cell in stage.groups:
-            t, which = _depth(kind, body, cell, wide, focal[..., None], atlas).min(-1)
+            t, which = _depth(kind, body, cell, wide, focal[..., None], stage.atlas).min(-1)
             index = torch.where(t < depth, numbers[which], index)
             depth = torch.minimum(t, depth)
         return depth, index
-    for number, (kind, window) in enumerate(zip(kinds, windows.shapes, strict=True)):
+    for number, (kind, window) in enumerate(zip(stage.kinds, windows.shapes, strict=True)):
         if window is not None:
             rows, columns = window
             part = Directions(*(field[..., rows, columns] for field in d))
-            t = _depth(kind, *stage.one(number), part, focal, atlas)
+            t = _depth(kind, *stage.one(number), part, focal, stage.atlas)
             here = depth[..., rows, columns]
             index[..., rows, columns].masked_fill_(t < here, number)
             torch.minimum(here, t, out=here)
     return depth, index
 
 
-def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: tuple[int, ...],
+def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor,
              windows: Windows | None) -> tuple[Tensor, Tensor]:
     """Sunlight and sky light (0..1) that reach the ground; 1 on everything else."""
     sun, sky = torch.ones_like(t), torch.ones_like(t)
@@ -303,60 +288,59 @@ def _shadows(stage: Stage, d: Directions, t: Tensor, is_ground: Tensor, kinds: t
         for kind, _, body, _ in stage.groups:
             if kind == COVERING:
                 continue
-            dark, blocked = cast(kind, body, gx[..., None], gz[..., None],
-                                 stage.camera_y[..., None], wide)
+            dark, blocked = shading.cast(kind, body, gx[..., None], gz[..., None],
+                                         stage.camera_y[..., None], wide)
             sun = torch.minimum(sun, 1 - dark.amax(-1))
             sky = sky * (1 - blocked).prod(-1)
     else:
-        for number, (kind, window) in enumerate(zip(kinds, windows.shadows, strict=True)):
+        for number, (kind, window) in enumerate(zip(stage.kinds, windows.shadows, strict=True)):
             if window is not None and kind != COVERING:
                 here = (Ellipsis, *window)
-                dark, blocked = cast(kind, stage.one(number)[0], gx[here], gz[here],
-                                     stage.camera_y, towards)
+                dark, blocked = shading.cast(kind, stage.one(number)[0], gx[here], gz[here],
+                                             stage.camera_y, towards)
                 torch.minimum(sun[here], 1 - dark, out=sun[here])
                 sky[here] *= 1 - blocked
     sun = 1 - stage.light.shadow * (1 - sun)
     return (torch.where(is_ground, sun, 1.0), torch.where(is_ground, sky, 1.0))
 
 
-def trace(rays: Rays, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
-          windows: Windows | None = None) -> list[Tensor]:
+def trace(rays: Rays, stage: Stage, windows: Windows | None = None) -> list[Tensor]:
     """Light that arrives along rays: red, green and blue planes (B, T, H, W), 1 is white."""
-    return colour(look(rays, stage, atlas, kinds, windows), stage, atlas, kinds, windows)
+    return colour(look(rays, stage, windows), stage, windows)
 
 
-def colour(hits: Hits, stage: Stage, atlas: Atlas, kinds: tuple[int, ...],
-           windows: Windows | None) -> list[Tensor]:
+def colour(hits: Hits, stage: Stage, windows: Windows | None) -> list[Tensor]:
     """Light from what the rays hit, as in `trace`."""
     rays, d, depth, index = hits
-    count = len(kinds)
+    atlas, kinds, count = stage.atlas, stage.kinds, len(stage.kinds)
     is_sky = index == count + 1
     sky_seen = windows is None or bool(is_sky.any())
     t = torch.where(is_sky, 1.0, depth) if sky_seen else depth
-    surface = locate(stage.table, Hits(rays, d, t, index), stage.focal, stage.rotation,
-                     atlas.size, _curved(kinds) if windows is None else windows.curved,
-                     CARD in kinds)
+    surface = shading.locate(
+        stage.table, Hits(rays, d, t, index), stage.focal, stage.rotation, atlas.size,
+        _curved(kinds) if windows is None else windows.curved, CARD in kinds)
     place = (*surface.origin, surface.u, surface.v, surface.level_u, surface.level_v)
     if sky_seen:
-        sky = (*stage.sky_cell, *sky_place(d.dx, d.dy, d.dz, stage.focal[..., 0], atlas.size))
+        clouds = shading.sky_place(d.dx, d.dy, d.dz, stage.focal[..., 0], atlas.size)
+        sky = (*stage.sky_cell, *clouds)
         place = tuple(torch.where(is_sky, a, b) for a, b in zip(sky, place, strict=True))
     column, row, *where = place
     texture = fetch(atlas, (column, row), *where, fast=windows is not None)
     is_ground = (index >= count - kinds.count(COVERING)) & (index <= count)
-    sun, open_sky = _shadows(stage, d, t, is_ground, kinds, windows)
+    sun, open_sky = _shadows(stage, d, t, is_ground, windows)
     height = -(stage.camera_y + t * d.dy)
-    light = lit(surface, sun, open_sky, height, stage.light)
+    light = shading.lit(surface, sun, open_sky, height, stage.light)
     length = torch.sqrt(d.flat + d.dy * d.dy)
     distance = t * length
     above: list[Tensor] = []
     if sky_seen:
         unit_y = d.dy / length
-        above = sky_colour(unit_y, texture, stage.light)
+        above = shading.sky_colour(unit_y, texture, stage.light)
         # The sky is far away, more so at the horizon.
         distance = torch.where(is_sky, 40 / (unit_y.abs() + 0.04), distance)
     clear = torch.exp(-stage.light.fog * distance)
     fog = stage.light.fog_color ** 2
-    pick = picker(index)
+    pick = shading.picker(index)
     planes = []
     for c, tint in enumerate((stage.table.red, stage.table.green, stage.table.blue)):
         seen = texture[..., c] * (pick(tint) * light)
@@ -392,15 +376,15 @@ def _spans(points: np.ndarray) -> np.ndarray:
 class Extents:
     """What the shapes and shadows of a single frame (B = T = 1, CPU) span."""
 
-    def __init__(self, stage: Stage, kinds: tuple[int, ...]):
+    def __init__(self, stage: Stage):
         fields = torch.stack([f[0, 0].float() for f in stage.bodies]).double().numpy()
         wx, wy, wz, _, _, c, s, hx, hy, hz, alive = fields
         rotation = stage.rotation[0, 0].double().numpy()
         sun = np.array([float(v) for v in stage.light[:3]])
         camera_y = float(stage.camera_y)
         self._alive = alive > 0
-        self._kinds = kinds
-        hz = np.where(np.array(kinds) == CYLINDER, hx, hz)
+        self._kinds = stage.kinds
+        hz = np.where(np.array(stage.kinds) == CYLINDER, hx, hz)
         local = _CORNERS * np.stack((hx, hy, hz), -1)[:, None]
         c, s = c[:, None], s[:, None]
         corners = np.stack((local[..., 0] * c + local[..., 2] * s, local[..., 1],
@@ -410,7 +394,7 @@ class Extents:
 
         # A flat box on the ground that holds the shape's foot and its shadow.
         casts = bool(stage.light.sun * stage.light.shadow > 0)
-        low_enough = -(corners[..., 1].max(1) + camera_y) < CONTACT_REACH_M
+        low_enough = -(corners[..., 1].max(1) + camera_y) < shading.CONTACT_REACH_M
         self._shading = self._alive & (low_enough | casts)
         height = np.maximum(-(corners[..., 1] + camera_y), 0)
         slide = np.minimum(height / max(-sun[1], 1e-3), (_REACH * 2 * hy)[:, None] + height)

@@ -11,6 +11,7 @@ people. Shapes that a type does not use are not alive.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -49,17 +50,15 @@ def _leg(slot: int, side: int) -> list[Part]:
             Part(slot + 1, (0.4 * side, 0.14, 0), (0.29, 0.17, 0.52), 'cloth', 1, 0.12 * side)]
 
 
-_CAR_CARDS = [Part(0, (0, 0.5, 1.02), (1, 0.5, 0), 'car_rear', 0, end=True),
-              Part(1, (1.02, 0.5, 0), (1, 0.5, 0), 'car_side', 0, aside=True, flank=True)]
-
 # Slots of the most important body: three boxes, two cylinders, eight ellipsoids, two cards.
 HERO_KINDS = (BOX,) * 3 + (CYLINDER,) * 2 + (ELLIPSOID,) * 8 + (CARD,) * 2
 _B, _C, _E, _K = 0, 3, 5, 13
 
 
 def _cards(slot: int) -> list[Part]:
-    return [Part(slot + p.slot, p.at, p.half, p.group, p.look, aside=p.aside, end=p.end,
-                 flank=p.flank) for p in _CAR_CARDS]
+    """Pictures of a car on its end and its flank."""
+    return [Part(slot, (0, 0.5, 1.02), (1, 0.5, 0), 'car_rear', end=True),
+            Part(slot + 1, (1.02, 0.5, 0), (1, 0.5, 0), 'car_side', aside=True, flank=True)]
 
 
 HERO_TYPES: dict[str, list[Part]] = {
@@ -197,35 +196,31 @@ SIZES: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] 
 }
 
 
+_UNUSED = Part(0, (0, 0, 0), (0.01, 0.01, 0.01), 'plain')
+
+
 class Kit:
     """The types of a row of shapes as tensors, one row per type."""
 
     def __init__(self, kinds: tuple[int, ...], types: dict[str, list[Part]]) -> None:
-        self.kinds = kinds
-        self.names = tuple(types)
-        rows, slots = len(types), len(kinds)
-        self.alive = torch.zeros(rows, slots, dtype=torch.bool)
-        self.at, self.half = torch.zeros(rows, slots, 3), torch.full((rows, slots, 3), 0.01)
-        self.group = torch.zeros(rows, slots, dtype=torch.int64)
-        self.front = torch.zeros_like(self.group)
-        self.look = torch.zeros_like(self.group)
-        self.swing = torch.zeros(rows, slots)
+        self.kinds, self.names = kinds, tuple(types)
+        used = [{part.slot: part for part in parts} for parts in types.values()]
+        rows = [[row.get(slot, _UNUSED) for slot in range(len(kinds))] for row in used]
+
+        def table(value: Callable[[Part], object]) -> Tensor:
+            return torch.tensor([[value(part) for part in row] for row in rows])
+
+        self.alive = table(lambda part: part is not _UNUSED)
+        self.at, self.half = table(lambda part: part.at), table(lambda part: part.half)
+        self.group = table(lambda part: GROUPS[part.group])
+        self.front = table(lambda part: GROUPS[part.group.replace('car_rear', 'car_front')])
+        self.look, self.swing = table(lambda part: part.look), table(lambda part: part.swing)
+        self.aside, self.end = table(lambda part: part.aside), table(lambda part: part.end)
+        self.flank = table(lambda part: part.flank)
         self.card = torch.tensor(kinds) == CARD
         self.paintable = torch.tensor([all(
             kinds[part.slot] != CARD or part.group in STUCK_ON for part in parts)
             for parts in types.values()])
-        self.aside, self.end, self.flank = (torch.zeros_like(self.alive) for _ in range(3))
-        for row, parts in enumerate(types.values()):
-            for part in parts:
-                at = (row, part.slot)
-                self.alive[at] = True
-                self.at[at], self.half[at] = torch.tensor(part.at), torch.tensor(part.half)
-                self.group[at] = GROUPS[part.group]
-                front = 'car_front' if part.group == 'car_rear' else part.group
-                self.front[at] = GROUPS[front]
-                self.look[at], self.swing[at] = part.look, part.swing
-                self.aside[at], self.end[at] = part.aside, part.end
-                self.flank[at] = part.flank
         sizes = torch.tensor([SIZES[name] for name in types])           # rows 2 3
         self.least, self.greatest = sizes[:, 0], sizes[:, 1]
         self.round = self.least[:, 2] == 0

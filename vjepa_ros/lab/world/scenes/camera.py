@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.places import INDOORS, Place
+from vjepa_ros.lab.world.scenes.places import INDOORS
 from vjepa_ros.lab.world.scenes.platforms import Ride
 from vjepa_ros.lab.world.scenes.scene import Capture, SceneRng, Shapes
 from vjepa_ros.lab.world.scenes.scene_spec import SceneSpec
@@ -47,7 +47,7 @@ def lens(draws: SceneRng, hfov: Tensor, aspect: Tensor, size: int) -> tuple[Tens
     return (torch.stack((fx, fx * aspect, off[:, 0], off[:, 1]), -1), torch.stack((k1, k2), -1))
 
 
-def light(draws: SceneRng, spec: SceneSpec, place: Place,
+def light(draws: SceneRng, spec: SceneSpec, roofed: Tensor,
           materials: Materials) -> dict[str, Tensor]:
     """Draw sky, sun, shadow and fog, named as the fields of `Scenes`."""
     indoors = spec.at(*INDOORS)
@@ -65,7 +65,7 @@ def light(draws: SceneRng, spec: SceneSpec, place: Place,
     sun = torch.where(dusk, 0.3 * sun, sun)
     shadow = torch.where(overcast, draws.uniform(0, 0.3), draws.uniform(0.5, 0.95))
     shadow = torch.where(indoors, draws.uniform(0, 0.5), shadow)
-    shadow = torch.where(place.roofed, 0, shadow)
+    shadow = torch.where(roofed, 0, shadow)
 
     bright = draws.uniform(0.55, 1.0)[:, None]
     blue = torch.tensor([0.35, 0.55, 0.9]) + draws.normal(0.06, 3)
@@ -79,9 +79,8 @@ def light(draws: SceneRng, spec: SceneSpec, place: Place,
     dim = torch.where(indoors | dusk, 0.5, 1.0)[:, None]
     haze = torch.where(draws.chance(0.35) & ~indoors, draws.log(0.001, 0.04), 0)
     haze = torch.where(indoors & draws.chance(0.05), draws.log(0.005, 0.05), haze)
-    cloudy = draws.chance(0.6) & (len(materials.clouds) > 0)
-    drawn = (draws.unit() * max(1, len(materials.clouds))).long()
-    clouds = torch.tensor(materials.clouds or (0,))[drawn]
+    cloudy = draws.chance(0.6)
+    clouds = torch.tensor(materials.clouds)[(draws.unit() * len(materials.clouds)).long()]
     return {
         'sky_top': (top * dim).clamp(0, 1), 'sky_horizon': (pale * dim).clamp(0, 1),
         'sky_texture': torch.where(cloudy, clouds, -1), 'sun_direction': sun_direction,
@@ -89,10 +88,10 @@ def light(draws: SceneRng, spec: SceneSpec, place: Place,
         'fog_color': (0.9 * pale * dim).clamp(0, 1)}
 
 
-def brightness(place: Place, ground_tint: Tensor) -> Tensor:
+def brightness(boxes: Shapes, ground_tint: Tensor) -> Tensor:
     """Mean tint of the ground and of what stands around, (B,)."""
-    alive = place.boxes.alive[:, :6]
-    tints = place.boxes.tint[:, :6].mean(-1) * alive
+    alive = boxes.alive[:, :6]
+    tints = boxes.tint[:, :6].mean(-1) * alive
     return (1.5 * ground_tint.mean(-1) + tints.sum(1)) / (1.5 + alive.sum(1))
 
 

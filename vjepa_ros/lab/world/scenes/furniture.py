@@ -124,19 +124,17 @@ def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tenso
     return hit | (hides & matters[:, None]) | beyond
 
 
-def _settled(kind: Tensor, present: Tensor, size: Tensor, at: Tensor, velocity: Tensor,
-             yaw: Tensor, times: Tensor) -> Bodies:
-    """Return bodies with steady motion that are at ``at`` (B, M, 3) now."""
-    still = torch.zeros(*at.shape[:-1])
+def _settled(encounter: Encounter, place: Place, kind: Tensor, present: Tensor, size: Tensor,
+             spot: Tensor, velocity: Tensor, yaw: Tensor, times: Tensor) -> Bodies:
+    """Return bodies in steady motion, at spots (B, M, 2) now, on a table or the ground."""
+    base = torch.where(encounter.spec.at('table')[:, None], place.table[:, None], 0)
+    still = torch.zeros_like(yaw)
+    at = torch.stack((spot[..., 0], still - base, spot[..., 1]), -1)
     moves = torch.stack((velocity[..., 0], still, velocity[..., 1]), -1)
     gone = -times[:, None] * moves.norm(dim=-1)[..., None]
-    place = body_path(at, moves, gone).transpose(1, 2)
     yaws = yaw.unsqueeze(1).expand(-1, times.shape[1], -1)
-    return Bodies(kind, present, size, place, yaws, moves, still)
-
-
-def _raised(spot: Tensor, base: Tensor) -> Tensor:
-    return torch.stack((spot[..., 0], -base.expand(spot.shape[:-1]), spot[..., 1]), -1)
+    return Bodies(kind, present, size, body_path(at, moves, gone).transpose(1, 2), yaws, moves,
+                  still)
 
 
 def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tensor, body: Tensor,
@@ -216,8 +214,7 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
     present = draws.chance(_SIDE_PRESENT[spec.place][:, None], SIDES) | wanted
     clash = _conflicts(encounter, place, spot, velocity, yaw, size)
     present &= ~clash | (wanted & emerges[:, None])     # what hides a body does so by design
-    base = torch.where((spec.at('table') & (place.table > 0))[:, None], place.table[:, None], 0)
-    return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)
+    return _settled(encounter, place, kind, present, size, spot, velocity, yaw, times)
 
 
 def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor) -> Bodies:
@@ -248,5 +245,4 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
     yaw = torch.where(sideways, way - math.pi / 2, facing + draws.normal(0.3, THINS))
     present = draws.chance(_THIN_PRESENT[spec.place][:, None], THINS)
     present &= ~_conflicts(encounter, place, spot, velocity, yaw, size)
-    base = torch.where(table & (place.table > 0)[:, None], place.table[:, None], 0)
-    return _settled(kind, present, size, _raised(spot, base), velocity, yaw, times)
+    return _settled(encounter, place, kind, present, size, spot, velocity, yaw, times)

@@ -67,16 +67,9 @@ def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
     return far * torch.where(speed < 0, -1.0, 1.0)[:, None]
 
 
-@dataclass(frozen=True)
-class Path:
-    """Ground path of B cameras: ``place`` (B, T, 2) [m] x, z and ``yaw`` (B, T) [rad]."""
-
-    place: Tensor
-    yaw: Tensor
-
-
-def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) -> Path:
-    """Path of cameras that end at the origin, turned (B, T) [rad] before."""
+def camera_path(heading: Tensor, drift: Tensor, turned: Tensor,
+                gone: Tensor) -> tuple[Tensor, Tensor]:
+    """Places (B, T, 2) x, z [m] and yaws (B, T) [rad] of cameras that end at the origin."""
     yaw = heading[:, None] + turned                                     # B T
     along = yaw + drift[:, None]
     # Between two frames the path is an arc: its chord leads in the mean direction.
@@ -86,7 +79,7 @@ def camera_path(heading: Tensor, drift: Tensor, turned: Tensor, gone: Tensor) ->
     step = torch.stack((middle.sin(), middle.cos()), -1) * chord.unsqueeze(-1)
     place = torch.zeros(*yaw.shape, 2)
     place[:, :-1] = -step.flip(1).cumsum(1).flip(1)
-    return Path(place, yaw)
+    return place, yaw
 
 
 @dataclass(frozen=True)

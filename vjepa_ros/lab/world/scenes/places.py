@@ -9,7 +9,7 @@ origin at the newest frame, and the place is fitted around its path.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -72,18 +72,10 @@ LAYOUTS = {
                   ground='floor', door=.2),
 }
 INDOORS = ('lab', 'room', 'corridor', 'warehouse', 'table')
-_ROWS = tuple(LAYOUTS[name] for name in PLACES)
-
-
-def _column(name: str) -> Tensor:
-    return torch.tensor([getattr(row, name) for row in _ROWS], dtype=torch.float32)
-
-
-_SIDES, _END, _CEILING, _STRIP, _DOOR, _THICK = (
-    _column(name) for name in ('sides', 'end', 'ceiling', 'strip', 'door', 'thick'))
-_GAP, _TALL, _BEYOND, _WIDTH = (_column(name) for name in ('gap', 'tall', 'beyond', 'width'))
-_GROUP, _COVER, _GROUND = (torch.tensor([GROUPS[getattr(row, name)] for row in _ROWS])
-                           for name in ('group', 'cover', 'ground'))
+# The layouts as tensors, one row per place; groups by their numbers.
+_ROW = {f.name: torch.tensor([
+    GROUPS.get(value, value) for value in (getattr(LAYOUTS[place], f.name) for place in PLACES)])
+    for f in fields(Layout)}
 _ENDS = torch.tensor([GROUPS[name] for name in ('wall', 'glass', 'door', 'shelf', 'poster')])
 _END_SHARES = torch.tensor([.5, .25, .08, .05, .12])
 
@@ -125,13 +117,13 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
 
     low, high = spanned(0)
     lane = torch.stack((low, high), -1)
-    gap = draws.uniform(_GAP[place, 0][:, None], _GAP[place, 1][:, None], 2)
+    gap = draws.uniform(_ROW['gap'][place, 0][:, None], _ROW['gap'][place, 1][:, None], 2)
     left = torch.where(body_here, torch.minimum(low, body[:, 0] - body_reach), low) - gap[:, 0]
     right = torch.where(body_here, torch.maximum(high, body[:, 0] + body_reach), high) + gap[:, 1]
     inner = torch.stack((left, right), -1)
-    tall = draws.uniform(_TALL[place, 0], _TALL[place, 1])
+    tall = draws.uniform(_ROW['tall'][place, 0], _ROW['tall'][place, 1])
     tall = torch.maximum(tall, torch.where(spec.at('motorway', 'park'), 0, spec.height + 0.4))
-    walled = draws.chance(_SIDES[place][:, None], 2)
+    walled = draws.chance(_ROW['sides'][place][:, None], 2)
 
     # The end of the place: what is driven up to, or behind everything that must fit.
     corner = ROBOT.half_width * spec.heading.sin().abs()
@@ -139,17 +131,18 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     last = spanned(1)[1]
     last = torch.where(body_here | (spec.present & spec.at('table')),
                        torch.maximum(last, body[:, 1] + body_reach), last)
-    beyond = draws.log(_BEYOND[place, 0], _BEYOND[place, 1])
+    beyond = draws.log(_ROW['beyond'][place, 0], _ROW['beyond'][place, 1])
     drives = spec.happens('drive_wall')
-    has_end = drives | draws.chance(_END[place])
+    has_end = drives | draws.chance(_ROW['end'][place])
     end = torch.where(drives, up_to, torch.where(has_end, last + beyond, 200.0))
-    roofed = draws.chance(_CEILING[place])
+    roofed = draws.chance(_ROW['ceiling'][place])
 
-    thick = _THICK[place]
-    split = draws.uniform(1, 12, 2) * torch.where(spec.at('street', 'park'), 2.0, 1.0)[:, None]
-    opening = torch.where(draws.chance(_DOOR[place][:, None], 2), draws.uniform(0.8, 1.3, 2), 0)
-    opening = opening * torch.where(spec.at('street', 'park'), 4.0, 1.0)[:, None]
-    shift = torch.where(spec.at('street', 'park')[:, None], draws.uniform(-1, 2, 2), 0)
+    thick = _ROW['thick'][place]
+    open_air = spec.at('street', 'park')[:, None]
+    split = draws.uniform(1, 12, 2) * torch.where(open_air, 2.0, 1.0)
+    doors = draws.chance(_ROW['door'][place][:, None], 2)
+    opening = torch.where(doors, draws.uniform(0.8, 1.3, 2), 0) * torch.where(open_air, 4.0, 1.0)
+    shift = torch.where(open_air, draws.uniform(-1, 2, 2), 0)
     back = path[..., 1].amin(1) - 20
 
     b = draws.count
@@ -175,7 +168,7 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     half[:, 4] = torch.stack((spread, tall / 2, torch.full_like(tall, 0.15)), -1)
     position[:, 5] = torch.stack((middle, -tall - 0.1, torch.full_like(tall, 30.0)), -1)
     half[:, 5] = torch.tensor([30.0, 0.1, 90.0])
-    width = draws.uniform(_WIDTH[place, 0], _WIDTH[place, 1])
+    width = draws.uniform(_ROW['width'][place, 0], _ROW['width'][place, 1])
     where = torch.where(spec.at('street', 'motorway'), draws.uniform(-.3, .3) * width,
                         draws.normal(0.5))
     long = torch.where(spec.at('room', 'empty', 'warehouse'), draws.uniform(0.8, 3), 250.0)
@@ -189,13 +182,13 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     half[:, 7] = torch.stack((draws.uniform(0.4, 1.2), torch.full_like(tall, 0.03), deep), -1)
 
     group = torch.zeros(b, 8, dtype=torch.int64)
-    group[:, :4] = _GROUP[place][:, None]
+    group[:, :4] = _ROW['group'][place][:, None]
     plainer = draws.chance(0.3, 4) & spec.at('warehouse', 'park', 'street')[:, None]
     group[:, :4] = torch.where(plainer, GROUPS['wall'], group[:, :4])
     ends = _ENDS[draws.pick(_END_SHARES)]
     group[:, 4] = torch.where(spec.at('street', 'park', 'empty'), GROUPS['facade'], ends)
     group[:, 5] = GROUPS['wall']
-    group[:, 6] = _COVER[place]
+    group[:, 6] = _ROW['cover'][place]
     group[:, 7] = torch.where(draws.chance(0.5), GROUPS['wood'], GROUPS['cloth'])
     # Walls of one room look alike; shelves and houses do not.
     uniform = spec.at('room', 'corridor', 'motorway', 'table')
@@ -209,14 +202,14 @@ def lay_out(draws: SceneRng, encounter: Encounter, path: Tensor, materials: Mate
     tile[:, 4] = torch.where(tile[:, 4] > 0, tile[:, 4], big)
 
     alive = torch.stack((walled[:, 0], walled[:, 0], walled[:, 1], walled[:, 1], has_end, roofed,
-                         draws.chance(_STRIP[place]), on_table), -1)
+                         draws.chance(_ROW['strip'][place]), on_table), -1)
     boxes = still(STRUCTURE_KINDS, alive, position, torch.zeros(b, 8), half, (texture, tile, tint))
     return Place(boxes, inner, walled, lane, end, split, tall, roofed, table, horizon)
 
 
 def ground(draws: SceneRng, place: Tensor, materials: Materials) -> Look:
     """Texture, tile_m and tint of the ground of places (B,)."""
-    texture, tile, tint = materials.draw(draws, _GROUND[place].unsqueeze(-1))
+    texture, tile, tint = materials.draw(draws, _ROW['ground'][place].unsqueeze(-1))
     return texture[:, 0], tile[:, 0], tint[:, 0]
 
 

@@ -9,39 +9,14 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from vjepa_ros.lab.world.scenes import camera, motion, places, platforms
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
-from vjepa_ros.lab.world.scenes.camera import (
-    arrival_times,
-    bent_lens,
-    brightness,
-    capture,
-    clip_times,
-    glaring,
-    lens,
-    light,
-    rough_sensor,
-    sensor,
-)
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
-from vjepa_ros.lab.world.scenes.motion import (
-    Path,
-    Shake,
-    Steady,
-    body_path,
-    camera_path,
-    frame_times,
-    rotation,
-    shake,
-    spin,
-    to_world,
-    travelled,
-)
-from vjepa_ros.lab.world.scenes.places import bare, coverings, decor, ground, lay_out
-from vjepa_ros.lab.world.scenes.platforms import Ride, driven, mount, pace, ridden
+from vjepa_ros.lab.world.scenes.motion import FAR_M, Shake, Steady, spin, to_world, travelled
+from vjepa_ros.lab.world.scenes.platforms import Ride
 from vjepa_ros.lab.world.scenes.scene import SceneRng, Scenes, Shapes, join
 from vjepa_ros.lab.world.scenes.scene_spec import (
     Encounter,
-    FAR_M,
     SceneSpec,
     WorldConfig,
     make_spec,
@@ -70,8 +45,6 @@ class SceneSampler:
 
     def __init__(self, materials: Materials, size: int, frames: int,
                  config: WorldConfig) -> None:
-        if size < 1 or frames < 1:
-            raise ValueError(f'size {size} and frames {frames} must be at least 1')
         self.materials = materials
         self.size, self.frames, self.config = size, frames, config
 
@@ -79,10 +52,10 @@ class SceneSampler:
         draws, training = SceneRng(seed, count), self.config.training
         spec, ride = make_spec(draws, self.config), None
         if self.config.rough:
-            spec, ride = mount(draws, spec, training)
+            spec, ride = platforms.mount(draws, spec, training)
         encounter = solve(draws, spec, training)
         if ride is not None:
-            encounter = driven(draws, encounter, ride, training)
+            encounter = platforms.driven(draws, encounter, ride, training)
         spec = encounter.spec
         times = self._times(draws, spec, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
@@ -92,67 +65,69 @@ class SceneSampler:
             moving, steady = ride.stopping(times), ride.steady
         gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
                          moving, steady)
-        path = camera_path(spec.heading, spec.drift, turned, gone)
+        path, yaw = motion.camera_path(spec.heading, spec.drift, turned, gone)
         hero = self._hero(draws, encounter, times, moving, steady)
-        place = lay_out(draws, encounter, path.place, self.materials)
+        place = places.lay_out(draws, encounter, path, self.materials)
         body = hero.place[:, :, 0, 0::2]
         painted = PAINTED_SHARE if training else 0.0
         parts = [
             assemble(HERO, hero, times, self.materials, draws, painted),
-            assemble(SIDE, side_bodies(draws, encounter, place, path.place, body, times),
+            assemble(SIDE, side_bodies(draws, encounter, place, path, body, times),
                      times, self.materials, draws, painted),
             assemble(THIN, thin_bodies(draws, encounter, place, times), times, self.materials,
                      draws, painted),
-            place.boxes, decor(draws, encounter, place, self.materials)]
+            place.boxes, places.decor(draws, encounter, place, self.materials)]
         if ride is not None:
-            parts[-1] = glaring(draws, parts[-1], ride)
+            parts[-1] = camera.glaring(draws, parts[-1], ride)
         shapes = join(parts, self.frames)
 
-        moved = shake(draws, times, spec.hand, spec.steps, spec.motor)
+        moved = motion.shake(draws, times, spec.hand, spec.steps, spec.motor)
         if ride is not None:
-            moved = ridden(draws, ride, encounter, times, training).where(ride.own, moved)
-        camera = _camera(encounter, path, moved)
-        shapes = _cleared(shapes, camera['camera_position'])
+            rode = platforms.ridden(draws, ride, encounter, times, training)
+            moved = rode.where(ride.own, moved)
+        pose = _pose(encounter, path, yaw, moved)
+        shapes = _cleared(shapes, pose['camera_position'])
         # Textures of the ground lie at the world's origin: let every camera be elsewhere.
         away = torch.cat((draws.uniform(-40, 40, 1), torch.zeros(count, 1),
                           draws.uniform(-40, 40, 1)), -1)
         shapes = replace(shapes, position=shapes.position + away[:, None, None])
-        camera['camera_position'] = camera['camera_position'] + away[:, None]
-        optics = lens(draws, spec.hfov, spec.aspect, self.size)
-        texture, tile, tint = ground(draws, spec.place, self.materials)
-        sky = light(draws, spec, place, self.materials)
-        seen = sensor(draws, spec, brightness(place, tint), self.frames)
+        pose['camera_position'] = pose['camera_position'] + away[:, None]
+        optics = camera.lens(draws, spec.hfov, spec.aspect, self.size)
+        texture, tile, tint = places.ground(draws, spec.place, self.materials)
+        sky = camera.light(draws, spec, place.roofed, self.materials)
+        seen = camera.sensor(draws, spec, camera.brightness(place.boxes, tint), self.frames)
         taken = None
         if ride is not None:
-            speeds, spins = _speeds(encounter, ride, path, moved, times)
-            camera |= {'camera_velocity': speeds[:, -1], 'camera_spin': spins[:, -1]}
-            taken = capture(draws, spec, ride, speeds, spins)
-            optics = bent_lens(draws, spec, ride, self.size, optics)
-            seen = rough_sensor(draws, spec, ride, seen, times)
-            texture, tile, tint = bare(draws, spec.place, self.materials, (texture, tile, tint))
-            laid = coverings(draws, encounter, self.materials)
+            speeds, spins = _speeds(encounter, ride, yaw, moved, times)
+            pose |= {'camera_velocity': speeds[:, -1], 'camera_spin': spins[:, -1]}
+            taken = camera.capture(draws, spec, ride, speeds, spins)
+            optics = camera.bent_lens(draws, spec, ride, self.size, optics)
+            seen = camera.rough_sensor(draws, spec, ride, seen, times)
+            texture, tile, tint = places.bare(draws, spec.place, self.materials,
+                                              (texture, tile, tint))
+            laid = places.coverings(draws, encounter, self.materials)
             laid = replace(laid, position=laid.position + away[:, None, None])
             shapes = join([shapes, laid], self.frames)
         scenes = Scenes(
-            interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **camera,
+            interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **pose,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
                                    if f.name != 'kinds'},
             ground_texture=texture, ground_tile_m=tile, ground_tint=tint, **sky, **seen,
             capture=taken)
         if ride is not None and training:
-            times = arrival_times(draws, times, ride)
+            times = camera.arrival_times(draws, times, ride)
         return Sample(scenes, times, spec.hold)
 
     def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
         """Return the times of the frames [s], (B, T), at most 0."""
-        times = frame_times(spec.interval_s, spec.hold, self.frames)
+        times = motion.frame_times(spec.interval_s, spec.hold, self.frames)
         uneven = JITTER * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
         uneven[:, -1] = 0
         times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
                  * spec.interval_s[:, None]).clamp(max=0)
         if ride is None:
             return times
-        rough = clip_times(draws, spec.interval_s, ride.period_s, self.frames)
+        rough = camera.clip_times(draws, spec.interval_s, ride.period_s, self.frames)
         return torch.where(ride.own[:, None], rough, times)
 
     def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor, moving: Tensor,
@@ -170,36 +145,35 @@ class SceneSampler:
         yaw = encounter.yaw[:, None] + turn[:, None] * times
         still = pace > 1e-4
         return Bodies(spec.kind[:, None], spec.present[:, None], spec.size[:, None],
-                      body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
+                      motion.body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
                       (velocity * still[:, None])[:, None], turn[:, None])
 
 
-def _camera(encounter: Encounter, path: Path, moved: Shake) -> dict[str, Tensor]:
+def _pose(encounter: Encounter, path: Tensor, yaw: Tensor, moved: Shake) -> dict[str, Tensor]:
     """Fields of `Scenes` for the camera, at the origin of the ground at the newest frame."""
     spec = encounter.spec
-    yaw = path.yaw + moved.angles[..., 0] - moved.angles[:, -1:, 0]
+    yaw = yaw + moved.angles[..., 0] - moved.angles[:, -1:, 0]
     pitch = spec.pitch[:, None] + moved.angles[..., 1]
     roll = spec.roll[:, None] + moved.angles[..., 2]
     up = (-spec.height[:, None] + moved.offset[..., 1]).clamp(max=-0.04)
-    position = torch.stack((path.place[..., 0] + moved.offset[..., 0], up,
-                            path.place[..., 1]), -1)
+    position = torch.stack((path[..., 0] + moved.offset[..., 0], up, path[..., 1]), -1)
     direction = spec.heading + spec.drift
     speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
     velocity = torch.stack((direction.sin() * speed, torch.zeros_like(speed),
                             direction.cos() * speed), -1)
     rates = moved.rates[:, -1].clone()
     rates[:, 0] += spec.turn
-    return {'camera_position': position, 'camera_rotation': rotation(yaw, pitch, roll),
+    return {'camera_position': position, 'camera_rotation': motion.rotation(yaw, pitch, roll),
             'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
 
 
-def _speeds(encounter: Encounter, ride: Ride, path: Path, moved: Shake,
+def _speeds(encounter: Encounter, ride: Ride, yaw: Tensor, moved: Shake,
             times: Tensor) -> tuple[Tensor, Tensor]:
     """Velocity and spin of cameras at each frame, see `Capture`, (B, T, 3) each."""
     spec = encounter.spec
     speed = torch.where(spec.speed.abs() > 1e-4, spec.speed, 0)
-    along = path.yaw + spec.drift[:, None]
-    ahead = pace(speed, encounter.robot_braking, ride.stopping(times), ride.steady)
+    along = yaw + spec.drift[:, None]
+    ahead = platforms.pace(speed, encounter.robot_braking, ride.stopping(times), ride.steady)
     level = torch.stack((along.sin() * ahead, torch.zeros_like(ahead), along.cos() * ahead), -1)
     yaw_rate = ride.grown(spec.turn, times)[1]
     rates = moved.rates + torch.nn.functional.pad(yaw_rate[..., None], (0, 2))

@@ -167,9 +167,6 @@ class Scenes(Shapes):
     # `shutter` says.
     capture: Capture | None = None
 
-    def to(self, device: torch.device | str) -> Scenes:
-        return self.map(lambda values: values.to(device))
-
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
         """Return the scenes with every tensor changed, such as a part of the batch."""
         taken = self.capture and replace(
@@ -190,8 +187,6 @@ class SceneRng:
     """
 
     def __init__(self, seed: int, count: int) -> None:
-        if count < 1:
-            raise ValueError(f'count is {count}; at least one scene is drawn')
         self.count = count
         self.generator = torch.Generator().manual_seed(seed)
 
