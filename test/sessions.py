@@ -39,7 +39,7 @@ def lively_heads(dim=SIZE.dim, seed=0):
 def serve(encoder, choice=None, shape=SHAPE, heads=None, runner=None, **options):
     """Make an engine of an encoder."""
     config = ModelConfig(num_frames=shape[0], image_size=shape[1], **options)
-    report = WeightsReport('', '', False, 0, 'float32', encoder.variant.name, encoder.version)
+    report = WeightsReport('', '', False, 'float32', encoder.variant.name, encoder.version)
     return Model(config, encoder, report, choice or choice_of(), heads, runner=runner)
 
 

@@ -138,7 +138,7 @@ def test_heads_with_adapters_of_their_encoder_are_refused(tmp_path):
     ({'variant': 'large'}, {'weights': 'backbone', 'heads': 'heads'},
      r"model size 'large'.*`model_size` is 'test'.*`model_size` to large"),
     ({}, {'weights': 'backbone', 'heads': 'backbone'}, 'has no heads.*`heads`'),
-    ({}, {'weights': 'heads', 'heads': ''}, 'heads without an encoder; set `heads`'),
+    ({}, {'weights': 'heads', 'heads': ''}, 'no encoder.*but: heads; set `weights`'),
     ({}, {'weights': 'backbone', 'heads': 'none'}, 'none.*does not exist; set `heads`')])
 def test_heads_that_do_not_belong_to_the_weights_are_refused(tmp_path, meta, use, problem):
     heads_file(tmp_path, replace(META, **meta))

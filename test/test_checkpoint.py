@@ -9,29 +9,21 @@ import pickle
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import checkpoints
 import numpy as np
 import pytest
 import torch
 from bundles import save_causal_bundle
-from checkpoints import (
-    encoder_state,
-    hugging_face_names,
-    predictor_state,
-    prefixed,
-    probe_state,
-)
+from checkpoints import encoder_state, hugging_face_names, predictor_state, prefixed
 from golden import cases
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sessions import SIZE
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.model.checkpoint import load
 from vjepa_ros.model.checkpoint.conversion import convert
-from vjepa_ros.model.checkpoint.files import FLAT, Opened, open_weights, unmap
+from vjepa_ros.model.checkpoint.files import Opened
 from vjepa_ros.model.checkpoint.layouts import Profile, fits, parts_of, variant_of, version_of
 from vjepa_ros.model.checkpoint.load import WeightsError, examine, load_encoder, load_network
 from vjepa_ros.model.predictor import DensePredictor, Predictor
@@ -45,12 +37,6 @@ NEW = encoder_state('2.1')
 SMALL = encoder_state(variant=SIZE)
 CONFIG = {'model_type': 'vjepa2', 'architectures': ['VJEPA2Model'], 'crop_size': 256,
           'frames_per_clip': 64}
-
-
-@pytest.fixture(autouse=True)
-def own_memory(tmp_path, monkeypatch):
-    """Nothing of the package is used."""
-    monkeypatch.setattr(load, 'WEIGHTS_FOLDER', tmp_path / 'none')
 
 
 def equal(first, second):
@@ -82,39 +68,37 @@ def written(path, state):
     return path
 
 
-@pytest.mark.parametrize('wrapper', ['', 'module.', 'module.backbone.'])
-@pytest.mark.parametrize(('asked', 'taken'), [
-    ('auto', 'target_encoder'), ('encoder', 'encoder'), ('target_encoder', 'target_encoder')])
+@pytest.mark.parametrize(('wrapper', 'asked', 'taken'), [
+    ('module.backbone.', 'auto', 'target_encoder'), ('module.', 'encoder', 'encoder'),
+    ('', 'target_encoder', 'target_encoder')])
 def test_the_asked_encoder_of_a_training_checkpoint_is_taken(tmp_path, wrapper, asked, taken):
     path = checkpoints.meta_20(tmp_path / 'vitl.pt', STATE, OTHER, wrapper)
     encoder, report = load_encoder('tiny', weights=path, weights_part=asked)
     assert equal(encoder.state_dict(), OTHER if taken == 'target_encoder' else STATE)
-    assert (report.part, report.layout, report.keys_loaded) == (taken, 'Meta', len(STATE))
-    assert report.ignored == ('pos_embed',)
+    assert not any(p.requires_grad for p in encoder.parameters())
+    assert (report.part, report.layout, report.path) == (taken, 'Meta', str(path))
+    assert report.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert {'predictor', 'opt', 'scaler', 'epoch'} <= set(report.others)
-    assert (report.profile.resize_mode, report.profile.image_size) == ('meta', 256)
-    assert report.profile.clip_fps == 4.0
+    assert report.profile == Profile('meta', 256, None, 4.0)
 
 
 @pytest.mark.parametrize('shards', [1, 3])
 def test_a_folder_of_hugging_face_loads(tmp_path, shards):
-    tensors = prefixed(hugging_face_names(STATE), 'encoder.')
-    path = folder(tmp_path / 'vjepa2-vitl', tensors, shards)
+    path = folder(tmp_path / 'vjepa2-vitl', prefixed(hugging_face_names(STATE), 'encoder.'),
+                  shards)
     encoder, report = load_encoder('tiny', weights=path)
     assert equal(encoder.state_dict(), STATE)
     assert (report.layout, report.part) == ('Hugging Face', 'encoder')
     assert report.profile == Profile('hf', 256, 64, 4.0)
-    assert len(report.sha256) == 64
 
 
 @pytest.mark.parametrize(('prefix', 'more', 'others', 'mode', 'rate'), [
     # It was trained on a step of frames, and not on a rate.
     ('vjepa2.encoder.', {'classifier.weight': torch.zeros(5, 192),
-                         'classifier.bias': torch.zeros(5),
                          'pooler.query_tokens': torch.zeros(1, 1, 192)}, ('probe',), 'hf', None),
     ('model.backbone.encoder.', {'model.temporal_processor.norm.weight': torch.ones(192),
                                  'model.classifier.classifier.0.weight': torch.zeros(8, 192)},
-     ('collision', 'hyper_parameters', 'epoch'), 'squash', 8.0)],
+     ('collision head', 'hyper_parameters', 'epoch'), 'squash', 8.0)],
     ids=['classifier', 'collision'])
 def test_the_encoder_inside_another_network_loads(tmp_path, prefix, more, others, mode, rate):
     tensors = prefixed(hugging_face_names(STATE), prefix) | more
@@ -133,10 +117,10 @@ def test_the_encoder_inside_another_network_loads(tmp_path, prefix, more, others
     name for name in np.load(cases.FOLDER / 'names.npz').files if name != 'source'])
 def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
     lines = str(np.load(cases.FOLDER / 'names.npz')[name]).splitlines()
-    tensors = {line.split(' ', 1)[0]: torch.empty(
+    tensors = {f'network.{line.split(" ", 1)[0]}': torch.empty(
         [int(n) for n in line.split(' ', 1)[1].strip('()').split(',') if n.strip()],
         device='meta') for line in lines}
-    part, = parts_of(Opened(cases.FOLDER, (), {'network': tensors}), 'weights')
+    part, = parts_of(Opened(cases.FOLDER, (), tensors), 'weights')
     assert fits(part) == (part.kind not in ('probe', 'action predictor'))   # known, but not run
     if name.endswith('encoder'):
         assert variant_of(part).name == name.split('_')[1]
@@ -149,10 +133,10 @@ def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
 @pytest.mark.parametrize(('weights', 'allow', 'problem'), [
     ('', False, '`weights`.*`allow_random_weights: true`'),
     ('random', False, '`weights`.*`allow_random_weights: true`'),
-    ('none.safetensors', False, 'does not exist'), ('none.safetensors', True, 'does not exist')])
+    ('none.safetensors', True, 'does not exist')])
 def test_random_weights_need_leave_and_never_replace_a_missing_file(weights, allow, problem):
     with pytest.raises(WeightsError, match=problem):
-        load_encoder('tiny', weights=weights, allow_random_weights=allow)
+        load_encoder(SIZE, weights=weights, allow_random_weights=allow)
 
 
 def test_random_weights_depend_on_the_seed_alone():
@@ -160,44 +144,20 @@ def test_random_weights_depend_on_the_seed_alone():
     first, second, other = (load_encoder(SIZE, allow_random_weights=True, seed=seed)
                             for seed in (3, 3, 4))
     assert torch.equal(before, torch.get_rng_state())
-    first_state = first[0].state_dict()
-    assert equal(first_state, second[0].state_dict())
-    assert not equal(first_state, other[0].state_dict())
+    assert equal(first[0].state_dict(), second[0].state_dict())
+    assert not equal(first[0].state_dict(), other[0].state_dict())
     assert (first[1].trained, first[1].path, first[1].sha256) == (False, '', '')
-
-
-@pytest.mark.parametrize('prefix', ['', 'module.', 'backbone.', 'module.backbone.', 'encoder.'])
-def test_a_file_is_loaded_whatever_wrapper_its_keys_carry(tmp_path, prefix):
-    state, path = SMALL, tmp_path / 'a.safetensors'
-    save_file(prefixed(state | {'pos_embed': torch.zeros(1, 4, 48)}, prefix), path)
-    encoder, report = load_encoder(SIZE, weights=str(path))
-    assert equal(encoder.state_dict(), state)
-    assert not any(p.requires_grad for p in encoder.parameters())
-    assert (report.trained, report.path, report.keys_loaded) == (True, str(path), len(state))
-    assert report.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(('change', 'problem'), [
     ({'blocks.1.mlp.fc2.bias': None}, r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'),
     ({'blocks.1.adapter.weight': torch.zeros(2)}, r'1 unexpected \(blocks\.1\.adapter'),
     ({'neck.weight': torch.zeros(2)}, r'1 unexpected \(neck\.weight\)'),
-    ({'temporal_embed': torch.zeros(2)}, r'1 unexpected \(temporal_embed\)'),
     ({'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(48,\)')])
 def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
     state = {key: value for key, value in (SMALL | change).items() if value is not None}
-    save_file(state, tmp_path / 'a.safetensors')
     with pytest.raises(WeightsError, match=problem):
-        load_encoder(SIZE, weights=tmp_path / 'a.safetensors')
-
-
-@pytest.mark.parametrize(('state', 'asked', 'problem'), [
-    (STATE, ('small', '2.0'), "does not fit model size 'small'.*size 'tiny'"),
-    (NEW, ('tiny', '2.0'), "version 2.0.*fits model size 'tiny' version 2.1"),
-    (STATE, ('tiny', '2.1'), "version 2.1.*fits model size 'tiny' version 2.0"),
-    (SMALL, ('tiny', '2.0'), r'looks like version 2\.0 and fits none of the sizes')])
-def test_a_file_of_another_kind_is_refused_with_those_it_fits(tmp_path, state, asked, problem):
-    with pytest.raises(WeightsError, match=problem):
-        load_encoder(*asked, written(tmp_path / 'a.pt', state))
+        load_encoder(SIZE, weights=written(tmp_path / 'a.safetensors', state))
 
 
 class Harm:
@@ -212,25 +172,32 @@ def archive(path):
         made.writestr('notes.txt', 'hello')
 
 
-@pytest.mark.parametrize(('content', 'problem'), [
-    ({'encoder': {key: value for key, value in STATE.items() if 'blocks.5.' not in key}},
-     r"12 missing \(blocks\.5\.attn.*nearest to model size 'tiny'.*not exactly"),
-    ({'encoder': NEW}, r"2 missing.*12 unexpected.*The file fits model size 'tiny' version 2\.1"),
-    ({'encoder': checkpoints.predictor_state(), 'predictor': STATE},
-     "swapped prefixes: its 'encoder' has the parameters of a predictor"),
-    ({'encoder': STATE | {'norm.bias': torch.full((192,), torch.nan)}},
+def without(lost):
+    return {key: value for key, value in STATE.items() if lost not in key}
+
+
+@pytest.mark.parametrize(('asked', 'content', 'problem'), [
+    ('small', {'encoder': STATE}, r"'small'.*nearest to model size 'tiny'.*Set `model_size`"),
+    ('tiny', {'encoder': NEW}, "version 2.0.*2 missing.*12 unexpected.*'tiny' version 2.1"),
+    ('tiny', SMALL, 'fits none of the sizes'),
+    ('tiny', {'encoder': without('blocks.5.')}, r'12 missing \(blocks\.5\.attn.*It is damaged'),
+    ('tiny', {'encoder': STATE | {'norm.bias': torch.full((192,), torch.nan)}},
      r'damaged: 1 of its parameters contain NaN.*\(norm\.bias\).*again'),
-    ({'encoder': STATE | {'norm.bias': torch.zeros(192, dtype=torch.int8)}},
+    ('tiny', {'encoder': STATE | {'norm.bias': torch.zeros(192, dtype=torch.int8)}},
      r'wrong type \(norm\.bias int8\).*float16'),
-    ({'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*refused.*`weights`'),
-    ({'stuff.weight': torch.zeros(3)}, r'not a V-JEPA checkpoint.*stuff'),
-    ({'epoch': 3}, 'has no tensors by name'),
-    ([torch.zeros(3)], 'has no tensors by name'),
-    ({'a': STATE, 'b': OTHER}, "several encoders \\('a', 'b'\\)"),
-    (pickle.dumps(Harm()), 'bare pickle.*could run any code.*`weights`'),
-    (b'hello', 'not a checkpoint.*`weights`'), (b'', 'is empty'),
-    (archive, 'an archive, but not a checkpoint')], ids=range(14))
-def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, problem, monkeypatch):
+    ('tiny', {'encoder': STATE, 'extra': Harm()}, 'would run code.*system.*`weights`'),
+    ('tiny', {'stuff.weight': torch.zeros(3)}, r'no encoder of V-JEPA 2, but: stuff\.weight'),
+    ('tiny', {'epoch': 3}, 'has no tensors by name'),
+    ('tiny', [torch.zeros(3)], 'has no tensors by name'),
+    ('tiny', {'a': STATE, 'b': OTHER}, r"several encoders \('a\.', 'b\.'\)"),
+    ('tiny', {'encoder': STATE | {'pos_embed': torch.ones(1, 1568, 192)}}, 'like V-JEPA 1'),
+    ('tiny', pickle.dumps(Harm()), 'bare pickle.*could run any code'),
+    ('tiny', b'hello', 'not a checkpoint.*`weights`'), ('tiny', b'', 'is empty'),
+    ('tiny', b'version https://git-lfs.github.com/spec/v1\n', 'Git LFS.*git lfs pull'),
+    ('tiny', b'\n<!DOCTYPE html><html>', 'a web page'),
+    ('tiny', archive, 'an archive, but no checkpoint')], ids=range(18))
+def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, asked, content, problem,
+                                                          monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / 'a.pt'
     if callable(content):
@@ -240,145 +207,53 @@ def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, content, pro
     else:
         torch.save(content, path)
     with pytest.raises(WeightsError, match=rf"weights file '.*a\.pt'.*{problem}"):
-        load_encoder('tiny', '2.0', path)
+        load_encoder(asked, '2.0', path)
     assert not (tmp_path / 'harmed').exists()
 
 
 @pytest.mark.parametrize('kept', [0.3, 0.999])
 @pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
 def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
-    path = written(tmp_path / f'a.{suffix}', STATE)
+    path = written(tmp_path / f'a.{suffix}', SMALL)
     path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
     with pytest.raises(WeightsError, match=r"weights file '.*truncated.*download the file again"):
-        load_encoder('tiny', weights=path)
+        load_encoder(SIZE, weights=path)
 
 
-def older(places, masks=2):
-    """A training checkpoint of V-JEPA 1."""
-    encoder = prefixed(STATE | {'pos_embed': torch.rand(1, places, 192)}, 'module.backbone.')
-    predictor = {key: value for key, value in predictor_state().items()
-                 if key not in [f'mask_tokens.{n}' for n in range(masks, 3)]}
-    return {'encoder': encoder, 'target_encoder': encoder, **checkpoints.training_state(encoder),
-            'predictor': prefixed(predictor, 'module.backbone.')}
-
-
-def only(*names, **shapes):
-    return {name: torch.zeros(3) for name in names} | {
-        name.replace('__', '.'): torch.zeros(shape) for name, shape in shapes.items()}
-
-
-IMAGES = {'patch_embed__proj__weight': (192, 3, 16, 16), 'pos_embed': (1, 197, 192)}
-
-
-@pytest.mark.parametrize(('content', 'problem'), [
-    (older(1568), 'looks like V-JEPA 1.*position embedding'),
-    (older(1568, 3), 'looks like V-JEPA 1'), (older(4608), 'looks like V-JEPA 1'),
-    ({'encoder': older(8)['encoder']}, 'looks like V-JEPA 1'),
-    ({'model': only('blocks.0.norm1.weight', 'cls_token', **IMAGES)}, 'an image transformer'),
-    ({'encoder': STATE | only(**IMAGES) | {'pos_embed': torch.rand(1, 196, 192)}},
-     'an image transformer'),
-    ({'encoder': STATE | only(patch_embed__proj__weight=(192, 3, 1, 16, 16))},
-     r'video transformer with patches of \(3, 1, 16, 16\)'),
-    (only('blocks.0.ls1.gamma', 'cls_token', **IMAGES), 'DINOv2'),
-    (only('videomae.encoder.layer.0.attention.attention.q_bias'), 'VideoMAE'),
-    ({'module': only('blocks.0.attn.v_bias', 'blocks.0.attn.q_bias', 'fc_norm.weight')},
-     'VideoMAE'),
-    (only('vision_model.encoder.layers.0.mlp.fc1.weight', 'logit_scale'), 'CLIP'),
-    (only('base_model.model.encoder.layer.0.attention.query.lora_A.weight'),
-     r'adapters \(LoRA\).*merge'),
-    (prefixed(STATE, 'net.') | only('net.blocks.0.attn.qkv.lora_B.weight'), 'LoRA.*merge'),
-    (only('model.embed_tokens.weight', 'lm_head.weight'), 'a language model'),
-    (only('conv1.weight', 'layer1.0.bn1.running_mean'), 'a convolutional network'),
-    (only('head.weight', 'head.bias'), 'a classifier without its encoder'),
-    ({'state': {0: {'exp_avg': torch.zeros(3)}}, 'param_groups': [{'lr': 1.0}]}, 'optimiser'),
-    ({'optimizer': {'state': {}}, 'epoch': 2}, 'optimiser'),
-    (b'version https://git-lfs.github.com/spec/v1\noid sha256:0\n', 'Git LFS.*git lfs pull'),
-    (b'\n<!DOCTYPE html><html>', 'a web page'),
-    (b'{"metadata": {}, "weight_map": {}}', 'JSON.*give the folder'),
-    (b'\x1f\x8b\x08 and more', 'a compressed archive; unpack')], ids=range(22))
-@pytest.mark.parametrize('suffix', ['.pt', '.safetensors'])
-def test_what_is_no_encoder_of_v_jepa_2_is_called_by_its_name(tmp_path, content, problem, suffix):
-    path = tmp_path / f'a{suffix}'
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif all(isinstance(one, torch.Tensor) for one in content.values()):
-        written(path, content)
-    else:
-        if suffix == '.safetensors':
-            problem = r"rename it to 'a\.pt'"
-        torch.save(content, path)
-    for use in (lambda: load_encoder('tiny', weights=path), lambda: examine(path)):
-        with pytest.raises(WeightsError, match=problem) as told:
-            use()
-        assert 'anew' not in str(told.value) and 'again' not in str(told.value)
-
-
-def test_one_shard_of_several_is_no_checkpoint(tmp_path):
-    path = folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.'), 2)
-    with pytest.raises(WeightsError, match='is shard 1 of 2; give the folder'):
-        load_encoder('tiny', weights=path / 'model-00001-of-00002.safetensors')
-
-
-HEAD = only('head.weight', 'fc.bias')
-
-
-@pytest.mark.parametrize(('content', 'wrapper', 'others'), [
-    (STATE | HEAD, '', ('head', 'fc')),
-    ({'state_dict': prefixed(STATE | HEAD, 'model.encoder.'), 'epoch': 3}, 'model.encoder.',
-     ('head', 'fc', 'epoch')),
-    (prefixed(STATE, 'state_dict.model.'), 'state_dict.model.', ()),
-    ({'state_dict': {'model': STATE}}, '', ()),
-    ({'ckpt': {'net': {'encoder': prefixed(STATE, 'module.'), 'predictor': HEAD}}},
-     'encoder.module.', ('predictor',)),
-    ({'state_dict': prefixed(STATE, 'video._orig_mod.module.') | only('temporal.0.weight')},
-     'video._orig_mod.module.', ('temporal',)),
+@pytest.mark.parametrize(('content', 'root', 'others'), [
+    (STATE | {'head.weight': torch.zeros(3), 'pos_embed': torch.rand(1, 8192, 192)}, '',
+     ('head',)),
+    ({'state_dict': prefixed(STATE | {'fc.bias': torch.zeros(3)}, 'model.encoder.'), 'epoch': 3},
+     'state_dict.model.encoder.', ('state_dict.model.encoder.fc', 'epoch')),
+    ({'ckpt': {'net': {'encoder': prefixed(STATE, 'module.'),
+                       'predictor': {'head': torch.zeros(3)}}}},
+     'ckpt.net.encoder.module.', ('ckpt',)),
     (prefixed(hugging_face_names(STATE), 'net.vision.encoder.'), 'net.vision.encoder.', ())],
-    ids=range(7))
-def test_an_encoder_in_whatever_wrapper_is_loaded_and_says_so(
-        tmp_path, caplog, capsys, content, wrapper, others):
+    ids=range(4))
+def test_an_encoder_in_whatever_wrapper_is_loaded_and_says_so(tmp_path, caplog, content, root,
+                                                              others):
     caplog.set_level('INFO')
-    torch.save(content, tmp_path / 'a.pt')
-    encoder, report = load_encoder('tiny', weights=tmp_path / 'a.pt')
+    encoder, report = load_encoder('tiny', weights=written(tmp_path / 'a.pt', content))
     assert equal(encoder.state_dict(), STATE)
-    assert report.others == others
-    assert (f"begin with '{wrapper}'" in caplog.text) == bool(wrapper)
-    assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 0
-    assert wrapper in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('places', [8192, 2048])
-def test_positions_that_rope_has_replaced_are_left_out(tmp_path, places):
-    content = older(places, 3)
-    torch.save(content, tmp_path / 'a.pt')
-    assert equal(load_encoder('tiny', weights=tmp_path / 'a.pt')[0].state_dict(), STATE)
+    assert len(report.others) == len(others)
+    assert f"begin with '{root}'" in caplog.text
 
 
 @pytest.mark.parametrize(('change', 'problem'), [
-    (lambda path: (path / 'config.json').unlink(), r'no config\.json; set it to a file in it'),
-    (lambda path: [(path / 'config.json').unlink(),
-                   (path / 'adapter_config.json').write_text('{}')], 'holds adapters'),
-    (lambda path: [*map(Path.unlink, path.glob('model*')), torch.save(1, path / 'a.bin')],
-     r"lacks 'model\.safetensors'.*set it to a file in it: 'a\.bin'"),
-    (lambda path: (path / 'config.json').write_text('{"model_type": "vit"}'), "type 'vit'"),
+    (lambda path: (path / 'config.json').unlink(), r'no config\.json'),
+    (lambda path: (path / 'config.json').write_text('{"model_type": "vit"}'), "type 'vjepa2'"),
     (lambda path: (path / 'config.json').write_text('{'), 'not JSON'),
     (lambda path: (path / 'model-00002-of-00002.safetensors').unlink(),
      r"lacks 'model-00002-of-00002\.safetensors'"),
     (lambda path: (path / 'model.safetensors.index.json').write_text(
         '{"weight_map": {"a": "../a.safetensors"}}'), 'does not list files of the folder')])
 def test_an_incomplete_folder_is_refused(tmp_path, change, problem):
-    path = folder(tmp_path / 'model', prefixed(hugging_face_names(STATE), 'encoder.'), 2)
+    path = folder(tmp_path / 'model', prefixed(hugging_face_names(SMALL), 'encoder.'), 2)
+    with pytest.raises(WeightsError, match='is shard 1 of 2; give the folder'):
+        load_encoder(SIZE, weights=path / 'model-00001-of-00002.safetensors')
     change(path)
     with pytest.raises(WeightsError, match=problem):
-        load_encoder('tiny', weights=path)
-
-
-@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
-def test_memory_that_was_given_back_is_read_again(tmp_path, suffix):
-    tensors = open_weights(written(tmp_path / f'a.{suffix}', STATE), 'weights').groups[FLAT]
-    for key, value in tensors.items():
-        for _ in range(2):
-            assert torch.equal(value, STATE[key]), key
-            unmap(value)
+        load_encoder(SIZE, weights=path)
 
 
 PEAK = """
@@ -449,11 +324,9 @@ def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make)
     path = make(tmp_path / 'vitl.pt')
     convert(path, tmp_path / 'a.safetensors', encoder_only=True)
     encoder, before = load_encoder('tiny', weights=path)
-    found = load_file(tmp_path / 'a.safetensors')
-    assert equal(found, prefixed(encoder.state_dict(), 'encoder.'))
+    assert equal(load_file(tmp_path / 'a.safetensors'), prefixed(encoder.state_dict(), 'encoder.'))
     report = load_encoder('tiny', weights=tmp_path / 'a.safetensors')[1]
-    assert report.profile == before.profile
-    assert (report.others, report.ignored) == ((), ())
+    assert (report.profile, report.others) == (before.profile, ())
     with safe_open(tmp_path / 'a.safetensors', framework='pt') as file:
         about = json.loads(file.metadata()['vjepa_ros_checkpoint'])
     assert about['source_sha256'] == before.sha256
@@ -461,16 +334,15 @@ def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make)
     assert (about['variant'], about['version']) == ('tiny', '2.0')
 
 
-@pytest.mark.parametrize(('kind', 'change', 'options', 'problem'), [
-    ('2.0', {'encoder.norm.bias': torch.full((192,), 1e6)}, {'dtype': 'float16'},
+@pytest.mark.parametrize(('change', 'options', 'problem'), [
+    ({'encoder.norm.bias': torch.full((192,), 1e6)}, {'dtype': 'float16'},
      'too large for float16'),
-    ('2.0', {'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
-    ('2.0', {'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
-    ('2.0', {'stray': torch.zeros(3)}, {}, r'belong to no network \(stray\)'),
-    ('2.0', {}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'")])
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, kind, change, options,
+    ({'encoder.norm.bias': torch.full((192,), torch.nan)}, {}, 'not finite'),
+    ({'encoder.norm.bias': torch.zeros(3)}, {}, 'encoder that is not complete.*inspect'),
+    ({}, {'weights_part': 'ema_encoder'}, "no 'ema_encoder'")])
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change, options,
                                                                 problem):
-    save_file(WHOLE[kind] | change, tmp_path / 'a.safetensors')
+    save_file(WHOLE['2.0'] | change, tmp_path / 'a.safetensors')
     with pytest.raises(WeightsError, match=problem):
         convert(tmp_path / 'a.safetensors', tmp_path / 'b', **options)
     assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
@@ -479,27 +351,24 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, kind, 
 @pytest.mark.parametrize(('make', 'kind', 'network'), [
     (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor)])
 def test_predictors_are_loaded(tmp_path, make, kind, network):
-    found, report = load_network(make(tmp_path / 'a.pt'), 'predictor')
+    found, report = load_network(make(tmp_path / 'a.pt'))
     assert type(found) is network and equal(found.state_dict(), predictor_state(kind))
-    assert report.keys_loaded == len(predictor_state(kind))
     assert report.sha256 == examine(tmp_path / 'a.pt').sha256
-    with pytest.raises(WeightsError, match=r'no probe to load here, but .*encoder.*predictor'):
-        load_network(tmp_path / 'a.pt', 'probe')
 
 
 @pytest.mark.parametrize(('content', 'kind'), [
-    ({'classifiers': [prefixed(probe_state(), 'module.')], 'epoch': 3}, 'probe'),
+    ({'classifiers': [{'module.pooler.query_tokens': torch.zeros(1, 1, 192),
+                       'module.linear.weight': torch.zeros(5, 192)}], 'epoch': 3}, 'probe'),
     ({'state_dict': {
         'model.temporal_processor.norm.weight': torch.ones(192),
         'model.classifier.classifier.0.weight': torch.zeros(8, 192)}}, 'collision head')])
 def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content, kind):
-    torch.save(content, tmp_path / 'a.pt')
-    part, = examine(tmp_path / 'a.pt').parts
+    path = written(tmp_path / 'a.pt', content)
+    part, = examine(path).parts
     assert (part.kind, part.complete) == (kind, True)
-    for use in (lambda: load_encoder('tiny', weights=tmp_path / 'a.pt'),
-                lambda: load_network(tmp_path / 'a.pt', 'predictor'),
-                lambda: convert(tmp_path / 'a.pt', tmp_path / 'b')):
-        with pytest.raises(WeightsError, match=kind.split()[0]):
+    for use in (lambda: load_encoder('tiny', weights=path), lambda: load_network(path),
+                lambda: convert(path, tmp_path / 'b')):
+        with pytest.raises(WeightsError, match=f'no .*but: .*{kind[:5]}|classifiers'):
             use()
 
 
@@ -513,10 +382,8 @@ def test_inspect_says_what_is_in_a_checkpoint_and_fails_where_something_is_missi
                   'resize mode meta, 256 pixels, frames unknown, 4 Hz',
                   'encoder: 1 not needed: pos_embed', examine(path).sha256):
         assert words in text, words
-    lost = [key for key in STATE if key.startswith(('blocks.3.', 'blocks.4.norm'))]
-    state = {key: value for key, value in STATE.items() if key not in lost}
-    torch.save({'encoder': state, 'statistics': {'mean': torch.zeros(3)}}, tmp_path / 'a.pt')
+    torch.save({'encoder': without('blocks.3.'), 'statistics': {'mean': torch.zeros(3)}},
+               tmp_path / 'a.pt')
     assert cli.main(['inspect', str(tmp_path / 'a.pt')]) == 1
     text = capsys.readouterr().out
-    assert 'encoder: 16 missing: blocks.3.attn.proj.bias' in text
-    assert all(key in text for key in (*lost, 'statistics'))
+    assert 'encoder: 12 missing: blocks.3.attn.proj.bias' in text and 'statistics' in text

@@ -14,17 +14,14 @@ from checkpoints import encoder_state, prefixed
 from safetensors.torch import save_file
 from sessions import SIZE
 
-from vjepa_ros.model.checkpoint import files
 from vjepa_ros.model.checkpoint.files import WeightsError, open_weights
-from vjepa_ros.model.checkpoint.layouts import KEY
 from vjepa_ros.model.checkpoint.load import examine, load_encoder, read_meta
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-QUICK_S = 5.0   # of a processor; a refusal takes well below a second
+QUICK_S = 10.0   # of a processor; a refusal takes about one second at most
 
 
-STATE = encoder_state(variant=SIZE)
 def archive(path, pkl, compressed=False, **records):
     """A file as torch.save writes them, around any pickle."""
     kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
@@ -47,60 +44,48 @@ def refusal(path, use=open_weights):
 
 
 ORDERED = b'\x80\x02ccollections\nOrderedDict\nq\x00'
-BOMBS = {
-    'many calls': (ORDERED + b'h\x00)R' * 40_000 + b'.', 'more than 6000 calls'),
-    'many objects': (b'\x80\x02' + b'}' * 150_000 + b'.', 'more than 40000 instructions'),
-    'long': (b'\x80\x02' + b'N0' * 3_000_000 + b'.', 'entries that are compressed or long'),
-    'deep': (b'\x80\x02N' + b'\x85' * 30_000 + b'.', 'more than 50 deep'),
-    'doubled key': (b'\x80\x02}Nq\x00' + b'h\x00h\x00\x86q\x00' * 40 + b'h\x00K\x01s.',
-                    'more copies'),
-    'copied lists': (ORDERED + b']q\x01(' + b'K\x01K\x02\x86' * 5_000 + b'eh\x00h\x01\x85R'
-                     + b'h\x00h\x01\x85R' * 2_000 + b'.', 'more copies'),
-    'an allocation': (b'\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R.',
-                      r"would run code \('__builtin__.bytearray'\)"),
-    'a tensor made there': (b'\x80\x02ctorch\nFloatTensor\nM\xff\xffM\xff\xff\x86R.',
-                            'would run code'),
-    'no function': (b'\x80\x02X\x01\x00\x00\x00aK\x01\x85R.', 'call of what is no function'),
-}
-
-
-@pytest.mark.parametrize('kind', BOMBS)
-def test_a_pickle_that_costs_much_is_refused_before_it_does(tmp_path, kind, monkeypatch):
-    """With a tenth of the limits, which saves time."""
-    for limit in ('MOST_OPCODES', 'MOST_CALLS', 'MOST_COPIED'):
-        monkeypatch.setattr(files, limit, getattr(files, limit) // 10)
-    pkl, problem = BOMBS[kind]
-    assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl)))
-
-
 PLAIN = b'\x80\x02}.'
 
 
 @pytest.mark.parametrize(('pkl', 'how', 'problem'), [
+    (ORDERED + b'h\x00)R' * 70_000 + b'.', {}, 'far more calls'),
+    (b'\x80\x02' + b'}' * 450_000 + b'.', {}, 'more than 400000 instructions'),
+    (b'\x80\x02' + b'N0' * 3_000_000 + b'.', {}, 'entries that are compressed or long'),
+    (b'\x80\x02N' + b'\x85' * 30_000 + b'.', {}, 'more than 50 deep'),
+    (b'\x80\x02}Nq\x00' + b'h\x00h\x00\x86q\x00' * 40 + b'h\x00K\x01s.', {},
+     'copies of objects'),
+    (ORDERED + b']q\x01(' + b'K\x01K\x02\x86' * 5_000 + b'eh\x00h\x01\x85R'
+     + b'h\x00h\x01\x85R' * 2_000 + b'.', {}, 'copies of objects'),
+    (b'\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R.', {},
+     r"would run code \('__builtin__.bytearray'\)"),
+    (b'\x80\x02ctorch\nFloatTensor\nM\xff\xffM\xff\xff\x86R.', {}, 'would run code'),
+    (b'\x80\x02X\x01\x00\x00\x00aK\x01\x85R.', {}, 'damaged'),
     (b'\x80\x02' + b'N0' * 100_000 + b'}.', {'compressed': True}, 'compressed or long'),
     (PLAIN, {'version': bytes(5 << 20)}, 'compressed or long'),
-    (PLAIN, {'b/DATA.PKL': PLAIN}, 'not a checkpoint that torch.save wrote'),
+    (PLAIN, {'b/DATA.PKL': PLAIN}, 'no checkpoint that torch.save wrote'),
     (PLAIN, {'byteorder': b'big'}, 'byte order'),
     (b'\x80\x02}X\x02\x00\x00\x00\xff\xfeK\x01s.', {}, 'damaged: UnicodeDecodeError'),
     (b'\x80\x02h\x07.', {}, 'truncated or damaged: KeyError'),
     (b'\x80\x02.', {}, 'truncated or damaged: IndexError'),
-    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(8))
-def test_an_archive_that_torch_did_not_write_is_refused(tmp_path, pkl, how, problem):
-    assert problem in refusal(archive(tmp_path / 'a.pt', pkl, **how))
+    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(17))
+def test_an_archive_that_is_costly_or_that_torch_did_not_write_is_refused(tmp_path, pkl, how,
+                                                                          problem):
+    assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl, **how)))
 
 
 @pytest.mark.parametrize(('content', 'problem'), [
-    ({'encoder': {'module.' * 100 + 'a': torch.zeros(1)}}, 'name of 701 characters'),
+    ({'encoder': {'module.' * 100 + 'a': torch.zeros(1)}}, 'name of 709 characters'),
     ({'encoder': {'a': torch.zeros(1).expand(10**9)}}, 'but tensors of 4000000000'),
-    ({'encoder': {'blocks.' + '9' * 250 + '.a': torch.zeros(1)}}, 'fits none of the sizes')])
+    ({'encoder': {f'blocks.{"9" * 240}.attn.qkv.bias': torch.zeros(1)}},
+     'fits none of the sizes')])
 def test_tensors_that_cannot_be_are_refused(tmp_path, content, problem):
     torch.save(content, tmp_path / 'a.pt')
     assert problem in refusal(tmp_path / 'a.pt', lambda path, _: load_encoder(SIZE, weights=path))
 
 
 @pytest.mark.parametrize('name', ['config.json', 'model.safetensors.index.json'])
-@pytest.mark.parametrize('text', [b'[' * 100_000, b'{"a": ' * 100_000, b'\xff\xfe', b'9' * 5000,
-                                  b'{"weight_map": {}}', b' ' * (5 << 20)], ids=range(6))
+@pytest.mark.parametrize('text', [b'[' * 100_000, b'\xff\xfe', b'{"weight_map": {}}',
+                                  b' ' * (5 << 20)], ids=range(4))
 def test_json_of_a_folder_is_bounded(tmp_path, name, text):
     (tmp_path / 'config.json').write_text('{"model_type": "vjepa2"}')
     (tmp_path / name).write_bytes(text)
@@ -114,12 +99,12 @@ def test_a_long_header_of_safetensors_is_refused(tmp_path):
     assert 'header of 5.0 MiB' in refusal(path)
 
 
-@pytest.mark.parametrize('text', ['[' * 100_000, '9' * 5000, '[]', '{"format": 1}', 'null',
+@pytest.mark.parametrize('text', ['[' * 100_000, '[]', '{"format": 1}',
                                   '{"format": 1, "contact_edges": [1' + '0' * 400 + ']}'],
-                         ids=range(6))
+                         ids=range(4))
 def test_a_description_of_heads_that_is_none_is_refused_by_all_who_read_it(tmp_path, text):
     path = tmp_path / 'a.safetensors'
-    save_file(prefixed(STATE, 'encoder.'), path, {KEY: text})
+    save_file(prefixed(encoder_state(variant=SIZE), 'encoder.'), path, {'vjepa_ros': text})
     refusal(path, lambda path, _: load_encoder(SIZE, weights=path))
     refusal(path, lambda path, _: examine(path))
     refusal(path, lambda path, _: read_meta(path))

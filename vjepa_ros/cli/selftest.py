@@ -33,7 +33,7 @@ from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
 from vjepa_ros.model.checkpoint.load import bundled_file, load_model
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import Laplace, specs_of
+from vjepa_ros.model.head_specs import HEADS, Laplace
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, find_variant
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
@@ -259,7 +259,7 @@ def _heads(got: Prediction, wanted: Any) -> float:
     if got.heads is None:
         return float('inf')
     errors = []
-    for spec in specs_of(vars(wanted)):
+    for spec in HEADS.values():
         for name in spec.array_shapes(1, 1):
             a, b = getattr(got.heads, name), getattr(wanted, name)
             error = relative(a, b) if isinstance(spec.kind, Laplace) else float(abs(a - b).max())

@@ -120,7 +120,7 @@ def convert(argv: Sequence[str]) -> int:
         'training state, perhaps in another number format.')
     parser.add_argument('input', help=CHECKPOINT)
     parser.add_argument('output', help='file to write; it must not exist')
-    parser.add_argument('--dtype', choices=(KEEP, *(name for name in DTYPES if '64' not in name)),
+    parser.add_argument('--dtype', choices=(KEEP, *DTYPES),
                         default=KEEP, help='number format (default: %(default)s)')
     parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
                         help='encoder to take, such as encoder or target_encoder (default: the '

@@ -2,18 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """The registry of learned heads: what each computes, how it is calibrated, trained and stored.
 
-A head is one entry of `HEADS`. From it follow the layers of `vjepa_ros.model.heads.Heads`, the
-calibration, the description in a weights file, what a model returns (`HeadArrays`), the outputs
-of an ONNX graph, the losses of training and the fit of the calibration. A new head touches at most
-four files:
-
-1. this one, for its entry;
-2. `vjepa_ros.lab.world.targets`, for a target that is not there yet;
-3. `vjepa_ros.lab.training.losses`, for a loss beside that of its kind;
-4. `vjepa_ros.perception.learned`, for what perception makes of it.
-
-Every weights file holds the heads of format 1. All others are `optional`: a file without one loads
-as before, its outputs lack that head, and training adds it (`Heads.complete`).
+From the entries of `HEADS` follow the layers of `vjepa_ros.model.heads.Heads`, the calibration,
+the description in a weights file, what a model returns (`HeadArrays`), the outputs of an ONNX
+graph, the losses of training and the fit of the calibration.
 
 B clips, T' tubelets, Hp x Wp patches, K bins.
 """
@@ -23,8 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -51,17 +40,15 @@ class LogBins:
         return tuple(self.first * math.exp(self.step * k) for k in range(self.count + 1))
 
     def index(self, values: Tensor) -> Tensor:
-        """Return the bin of each value, the target of a classification.
-
-        `values`: at least 0; inf for none.
-        """
+        """Return the bin of each value, at least 0, or inf for none."""
         return self._place(values).long()
 
-    def cumulative(self, probability: Tensor, values: Tensor) -> Tensor:
+    def cdf(self, logits: Tensor, values: Tensor) -> Tensor:
         """Compute the probability of being below values, linear in their log inside a bin.
 
-        `probability`: (B, K+1) of the bins; `values`: (B,) or (B, M), above 0.
+        `logits`: (B, K+1); `values`: (B,) or (B, M), above 0.
         """
+        probability = logits.float().softmax(-1)
         place = self._place(values)
         lower = place.floor().clamp(max=self.count - 1)
         # Rounding may push the sum of probabilities slightly above 1, which is refused later.
@@ -90,39 +77,24 @@ EXPANSION_UNIT = 0.05  # a typical change of size per frame interval; one unit o
 MIN_SCALE = 2e-4  # no patch is known better than this [per frame interval]
 RARE = -2.0  # first logit of what few patches are
 LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is known
-TRUNK = 'dense'  # layer that the dense heads of format 1 share
 
 
+@dataclass(eq=False)
 class HeadOutputs:
-    """Outputs of the heads for B clips: one tensor each, by name, in the order of `HEADS`.
+    """Outputs of the heads for B clips, in the order of `HEADS`."""
 
-    Attributes
-    ----------
-    expansion : Tensor
-        (B, Hp, Wp) looming rate times frame interval, -Zdot/Z * dt [1]; positive: closing in.
-    log_scale : Tensor
-        (B, Hp, Wp) log of the scale of a Laplace distribution around `expansion`.
-    moving : Tensor
-        (B, Hp, Wp) logit: the surface moves by itself.
-    course : Tensor
-        (B, Hp, Wp) logit: the surface will enter the robot's volume at constant velocities.
-    contact : Tensor
-        (B, K+1) logits of the time until anything enters the robot's volume, over the bins
-        between `CONTACT_EDGES`; the last bin is: later, or never.
-    clearance : Tensor
-        (B, C+1) logits of the distance to the nearest surface in the corridor straight ahead of
-        the robot, moving or not, over the bins between `CLEARANCE_EDGES`; the last bin is:
-        farther, or free.
-
-    """
-
-    if TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Tensor: ...
-
-    # Not a SimpleNamespace, which torch.compile cannot trace.
-    def __init__(self, **outputs: Tensor):
-        for name, value in outputs.items():
-            setattr(self, name, value)
+    # (B, Hp, Wp) looming rate times frame interval, -Zdot/Z * dt [1]; positive: closing in
+    expansion: Tensor
+    log_scale: Tensor  # (B, Hp, Wp) of the Laplace distribution around `expansion`
+    moving: Tensor  # (B, Hp, Wp) logit: the surface moves by itself
+    # (B, Hp, Wp) logit: the surface will enter the robot's volume at constant velocities
+    course: Tensor
+    # (B, K+1) logits of the time until anything enters the robot's volume, over the bins between
+    # `CONTACT_EDGES`; the last bin is: later, or never
+    contact: Tensor
+    # (B, C+1) logits of the distance to the nearest surface in the corridor straight ahead of the
+    # robot, moving or not, over the bins between `CLEARANCE_EDGES`; the last bin is: farther
+    clearance: Tensor
 
 
 @dataclass(frozen=True)
@@ -236,21 +208,14 @@ class HeadSpec:
 
     name: str  # of its value among outputs and arrays, and of its calibration in a weights file
     kind: Laplace | Binary | Binned  # channels, activation, calibration, and with it the loss
-    pooled: bool  # one answer for the clip, else one for each patch
+    # One answer for the clip, by a layer of its own; else one for each patch, by a shared layer
+    pooled: bool
     # target, known: fields of `vjepa_ros.lab.world.targets.Targets`: the truth and where it is
     # known
     target: str
     known: str
     # Further losses by name, see `vjepa_ros.lab.training.losses.LOSSES`
     losses: tuple[str, ...] = ()
-    # `TRUNK` for the dense heads of format 1; '' for a layer with the name of the head
-    layer: str = ''
-    optional: bool = True  # whether a weights file may lack it
-
-    @cached_property
-    def own_layer(self) -> str:
-        """Name of the linear layer of its own; '' where it shares one."""
-        return '' if self.layer == TRUNK else self.name
 
     def array_shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its arrays for one clip of so many patches, by name."""
@@ -263,19 +228,13 @@ class HeadSpec:
 
 HEADS: dict[str, HeadSpec] = {spec.name: spec for spec in (
     HeadSpec('expansion', Laplace(EXPANSION_UNIT, MIN_SCALE, 'log_scale', 'scale'), False,
-             'expansion', 'expansion_known', ('large',), TRUNK, optional=False),
-    HeadSpec('moving', Binary(RARE), False, 'moving', 'moving_known', (), TRUNK, optional=False),
-    HeadSpec('course', Binary(RARE), False, 'course', 'course_known', (), TRUNK, optional=False),
+             'expansion', 'expansion_known', ('large',)),
+    HeadSpec('moving', Binary(RARE), False, 'moving', 'moving_known'),
+    HeadSpec('course', Binary(RARE), False, 'course', 'course_known'),
     HeadSpec('contact', Binned(CONTACT, per_interval=True), True, 'contact_s', 'contact_known',
-             ('hazard',), optional=False),
+             ('hazard',)),
     HeadSpec('clearance', Binned(CLEARANCE), True, 'clearance_m', 'clearance_known',
-             ('danger',), optional=False))}
-
-
-def specs_of(names: Iterable[str]) -> tuple[HeadSpec, ...]:
-    """Return the registered heads with these names, in the order of `HEADS`."""
-    wanted = set(names)
-    return tuple(spec for spec in HEADS.values() if spec.name in wanted)
+             ('danger',)))}
 
 
 def array_names(specs: Iterable[HeadSpec]) -> tuple[str, ...]:
@@ -286,31 +245,9 @@ def array_names(specs: Iterable[HeadSpec]) -> tuple[str, ...]:
 def to_arrays(outputs: HeadOutputs) -> dict[str, Tensor]:
     """Convert calibrated outputs (logits, logarithms) to values, by name."""
     arrays: dict[str, Tensor] = {}
-    given = vars(outputs)
     for name, spec in HEADS.items():
-        if name in given:
-            arrays |= spec.kind.arrays(name, outputs)
+        arrays |= spec.kind.arrays(name, outputs)
     return arrays
-
-
-def contact_bin(intervals: Tensor) -> Tensor:
-    """Return the bin of a time to contact over frame interval (inf: never)."""
-    return CONTACT.index(intervals)
-
-
-def contact_cdf(logits: Tensor, intervals: Tensor) -> Tensor:
-    """Return the probability of contact within times over frame interval."""
-    return CONTACT.cumulative(logits.float().softmax(-1), intervals)
-
-
-def expected_log_contact(logits: Tensor) -> Tensor:
-    """Return the mean of ln(time to contact / frame interval), given contact: (B,)."""
-    return CONTACT.expected_log(logits)
-
-
-def clearance_cdf(logits: Tensor, metres: Tensor) -> Tensor:
-    """Return the probability of less clearance than distances [m]."""
-    return CLEARANCE.cumulative(logits.float().softmax(-1), metres)
 
 
 @dataclass(frozen=True)
@@ -335,15 +272,14 @@ class Calibration:
     numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self):
-        for spec in specs_of(self.numbers):
-            numbers = self.numbers[spec.name]
-            if len(numbers) != len(spec.kind.numbers):
-                raise ValueError(f'calibration {spec.name} has {len(numbers)} numbers, but must '
-                                 f'have {", ".join(spec.kind.numbers)}')
-            for name, value, factor in zip(spec.kind.numbers, numbers, spec.kind.factors,
-                                           strict=True):
+        for head, numbers in self.numbers.items():
+            kind = HEADS[head].kind
+            if len(numbers) != len(kind.numbers):
+                raise ValueError(f'calibration {head} has {len(numbers)} numbers, but must '
+                                 f'have {", ".join(kind.numbers)}')
+            for name, value, factor in zip(kind.numbers, numbers, kind.factors, strict=True):
                 if not (0 < value < math.inf if factor else math.isfinite(value)):
-                    raise ValueError(f'calibration {spec.name} {name} is {value}, but must be '
+                    raise ValueError(f'calibration {head} {name} is {value}, but must be '
                                      f'{"above 0" if factor else "finite"}')
 
     def __getitem__(self, head: str) -> tuple[float, ...]:
@@ -352,21 +288,17 @@ class Calibration:
     def apply(self, raw: HeadOutputs) -> HeadOutputs:
         """Calibrate outputs, which stay logits and logarithms in their shapes."""
         outputs: dict[str, Tensor] = {}
-        given = vars(raw)
         for name, spec in HEADS.items():
-            if name in given:
-                numbers = self.numbers.get(name, spec.kind.neutral)
-                outputs |= spec.kind.calibrated(name, raw, *numbers)
+            outputs |= spec.kind.calibrated(name, raw, *self[name])
         return HeadOutputs(**outputs)
 
     def to_json(self) -> dict[str, dict[str, float]]:
         """Convert to what a file stores; `from_json` reads it."""
         return {spec.name: dict(zip(spec.kind.numbers, self[spec.name], strict=True))
-                for spec in HEADS.values()
-                if not spec.optional or spec.name in self.numbers}
+                for spec in HEADS.values()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, float]]) -> Calibration:
         """Read what `to_json` wrote (KeyError, TypeError or ValueError for anything else)."""
         return cls({spec.name: tuple(float(data[spec.name][name]) for name in spec.kind.numbers)
-                    for spec in HEADS.values() if not spec.optional or spec.name in data})
+                    for spec in HEADS.values()})

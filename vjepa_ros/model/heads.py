@@ -13,7 +13,6 @@ B clips, T' tubelets, Hp x Wp patches, D width, H attention heads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -21,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.head_specs import HEADS, HeadOutputs, HeadSpec
+from vjepa_ros.model.head_specs import HEADS, HeadOutputs
 from vjepa_ros.model.variants import Variant
 
 POOL_HEADS = 16  # for every width, as in the published probes
@@ -140,18 +139,10 @@ class Heads(nn.Module):
         Width of the features, a multiple of 16.
     hidden : int, optional
         Width of the dense MLP, a multiple of 16; max(256, dim / 2) when omitted.
-    specs : sequence of HeadSpec, optional
-        The heads; all that are registered when omitted.
-
-    Attributes
-    ----------
-    specs : tuple of HeadSpec
-        The heads, in the order of their outputs.
 
     """
 
-    def __init__(self, dim: int, hidden: int | None = None,
-                 specs: Sequence[HeadSpec] | None = None):
+    def __init__(self, dim: int, hidden: int | None = None):
         super().__init__()
         if dim % POOL_HEADS:
             raise ValueError(f'the width of the features is {dim}, but must be a multiple of '
@@ -161,15 +152,16 @@ class Heads(nn.Module):
             raise ValueError(f'the width of the dense heads is {hidden}, but must be a multiple '
                              f'of {POOL_HEADS}')
         self.dim, self.hidden = dim, hidden
-        self.specs = tuple(HEADS.values() if specs is None else specs)
-        shared = sum(spec.kind.channels for spec in self.specs if not spec.own_layer)
+        self.specs = tuple(HEADS.values())
+        self._dense = [spec for spec in HEADS.values() if not spec.pooled]
+        self._pooled = [spec for spec in HEADS.values() if spec.pooled]
+        shared = sum(spec.kind.channels for spec in self._dense)
         self.dense = nn.Sequential(*patch_reader(dim, hidden), nn.Linear(hidden, shared))
         self.pooler, self.patch_pooler = Pooler(dim), Pooler(hidden)
         self.patch_norm = nn.LayerNorm(hidden)
         self.norm = nn.LayerNorm(dim + hidden)
-        for spec in self.specs:
-            if spec.own_layer:
-                self.add_module(spec.own_layer, nn.Linear(self._width(spec), spec.kind.channels))
+        for spec in self._pooled:
+            self.add_module(spec.name, nn.Linear(dim + hidden, spec.kind.channels))
 
     @classmethod
     def for_variant(cls, variant: Variant, seed: int = 0) -> Heads:
@@ -203,23 +195,18 @@ class Heads(nn.Module):
             with branch.aside():
                 whole = self.pooler(x.flatten(1, 3))
             known = self.known(x)
+            outputs: dict[str, Tensor] = {}
             with branch.aside():
-                outputs = self._outputs(known, False)
+                channels = [spec.kind.channels for spec in self._dense]
+                for spec, raw in zip(self._dense, self.dense[-1](known).split(channels, dim=-1),
+                                     strict=True):
+                    outputs |= spec.kind.outputs(spec.name, raw)
             patches = self.patch_pooler(self.patch_norm(known).flatten(1, 2))
             branch.rejoin()
             pooled = self.norm(torch.cat((whole, patches), dim=-1))
-            outputs |= self._outputs(pooled, True)
+            for spec in self._pooled:
+                outputs |= spec.kind.outputs(spec.name, self.get_submodule(spec.name)(pooled))
             return HeadOutputs(**outputs), known
-
-    def _outputs(self, seen: Tensor, pooled: bool) -> dict[str, Tensor]:
-        """Compute the outputs of the heads for each patch or, `pooled`, for the clip."""
-        specs, outputs = [spec for spec in self.specs if spec.pooled is pooled], {}
-        parts = [spec.kind.channels for spec in specs if not spec.own_layer]
-        shared = iter(self.dense[-1](seen).split(parts, dim=-1) if parts else ())
-        for spec in specs:
-            raw = self.get_submodule(spec.own_layer)(seen) if spec.own_layer else next(shared)
-            outputs |= spec.kind.outputs(spec.name, raw)
-        return outputs
 
     def known(self, features: Tensor) -> Tensor:
         """Return the last hidden layer of the dense heads alone, in float32; see `read`."""
@@ -244,30 +231,12 @@ class Heads(nn.Module):
                 nn.init.zeros_(module.bias)
         for pooler in (self.pooler, self.patch_pooler):
             nn.init.trunc_normal_(pooler.query_tokens, std=0.02, generator=generator)
-        _start(self.dense[-1], [first for spec in self.specs if not spec.own_layer
-                                for first in spec.kind.start])
-        for spec in self.specs:
-            if spec.own_layer:
-                _start(self.get_submodule(spec.own_layer), spec.kind.start)
-
-    def _width(self, spec: HeadSpec) -> int:
-        return self.dim + self.hidden if spec.pooled else self.hidden
-
-    def complete(self) -> None:
-        """Add the registered heads that an older file lacks, untrained."""
-        for spec in HEADS.values():
-            if spec not in self.specs:
-                layer = nn.utils.skip_init(nn.Linear, self._width(spec), spec.kind.channels)
-                _start(layer, spec.kind.start)
-                self.add_module(spec.own_layer, layer)
-        self.specs = tuple(HEADS.values())
-
-
-@torch.no_grad()
-def _start(layer: nn.Module, bias: Sequence[float]) -> None:
-    assert isinstance(layer, nn.Linear)
-    nn.init.zeros_(layer.weight)
-    layer.bias.copy_(torch.tensor(bias))
+        starts = [(self.dense[-1], [first for spec in self._dense for first in spec.kind.start]),
+                  *((self.get_submodule(spec.name), spec.kind.start) for spec in self._pooled)]
+        for layer, bias in starts:
+            assert isinstance(layer, nn.Linear)
+            nn.init.zeros_(layer.weight)
+            layer.bias.copy_(torch.tensor(bias))
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:

@@ -37,7 +37,7 @@ from vjepa_ros.lab.world.clips import (
 )
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.targets import clip_targets
-from vjepa_ros.model.head_specs import expected_log_contact
+from vjepa_ros.model.head_specs import CONTACT
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_state import CameraState
@@ -295,5 +295,5 @@ def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
         logits = torch.from_numpy(np.log(heads.contact))[None]
     return ClipOutcome(
         heads.contact_within(np.array(HORIZONS_S) / interval_s).astype(float)[None],
-        expected_log_contact(logits).exp().numpy().astype(float) * interval_s,
+        CONTACT.expected_log(logits).exp().numpy().astype(float) * interval_s,
         heads.expansion[None].astype(float) / interval_s, heads.moving[None].astype(float))

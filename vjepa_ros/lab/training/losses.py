@@ -19,13 +19,13 @@ from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, constant
 from vjepa_ros.model.head_specs import (
     Binary,
     Binned,
+    CLEARANCE,
+    CONTACT,
     EXPANSION_UNIT,
+    HEADS,
     HeadOutputs,
     HeadSpec,
     Laplace,
-    clearance_cdf,
-    contact_cdf,
-    specs_of,
 )
 
 LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
@@ -38,7 +38,7 @@ APPROACH_M_S = 1.0        # assumed speed where people label a path as blocked
 def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
     """Mean losses of one batch by name, each a scalar in nats."""
     losses: dict[str, Tensor] = {}
-    for spec in specs_of(vars(outputs)):
+    for spec in HEADS.values():
         losses[spec.name] = loss_of(spec, outputs, targets)
         losses |= {name: LOSSES[name](outputs, targets) for name in spec.losses}
     return losses
@@ -99,14 +99,14 @@ def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
 def hazard(outputs: HeadOutputs, targets: Targets) -> Tensor:
     """Compute the cross entropy of "contact within the horizon" over known horizons."""
     steps = constant(HORIZONS_S, outputs.contact.device) / targets.interval_s[:, None]
-    return masked_mean(_certain(contact_cdf(outputs.contact, steps), targets.hazard),
+    return masked_mean(_certain(CONTACT.cdf(outputs.contact, steps), targets.hazard),
                        targets.hazard_known)
 
 
 def danger(outputs: HeadOutputs, targets: Targets) -> Tensor:
     """Cross entropy of what people call dangerous: a contact soon, or a way that is blocked."""
-    soon = contact_cdf(outputs.contact, targets.danger_s / targets.interval_s)
-    blocked = clearance_cdf(outputs.clearance, APPROACH_M_S * targets.danger_s)
+    soon = CONTACT.cdf(outputs.contact, targets.danger_s / targets.interval_s)
+    blocked = CLEARANCE.cdf(outputs.clearance, APPROACH_M_S * targets.danger_s)
     return masked_mean(_certain(1 - (1 - soon) * (1 - blocked), targets.danger),
                        targets.danger_known)
 

@@ -19,7 +19,7 @@ from vjepa_ros.lab.world.clips import derive, stream_frames
 from vjepa_ros.lab.world.targets import Targets, constant
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import CONTACT_BINS, HeadOutputs, contact_bin
+from vjepa_ros.model.head_specs import CONTACT, HeadOutputs
 from vjepa_ros.model.heads import Heads, full_precision
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, TUBELET, find_variant
 
@@ -31,7 +31,7 @@ class Auxiliary(nn.Module):
 
     def __init__(self, hidden: int):
         super().__init__()
-        self.read = nn.Linear(hidden, CONTACT_BINS + 1 + 3)
+        self.read = nn.Linear(hidden, CONTACT.count + 1 + 3)
         nn.init.zeros_(self.read.weight)
         nn.init.zeros_(self.read.bias)
 
@@ -40,7 +40,7 @@ class Auxiliary(nn.Module):
         with full_precision(known.device):
             said = self.read(known.float())
         bins, (depth, right, down) = said[..., :-3], said[..., -3:].unbind(-1)
-        when = contact_bin(targets.enter_s / targets.interval_s[:, None, None])
+        when = CONTACT.index(targets.enter_s / targets.interval_s[:, None, None])
         late = F.cross_entropy(bins.flatten(0, 2), when.flatten(), reduction='none')
         flow = (F.smooth_l1_loss(right, targets.flow_x, reduction='none', beta=0.1)
                 + F.smooth_l1_loss(down, targets.flow_y, reduction='none', beta=0.1))
@@ -124,10 +124,9 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
     else:
         encoder, heads = Encoder(variant, '2.1' if config.window else '2.0', config.window), None
         encoder.init_random(derive(config.seed, 'encoder'))
-        report = WeightsReport('', '', False, 0, 'float32', variant.name, encoder.version)
+        report = WeightsReport('', '', False, 'float32', variant.name, encoder.version)
     if heads is None:
         heads = Heads.for_variant(variant, derive(config.seed, 'heads'))
-    heads.complete()
     heads.requires_grad_(True)
     encoder.requires_grad_(not config.heads_only)
     # What the features of a clip never reach: processes that train together would wait for it.

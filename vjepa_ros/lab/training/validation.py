@@ -27,14 +27,13 @@ from vjepa_ros.lab.training.network import Batch, Network
 from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
 from vjepa_ros.model.head_specs import (
     Binary,
+    CLEARANCE,
+    CONTACT,
     Calibration,
+    HEADS,
     HeadOutputs,
     HeadSpec,
     Laplace,
-    clearance_cdf,
-    contact_cdf,
-    expected_log_contact,
-    specs_of,
 )
 
 BLOCKED_M = (1.0, 2.0, 3.0)    # a way is called blocked below these distances
@@ -69,8 +68,8 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
         said = calibration.apply(said)
     dt = truth.interval_s[:, None, None]
     outcome = ClipOutcome(
-        hazard=_array(contact_cdf(said.contact, torch.tensor(HORIZONS_S) / dt[:, 0])),
-        time_to_contact=_array(expected_log_contact(said.contact).exp() * truth.interval_s),
+        hazard=_array(CONTACT.cdf(said.contact, torch.tensor(HORIZONS_S) / dt[:, 0])),
+        time_to_contact=_array(CONTACT.expected_log(said.contact).exp() * truth.interval_s),
         looming=_array(said.expansion / dt), moving=_array(said.moving.sigmoid()))
     nan = torch.tensor(float('nan'))
     facts = ClipTruth(
@@ -83,7 +82,7 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
 def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
     """Measure how well a blocked path is told from a free one, by distance."""
     limits = torch.tensor(BLOCKED_M).expand(len(logits), -1)
-    p, blocked = _array(clearance_cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
+    p, blocked = _array(CLEARANCE.cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
     auc = {f'{limit:g}': roc_auc(p[:, i], blocked[:, i]) for i, limit in enumerate(BLOCKED_M)}
     return json_safe({'clearance_auc': auc,
                       'clearance_calibration_error': expected_calibration_error(p, blocked)})
@@ -115,8 +114,7 @@ def calibrate(answers: Answers) -> Calibration:
     stated error of a quantity. What the data do not hold (no moving patch at all, say) keeps its
     neutral value.
     """
-    return Calibration({spec.name: _fitted(spec, answers)
-                        for spec in specs_of(vars(answers.outputs))})
+    return Calibration({name: _fitted(spec, answers) for name, spec in HEADS.items()})
 
 
 def _fitted(spec: HeadSpec, answers: Answers) -> tuple[float, ...]:

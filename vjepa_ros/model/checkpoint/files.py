@@ -21,29 +21,48 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from vjepa_ros.model.variants import PATCH, TUBELET
 
 # One file of the package per model size that it brings: <size>.safetensors.
 WEIGHTS_FOLDER = Path(__file__).resolve().parents[2] / 'weights'
 
 ANEW = 'download the file again'
-KEY = 'vjepa_ros'  # of the safetensors metadata
+OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
 # Raised by zipfile, torch.load, json, safetensors and the networks for the bytes, names and shapes
 # of a damaged or hostile file.
 FOREIGN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError,
            OSError, RuntimeError, TypeError, ValueError, pickle.PickleError, struct.error,
            zipfile.BadZipFile, zlib.error)
-LISTED = 12  # names in an error: the parameters of one block
+# Beginnings of files that are no checkpoints.
+STARTS = (
+    (b'version https://git-lfs', 'a pointer of Git LFS and not the file itself; run `git lfs '
+     'pull` where it lies'),
+    (b'<', 'a web page, perhaps of an error or a login; download the file itself'),
+    (b'{', 'JSON, such as a configuration or a list of shards; give the folder that it lies in'),
+    (b'\x1f\x8b', 'a compressed archive; unpack it and give the checkpoint inside'),
+    (b'\x80', 'a bare pickle, which could run any code and is not opened; where you trust it, '
+     'load it with PyTorch and save its tensors with torch.save or safetensors'))
+
+MIB = 1 << 20
+# A giant checkpoint with two encoders and its optimiser has 0.3 MB and 95 000 instructions, and
+# needs a fifth of this work.
+MOST_BYTES = 4 * MIB          # also of other descriptions: indices, headers, JSON
+MOST_OPCODES = 400_000
+MOST_WORK = 3_000_000         # objects that instructions take in
+WORK_OF_CALL = 50
+MOST_DEPTH = 50
+MOST_HEADER = MIB             # of safetensors, parsed at one go; a giant encoder has a tenth
+LONGEST_NAME = 300            # of a tensor; published ones have fewer than 100 characters
+SHARED = 4  # times that networks may share the bytes of a file, as encoder and target encoder do
+MADV_DONTNEED = 4             # of Linux
 
 
 class WeightsError(ValueError):
@@ -70,38 +89,6 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items()
             if key.startswith(prefix)}
-
-
-class Shaped(Protocol):
-    """A parameter, wherever it is."""
-
-    @property
-    def shape(self) -> torch.Size:
-        """Its shape."""
-        ...
-
-
-def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
-            ) -> tuple[list[str], list[str], list[str]]:
-    """Return names that are missing, unexpected, and of a wrong shape with both shapes."""
-    return (sorted(want.keys() - found.keys()), sorted(found.keys() - want.keys()),
-            sorted(f'{key} {tuple(found[key].shape)} instead of {tuple(want[key].shape)}'
-                   for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
-
-
-def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped], limit: int = LISTED
-                ) -> str:
-    """Say why `found` does not fill `want`, with so many names; '' if it does."""
-    problems = compare(want, found)
-    if not any(problems):
-        return ''
-    return '; '.join(f'{len(items)} {what}' + _names(items, limit) for what, items
-                     in zip(('missing', 'unexpected', 'wrong shape'), problems, strict=True))
-
-
-def _names(items: list[str], limit: int) -> str:
-    more = ', …' if len(items) > limit else ''
-    return f' ({", ".join(items[:limit])}{more})' if items else ''
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
@@ -133,84 +120,22 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-PATCHES = ('patch_embed.proj.weight', 'embeddings.patch_embeddings.proj.weight')
-OURS = (3, TUBELET, PATCH, PATCH)       # shape of a patch in these weights
-MERGE = 'merge them into their encoder and save that'
-TOGETHER = 'give the file of the encoder'
-
-# What tells families apart, first match first: a part of the name of a parameter, what such a file
-# is, and what to do; '' to take a checkpoint of V-JEPA 2.
-FAMILIES = tuple((re.compile(sign), what, remedy) for sign, what, remedy in (
-    (r'(^|[._])lora_|\.(hada|lokr)_', 'adapters (LoRA) of another network', MERGE),
-    (r'(^|\.)(vision_model|text_model|visual|visual_projection)\.|(^|\.)logit_scale$',
-     'CLIP or SigLIP', ''),
-    (r'(^|\.)videomae\.|\.q_bias$|encoder_to_decoder|(^|\.)decoder\.', 'VideoMAE', ''),
-    (r'(^|\.)(vivit|timesformer|temporal_attn|temporal_attention)\b', 'ViViT or TimeSformer', ''),
-    (r'\.ls[12]\.gamma$|layer_scale[12]|(register|storage)_tokens', 'DINOv2 or DINOv3', ''),
-    (r'(^|\.)(cls_token|class_token|class_embedding)$', 'an image transformer (ViT)', ''),
-    (r'(embed_tokens|word_embeddings|wte|lm_head)\.', 'a language model', ''),
-    (r'(^|\.)(conv1|stem)\.|(^|\.)layer[1-4]\.\d|running_mean$', 'a convolutional network', ''),
-    (r'exp_avg|momentum_buffer', 'the state of an optimiser', TOGETHER),
-    (r'^((module|model)\.)*(head|fc|classifier|linear)\.',
-     'a classifier without its encoder', TOGETHER)))
-
-# Beginnings of files that are no weights.
-STARTS = (
-    (b'version https://git-lfs', 'a pointer of Git LFS and not the file itself; run `git lfs '
-     'pull` where it lies'),
-    (b'<', 'a web page, perhaps of an error or a login; download the file itself'),
-    (b'{', 'JSON, such as a configuration or a list of shards; give the folder that it lies in'),
-    (b'\x1f\x8b', 'a compressed archive; unpack it and give the checkpoint inside'),
-    (b'GGUF', 'a GGUF file, which holds language models'),
-    (b'\x89HDF', 'an HDF5 file, as Keras writes them'),
-    (b'\x93NUMPY', 'an array of NumPy'),
-    (b'\x08', 'perhaps an ONNX network; give the checkpoint that it was exported from'))
+class CostlyPickle(ValueError):
+    """A pickle would run code, or needs more than a checkpoint does."""
 
 
-def family(parameters: Mapping[str, Shaped]) -> tuple[str, str]:
-    """Return what network parameters belong to, and what to do; '' where no sign tells."""
-    for sign, what, remedy in FAMILIES:
-        if any(map(sign.search, parameters)):
-            return what, remedy
-    for key in PATCHES:
-        shape = tuple(parameters[key].shape) if key in parameters else ()
-        if len(shape) == 4:
-            return 'an image transformer', ''
-        if len(shape) == 5 and shape[1:] != OURS:
-            return f'a video transformer with patches of {shape[1:]} instead of {OURS}', ''
-    return '', ''
-
-
-def start_of(start: bytes) -> str:
-    """Return what a file is by its first bytes, and what to do; '' where they do not tell."""
-    if not start:
-        return 'empty; download it again'
-    text = start.lstrip()
-    return next((what for sign, what in STARTS if text.startswith(sign)), '')
-
-
-MIB = 1 << 20
-# A giant checkpoint with two encoders and its optimiser has 0.3 MB, 95 000 instructions and
-# 6 000 calls.
-MOST_BYTES = 4 * MIB          # also of other descriptions: indices, headers, JSON
-MOST_OPCODES = 400_000
-MOST_CALLS = 60_000
-MOST_COPIED = 3_000_000       # objects that calls take in
-MOST_DEPTH = 50
 CALLED = re.compile(
     r'collections (OrderedDict|Counter)|(__builtin__|builtins) (set|complex)|_codecs encode'
     r'|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?|qtensor)'
     r'|torch(\.storage)? (\w*Storage|Size|device|bool|per_\w+|[bcqu]*(int|float|complex)\w*)')
-
-Cell = list[int]              # weight and depth of an object; a container's grow with it
-
-
-class CostlyPickle(ValueError):
-    """A pickle needs more than a checkpoint does; the message names the resource."""
-
-
-class ForeignCall(ValueError):
-    """A pickle calls a function that no checkpoint needs; the message is its name."""
+# Instructions that `torch.load` knows: those that make one object of their operands, and those
+# that put operands into an object below them.
+MAKE = frozenset((
+    'GLOBAL', 'TUPLE', 'TUPLE1', 'TUPLE2', 'TUPLE3', 'REDUCE', 'BINPERSID', 'NONE', 'NEWTRUE',
+    'NEWFALSE', 'EMPTY_TUPLE', 'EMPTY_LIST', 'EMPTY_DICT', 'EMPTY_SET', 'BININT', 'BININT1',
+    'BININT2', 'BINFLOAT', 'BINUNICODE', 'SHORT_BINSTRING', 'LONG1'))
+PUT_IN = frozenset(('APPEND', 'APPENDS', 'SETITEM', 'SETITEMS', 'BUILD'))
+CALLS = frozenset(('REDUCE', 'BUILD', 'BINPERSID'))
 
 
 def check_pickle(data: bytes) -> None:
@@ -218,143 +143,53 @@ def check_pickle(data: bytes) -> None:
     if len(data) > MOST_BYTES:
         raise CostlyPickle(f'{len(data) / MIB:.1f} MiB of description, at most '
                            f'{MOST_BYTES // MIB} are read')
-    _Walk().run(data)
+    # Weight and depth of each object. Weights are of all that is inside: shared objects count
+    # again.
+    stack: list[list[int]] = []
+    memo: dict[int, list[int]] = {}
+    marks: list[int] = []
+    work = 0
+    for number, (opcode, value, _) in enumerate(pickletools.genops(data)):
+        name = opcode.name
+        if number >= MOST_OPCODES:
+            raise CostlyPickle(f'more than {MOST_OPCODES} instructions')
+        if name == 'STOP':
+            return
+        if name == 'MARK':
+            marks.append(len(stack))
+        elif name in ('BINPUT', 'LONG_BINPUT'):
+            memo[value] = stack[-1]
+        elif name in ('BINGET', 'LONG_BINGET'):
+            stack.append(memo[value])
+        elif name != 'PROTO':
+            work += _follow(opcode, value, stack, marks)
+            if work > MOST_WORK:
+                raise CostlyPickle('far more calls, or copies of objects, than a checkpoint')
 
 
-class _Walk:
-    """Follows the instructions of a pickle; `STEPS` has those that `torch.load` knows."""
-
-    def __init__(self) -> None:
-        self.stack: list[Cell] = []
-        self.marks: list[list[Cell]] = []
-        self.memo: dict[int, Cell] = {}
-        self.called: set[int] = set()   # ids of cells that are functions or classes
-        self.copied = 0
-        self.calls = 0
-
-    def run(self, data: bytes) -> None:
-        for number, (opcode, value, _) in enumerate(pickletools.genops(data)):
-            if number >= MOST_OPCODES:
-                raise CostlyPickle(f'more than {MOST_OPCODES} instructions')
-            if opcode.name == 'STOP':
-                return
-            step = STEPS.get(opcode.name)
-            if step is None:
-                raise ValueError(f'instruction {opcode.name}')
-            step(self, value)
-
-    def atom(self, value: object) -> None:
-        size = len(value) // 16 if isinstance(value, str | bytes) else 0
-        self.stack.append([1 + size, 0])
-
-    def function(self, name: str) -> None:
-        if not CALLED.fullmatch(name):
-            raise ForeignCall(name.replace(' ', '.', 1))
-        cell = [1, 0]
-        self.memo[-1 - len(self.called)] = cell   # kept: no other cell gets its id
-        self.called.add(id(cell))
-        self.stack.append(cell)
-
-    def mark(self, value: object) -> None:
-        self.marks.append(self.stack)
-        self.stack = []
-
-    def to_mark(self) -> list[Cell]:
-        items, self.stack = self.stack, self.marks.pop()
-        return items
-
-    def join(self, target: Cell, items: list[Cell]) -> Cell:
-        """Put items into a container. Weights end at the limit: shared objects count again."""
-        target[0] = min(target[0] + sum(item[0] for item in items), MOST_COPIED + 1)
-        target[1] = max(target[1], 1 + max((item[1] for item in items), default=0))
-        if target[1] > MOST_DEPTH:
-            raise CostlyPickle(f'objects in each other more than {MOST_DEPTH} deep')
-        return target
-
-    def tuple(self, value: object) -> None:
-        items = self.to_mark()
-        self.stack.append(self.join([1, 0], items))
-
-    def few(self, count: int) -> None:
-        items = [self.stack.pop() for _ in range(count)]
-        self.stack.append(self.join([1, 0], items))
-
-    def append(self, value: object) -> None:
-        item = self.stack.pop()
-        self.join(self.stack[-1], [item])
-
-    def extend(self, value: object) -> None:
-        items = self.to_mark()
-        self.join(self.stack[-1], items)
-
-    def set_item(self, value: object) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self.put_in([key, value])
-
-    def set_items(self, value: object) -> None:
-        self.put_in(self.to_mark())
-
-    def put_in(self, items: list[Cell]) -> None:
-        for key in items[::2]:
-            self.pay(key[0])      # it is hashed, with all that is in it
-        self.join(self.stack[-1], items)
-
-    def call(self, value: object) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if id(function) not in self.called:
-            raise ValueError('a call of what is no function')
-        self.calls += 1
-        self.pay(arguments[0])
-        self.stack.append([1 + arguments[0], arguments[1]])
-
-    def build(self, value: object) -> None:
-        state = self.stack.pop()
-        self.calls += 1
-        self.pay(state[0])
-        self.join(self.stack[-1], [state])
-
-    def storage(self, value: object) -> None:
-        self.calls += 1
-        self.pay(self.stack.pop()[0])
-        self.stack.append([1, 0])
-
-    def pay(self, weight: int) -> None:
-        self.copied += weight
-        if self.copied > MOST_COPIED or self.calls > MOST_CALLS:
-            raise CostlyPickle(f'more than {MOST_CALLS} calls' if self.calls > MOST_CALLS else
-                               'far more copies of objects than a checkpoint')
-
-    def remember(self, place: int) -> None:
-        self.memo[place] = self.stack[-1]
-
-    def recall(self, place: int) -> None:
-        self.stack.append(self.memo[place])
-
-
-Step = Callable[[_Walk, Any], None]
-STEPS: dict[str, Step] = {
-    'PROTO': lambda walk, value: None, 'GLOBAL': _Walk.function, 'MARK': _Walk.mark,
-    'TUPLE': _Walk.tuple, 'REDUCE': _Walk.call, 'BUILD': _Walk.build, 'BINPERSID': _Walk.storage,
-    'APPEND': _Walk.append, 'APPENDS': _Walk.extend, 'SETITEM': _Walk.set_item,
-    'SETITEMS': _Walk.set_items,
-    **dict.fromkeys(('NONE', 'NEWTRUE', 'NEWFALSE', 'EMPTY_TUPLE', 'EMPTY_LIST', 'EMPTY_DICT',
-                     'EMPTY_SET', 'BININT', 'BININT1', 'BININT2', 'BINFLOAT', 'BINUNICODE',
-                     'SHORT_BINSTRING', 'LONG1'), _Walk.atom),
-    **dict.fromkeys(('BINGET', 'LONG_BINGET'), _Walk.recall),
-    **dict.fromkeys(('BINPUT', 'LONG_BINPUT'), _Walk.remember),
-    **{f'TUPLE{n}': lambda walk, value, n=n: walk.few(n) for n in (1, 2, 3)}}
-
-
-FLAT = ''  # group of the tensors at the top level of a file
-# Names without meaning.
-CONTAINERS = ('state_dict', 'model_state_dict', 'model', 'checkpoint', 'net', 'network', 'weights',
-              'module', 'params')
-PROBES = 'classifiers'  # a list, in the files of released probes
-OTHER = 'set it to a V-JEPA checkpoint: .safetensors, .pt or a Hugging Face folder'
-MOST_HEADER = MIB  # of safetensors, parsed at one go; a giant encoder has a tenth of that
-LONGEST_NAME = 300  # of a tensor; published ones have fewer than 100 characters
-SHARED = 4  # times that groups may share the bytes of a file, as encoder and target encoder do
-MADV_DONTNEED = 4  # of Linux
+def _follow(opcode: pickletools.OpcodeInfo, value: Any, stack: list[list[int]], marks: list[int]
+            ) -> int:
+    """Let an instruction take its operands off the stack and make its object; return its work."""
+    name = opcode.name
+    if name not in MAKE and name not in PUT_IN:
+        raise ValueError(f'instruction {name}')
+    if name == 'GLOBAL' and not CALLED.fullmatch(value):
+        raise CostlyPickle(f"it would run code ('{value[:99].replace(' ', '.', 1)}')")
+    if pickletools.markobject in opcode.stack_before:
+        first = marks.pop()
+    else:
+        first = len(stack) - len(opcode.stack_before) + (name in PUT_IN)
+    operands = stack[first:]
+    del stack[first:]
+    if name in MAKE:
+        stack.append([1 + (len(value) // 16 if isinstance(value, str) else 0), 0])
+    made = stack[-1]
+    weight = sum(operand[0] for operand in operands)
+    made[0] += weight
+    made[1] = max([made[1], *(1 + operand[1] for operand in operands)])
+    if made[1] > MOST_DEPTH:
+        raise CostlyPickle(f'objects in each other more than {MOST_DEPTH} deep')
+    return weight + (WORK_OF_CALL if name in CALLS else 0)
 
 
 @dataclass(frozen=True)
@@ -363,8 +198,8 @@ class Opened:
 
     path: Path  # what was opened
     files: tuple[Path, ...]  # files that hold its tensors
-    # Tensors by name, by the name of their group; `FLAT` where the file has none
-    groups: dict[str, dict[str, Tensor]]
+    # By name; names of groups in each other are joined by dots
+    tensors: dict[str, Tensor]
     # What else is at the top of the file, such as the state of an optimiser
     others: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)  # text of a safetensors file
@@ -373,62 +208,51 @@ class Opened:
 
 def open_weights(path: Path, parameter: str, remedy: str = OTHER) -> Opened:
     """Open a file or folder by its content, whatever its name."""
-    name = f"{parameter} file '{path}'"
+    name = f"{parameter} {'folder' if path.is_dir() else 'file'} '{path}'"
     with foreign(name, parameter):
-        opened = _open(path, name, parameter, remedy)
-        _check_tensors(opened, name)
+        if path.is_dir():
+            opened = _open_folder(path, name)
+        elif path.is_file():
+            opened = _open_file(path, name, parameter)
+        else:
+            raise WeightsError(f'{name} does not exist; {remedy}')
+        there = sum(file.stat().st_size for file in opened.files)
+        claimed = sum(one.numel() * one.element_size() for one in opened.tensors.values())
+        if claimed > SHARED * there:
+            raise WeightsError(f'{name} has {there} bytes, but tensors of {claimed}; {ANEW}')
+        for key in opened.tensors:
+            _check_name(key, name)
     return opened
 
 
-def _open(path: Path, name: str, parameter: str, remedy: str) -> Opened:
-    if path.is_dir():
-        return _open_folder(path, parameter)
-    if not path.is_file():
-        raise WeightsError(f'{name} does not exist; {remedy}')
-    with path.open('rb') as file:
-        start = file.read(64)
-    what = '' if start[8:9] == b'{' else start_of(start)
+def _check_name(key: str, name: str) -> None:
+    """Refuse names that take long to work with."""
+    if len(key) > LONGEST_NAME:
+        raise WeightsError(f'{name} has a tensor with a name of {len(key)} characters '
+                           f"('{key[:40]}…'), at most {LONGEST_NAME} are read; {ANEW}")
+
+
+def _open_file(path: Path, name: str, parameter: str) -> Opened:
     shard = re.search(r'-(\d+)-of-(\d+)\.', path.name)
     if shard and int(shard[2]) > 1:
-        what = (f'shard {int(shard[1])} of {int(shard[2])}; give the folder with all of them, '
-                'their index and config.json')
-    if what:
-        raise WeightsError(f'{name} is {what}')
+        raise WeightsError(f'{name} is shard {int(shard[1])} of {int(shard[2])}; give the folder '
+                           'with all of them, their index and config.json')
+    with path.open('rb') as file:
+        start = file.read(64)
     if start.startswith(b'PK\x03\x04'):
         if path.suffix == '.safetensors':   # PyTorch goes by the name
             raise WeightsError(f'{name} is not safetensors, but a file that torch.save wrote; '
                                f"rename it to '{path.stem}.pt'")
         return _open_zip(path, name, parameter)
-    if path.suffix == '.safetensors' or start[8:9] == b'{':
-        tensors, metadata = read_safetensors(path, name)
-        return Opened(path, (path,), {FLAT: tensors}, (), metadata,
-                      _config(path.parent, name, required=False))
-    if start[:1] == b'\x80' and start[1:2] <= b'\x05':
-        raise WeightsError(f'{name} is a bare pickle, which could run any code and is not opened; '
-                           'where you trust it, load it with PyTorch and save its tensors with '
-                           f'torch.save or safetensors, and set `{parameter}` to that')
-    raise WeightsError(f'{name} is not a checkpoint; {_set(parameter)}')
+    if start[8:9] == b'{':
+        tensors, metadata = _read_safetensors(path, name)
+        return Opened(path, (path,), tensors, (), metadata, _config(path.parent, name))
+    what = next((what for sign, what in STARTS if start.lstrip().startswith(sign)),
+                f'not a checkpoint; set `{parameter}` to one' if start else 'empty; ' + ANEW)
+    raise WeightsError(f'{name} is {what}')
 
 
-def _check_tensors(opened: Opened, name: str) -> None:
-    """Refuse names that take long to work with, and tensors that are larger than their file."""
-    there = sum(file.stat().st_size for file in opened.files)
-    for tensors in opened.groups.values():
-        longest = max(tensors, key=len, default='')
-        if len(longest) > LONGEST_NAME:
-            raise WeightsError(f'{name} has a tensor with a name of {len(longest)} characters '
-                               f"('{longest[:40]}…'), at most {LONGEST_NAME} are read; {ANEW}")
-        claimed = sum(one.numel() * one.element_size() for one in tensors.values())
-        if claimed > SHARED * there:
-            raise WeightsError(f'{name} has {there} bytes, but tensors of {claimed}; {ANEW}')
-
-
-def _set(parameter: str) -> str:
-    return OTHER.replace('it', f'`{parameter}`', 1)
-
-
-def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Map the tensors of one file and read its metadata; `name` is its name in errors."""
+def _read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     with path.open('rb') as file:
@@ -440,9 +264,8 @@ def read_safetensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str
         with safe_open(path, framework='pt') as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             return tensors, file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f'{name} is not a readable safetensors file: {error}; it is truncated '
-                           f'or something else: {ANEW}') from error
+    except SafetensorError as error:
+        raise WeightsError(f'{name} is truncated or damaged: {error}; {ANEW}') from error
 
 
 class _Bounded(io.FileIO):
@@ -457,19 +280,13 @@ class _Bounded(io.FileIO):
 
 
 def _open_zip(path: Path, name: str, parameter: str) -> Opened:
-    anew = ('where you trust it, load it with PyTorch and save its tensors alone with '
-            f'torch.save, and set `{parameter}` to that')
     try:
         with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
             inside = archive.infolist()
-        names = [entry.filename.lower() for entry in inside]   # PyTorch ignores case
-        if any('/code/' in one for one in names):
-            raise WeightsError(f'{name} is a network of TorchScript, and not a checkpoint that '
-                               f'torch.save wrote; {_set(parameter)}')
-        if sum(one.endswith('/data.pkl') for one in names) != 1:
-            raise WeightsError(f'{name} is an archive, but not a checkpoint that torch.save wrote '
-                               f'({", ".join(names[:3]) or "empty"}); unpack it, and give the '
-                               f'checkpoint inside if it has one, or {_set(parameter)}')
+        # PyTorch ignores case.
+        if sum(entry.filename.lower().endswith('/data.pkl') for entry in inside) != 1:
+            raise WeightsError(f'{name} is an archive, but no checkpoint that torch.save wrote; '
+                               f'set `{parameter}` to the checkpoint inside')
         if any(entry.compress_type or (entry.file_size > MOST_BYTES and '/data/' not in
                                        entry.filename) for entry in inside):
             raise CostlyPickle('entries that are compressed or long')
@@ -478,78 +295,54 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
         has = reader.has_record('byteorder')  # pyright: ignore[reportAttributeAccessIssue]
         order = reader.get_record('byteorder') if has else b'little'
         if order.decode() != sys.byteorder:
-            raise WeightsError(f'{name} was written with the byte order {order[:9]!r}, and this '
-                               f"machine has '{sys.byteorder}'; {anew}")
+            raise ValueError(f"the byte order is {order[:9]!r}, and here it is '{sys.byteorder}'")
         check_pickle(reader.get_record('data.pkl'))
     except CostlyPickle as error:
-        raise WeightsError(f'{name} needs more than a checkpoint does, {error}; {anew}') from error
-    except ForeignCall as error:
-        raise WeightsError(f"{name} would run code ('{str(error)[:99]}') when it is opened, and "
-                           f'is refused; {anew}') from error
+        raise WeightsError(
+            f'{name} is refused, because it is no plain checkpoint: {error}; where you trust it, '
+            f'load it with PyTorch and save its tensors alone with torch.save, and set '
+            f'`{parameter}` to that') from error
     found = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
-    groups, others = _groups(found)
-    if not groups:
-        there = f' (it has {", ".join(map(repr, others[:5]))})' * bool(others)
-        optimiser = ', but looks like the state of an optimiser' * any(
-            one.startswith(('param_groups', 'opt')) for one in others)
-        raise WeightsError(f'{name} has no tensors by name{there}, so it is not a checkpoint of a '
-                           f'model{optimiser}; {_set(parameter)}')
-    return Opened(path, (path,), groups, others)
-
-
-def _groups(found: object) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...]]:
-    """Return the groups of tensors in a loaded file, and the names of everything else."""
-    groups: dict[str, dict[str, Tensor]] = {}
+    tensors: dict[str, Tensor] = {}
     others = []
-    for name, value in (found.items() if isinstance(found, Mapping) else ()):
-        value = _unnested(value)
-        if isinstance(value, Tensor):
-            groups.setdefault(FLAT, {})[str(name)] = value
-        elif _are_tensors(value):
-            groups.setdefault(FLAT if name in CONTAINERS else str(name), {}).update(value)
-        elif name == PROBES and isinstance(value, list) and all(map(_are_tensors, value)):
-            groups |= {f'{PROBES}.{i}': dict(one) for i, one in enumerate(value)}
-        else:
-            others.append(str(name))
-    return groups, tuple(others)
+    for key, value in (found.items() if isinstance(found, Mapping) else ()):
+        before = len(tensors)
+        _flatten(str(key), value, tensors, name)
+        if len(tensors) == before:
+            others.append(str(key))
+    if not tensors:
+        raise WeightsError(f'{name} has no tensors by name, so it is not a checkpoint of a model; '
+                           f'set `{parameter}` to one')
+    return Opened(path, (path,), tensors, tuple(others))
 
 
-def _unnested(value: object) -> object:
-    """Return the tensors by name in groups that lie in each other, or else the value itself."""
-    found: dict[str, object] = {}
-    if not isinstance(value, Mapping) or not any(isinstance(one, Mapping)
-                                                 for one in value.values()):
-        return value
-    for name, inner in value.items():
-        inner = _unnested(inner)
-        if isinstance(inner, Tensor):
-            found[str(name)] = inner
-        elif _are_tensors(inner):
-            found |= {key if name in CONTAINERS else f'{name}.{key}': one
-                      for key, one in inner.items()}
-    return found if any(key.endswith(PATCHES) for key in found) else value
+def _flatten(key: str, value: object, tensors: dict[str, Tensor], name: str) -> None:
+    """Collect tensors in groups and lists in each other."""
+    if isinstance(value, Tensor):
+        if key in tensors:
+            raise WeightsError(f"{name} has two parameters called '{key}'; save one alone")
+        tensors[key] = value
+    elif isinstance(value, Mapping | list):
+        _check_name(key, name)
+        for inner, one in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _flatten(f'{key}.{inner}', one, tensors, name)
 
 
-def _are_tensors(value: object) -> TypeGuard[Mapping[str, Tensor]]:
-    return isinstance(value, Mapping) and bool(value) and all(
-        isinstance(key, str) and isinstance(one, Tensor) for key, one in value.items())
-
-
-def _open_folder(path: Path, parameter: str) -> Opened:
-    name = f"{parameter} folder '{path}'"
-    config = _config(path, name, required=True)
+def _open_folder(path: Path, name: str) -> Opened:
+    config = _config(path, name)
+    if not config:
+        raise WeightsError(f"{name} has no config.json with the model_type 'vjepa2'; set it to a "
+                           'V-JEPA 2 folder of Hugging Face, or to a file with weights')
     shards = shards_of(path, name)
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
     for shard in shards:
         if not (path / shard).is_file():
-            raise WeightsError(f"{name} lacks '{shard}'; get it complete, or "
-                               f'{_instead_of(path)}')
-        some, text = read_safetensors(path / shard, f"{parameter} file '{path / shard}'")
+            raise WeightsError(f"{name} lacks '{shard}'; download the folder again, completely")
+        some, text = _read_safetensors(path / shard, f"{name}, file '{shard}',")
         tensors |= some
         metadata |= text
-    return Opened(path, tuple(path / shard for shard in shards), {FLAT: tensors}, (), metadata,
-                  config)
+    return Opened(path, tuple(path / shard for shard in shards), tensors, (), metadata, config)
 
 
 def shards_of(folder: Path, name: str) -> list[str]:
@@ -564,31 +357,11 @@ def shards_of(folder: Path, name: str) -> list[str]:
     return sorted(set(listed.values()))
 
 
-def _config(folder: Path, name: str, required: bool) -> dict[str, Any]:
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    """Read the config.json of a model of V-JEPA 2; empty where there is none."""
     path = folder / 'config.json'
-    if not path.is_file():
-        if required:
-            raise WeightsError(f'{name} has no config.json; {_instead_of(folder)}')
-        return {}
-    config = _json(path, name) if required else _json_or_nothing(path)
-    if config.get('model_type') == 'vjepa2':
-        return config
-    if required:
-        raise WeightsError(f"{name} holds a model of the type '{config.get('model_type', '')}' "
-                           f"({config.get('architectures') or 'no architecture is named'}), not "
-                           "'vjepa2'; set it to a V-JEPA 2 folder")
-    return {}
-
-
-def _instead_of(folder: Path) -> str:
-    """Say what to give instead of a folder that is not one of a model."""
-    if (folder / 'adapter_config.json').is_file():
-        return ('it holds adapters (LoRA) and not the encoder: merge them into their encoder and '
-                'save that')
-    there = sorted(one.name for one in folder.iterdir()
-                   if one.suffix in ('.safetensors', '.pt', '.pth', '.bin', '.tar'))
-    return (f'set it to a file in it: {", ".join(map(repr, there[:5]))}' if there else
-            f'{ANEW}, complete')
+    config = _json(path, name) if path.is_file() else {}
+    return config if config.get('model_type') == 'vjepa2' else {}
 
 
 def _json(path: Path, name: str) -> dict[str, Any]:
@@ -603,14 +376,6 @@ def _json(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise WeightsError(f"{name}: '{path.name}' is not an object of JSON; {ANEW}")
     return found
-
-
-def _json_or_nothing(path: Path) -> dict[str, Any]:
-    """Read a config.json that may not belong to the file beside it."""
-    try:
-        return _json(path, str(path))
-    except WeightsError:
-        return {}
 
 
 def unmap(tensor: Tensor) -> None:

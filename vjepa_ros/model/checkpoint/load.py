@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +22,9 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import (
-    FLAT,
     Opened,
     WEIGHTS_FOLDER,
     WeightsError,
-    compare,
-    differences,
     file_sha256,
     files_sha256,
     open_weights,
@@ -36,38 +33,36 @@ from vjepa_ros.model.checkpoint.files import (
     unmap,
 )
 from vjepa_ros.model.checkpoint.layouts import (
-    ACTIONS,
-    ADAPTERS,
     AUTO,
     BundleMeta,
-    COLLISION,
     ENCODER,
     HeadsReport,
     KEY,
     LEARNED,
+    NOT_RUN,
     PREDICTORS,
-    PROBE,
     Part,
     Profile,
-    Stored,
     build,
     check_numbers,
     choose_encoder,
+    compare,
+    differences,
     fill,
+    meta_of,
     parts_of,
     profile_of,
     variant_of,
     version_of,
 )
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import HEADS
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import Variant, find_variant
 
 log = logging.getLogger(__name__)
 
 RANDOM = 'random'  # asks for random weights where the package brings trained ones
-OURS = 'vjepa_ros'  # layout of the files that `save_bundle` writes
+CHECKPOINT = 'checkpoint'  # what errors call the file that a tool is given
 INSTEAD = "a file that `vjepa-ros train` wrote, or to '' to run without it"
 
 State = Mapping[str, Tensor]
@@ -80,17 +75,15 @@ class WeightsReport:
     path: str  # file, or '' for random weights
     sha256: str  # hash of the file, or '' for random weights
     trained: bool  # false for random weights
-    keys_loaded: int  # tensors read from the file
     dtype: str  # type of the numbers in the file, such as 'float16'; several are joined by '+'
     # variant, version: encoder the weights were loaded into; '' for other networks
-    variant: str
-    version: str
+    variant: str = ''
+    version: str = ''
     # Hash of the tensors of a file that this package wrote, '' for others
     tensors_sha256: str = ''
     heads: HeadsReport | None = None  # where the heads come from; None without heads
     part: str = ''  # which network of the file was taken, such as 'target_encoder'
     layout: str = ''  # whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'
-    ignored: tuple[str, ...] = ()  # parameters of the encoder in the file that it does not need
     others: tuple[str, ...] = ()  # what else is in the file and was not read
     # The clips that the weights were trained on, as far as it is known; None for random ones
     profile: Profile | None = None
@@ -133,7 +126,7 @@ def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Pat
     encoder.to_empty(device='cpu').init_random(seed)
     log.warning("model '%s' runs with random weights (seed %d): its features are untrained",
                 variant.name, seed)
-    return encoder, WeightsReport('', '', False, 0, 'float32', variant.name, version)
+    return encoder, WeightsReport('', '', False, 'float32', variant.name, version)
 
 
 def _empty(variant: Variant, version: str, window: int = 0) -> Encoder:
@@ -147,88 +140,66 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
     name = f"weights file '{path}'"
     opened = open_weights(path, 'weights', 'set `weights` to a checkpoint or '
                           '`allow_random_weights: true` to run untrained')
-    own_hash = ''
-    if KEY in opened.metadata:
-        part, own_hash = _of_bundle(opened)
-        parts = [part]
-    else:
-        parts = parts_of(opened, 'weights')
-        refuse_strays(parts, name)
-        part = choose_encoder(parts, which, name)
+    parts = parts_of(opened, 'weights')
+    part = choose_encoder(parts, which, name)
+    own_hash = _own_hash(opened, name)
     version = version_of(part) if version == AUTO else version
-    profile = profile_of(opened, parts, part)
+    profile = profile_of(opened, parts, part, 'weights')
     encoder = _empty(variant, version, profile.window if version == '2.1' else 0)
     with ThreadPoolExecutor(1) as worker:  # a large file takes a second of one core
         hashed = worker.submit(files_sha256, opened.files)
         fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
              f'{encoder.version}', name)
-    return encoder, report_of(opened, parts, part, profile, encoder, own_hash, hashed.result())
+    report = report_of(opened, parts, part, profile, hashed.result())
+    return encoder, replace(report, variant=encoder.variant.name, version=encoder.version,
+                            tensors_sha256=own_hash)
 
 
-def report_of(opened: Opened, parts: list[Part], part: Part, profile: Profile,
-              encoder: Encoder | None = None, own_hash: str = '', sha256: str = ''
+def _own_hash(opened: Opened, name: str) -> str:
+    """Check the hash of the encoder in a file of this package; '' for other files."""
+    meta = meta_of(opened, 'weights')
+    if meta is None:
+        return ''
+    tensors = under('encoder.', opened.tensors)
+    found = tensors_sha256(tensors)
+    for tensor in tensors.values():
+        unmap(tensor)
+    if found != meta.backbone_sha256:
+        raise WeightsError(f'{name} is damaged: its tensors have the hash {found[:16]}…, and it '
+                           f'says {meta.backbone_sha256[:16]}…; download it again')
+    return found
+
+
+def report_of(opened: Opened, parts: Iterable[Part], part: Part, profile: Profile, sha256: str
               ) -> WeightsReport:
     """Make and log the report of a part that was loaded."""
-    others = (*(one.name or one.kind for one in parts if one is not part), *opened.others)
-    known = ('', '') if encoder is None else (encoder.variant.name, encoder.version)
-    report = WeightsReport(str(opened.path), sha256 or files_sha256(opened.files), True,
-                           len(part.stored),
-                           part.dtype, *known, own_hash, part=part.name or part.kind,
-                           layout=part.layout, ignored=part.ignored,
-                           others=tuple(filter(None, others)), profile=profile)
-    if part.wrapper:
-        log.info("names in '%s' begin with '%s', which is left out", report.path, part.wrapper)
-    what = part.kind if encoder is None else f"model '{report.variant}' {report.version}"
-    log.info("loaded %d tensors (%s) of %s from '%s' in '%s' (%s), sha256 %s; made for %s%s",
-             len(part.stored), part.dtype, what, report.part, report.path, report.layout,
-             report.sha256[:16], profile,
-             f'; not used: {", ".join(report.others)}' if report.others else '')
+    others = (*(one.label for one in parts if one is not part and one.kind != LEARNED),
+              *opened.others)
+    layout = KEY if KEY in opened.metadata else part.layout
+    report = WeightsReport(str(opened.path), sha256, True, part.dtype, part=part.label,
+                           layout=layout, others=others, profile=profile)
+    log.info("loaded %d tensors (%s) of the %s '%s' in '%s' (%s), sha256 %s; their names begin "
+             "with '%s'; made for %s%s", len(part.stored), part.dtype, part.kind, part.label,
+             report.path, layout, sha256[:16], part.root, profile,
+             f'; not used: {", ".join(others)}' if others else '')
     return report
 
 
-def refuse_strays(parts: list[Part], name: str) -> None:
-    """Raise WeightsError for parameters of a file without groups that belong to nothing."""
-    for part in parts:
-        if part.kind or part.name != FLAT:
-            continue
-        keys = f'{len(part.stored)} unexpected parameters ({", ".join([*part.stored][:5])})'
-        if len(parts) == 1:
-            raise WeightsError(f'{name} is not a V-JEPA checkpoint: it has {keys}; set `weights` '
-                               'to one')
-        raise WeightsError(f'{name} has {keys} beside its {parts[0].kind or parts[1].kind}, and '
-                           'which network they belong to is unknown; save the encoder alone')
+def write_safetensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a file; an existing one is replaced atomically."""
+    from safetensors.torch import save_file
 
-
-def _of_bundle(opened: Opened) -> tuple[Part, str]:
-    """Return the encoder in a file that `save_bundle` wrote, and its hash."""
-    path = opened.path
+    half_written = path.with_name(path.name + '.part')
     try:
-        meta = BundleMeta.from_json(opened.metadata[KEY])
-    except ValueError as error:
-        raise WeightsError(f"weights file '{path}' cannot be used: {error}; "
-                           'set `weights` to another file') from error
-    if not meta.has_encoder:
-        if any(key.startswith('heads.') for key in opened.groups[FLAT]):
-            raise WeightsError(f"weights file '{path}' has heads without an encoder; set `heads` "
-                               'to it, and `weights` to the encoder it was trained on')
-        raise WeightsError(f"weights file '{path}' has no encoder; set `weights` to one that has")
-    found = under('encoder.', opened.groups[FLAT])
-    own_hash = tensors_sha256(found)
-    for tensor in found.values():
-        unmap(tensor)
-    if own_hash != meta.backbone_sha256:
-        raise WeightsError(f"weights file '{path}' is damaged: its tensors have the hash "
-                           f'{own_hash[:16]}…, and it says {meta.backbone_sha256[:16]}…; '
-                           'download it again')
-    return Part(ENCODER, ENCODER, OURS, {key: Stored((one,)) for key, one in found.items()}
-                ), own_hash
+        save_file(tensors, half_written, metadata)
+        os.replace(half_written, path)
+    finally:
+        half_written.unlink(missing_ok=True)
 
 
 def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = None,
                 heads: State | None = None) -> BundleMeta:
     """Write a weights file in float16; an existing file is replaced atomically."""
-    from safetensors.torch import save_file
-
     parts = {'encoder.': encoder, 'heads.': heads}
     tensors = {prefix + key: value.detach().to('cpu', torch.float16).contiguous().clone()
                for prefix, state in parts.items() for key, value in (state or {}).items()}
@@ -243,17 +214,13 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
         raise ValueError('heads are saved with the hash of the file of their encoder '
                          '(backbone_sha256)')
     meta = replace(meta, has_encoder=bool(encoder), backbone_sha256=own)
-    path = Path(path)
-    half_written = path.with_name(path.name + '.part')
-    save_file(tensors, half_written, metadata={KEY: meta.to_json()})
-    os.replace(half_written, path)
+    write_safetensors(Path(path), tensors, {KEY: meta.to_json()})
     return meta
 
 
 def read_meta(path: str | Path) -> BundleMeta | None:
     """Read the description of a weights file; None if another program wrote the file."""
-    path = Path(path)
-    return _meta(path, open_weights(path, 'weights').metadata, 'weights')
+    return meta_of(open_weights(Path(path), 'weights'), 'weights')
 
 
 def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
@@ -261,14 +228,13 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
     """Load heads for an encoder, on the CPU in float32."""
     path = Path(path).expanduser()
     opened = open_weights(path, 'heads', f'set `heads` to {INSTEAD}')
-    tensors = opened.groups.get(FLAT, {})
-    meta = _meta(path, opened.metadata, 'heads')
-    state = under('heads.', tensors)
+    meta = meta_of(opened, 'heads')
+    state = under('heads.', opened.tensors)
     if meta is None or not state:
         raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
     _check_backbone(path, meta, report)
-    heads = _build(path, state, encoder.variant)
-    if under('adapters.', tensors):
+    heads = _build_heads(path, state, encoder.variant)
+    if under('adapters.', opened.tensors):
         raise WeightsError(f"heads file '{path}' has adapters of its encoder, which are not used "
                            'any more; train the heads again')
     log.info("loaded heads for model '%s' from '%s'", meta.variant, path)
@@ -279,32 +245,16 @@ def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path 
                heads: str | Path | None = None, allow_random_weights: bool = False,
                seed: int = 0, weights_part: str = AUTO
                ) -> tuple[Encoder, Heads | None, WeightsReport]:
-    """Build an encoder as `load_encoder` does, and the heads that belong to it.
-
-    `heads`: path or None File with heads.
-    """
+    """Build an encoder as `load_encoder` does, and the heads of its file or of another."""
     encoder, report = load_encoder(variant, version, weights, allow_random_weights, seed,
                                    weights_part)
-    if not heads and report.tensors_sha256 and _has_heads(Path(report.path)):
-        heads = report.path
+    if not heads and report.tensors_sha256:
+        own = open_weights(Path(report.path), 'weights').tensors
+        heads = report.path if under('heads.', own) else None
     if not heads:
         return encoder, None, report
     loaded, heads_report = load_heads(heads, encoder, report)
     return encoder, loaded, replace(report, heads=heads_report)
-
-
-def _has_heads(path: Path) -> bool:
-    return any(key.startswith('heads.') for key in open_weights(path, 'weights').groups[FLAT])
-
-
-def _meta(path: Path, metadata: Mapping[str, str], parameter: str) -> BundleMeta | None:
-    if KEY not in metadata:
-        return None
-    try:
-        return BundleMeta.from_json(metadata[KEY])
-    except ValueError as error:
-        raise WeightsError(f"{parameter} file '{path}' cannot be used: {error}; "
-                           f'set `{parameter}` to another file') from error
 
 
 def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None:
@@ -322,14 +272,12 @@ def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None
                        'file')
 
 
-def _build(path: Path, state: State, variant: Variant) -> Heads:
+def _build_heads(path: Path, state: State, variant: Variant) -> Heads:
     first = state.get('dense.1.weight')
     width = first.shape[0] if first is not None and first.ndim else None
-    specs = [spec for spec in HEADS.values()
-             if not spec.optional or f'{spec.own_layer}.weight' in state]
     try:
         with torch.device('meta'):
-            heads = Heads(variant.dim, width, specs)
+            heads = Heads(variant.dim, width)
         problem = differences(heads.state_dict(), state)
         if problem:
             raise ValueError(problem)
@@ -343,11 +291,6 @@ def _build(path: Path, state: State, variant: Variant) -> Heads:
                            f'NaN or infinity ({", ".join(broken[:5])}); train the heads again')
     heads.load_state_dict(found, assign=True)
     return heads.requires_grad_(False).eval()
-
-
-PARAMETER = 'checkpoint'  # what errors call the file
-# Other code, or none here, builds them.
-REPORTED_ONLY = (LEARNED, ADAPTERS, PROBE, COLLISION, ACTIONS)
 
 
 @dataclass(frozen=True)
@@ -373,7 +316,7 @@ class PartReport:
     mismatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     problem: str = ''  # why there is no such network; '' if there is
-    wrapper: str = ''  # see `Part`
+    wrapper: str = ''  # what the names of its parameters begin with in the file
 
     @property
     def complete(self) -> bool:
@@ -395,42 +338,47 @@ class Contents:
     window: int = 0  # tubelets that a tubelet attends to in a block-causal encoder; 0 in others
 
 
-def open_parts(path: str | Path) -> tuple[Opened, list[Part]]:
-    """Open a checkpoint and find its networks; raises WeightsError."""
-    opened = open_weights(located(path, PARAMETER), PARAMETER)
-    return opened, parts_of(opened, PARAMETER)
+def open_parts(path: str | Path) -> tuple[Opened, list[Part], str]:
+    """Open a checkpoint and find its networks; the last is what errors call it."""
+    opened = open_weights(located(path, CHECKPOINT), CHECKPOINT)
+    return opened, parts_of(opened, CHECKPOINT), f"{CHECKPOINT} file '{opened.path}'"
+
+
+def encoder_of(parts: list[Part], which: str, name: str) -> Part | None:
+    if any(part.kind == ENCODER for part in parts):
+        return choose_encoder(parts, which, name)
+    return None
 
 
 def examine(path: str | Path) -> Contents:
     """Report the content of a checkpoint."""
-    opened, parts = open_parts(path)
-    encoder = None
-    if any(part.kind == ENCODER for part in parts):
-        encoder = choose_encoder(parts, AUTO, f"{PARAMETER} '{path}'")
-    # Unknown groups of tensors may be anything, such as statistics of training.
-    strange = [part.name for part in parts if not part.kind and part.name]
-    reports = [_report(part) for part in parts if part.kind or not part.name]
-    profile = profile_of(opened, parts, encoder)      # raises for a description that is damaged
+    opened, parts, name = open_parts(path)
+    encoder = encoder_of(parts, AUTO, name)
+    known = [part for part in parts if part.kind]
+    if not known:
+        choose_encoder(parts, AUTO, name)   # raises, and says what is there
+    others = (*(part.name for part in parts if not part.kind), *opened.others)
+    profile = profile_of(opened, parts, encoder, CHECKPOINT)
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
-                    files_sha256(opened.files), tuple(reports),
-                    '' if encoder is None else encoder.name or ENCODER,
-                    (*strange, *opened.others), profile, profile.window)
+                    files_sha256(opened.files), tuple(map(_report, known)),
+                    '' if encoder is None else encoder.label, others, profile, profile.window)
 
 
 def _report(part: Part) -> PartReport:
     variant = variant_of(part) if part.kind == ENCODER else None
-    known = (part.name or part.kind, part.kind or 'unknown', part.layout, part.dtype,
-             variant.name if variant else '', version_of(part) if part.kind == ENCODER else '',
-             len(part.stored), sum(math.prod(one.shape) for one in part.stored.values()))
-    if part.kind in REPORTED_ONLY:
-        return PartReport(*known, ignored=part.ignored, wrapper=part.wrapper)
-    try:
-        check_numbers(part, 'it')
-        want = build(part).state_dict()
-    except ValueError as error:
-        return PartReport(*known, ignored=part.ignored, problem=str(error), wrapper=part.wrapper)
-    missing, unexpected, mismatched = map(tuple, compare(want, part.stored))
-    return PartReport(*known, missing, unexpected, mismatched, part.ignored, wrapper=part.wrapper)
+    wrong: tuple[tuple[str, ...], ...] = ((), (), ())
+    problem = ''
+    if part.kind not in NOT_RUN:
+        try:
+            check_numbers(part, 'it')
+            wrong = tuple(map(tuple, compare(build(part).state_dict(), part.stored)))
+        except ValueError as error:
+            problem = str(error)
+    return PartReport(
+        part.label, part.kind, part.layout, part.dtype, variant.name if variant else '',
+        version_of(part) if part.kind == ENCODER else '', len(part.stored),
+        sum(math.prod(one.shape) for one in part.stored.values()), *wrong, part.ignored, problem,
+        part.root)
 
 
 def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:
@@ -438,17 +386,16 @@ def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, 
 
     Encoders come from `load_encoder`. Both return and log a report.
     """
-    opened, parts = open_parts(path)
-    name = f"{PARAMETER} file '{opened.path}'"
+    opened, parts, name = open_parts(path)
     part = next((one for one in parts if one.kind in PREDICTORS), None)
     if part is None or kind != 'predictor':
-        there = ', '.join(f"'{part.name or part.kind}'" for part in parts if part.kind)
-        raise WeightsError(f'{name} has no {kind} to load here, but {there or "nothing known"}; '
-                           'give another file')
+        there = ', '.join(part.label for part in parts)
+        raise WeightsError(f'{name} has no {kind} to load here, but: {there}; give another file')
     try:
         network = build(part)
     except ValueError as error:
         raise WeightsError(f'{name}: {error}; download the file again') from error
     fill(network, part, f'{name} has a {part.kind} that is not complete', name)
-    encoder = next((one for one in parts if one.kind == ENCODER), None)
-    return network, report_of(opened, parts, part, profile_of(opened, parts, encoder))
+    encoder = encoder_of(parts, AUTO, name)
+    profile = profile_of(opened, parts, encoder, CHECKPOINT)
+    return network, report_of(opened, parts, part, profile, files_sha256(opened.files))
