@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.model.head_specs import (
-    CONTACT,
     Calibration,
     HeadOutputs,
     HeadSpec,
@@ -38,13 +37,6 @@ class HeadArrays(SimpleNamespace):
 
     if TYPE_CHECKING:
         def __getattr__(self, name: str) -> np.ndarray: ...
-
-    def contact_within(self, intervals: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """Compute the probability that anything enters the robot's volume within times."""
-        values = np.asarray(intervals, np.float32)
-        below = CONTACT.cumulative(torch.from_numpy(self.contact)[None],
-                                   torch.from_numpy(values.reshape(1, -1)))
-        return below.numpy().reshape(values.shape)
 
 
 class Pass:

@@ -294,6 +294,6 @@ def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
     with np.errstate(divide='ignore'):
         logits = torch.from_numpy(np.log(heads.contact))[None]
     return ClipOutcome(
-        heads.contact_within(np.array(HORIZONS_S) / interval_s).astype(float)[None],
+        CONTACT.cdf(logits, torch.tensor([HORIZONS_S]) / interval_s).numpy().astype(float),
         CONTACT.expected_log(logits).exp().numpy().astype(float) * interval_s,
         heads.expansion[None].astype(float) / interval_s, heads.moving[None].astype(float))

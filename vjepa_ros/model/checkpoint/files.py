@@ -146,7 +146,7 @@ def check_pickle(data: bytes) -> None:
     # Weight and depth of each object. Weights are of all that is inside: shared objects count
     # again.
     stack: list[list[int]] = []
-    memo: dict[int, list[int]] = {}
+    memo: dict[Any, list[int]] = {}
     marks: list[int] = []
     work = 0
     for number, (opcode, value, _) in enumerate(pickletools.genops(data)):

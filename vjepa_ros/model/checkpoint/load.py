@@ -366,19 +366,20 @@ def examine(path: str | Path) -> Contents:
 
 def _report(part: Part) -> PartReport:
     variant = variant_of(part) if part.kind == ENCODER else None
-    wrong: tuple[tuple[str, ...], ...] = ((), (), ())
+    missing, unexpected, mismatched = (), (), ()
     problem = ''
     if part.kind not in NOT_RUN:
         try:
             check_numbers(part, 'it')
-            wrong = tuple(map(tuple, compare(build(part).state_dict(), part.stored)))
+            missing, unexpected, mismatched = map(tuple, compare(build(part).state_dict(),
+                                                                 part.stored))
         except ValueError as error:
             problem = str(error)
     return PartReport(
         part.label, part.kind, part.layout, part.dtype, variant.name if variant else '',
         version_of(part) if part.kind == ENCODER else '', len(part.stored),
-        sum(math.prod(one.shape) for one in part.stored.values()), *wrong, part.ignored, problem,
-        part.root)
+        sum(math.prod(one.shape) for one in part.stored.values()), missing, unexpected, mismatched,
+        part.ignored, problem, part.root)
 
 
 def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:
