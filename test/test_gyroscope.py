@@ -172,7 +172,7 @@ def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):
     stamps, rates = read_angular_rates(tmp_path)
     assert stamps.tolist() == [1, 2]
     assert rates.tolist() == [[1, 2, -3], [0, 0, 3]]
-    for text, named in (('stamp_s,x_rad_s\n1,2\n', 'y_rad_s'), ('', 'lacks'),
+    for text, named in (('stamp_s,x_rad_s\n1,2\n', 'y_rad_s'), ('', 'no rows'),
                         ('stamp_s,x_rad_s,y_rad_s,z_rad_s\n1,2,3,fast\n', 'line 2')):
         (tmp_path / 'imu.csv').write_text(text)
         with pytest.raises(SourceError, match=named):

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
 from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics, is_bag, is_bag_file
+from vjepa_ros.sources.folder import images_in
 from vjepa_ros.sources.opening import is_recording, listed
-from vjepa_ros.sources.stamps import images_in
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'

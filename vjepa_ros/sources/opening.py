@@ -9,8 +9,14 @@ from pathlib import Path
 
 from vjepa_ros.sources.bag import BagSource, is_bag, is_bag_file
 from vjepa_ros.sources.base import PlayOptions, Source, SourceError, check_file
-from vjepa_ros.sources.folder import FolderSource, StillSource, is_labelled
-from vjepa_ros.sources.stamps import IMAGE_SUFFIXES, has_table, images_in
+from vjepa_ros.sources.folder import (
+    FolderSource,
+    IMAGE_SUFFIXES,
+    StillSource,
+    has_table,
+    images_in,
+    is_labelled,
+)
 from vjepa_ros.sources.video import CameraSource, SyntheticSource, VideoSource
 
 SUPPORTED = ("'synthetic', a camera index such as '0', a device or stream address, a video file, "
