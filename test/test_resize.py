@@ -90,10 +90,9 @@ def test_letterbox_bars_are_marked_as_not_valid_and_normalise_to_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('size', 'channels'), [
-    ((640, 480), 3), ((331, 247), 1), ((160, 120), 3), ((240, 320), 3)])
-def test_the_hf_profile_is_antialiased_bilinear_on_bytes_then_the_centre(size, channels):
-    image = cv2.GaussianBlur(picture(size), (0, 0), 4)[..., :channels]
+@pytest.mark.parametrize('size', [(640, 480), (331, 247), (160, 120), (240, 320)])
+def test_the_hf_profile_is_antialiased_bilinear_on_bytes_then_the_centre(size):
+    image = cv2.GaussianBlur(picture(size), (0, 0), 4)
     result = View('hf', size, 256).apply(image)
     w, h = size
     resized = (int(292 * w / h), 292) if h <= w else (292, int(292 * h / w))
@@ -101,8 +100,7 @@ def test_the_hf_profile_is_antialiased_bilinear_on_bytes_then_the_centre(size, c
     expected = torch.nn.functional.interpolate(
         planes, size=resized[::-1], mode='bilinear', antialias=True)[0]
     y, x = (resized[1] - 256) // 2, (resized[0] - 256) // 2
-    expected = expected[:, y:y + 256, x:x + 256].permute(1, 2, 0).numpy()
-    assert np.array_equal(result, np.broadcast_to(expected, result.shape))
+    assert np.array_equal(result, expected[:, y:y + 256, x:x + 256].permute(1, 2, 0).numpy())
 
 
 def test_the_profiles_round_half_crop_offsets_as_their_authors_do():

@@ -183,60 +183,30 @@ class View:
         return (fx * self.scale[0] / self.patch, fy * self.scale[1] / self.patch,
                 float(center[0]), float(center[1]))
 
-    def apply(self, rgb: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Resize one image into the square input of the model.
-
-        `rgb`: (H, W, 3) uint8 RGB, or grey as (H, W) or (H, W, 1), which is repeated; `out`: (S,
-        S, 3) uint8, C-contiguous, written in place when given.
-        """
-        self._check(rgb)
-        s = self.image_size
-        if out is None:
-            out = np.empty((s, s, 3), np.uint8)
-        elif out.shape != (s, s, 3) or out.dtype != np.uint8 or not out.flags.c_contiguous:
-            raise ValueError(f'out is {out.shape} {out.dtype}, expected a C-contiguous '
-                             f'({s}, {s}, 3) uint8 array')
-        if rgb.ndim == 3 and rgb.shape[2] == 3:
-            self._fill(rgb, out)
-        else:
-            grey = np.empty((s, s), np.uint8)
-            self._fill(rgb.reshape(rgb.shape[:2]), grey)
-            out[...] = grey[..., None]
-            if self.mode == 'letterbox':
-                self._paint_bars(out)
-        return out
-
-    def _check(self, rgb: np.ndarray) -> None:
+    def apply(self, rgb: np.ndarray) -> np.ndarray:
+        """Resize one image (H, W, 3) uint8 into the square input of the model (S, S, 3)."""
         width, height = self.source_size
-        channels = rgb.shape[2] if rgb.ndim == 3 else 1
-        if rgb.dtype != np.uint8 or rgb.ndim not in (2, 3) or channels not in (1, 3):
-            raise ValueError(f'image is {rgb.shape} {rgb.dtype}, expected (H, W, 3) or (H, W) '
-                             'uint8; convert it to RGB first')
+        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3:
+            raise ValueError(f'image is {rgb.shape} {rgb.dtype}, expected (H, W, 3) uint8; '
+                             'convert it to RGB first')
         if rgb.shape[:2] != (height, width):
             raise ValueError(f'image is {rgb.shape[1]}x{rgb.shape[0]} but this view was made for '
                              f'{width}x{height}; make a new View when the camera changes its size')
-
-    def _fill(self, image: np.ndarray, out: np.ndarray) -> None:
-        """Write `image` ((H, W) or (H, W, 3)) into `out` of the same number of channels."""
         s, (x, y) = self.image_size, self.crop_offset
+        out = np.empty((s, s, 3), np.uint8)
         if self.mode == 'squash':
-            _resize(image, out)
+            _resize(rgb, out)
         elif self.mode == 'crop':
             side = min(self.source_size)
-            _resize(image[y:y + side, x:x + side], out)
+            _resize(rgb[y:y + side, x:x + side], out)
         elif self.mode == 'letterbox':
+            out[...] = LETTERBOX_RGB
             width, height = self.resized
-            _resize(image, out[-y:height - y, -x:width - x])
-            if out.ndim == 3:
-                self._paint_bars(out)
+            _resize(rgb, out[-y:height - y, -x:width - x])
         else:
             shrink = _antialiased if self.mode == 'hf' else _plain
-            out[...] = shrink(image, self.resized)[y:y + s, x:x + s]
-
-    def _paint_bars(self, out: np.ndarray) -> None:
-        (width, height), (x, y) = self.resized, self.crop_offset
-        for bar in (out[:-y], out[height - y:], out[:, :-x], out[:, width - x:]):
-            bar[...] = LETTERBOX_RGB
+            out[...] = shrink(rgb, self.resized)[y:y + s, x:x + s]
+        return out
 
 
 class PatchCells:
@@ -244,14 +214,8 @@ class PatchCells:
 
     Each patch takes the cell whose centre is nearest to the centre of its visible part.
 
-    Parameters
-    ----------
-    xs, ys
-        Centres of the columns and of the rows of cells.
-    size
-        (width, height) of the image in whose pixels the centres are; it shows the whole source.
-    view
-        The view whose patches are wanted.
+    `xs, ys`: centres of the columns and of the rows of cells, in pixels of an image that shows the
+    whole source and has a `size` (width, height).
     """
 
     def __init__(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray,
@@ -322,8 +286,7 @@ def _antialiased(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     if image.shape[:2] == size[::-1]:
         return image
     # A contiguous (H, W, C) image seen as (1, C, H, W) is "channels last": no copy is made.
-    planes = torch.from_numpy(np.ascontiguousarray(image))
-    planes = planes[None, None] if image.ndim == 2 else planes.permute(2, 0, 1)[None]
+    planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(planes, size=(size[1], size[0]), mode='bilinear',
                                               align_corners=False, antialias=True)
-    return resized[0, 0].numpy() if image.ndim == 2 else resized[0].permute(1, 2, 0).numpy()
+    return resized[0].permute(1, 2, 0).numpy()
