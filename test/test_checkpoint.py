@@ -22,11 +22,9 @@ from safetensors.torch import load_file, save_file
 from sessions import SIZE
 
 from vjepa_ros.cli import main as cli
-from vjepa_ros.model.checkpoint.conversion import convert
 from vjepa_ros.model.checkpoint.files import Opened
 from vjepa_ros.model.checkpoint.layouts import Profile, fits, parts_of, variant_of, version_of
-from vjepa_ros.model.checkpoint.load import WeightsError, examine, load_encoder, load_network
-from vjepa_ros.model.predictor import DensePredictor, Predictor
+from vjepa_ros.model.checkpoint.load import WeightsError, convert, examine, load_encoder
 from vjepa_ros.model.variants import find_variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -297,15 +295,15 @@ def test_loading_takes_little_more_memory_than_the_encoder_itself(tmp_path):
     assert len(ratios) == 2 and all(1.0 < ratio < 1.3 for ratio in ratios)
 
 
-WHOLE = {
-    '2.0': prefixed(STATE, 'encoder.') | prefixed(predictor_state(), 'predictor.'),
-    '2.1': prefixed(NEW, 'encoder.') | prefixed(predictor_state('2.1'), 'predictor.')}
+WHOLE = {kind: prefixed(encoder_state(kind), 'encoder.')
+         | prefixed(predictor_state(kind), 'predictor.') for kind in ('2.0', '2.1')}
 
 
-@pytest.mark.parametrize('kind', WHOLE)
-def test_converted_weights_are_equal_bit_for_bit(tmp_path, kind):
-    save_file(WHOLE[kind], tmp_path / 'ours.safetensors')
-    there = convert(tmp_path / 'ours.safetensors', tmp_path / 'there.safetensors')
+@pytest.mark.parametrize(('kind', 'make'), [
+    ('2.0', lambda path: checkpoints.meta_20(path, target=STATE)),
+    ('2.1', checkpoints.meta_21), ('2.0', lambda path: written(path, WHOLE['2.0']))])
+def test_converted_weights_are_equal_bit_for_bit(tmp_path, kind, make):
+    there = convert(make(tmp_path / 'a.pt'), tmp_path / 'there.safetensors')
     assert all(part.complete for part in there.parts)
     assert equal(load_file(tmp_path / 'there.safetensors'), WHOLE[kind])
 
@@ -348,14 +346,6 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change
     assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
 
 
-@pytest.mark.parametrize(('make', 'kind', 'network'), [
-    (checkpoints.meta_20, '2.0', Predictor), (checkpoints.meta_21, '2.1', DensePredictor)])
-def test_predictors_are_loaded(tmp_path, make, kind, network):
-    found, report = load_network(make(tmp_path / 'a.pt'))
-    assert type(found) is network and equal(found.state_dict(), predictor_state(kind))
-    assert report.sha256 == examine(tmp_path / 'a.pt').sha256
-
-
 @pytest.mark.parametrize(('content', 'kind'), [
     ({'classifiers': [{'module.pooler.query_tokens': torch.zeros(1, 1, 192),
                        'module.linear.weight': torch.zeros(5, 192)}], 'epoch': 3}, 'probe'),
@@ -366,7 +356,7 @@ def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content
     path = written(tmp_path / 'a.pt', content)
     part, = examine(path).parts
     assert (part.kind, part.complete) == (kind, True)
-    for use in (lambda: load_encoder('tiny', weights=path), lambda: load_network(path),
+    for use in (lambda: load_encoder('tiny', weights=path),
                 lambda: convert(path, tmp_path / 'b')):
         with pytest.raises(WeightsError, match=f'no .*but: .*{kind[:5]}|classifiers'):
             use()

@@ -25,13 +25,19 @@ from rich.progress import (
 from rich.table import Table
 
 from vjepa_ros.cli.console import CHECKPOINT, print_error, whole
-from vjepa_ros.model.checkpoint.conversion import DTYPES, KEEP
-from vjepa_ros.model.checkpoint.conversion import convert as write_converted
 from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, located
 from vjepa_ros.model.checkpoint.download import download as fetch
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 from vjepa_ros.model.checkpoint.layouts import AUTO
-from vjepa_ros.model.checkpoint.load import Contents, PartReport, examine, load_model
+from vjepa_ros.model.checkpoint.load import (
+    Contents,
+    DTYPES,
+    KEEP,
+    PartReport,
+    examine,
+    load_model,
+)
+from vjepa_ros.model.checkpoint.load import convert as write_converted
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.device import INSTEAD
 from vjepa_ros.runtime.forward.quantized import served

@@ -41,7 +41,6 @@ ACTIONS = 'action predictor'
 PROBE = 'probe'
 COLLISION = 'collision head'
 LEARNED = 'heads'
-PREDICTORS = (PREDICTOR, DENSE, ACTIONS)
 NOT_RUN = (LEARNED, PROBE, COLLISION, ACTIONS)  # other code, or none here, builds them
 
 META = 'Meta'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Load encoders and heads from weights files, and save them in one checked file.
+"""Load encoders and heads from weights files, report on them, convert and save them.
 
 A file of this package is safetensors in float16 with tensors called `encoder.*` and `heads.*` and
 a description (`BundleMeta`) in its metadata.
@@ -9,16 +9,17 @@ Heads only mean something on the encoder they were trained on, so that is checke
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vjepa_ros.model.checkpoint.download import located
 from vjepa_ros.model.checkpoint.files import (
@@ -35,20 +36,24 @@ from vjepa_ros.model.checkpoint.files import (
 from vjepa_ros.model.checkpoint.layouts import (
     AUTO,
     BundleMeta,
+    CONVERTED,
+    DENSE,
     ENCODER,
     HeadsReport,
     KEY,
     LEARNED,
     NOT_RUN,
-    PREDICTORS,
+    PREDICTOR,
     Part,
     Profile,
+    Stored,
     build,
     check_numbers,
     choose_encoder,
     compare,
     differences,
     fill,
+    fits,
     meta_of,
     parts_of,
     profile_of,
@@ -63,6 +68,8 @@ log = logging.getLogger(__name__)
 
 RANDOM = 'random'  # asks for random weights where the package brings trained ones
 CHECKPOINT = 'checkpoint'  # what errors call the file that a tool is given
+KEEP = 'keep'
+DTYPES = ('float32', 'float16', 'bfloat16')  # that `convert` writes, beside `KEEP`
 INSTEAD = "a file that `vjepa-ros train` wrote, or to '' to run without it"
 
 State = Mapping[str, Tensor]
@@ -150,9 +157,17 @@ def _load_file(variant: Variant, version: str, path: Path, which: str
         hashed = worker.submit(files_sha256, opened.files)
         fill(encoder, part, f"{name} does not fit model size '{encoder.variant.name}' version "
              f'{encoder.version}', name)
-    report = report_of(opened, parts, part, profile, hashed.result())
-    return encoder, replace(report, variant=encoder.variant.name, version=encoder.version,
-                            tensors_sha256=own_hash)
+    others = (*(one.label for one in parts if one is not part and one.kind != LEARNED),
+              *opened.others)
+    layout = KEY if own_hash else part.layout
+    report = WeightsReport(
+        str(opened.path), hashed.result(), True, part.dtype, encoder.variant.name, encoder.version,
+        own_hash, part=part.label, layout=layout, others=others, profile=profile)
+    log.info("loaded model '%s' %s (%s) of '%s' in '%s' (%s), sha256 %s; names begin with '%s'; "
+             'made for %s%s', report.variant, report.version, report.dtype, report.part,
+             report.path, layout, report.sha256[:16], part.root, profile,
+             f'; not used: {", ".join(others)}' if others else '')
+    return encoder, report
 
 
 def _own_hash(opened: Opened, name: str) -> str:
@@ -168,21 +183,6 @@ def _own_hash(opened: Opened, name: str) -> str:
         raise WeightsError(f'{name} is damaged: its tensors have the hash {found[:16]}…, and it '
                            f'says {meta.backbone_sha256[:16]}…; download it again')
     return found
-
-
-def report_of(opened: Opened, parts: Iterable[Part], part: Part, profile: Profile, sha256: str
-              ) -> WeightsReport:
-    """Make and log the report of a part that was loaded."""
-    others = (*(one.label for one in parts if one is not part and one.kind != LEARNED),
-              *opened.others)
-    layout = KEY if KEY in opened.metadata else part.layout
-    report = WeightsReport(str(opened.path), sha256, True, part.dtype, part=part.label,
-                           layout=layout, others=others, profile=profile)
-    log.info("loaded %d tensors (%s) of the %s '%s' in '%s' (%s), sha256 %s; their names begin "
-             "with '%s'; made for %s%s", len(part.stored), part.dtype, part.kind, part.label,
-             report.path, layout, sha256[:16], part.root, profile,
-             f'; not used: {", ".join(others)}' if others else '')
-    return report
 
 
 def write_safetensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -338,13 +338,13 @@ class Contents:
     window: int = 0  # tubelets that a tubelet attends to in a block-causal encoder; 0 in others
 
 
-def open_parts(path: str | Path) -> tuple[Opened, list[Part], str]:
+def _open_parts(path: str | Path) -> tuple[Opened, list[Part], str]:
     """Open a checkpoint and find its networks; the last is what errors call it."""
     opened = open_weights(located(path, CHECKPOINT), CHECKPOINT)
     return opened, parts_of(opened, CHECKPOINT), f"{CHECKPOINT} file '{opened.path}'"
 
 
-def encoder_of(parts: list[Part], which: str, name: str) -> Part | None:
+def _encoder_of(parts: list[Part], which: str, name: str) -> Part | None:
     if any(part.kind == ENCODER for part in parts):
         return choose_encoder(parts, which, name)
     return None
@@ -352,8 +352,8 @@ def encoder_of(parts: list[Part], which: str, name: str) -> Part | None:
 
 def examine(path: str | Path) -> Contents:
     """Report the content of a checkpoint."""
-    opened, parts, name = open_parts(path)
-    encoder = encoder_of(parts, AUTO, name)
+    opened, parts, name = _open_parts(path)
+    encoder = _encoder_of(parts, AUTO, name)
     known = [part for part in parts if part.kind]
     if not known:
         choose_encoder(parts, AUTO, name)   # raises, and says what is there
@@ -382,21 +382,53 @@ def _report(part: Part) -> PartReport:
         part.ignored, problem, part.root)
 
 
-def load_network(path: str | Path, kind: str = 'predictor') -> tuple[nn.Module, WeightsReport]:
-    """Load the predictor of a checkpoint, on the CPU in float32.
+def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
+            weights_part: str = AUTO, encoder_only: bool = False) -> Contents:
+    """Write encoder and predictor of a checkpoint again, without the state of training.
 
-    Encoders come from `load_encoder`. Both return and log a report.
+    Probes and collision heads are left out.
     """
-    opened, parts, name = open_parts(path)
-    part = next((one for one in parts if one.kind in PREDICTORS), None)
-    if part is None or kind != 'predictor':
-        there = ', '.join(part.label for part in parts)
-        raise WeightsError(f'{name} has no {kind} to load here, but: {there}; give another file')
-    try:
-        network = build(part)
-    except ValueError as error:
-        raise WeightsError(f'{name}: {error}; download the file again') from error
-    fill(network, part, f'{name} has a {part.kind} that is not complete', name)
-    encoder = encoder_of(parts, AUTO, name)
-    profile = profile_of(opened, parts, encoder, CHECKPOINT)
-    return network, report_of(opened, parts, part, profile, files_sha256(opened.files))
+    target = Path(target).expanduser()
+    if target.exists():
+        raise WeightsError(f"output '{target}' is there already; choose another name "
+                           'or remove it')
+    if not target.parent.is_dir():
+        raise WeightsError(f"output '{target}': the folder '{target.parent}' does not exist; "
+                           'create it or choose another')
+    if dtype not in (KEEP, *DTYPES):
+        raise WeightsError(f"dtype is '{dtype}', but must be one of {', '.join((KEEP, *DTYPES))}")
+    opened, parts, name = _open_parts(source)
+    encoder = _encoder_of(parts, weights_part, name)
+    kinds = () if encoder_only else (PREDICTOR, DENSE)
+    kept = {'encoder': encoder, 'predictor': next((p for p in parts if p.kind in kinds), None)}
+    variant = None if encoder is None else variant_of(encoder)
+    about = {'format': 1, 'source': opened.path.name, 'source_sha256': files_sha256(opened.files),
+             'parts': {section: part.name for section, part in kept.items() if part},
+             'variant': variant.name if variant else '',
+             'version': encoder and version_of(encoder),
+             'profile': asdict(profile_of(opened, parts, encoder, CHECKPOINT))}
+    tensors = {}
+    for section, part in kept.items():
+        if part is None:
+            continue
+        check_numbers(part, name)
+        if not fits(part):
+            raise WeightsError(f'{name} has a {part.kind} that is not complete; `vjepa-ros '
+                               'inspect` lists what is missing')
+        for key, stored in part.stored.items():
+            tensors[f'{section}.{key}'] = _cast(stored, dtype, f"'{key}' of the {part.kind}")
+    if not tensors:
+        raise WeightsError(f'{name} has no encoder or predictor to convert, but: '
+                           f'{", ".join(part.label for part in parts)}; give another checkpoint')
+    write_safetensors(target, tensors, {CONVERTED: json.dumps(about), 'format': 'pt'})
+    return examine(target)
+
+
+def _cast(stored: Stored, dtype: str, name: str) -> Tensor:
+    """Read one parameter in the wanted type."""
+    value = stored.read(stored.dtype if dtype == KEEP else getattr(torch, dtype))
+    if not all(bound.isfinite() for bound in value.aminmax()):
+        what = 'numbers that are not finite' if dtype == KEEP else f'numbers too large for {dtype}'
+        raise WeightsError(f'{name} has {what}; convert to another type, or download the file '
+                           'again')
+    return value
