@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
@@ -137,7 +136,6 @@ class EndToEnd(Contender):
                             geometry=case.geometry)
         self._perception = Perception(engine, track,
                                       [f'camera_{n}' for n in range(case.cameras)])
-        self._decoders = ThreadPoolExecutor(case.cameras, 'decode')
         engine.prepare(case.cameras)
         results = 0
         while results <= WARM_RUNS:
@@ -163,7 +161,6 @@ class EndToEnd(Contender):
 
     def close(self) -> None:
         """Release the model."""
-        self._decoders.shutdown()
         self._perception.close()
 
     def _next(self) -> dict[str, float]:
@@ -171,14 +168,11 @@ class EndToEnd(Contender):
         start = time.perf_counter()
         rgb = self._frames[self._count % len(self._frames)]
         self._count += 1
-        tracks, stamp_ns = self._perception.tracks.values(), round(self._count / RATE_HZ * 1e9)
-        if len(tracks) == 1:    # as in `ObstacleDetector`, which owns a copy of each frame
-            track, = tracks
-            track.push(rgb if track.on_device else rgb.copy(), stamp_ns)
-        else:                   # as in a node, which has a thread for the images of each camera
-            prepared = list(self._decoders.map(lambda track: track.prepare(rgb), tracks))
-            for track, frame in zip(tracks, prepared, strict=True):
-                track.push(rgb, stamp_ns, frame=frame)
+        tracks = self._perception.tracks.values()
+        for track in tracks:
+            # One camera runs as in `ObstacleDetector`, which owns a copy of each frame.
+            owned = rgb.copy() if len(tracks) == 1 and not track.on_device else rgb
+            track.push(owned, round(self._count / RATE_HZ * 1e9))
         preprocess = 1e3 * (time.perf_counter() - start)
         samples = self._perception.pending()
         if not samples:
