@@ -52,13 +52,8 @@ KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probabil
          'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
          'overlay': Image, 'overlay/compressed': CompressedImage}
 METRIC = {'obstacle_points': PointCloud2, 'scan': LaserScan}     # where a camera's pose is known
-TRANSITIONS = {'configure': Transition.TRANSITION_CONFIGURE,
-               'activate': Transition.TRANSITION_ACTIVATE,
-               'deactivate': Transition.TRANSITION_DEACTIVATE,
-               'cleanup': Transition.TRANSITION_CLEANUP,
-               'unconfigured_shutdown': Transition.TRANSITION_UNCONFIGURED_SHUTDOWN,
-               'inactive_shutdown': Transition.TRANSITION_INACTIVE_SHUTDOWN,
-               'active_shutdown': Transition.TRANSITION_ACTIVE_SHUTDOWN}
+TRANSITIONS = {name: getattr(Transition, f'TRANSITION_{name.upper()}') for name in (
+    'configure', 'activate', 'deactivate', 'cleanup', 'active_shutdown')}
 SERVICES = {'change_state': ChangeState, 'get_state': GetState, 'set_parameters': SetParameters,
             'set_parameters_atomically': SetParametersAtomically,
             'get_parameters': GetParameters, 'list_parameters': ListParameters,
@@ -83,10 +78,7 @@ class Heard(list):
 
 
 class Node:
-    """The node under test, seen through its services and topics.
-
-    `reports` are the newest diagnostic statuses by their names without that of the node.
-    """
+    """The node under test, seen through its services and topics."""
 
     def __init__(self, ros: Session, process: NodeProcess, name: str = '/vjepa_node') -> None:
         self.ros = ros
@@ -106,11 +98,6 @@ class Node:
     def ask(self, service: str, request: Any = None, timeout: float = ANSWER_S) -> Any:
         """Call a service of the node."""
         return self.ros.call(SERVICES[service], f'{self.name}/{service}', request, timeout)
-
-    def begin(self, service: str) -> Any:
-        """Call a service of the node without waiting; the future."""
-        kind = SERVICES[service]
-        return self.ros.client(kind, f'{self.name}/{service}').call_async(kind.Request())
 
     def change(self, transition: str, timeout: float = START_S) -> bool:
         """Request a transition; whether it succeeded."""
@@ -134,7 +121,8 @@ class Node:
 
     def set(self, **values: Any) -> None:
         """Set parameters together, which must be accepted; ``__`` stands for a dot."""
-        self._set({name.replace('__', '.'): value for name, value in values.items()})
+        if values:
+            self._set({name.replace('__', '.'): value for name, value in values.items()})
 
     def _set(self, values: Mapping[str, Any]) -> None:
         for name in values.keys() - self._changed.keys():
@@ -152,8 +140,7 @@ class Node:
         if self._changed:
             self._set(self._changed)
             self._changed = {}
-        if values:
-            self.set(**values)
+        self.set(**values)
         self.do('configure', 'activate')
 
     def restore(self) -> None:
@@ -232,10 +219,7 @@ class Node:
 
     def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
                  timeout: float = ANSWER_S) -> dict[str, str]:
-        """Wait until the values of a status that was made after this call pass a test.
-
-        Some values come with the first frame: until then there is no such key, or no number.
-        """
+        """Wait until the values of a status that was made after this call pass a test."""
         def passes(status: DiagnosticStatus) -> Any:
             try:
                 return test(values_of(status))
@@ -260,10 +244,6 @@ class Node:
         assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
         return self.process.output[since:]
 
-    @property
-    def threads(self) -> int:
-        return len(os.listdir(f'/proc/{self.process.pid}/task'))
-
 
 def values_of(status: DiagnosticStatus) -> dict[str, str]:
     return {v.key: v.value for v in status.values}
@@ -276,14 +256,6 @@ def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
     """A node of this process with the small model; ``__`` in a parameter stands for a dot."""
     with ros.compose(NODE, small(params), remaps) as served:
         yield kind(ros, served, name)
-
-
-@contextmanager
-def node_process(ros: Session, module: str = NODE, env: Mapping[str, str] | None = None,
-                 kind: type[Node] = Node, **params: Any) -> Iterator[Any]:
-    """As `node_running`, in a process of its own."""
-    with ros.spawn(module, small(params), env=env) as process:
-        yield kind(ros, process)
 
 
 def small(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,21 +296,20 @@ class SlowNode(Node):
 
 
 @contextmanager
-def slow_node_running(ros: Session, encode_s: float = 0.0, how: str = 'wait',
-                      process: bool = False, **params: Any) -> Iterator[SlowNode]:
-    """As `node_running`, with a model that takes at least so long to encode and can be held."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+def slow_node_running(ros: Session, process: bool = False, **params: Any) -> Iterator[SlowNode]:
+    """As `node_running`, or in a process of its own, with a model that can be held."""
     with tempfile.TemporaryDirectory() as hold, ExitStack() as stack:
         if process:
-            env = {'SLOW_ENCODE_S': str(encode_s), 'SLOW_HOLD': hold, 'SLOW_HOW': how,
-                   'PYTHONPATH': os.pathsep.join([*paths, os.environ.get('PYTHONPATH', '')])}
-            made = node_process(ros, 'slow_node', env, SlowNode, **params)
+            here = Path(__file__).parent
+            paths = [str(here), str(here.parent), os.environ.get('PYTHONPATH', '')]
+            made = stack.enter_context(ros.spawn('slow_node', small(params), env={
+                'SLOW_HOLD': hold, 'PYTHONPATH': os.pathsep.join(paths)}))
+            node = SlowNode(ros, made)
         else:
             from slow_node import slowed
 
-            stack.enter_context(slowed(encode_s, Path(hold), how))
-            made = node_running(ros, kind=SlowNode, **params)
-        node = stack.enter_context(made)
+            stack.enter_context(slowed(Path(hold)))
+            node = stack.enter_context(node_running(ros, kind=SlowNode, **params))
         node.hold = Path(hold)
         yield node
 
@@ -351,10 +322,9 @@ def stamped(msg: Any, stamp_ns: int, frame_id: str = 'optical') -> Any:
     return msg
 
 
-def raw(rgb: np.ndarray, encoding: str = 'rgb8') -> Image:
+def raw(rgb: np.ndarray) -> Image:
     """A raw message of an RGB picture."""
-    pixels = rgb[..., ::-1] if encoding == 'bgr8' else rgb
-    return message_conversion.image(message_conversion.Header(), pixels, encoding)
+    return message_conversion.image(message_conversion.Header(), rgb, 'rgb8')
 
 
 def now_ns() -> int:
@@ -379,10 +349,7 @@ def came(stamp_ns: int, *heard: list[Any]) -> bool:
 
 
 class Publisher:
-    """Publishes single messages by hand, at the stamps a test chooses.
-
-    Together with a node that runs with the parameters `exact` no message is lost.
-    """
+    """Publishes messages by hand; none is lost to a node with the parameters `exact`."""
 
     def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image,
                  qos: QoSProfile | int = EXACT, frame_id: str = 'optical') -> None:
@@ -419,10 +386,7 @@ class Publisher:
 
     def play(self, make: Callable[[int], Any], start_ns: int, period_ns: int, *heard: list[Any]
              ) -> int:
-        """Publish messages until one has a result on all these topics; its number.
-
-        That is when the clip is full and the node has found who listens.
-        """
+        """Publish messages until one has a result on all these topics; its number."""
         for i in range(100):
             stamp = self.send(make(i), start_ns + i * period_ns)
             if self.ros.spin_until(lambda stamp=stamp: came(stamp, *heard), 0.1 * 1.06**i):
@@ -440,8 +404,7 @@ class Publisher:
 class Camera(Publisher):
     """A camera: a thread that publishes so many pictures per second until the block ends.
 
-    `picture` and `stamp` [ns] are given a number; by default, a still picture is stamped with the
-    time of publishing. `make` turns an RGB picture into the message.
+    `picture` and `stamp` [ns] take a number; `make` turns an RGB picture into the message.
     """
 
     def __init__(self, ros: Session, topic: str = 'camera/image_raw', kind: Any = Image, *,

@@ -3,23 +3,13 @@
 """Run nodes of this package and watch them from a test over real DDS.
 
 `Session.compose` runs a node in a thread of this process, with a context and a DDS participant of
-its own: it starts in a moment. `Session.spawn` runs it as a process, for tests of signals, exit
-codes, crashes and memory::
-
-    with ros_session() as ros:
-        got = []
-        ros.node.create_subscription(Image, 'camera/image_raw', got.append, 1)
-        with ros.compose('vjepa_ros.ros.sim.camera_source', {'source': 'synthetic'}) as source:
-            assert ros.spin_until(lambda: len(got) >= 3), source.output
-
-Every session has a DDS domain of its own, limited to this machine. ``rclpy`` is imported only by
-what needs it.
+its own. `Session.spawn` runs it as a process, for tests of signals, exit codes and crashes. Every
+session has a DDS domain of its own, limited to this machine.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -50,14 +40,10 @@ _MEET_S, _ASK_AGAIN_S = 0.1, 20.0        # until a server has found a client, ne
 # Variables that decide who hears this process.
 _REACH = (*FOREIGN, 'ROS_LOCALHOST_ONLY', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
           'FASTDDS_BUILTIN_TRANSPORTS')
-# What makes a node, by the module that runs it as a process.
-_MAKERS = {
-    'vjepa_ros.ros.perception_node': 'vjepa_ros.ros.perception_node.node:VjepaNode',
-    'vjepa_ros.ros.collision_guard': 'vjepa_ros.ros.collision_guard.node:CollisionGuard',
-    'vjepa_ros.ros.command_watchdog': 'vjepa_ros.ros.command_watchdog.node:CommandWatchdog',
-    'vjepa_ros.ros.local_planner': 'vjepa_ros.ros.local_planner.node:LocalPlannerNode',
-    'vjepa_ros.ros.sim.camera_source': 'vjepa_ros.ros.sim.camera_source:CameraSource',
-}
+# Node classes, by the module that runs them as a process.
+_CLASSES = {
+    'perception_node': 'VjepaNode', 'collision_guard': 'CollisionGuard',
+    'command_watchdog': 'CommandWatchdog', 'local_planner': 'LocalPlannerNode'}
 _takers: list[Callable[[str, str, str], None]] = []
 
 
@@ -76,19 +62,10 @@ def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | N
     """Command line words that set parameters and remap names."""
     words = ['--ros-args']
     for name, value in (params or {}).items():
-        words += ['-p', f'{name}:={yaml_value(value)}']
+        words += ['-p', f'{name}:={json.dumps(value, default=str)}']      # JSON is YAML, too
     for old, new in (remaps or {}).items():
         words += ['-r', f'{old}:={new}']
     return words
-
-
-def yaml_value(value: Any) -> str:
-    """Text of a value as the ROS command line reads it (types are kept: 1.0 stays a double)."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return '.nan' if math.isnan(value) else ('.inf' if value > 0 else '-.inf')
-    if isinstance(value, (list, tuple)):
-        return '[' + ', '.join(yaml_value(v) for v in value) + ']'
-    return json.dumps(str(value) if isinstance(value, Path) else value)
 
 
 # -- nodes ----------------------------------------------------------------------------------------
@@ -126,11 +103,10 @@ class NodeProcess(Running):
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None = None):
         super().__init__()
-        with _interruptible_children():
-            self.popen = subprocess.Popen(
-                command, env=dict(env), cwd=cwd or REPOSITORY, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors='replace')
+        self.popen = subprocess.Popen(
+            command, env=dict(env), cwd=cwd or REPOSITORY, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors='replace')
         self.pid = self.popen.pid
         self._reader = threading.Thread(target=lambda: self._lines.extend(self.popen.stdout),
                                         daemon=True)
@@ -184,20 +160,6 @@ class NodeProcess(Running):
             self.popen.stdout.close()
 
 
-@contextmanager
-def _interruptible_children() -> Iterator[None]:
-    """Let children receive SIGINT even where this process was started with it ignored."""
-    ignored = (threading.current_thread() is threading.main_thread()
-               and signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
-    if ignored:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 class NodeThread(Running):
     """A node in a thread of this process; only that may spin `node`."""
 
@@ -214,7 +176,9 @@ class NodeThread(Running):
         rclpy.init(args=list(arguments), context=self._context, domain_id=domain_id,
                    signal_handler_options=SignalHandlerOptions.NO)
         try:
-            self.node = resolve_name(_MAKERS[module])(context=self._context)
+            name = module.rpartition('.')[2]
+            made = f'.node:{_CLASSES[name]}' if name in _CLASSES else ':CameraSource'
+            self.node = resolve_name(f'{module}{made}')(context=self._context)
             self._logger = self.node.get_logger().name
             for timer in self.node.timers:       # tests wait for diagnostics again and again
                 timer.timer_period_ns = min(timer.timer_period_ns, _REPORT_NS)
@@ -310,10 +274,7 @@ class Session:
     def spawn(self, module: str, params: Mapping[str, Any] | None = None,
               remaps: Mapping[str, str] | None = None,
               env: Mapping[str, str | None] | None = None) -> Iterator[NodeProcess]:
-        """Run ``python -m module`` as a node; its whole process group is gone after the block.
-
-        Its environment is that of the session and `env`, where None removes a variable.
-        """
+        """Run ``python -m module`` as a node; its whole process group is gone after the block."""
         process = NodeProcess([sys.executable, '-m', module, *arguments_of(params, remaps)],
                               ros_env(self.domain_id, {**self.env, **(env or {})}))
         try:
@@ -358,10 +319,7 @@ class Session:
 
     def call(self, service_type: Any, name: str, request: Any = None, timeout: float = _PATIENCE_S
              ) -> Any:
-        """Call a service and return its response; AssertionError when none comes in time.
-
-        A server drops its answer to a client that it has not found yet: then it is asked again.
-        """
+        """Call a service, again where the server has not found this client; its response."""
         client, calls = self.client(service_type, name), []
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -373,11 +331,7 @@ class Session:
 
 @contextmanager
 def ros_session(env: Mapping[str, str | None] | None = None) -> Iterator[Session]:
-    """Join a fresh DDS domain of this machine with one node; everything is gone afterwards.
-
-    `env` is for this process and those spawned: they find each other only with transports in
-    common.
-    """
+    """Join a fresh DDS domain with one node; `env`: for it and for those that are spawned."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 

@@ -1,28 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test the input of one camera without topics: its queue, its subscriptions."""
+"""Test the queue of a camera."""
 
 from __future__ import annotations
-
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 
-from rclpy.qos import ReliabilityPolicy
 
-from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
-from vjepa_ros.ros.perception_node.parameters import CameraConfig
 
 pytestmark = pytest.mark.ros
 MS = 1_000_000
 
-
-# -- the queue ------------------------------------------------------------------------------------
 
 def fill(queue: FrameQueue, numbers, period_ms: float = 33.0, size: int = 100,
          stamped: bool = True) -> FrameQueue:
@@ -90,75 +82,3 @@ def test_frames_are_taken_in_order_up_to_the_first_that_is_not_decoded():
     queue.clear()
     decoded(queue, last)                             # cleared while it was decoded
     assert queue.take() == ([], 1)
-
-
-# -- subscriptions --------------------------------------------------------------------------------
-
-class Owner:
-    """A node on whose topics somebody publishes, or not, and nothing arrives."""
-
-    def __init__(self, *published: str, **names: str) -> None:
-        self.published, self.names = list(published), names
-        self.now, self.warnings, self.subscribed = 0.0, [], {}
-
-    def resolve_topic_name(self, name: str) -> str:
-        return self.names.get(name, f'/{name}')
-
-    def get_publishers_info_by_topic(self, topic: str) -> list:
-        profile = SimpleNamespace(reliability=ReliabilityPolicy.RELIABLE)
-        return [SimpleNamespace(qos_profile=profile)] if topic in self.published else []
-
-    def create_subscription(self, kind, topic: str, callback, *_, **more) -> str:
-        self.subscribed[topic] = callback
-        return topic
-
-    def get_logger(self) -> SimpleNamespace:
-        return SimpleNamespace(info=lambda text: None,
-                               warning=lambda text, **_: self.warnings.append(text))
-
-    def watch(self, camera: CameraInput, seconds: float) -> None:
-        """Let time go on as the timer of the node does, with a timeout of 2 s."""
-        end = self.now + seconds
-        while self.now < end:
-            self.now += 0.25
-            camera.watch(2.0)
-
-
-def opened(owner: Owner, monkeypatch, transport: str = 'auto') -> CameraInput:
-    monkeypatch.setattr(time, 'monotonic', lambda: owner.now)
-    camera = CameraInput(owner, 'cam', CameraConfig(transport=transport, imu_topic=''))
-    camera.open()
-    return camera
-
-
-@pytest.mark.parametrize('warned', [True, False])
-def test_transport_is_not_blamed_while_nobody_publishes_or_the_camera_is_starting(monkeypatch,
-                                                                                  warned):
-    owner = Owner()
-    camera = opened(owner, monkeypatch)
-    owner.watch(camera, 4.0 if warned else 1.5)
-    assert len(owner.warnings) == warned
-    if warned:
-        assert '/cam/image_raw has 0 publisher(s)' in owner.warnings[0]
-        assert 'start the camera' in owner.warnings[0] and 'FASTDDS' not in owner.warnings[0]
-    owner.published.append('/cam/image_raw')
-    owner.watch(camera, 1.5)
-    assert len(owner.warnings) == warned and camera.silent
-    owner.watch(camera, 3.0)                     # now the camera has been there for the timeout
-    assert len(owner.warnings) == warned + 1
-    assert 'FASTDDS' in owner.warnings[-1] and 'start the camera' not in owner.warnings[-1]
-
-
-def test_a_topic_that_is_remapped_to_a_compressed_one_is_read_as_such(monkeypatch):
-    owner = Owner(**{'cam/image_raw': '/front/image/compressed'})
-    camera = opened(owner, monkeypatch)
-    assert camera.images.chosen == 'compressed'
-    assert camera.images.topics == {'raw': '/front/image', 'compressed': '/front/image/compressed',
-                             'ffmpeg': '/front/image/ffmpeg'}
-    with pytest.raises(ValueError, match=r"'raw', but .* /front/image/compressed; set the trans"):
-        opened(owner, monkeypatch, 'raw')
-    owner.published += ['/front/image', '/front/image/compressed']
-    owner.watch(camera, 5.0)
-    assert camera.images.chosen == 'compressed'
-    assert '/front/image has a publisher' in owner.warnings[-1]
-    assert 'remap cam/image_raw to /front/image,' in owner.warnings[-1]

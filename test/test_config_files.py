@@ -22,7 +22,6 @@ from rclpy.parameter import Parameter, parameter_value_to_python
 from ros_harness import NodeProcess, QUIET, Session, logged, ros_env, ros_session
 
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
-from vjepa_ros.ros.command_watchdog.node import CommandWatchdog
 from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 from vjepa_ros.ros.perception_node.node import VjepaNode
 from vjepa_ros.ros.sim.camera_source import CameraSource
@@ -33,11 +32,8 @@ CONFIG = Path(__file__).resolve().parents[1] / 'config'
 OTHERS = {'collision_guard': CollisionGuard, 'local_planner': LocalPlannerNode}
 FILES = sorted(file for file in CONFIG.glob('*.yaml') if not file.stem.startswith('nav2'))
 
-MISSPELT = {
-    VjepaNode: ('front.mount.hight', 'front.mount.height'),
-    CollisionGuard: ('stop_distanse', 'stop_distance'),
-    LocalPlannerNode: ('robot.half_with', 'robot.half_width'),
-    CameraSource: ('max_framess', 'max_frames')}
+MISSPELT = {VjepaNode: ('front.mount.hight', 'front.mount.height'),
+            CameraSource: ('max_framess', 'max_frames')}
 IGNORED = re.compile(r"parameter '(\S+)' is ignored: [^;]*(?:; (.*))?")
 
 
@@ -99,11 +95,8 @@ def test_a_misspelt_parameter_is_a_warning_with_the_one_that_is_meant(make, tmp_
 @pytest.mark.any_distro
 @pytest.mark.parametrize(('make', 'text', 'name', 'remark'), [
     (VjepaNode, 'cameras: [front]\nleft.transport: raw', 'left.transport', "not in 'cameras'"),
-    (CollisionGuard, 'sources: [front]\nrear.direction: backward', 'rear.direction',
-     "'sources' or 'ranges'"),
     (VjepaNode, 'smoothing.rise: 0.2', 'smoothing.rise', 'its value is fixed; remove it'),
-    (VjepaNode, 'camera.mount.roll: 3.0', 'camera.mount.roll', 'publish tf'),
-    (CameraSource, 'exit_at_end: false', 'exit_at_end', 'set loop')])
+    (VjepaNode, 'camera.mount.roll: 3.0', 'camera.mount.roll', 'publish tf')])
 def test_a_parameter_of_another_camera_or_of_an_earlier_version_says_what_to_do(
         make, text, name, remark, tmp_path):
     ((found, said),) = remarks(make, tmp_path, text).items()
@@ -112,16 +105,12 @@ def test_a_parameter_of_another_camera_or_of_an_earlier_version_says_what_to_do(
 
 # -- processes, as launch files and ros2 run start them -------------------------------------------
 
-# Each node with texts that YAML takes for something else.
+# Nodes with texts that YAML takes for something else.
 NODES = {
     'perception_node': (VjepaNode, {
         'cameras': ['x', 'y'], 'y.imu_topic': 'n', 'weights': '1e5', 'assumed_fov': 6e1,
         'obstacles.base_frame': 'off'}),
-    'collision_guard': (CollisionGuard, {'sources': ['y', 'n'], 'y.topic': '1234'}),
-    'local_planner': (LocalPlannerNode, {'sources': ['y'], 'base_frame': 'null'}),
-    'command_watchdog': (CommandWatchdog, {'timeout': 0.5}),
-    'sim.camera_source': (CameraSource, {'camera': 'n', 'max_frames': 3,
-                                         'wait_for_subscribers': True})}
+    'collision_guard': (CollisionGuard, {'sources': ['y', 'n'], 'y.topic': '1234'})}
 
 
 @contextmanager
@@ -154,15 +143,8 @@ def test_a_dump_of_a_node_starts_it_again_with_the_same_parameters(module, tmp_p
                   if not key.startswith('qos_overrides')}
         node.destroy_node()
         assert given.items() <= values.items()
-        file = tmp_path / 'dump.yaml'            # as ros2 param dump writes it
-        nested: dict = {}
-        for key, value in values.items():
-            *groups, last = key.split('.')
-            within = nested
-            for group in groups:
-                within = within.setdefault(group, {})
-            within[last] = value
-        file.write_text(yaml.dump({name: {'ros__parameters': nested}}, default_flow_style=False))
+        file = tmp_path / 'dump.yaml'
+        file.write_text(yaml.dump({name: {'ros__parameters': values}}, default_flow_style=False))
         with process(ros, module, '--params-file', str(file)) as node:
             listed = ros.call(ListParameters, f'{name}/list_parameters', timeout=60.0)
             assert set(listed.result.names) >= values.keys()
@@ -173,9 +155,7 @@ def test_a_dump_of_a_node_starts_it_again_with_the_same_parameters(module, tmp_p
 @pytest.mark.any_distro
 @pytest.mark.parametrize(('words', 'text', 'said'), [
     (('timeout: {a: 1',), '', r"parameter file '.*', line 4: this is not YAML"),
-    (('timeout: "0.3"',), '', "parameter 'timeout' is '0.3', must be a double: write 0.3"),
     (('message: off',), '', "'message' is 'off', must be one of twist, twist_stamped"),
-    (('message: $(command touch x)',), '', r"'message' is '\$\(command .*nothing resolves"),
     ((), 'timeout:={a: 1}', "-p 'timeout:={a: 1}': parameter 'timeout' must be one value"),
     (('start_type_description_service: 5',), '', "service' to '5' of type 'INTEGER', expecting")])
 def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words, text, said,

@@ -37,29 +37,20 @@ def test_a_point_is_seen_along_the_same_ray_in_every_part_and_binning(roi, bins)
     np.testing.assert_allclose(rays[1], rays[0], atol=1e-9)
 
 
-@pytest.mark.parametrize(('made', 'size', 'text'), [
-    (info((0, 120, 640, 200)), FULL, '640 x 480 can not show the region of interest'),
-    (info((400, 0, 320, 240)), (320, 240), 'not within its 640 x 480'),
-    (info(k=[0.0] * 9), FULL, 'not calibrated'), (info(width=0), FULL, 'not calibrated')])
-def test_a_camera_info_that_does_not_fit_is_refused_with_a_remedy(made, size, text):
-    with pytest.raises(ValueError, match=text):
-        lens(made, size)
-
-
 NAN = float('nan')
 K = info().k
 
 
 @pytest.mark.parametrize(('size', 'changes', 'text'), [
     ((640, 360), {}, 'images of 640 x 360 can not show what it is of, 640 x 480'),
-    ((480, 640), {}, '480 x 640 .* 640 x 480'), ((640, 512), {}, '640 x 512 .* 640 x 480'),
-    ((320, 480), {}, '320 x 480 .* 640 x 480'),
+    ((480, 640), {}, '480 x 640 .* 640 x 480'),
+    (FULL, {'roi': (0, 120, 640, 200)}, '640 x 480 can not show the region of interest'),
+    ((320, 240), {'roi': (400, 0, 320, 240)}, 'not within its 640 x 480'),
     ((640, 480), {'binning': 2, 'binning_y': 1}, None),          # resized to the old proportion
     ((320, 480), {'binning': 2, 'binning_y': 1}, None), ((320, 480), {'binning': 2}, 'binning 2'),
-    ((640, 360), {'roi': (0, 60, 640, 360)}, None), ((320, 180), {'roi': (0, 60, 640, 360)}, None),
+    ((320, 180), {'roi': (0, 60, 640, 360)}, None),
     ((640, 360), {'roi': (0, 60, 0, 0)}, r'0 x 0 at \(0, 60\)'),
-    ((641, 480), {}, None), ((639, 479), {}, None), ((320, 240), {}, None), ((53, 40), {}, None),
-    ((1280, 960), {}, None), (FULL, {'height': 0}, 'its size is 640 x 0'),
+    ((639, 479), {}, None), ((53, 40), {}, None), (FULL, {'height': 0}, 'its size is 640 x 0'),
     (FULL, {'k': [0.0] * 9}, "'k' has the focal lengths 0 and 0"),
     (FULL, {'k': [-500.0, *K[1:]]}, "'k' has the focal lengths -500"),
     (FULL, {'k': [*K[:2], NAN, *K[3:]]}, r"'k' .* centre \(nan"),
@@ -79,10 +70,9 @@ def test_an_image_of_another_proportion_needs_an_explanation(size, changes, text
 
 
 @pytest.mark.parametrize(('topic', 'rectified'), [
-    ('image_rect', True), ('/image_rect', True), (RECTIFIED, True), ('/a/image_rect_raw', True),
-    ('/a/image_rect/compressed', True), ('/a/image_rect_color/ffmpeg', True),
-    ('/a/image_raw', False), ('/image_rect/left/image_raw', False), ('', False),
-    ('/image_rect/image_raw/compressed', False), ('/a/image_color', False), ('compressed', False)])
+    ('image_rect', True), (RECTIFIED, True), ('/a/image_rect/compressed', True),
+    ('/image_rect/left/image_raw', False), ('/image_rect/image_raw/compressed', False),
+    ('', False)])
 def test_rectified_images_are_known_by_the_names_of_image_proc(topic, rectified):
     assert is_rectified(topic) is rectified
 
@@ -109,8 +99,7 @@ def test_rectified_images_have_the_projection_matrix_and_no_distortion(changes, 
         assert fx == 250.0 and bent.coefficients == (-0.3, 0.1, 0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(('place', 'value'), [
-    (4, 5e-324), (0, 2.0), (0, 1e308), (2, 1e9), (5, -700.0)])
+@pytest.mark.parametrize(('place', 'value'), [(4, 5e-324), (0, 1e308), (2, 1e9)])
 def test_numbers_that_no_camera_has_are_no_calibration(place, value):
     k = info().k
     k[place] = value

@@ -21,9 +21,7 @@ import stand_in_launch
 import yaml
 from ros_harness import NodeProcess, QUIET, logged, ros_env, ros_session
 
-from vjepa_ros.ros.common.process import VARIABLE
 from vjepa_ros.ros.common.processes import free_domain
-from vjepa_ros.ros.parameter_file import sources_for
 from vjepa_ros.ros.sim.parameters import SOURCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -31,28 +29,6 @@ LAUNCH = REPOSITORY / 'launch'
 FILES = sorted(LAUNCH.glob('*.launch.py'))
 STAND_IN = Path(__file__).with_name('stand_in_launch.py')
 
-
-
-FRONT = '/**:\n  ros__parameters:\n    sources: [front]\n    front: {direction: forward}\n'
-ELSEWHERE = FRONT + '    front.topic: /other_node/front/assessment\n'
-
-
-@pytest.mark.parametrize(('cameras', 'text', 'of_package', 'found'), [
-    (['front'], '', True, ['front']), ([], '', True, []), (['camera'], '', True, []),
-    (['front', 'rear'], FRONT, False, []), (['rear'], ELSEWHERE, False, []),
-    (['front', 'rear'], '', True, r'listen to camera .*node runs front, rear'),
-    (['front'], '', False, r'listen to camera '), (['rear'], FRONT, False, r'listen to front ')])
-def test_the_guard_listens_to_what_is_run_or_is_refused_with_the_remedy(tmp_path, cameras, text,
-                                                                        of_package, found):
-    file = tmp_path / 'guard.yaml'
-    file.write_text(text)
-    given = (cameras, 'collision_guard', 'guard_params_file', file, of_package)
-    if isinstance(found, str):
-        remedy = r'.*guard_params_file with sources: \[.*looks'
-        with pytest.raises(RuntimeError, match=found + remedy):
-            sources_for(*given)
-    else:
-        assert sources_for(*given) == found
 
 
 def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
@@ -162,26 +138,6 @@ def test_arguments_override_the_file_with_the_right_types(recorded):
     assert node['argv'][node['argv'].index('--enclave') + 1] == '/robot/vjepa_node'
 
 
-def test_a_node_that_stands_by_is_started_like_the_one_that_runs(recorded):
-    file, name = 'vjepa.launch.py', 'vjepa_node'
-
-    def started(*arguments):
-        got = recorded(file, *arguments)
-        return [got[key] for key in (name, f'{name}, standby') if key in got]
-
-    one, other = started('respawn:=standby', 'namespace:=a/b', 'log_level:=warn')
-    assert parameters_of(one) == parameters_of(other)
-    assert remappings_of(one) == remappings_of(other)
-    assert one['env'] == other['env']
-    for node in (one, other):
-        assert f'__node:={name}' in node['argv'] and in_namespace(node, 'a/b')
-    elsewhere = started('respawn:=standby', 'namespace:=a/c')[0]
-    assert elsewhere['env'][VARIABLE] != one['env'][VARIABLE]
-    for value in ('true', 'false'):
-        alone, = started(f'respawn:={value}')
-        assert VARIABLE not in alone['env']
-
-
 def test_a_camera_can_be_led_to_any_topic_also_to_a_compressed_one(recorded):
     node = recorded('vjepa.launch.py', 'cameras:=left,front=/robot/color/image_rect,'
                     'rear=/cam/image_raw/compressed')['vjepa_node']
@@ -216,14 +172,6 @@ def test_the_demo_starts_camera_and_node_together(recorded):
     assert (node['cameras'], node['allow_random_weights'], node['device']) == (
         ['front'], False, 'cpu')
     assert all(in_namespace(result[name], 'robot') for name in ('camera_source', 'vjepa_node'))
-
-
-@pytest.mark.parametrize('file', FILES, ids=lambda f: f.name)
-def test_every_launch_file_opens_the_viewer_when_asked(recorded, file):
-    python = Path(sys.executable).name
-    got = recorded(file.name, 'view:=true')[python]
-    assert got['argv'] == ['-m', 'vjepa_ros', 'view']
-    assert python not in recorded(file.name)
 
 
 def test_guarded_starts_perception_and_guard_and_a_planner_before_it_when_asked(recorded):

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from nav2_rules import CollisionMonitor, STOP, cloud_xyz, rays
+from nav2_rules import CollisionMonitor, STOP, rays
 from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
 from ros_harness import ros_session
@@ -208,20 +208,6 @@ def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, block
     assert not exists(node, 'obstacle_points')
     # Before camera_info, and after it.
     assert node.process.output[since:].count('~/camera/obstacle_points') <= 2
-
-
-def test_odometry_gives_the_distance(node, blocked):
-    Message = pytest.importorskip('nav_msgs.msg').Odometry
-    node.begin_anew(obstacles__odometry='odom', obstacles__max_range=5.0)
-    speed = Message(child_frame_id='base_link')
-    speed.twist.twist.linear.x = 2.0          # twice the real one: everything is twice as far
-    with node.listen('obstacle_points') as clouds, \
-            Publisher(node.ros, 'odom', Message, qos=10) as odometry:
-        node.ros.spin_until(lambda: odometry.send(speed, now_ns()) and False, 1.0)
-        with_geometry(node)
-        play(node, drive(True), each=lambda stamp: odometry.send(speed, stamp))
-        data = cloud_xyz(node.some(clouds)[-1])
-        assert np.median(data[:, 0]) == pytest.approx(3.8, rel=0.15)
 
 
 # -- odometry, without a node ---------------------------------------------------------------------

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -22,7 +21,7 @@ from node_fixtures import Camera, EXACT, NS, START_S, exact, node_running, now_n
 from ros_harness import ros_session
 from safetensors.torch import save_file
 
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, find_variant
+from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 
@@ -91,20 +90,6 @@ def test_what_moves_by_itself_is_published_and_diagnostics_tell_of_heads(node, f
     assert (values['heads'], values['motion_score']) == ('hold', 'what moves by itself')
     model = node.values('model')
     assert files['weights'] in model['heads'] and model['trained'] == 'True'
-
-
-def test_the_method_acts_on_the_next_result(node):
-    assert 'learned' in node.try_set('looming.method', 'magic').reason
-    learned = after(node, looming__method='learned')
-    assert learned.time_to_contact == pytest.approx(1.25, rel=0.1)
-    assert learned.level is Level.WARNING
-    assert Quality.DISAGREEMENT not in learned.flags
-    geometric = after(node, looming__method='geometric')
-    assert geometric.time_to_contact == math.inf
-    assert geometric.level is Level.CLEAR
-    fused = after(node, looming__method='fused')
-    assert fused.level is Level.WARNING             # the heads are sure, and so believed
-    assert Quality.DISAGREEMENT in fused.flags
 
 
 def test_other_heads_are_taken_while_the_node_runs_and_foreign_ones_refused(node, files):
@@ -179,18 +164,6 @@ def features(node):
     with node.listen('features') as got:
         assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > asked, 60.0)
         return read.features(got[-1])
-
-
-def test_a_checkpoint_is_taken_while_the_node_runs_and_named(serving, tmp_path):
-    path = tmp_path / 'small.safetensors'
-    save_file(prefixed(encoder_state(variant=find_variant('small')), 'encoder.'), path)
-    said = {'weights': str(path), 'model': 'small', 'trained': 'True', 'weights_layout': 'Meta',
-            'weights_part': 'encoder', 'weights_dtype': 'float32', 'model_change': 'none',
-            'weights_sha256': hashlib.sha256(path.read_bytes()).hexdigest()}
-    serving.set(weights=str(path), model_size='small')
-    serving.wait_for('model', lambda v: {key: v[key] for key in said} == said, LOAD_S)
-    assert features(serving).shape[-1] == 384
-    assert not serving.assess().untrained
 
 
 def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(serving):

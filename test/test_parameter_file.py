@@ -60,7 +60,7 @@ def words() -> list[str]:
              '.NaN', '-.nan', '+.Inf', 'inf', '-Infinity', 'nan(1)', '0x1p3', '0x1p99999', '1_000',
              '0o17', '~', 'null', '"5"', "'off'", '!!str 5', '!!float 5', '! 5', '>-\n      5',
              '[]', '[1, 2]', '[off, on]', '["1", x]', '[.inf, 1.0]', '2026-01-01', '12:30:45']
-    while len(found) < 1500:
+    while len(found) < 500:
         word = ''.join(draw.choice('0123456789+-.eExXpPnainfyYoOsT_') for _ in range(
             draw.randint(1, 6)))
         if word != '-' and not word.startswith('---'):
@@ -82,17 +82,16 @@ def test_values_have_the_types_that_rcl_gives_them(file):
 FILES = {
     'two documents': '---\n' + block('a: 1') + '---\n' + block('b: 2'),
     'nested': 'robot1:\n  vjepa_node:\n    ros__parameters:\n      a: {b: {c: 1}, d: [x]}\n',
-    'several': block('a: 1', '/robot1/vjepa_node') + block('a: 2\nb: 2', 'vjepa_node'),
     'the last wins': block('a: 1', 'vjepa_node') + block('a: 2'),
     'wildcards': ''.join(block(f'p{i}: 1', name) for i, name in enumerate((
         '/**', '/*', '/*/vjepa_node', '/**/vjepa_node', '/robot1/*', '/robot1/**',
         '/robot1/*/vjepa_node', '"*"', '"**"', '/other', 'robot1/vjepa_node'))),
-    'UTF-16': block('a: 1').encode('utf-16'), 'byte order mark': b'\xef\xbb\xbf' + b'/**: {}',
-    'nothing': '# nothing\n', 'no parameters': 'vjepa_node:\n  ros__parameters: {}\n'}
+    'UTF-16': block('a: 1').encode('utf-16'),
+    'no parameters': 'vjepa_node:\n  ros__parameters: {}\n'}
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize('namespace', ['', 'robot1', 'robot1/arm'])
+@pytest.mark.parametrize('namespace', ['', 'robot1/arm'])
 @pytest.mark.parametrize('text', FILES.values(), ids=FILES)
 def test_a_node_gets_what_rcl_gives_it(file, text, namespace):
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -105,12 +104,9 @@ def test_a_node_gets_what_rcl_gives_it(file, text, namespace):
 
 REFUSED = [
     (block('a: [1, 2.0]'), "'a'.*alike"), (block('a: &x 1\nb: *x'), 'line 4.*aliases'),
-    (block('a:'), "line 3.*'a' has no value"), (block('[1]: 2'), 'line 3.*name'),
-    (block('a: {b: [1'), 'YAML'), ('- a\n', 'line 1.*NODE'), ('/**: {a: 1}\n', 'ros__parameters'),
-    ('/**:\n  ros__parameters: [1]\n', 'list'), (block('a: 1', 'v-node'), "'v-node'"),
-    (block('a: 1', '//x'), "'//x'"), ('/**:\n\ta: 1\n', 'line 2.*YAML'),
-    (block('a: é').encode('latin-1'), 'YAML'), (block(r'a: "\ud83d\ude00"'), 'surrogates'),
-    (block('a: [{b: 1}, 2]'), "'a'.*one value"),
+    (block('a:'), "line 3.*'a' has no value"), ('- a\n', 'line 1.*NODE'),
+    ('/**: {a: 1}\n', 'ros__parameters'), (block('a: 1', 'v-node'), "'v-node'"),
+    (block('a: é').encode('latin-1'), 'YAML'), (block('a: [{b: 1}, 2]'), "'a'.*one value"),
     (block('a: ' + '{b: ' * 3000 + '1' + '}' * 3000), 'YAML')]
 
 
@@ -173,13 +169,3 @@ def test_score_and_doctor_take_what_the_node_takes(file, text, settings):
         assert getattr(getattr(config, part) if part else config, field) == value
     assert not [each for each in judge_file(file, schemas()) if each.level == ERROR]
 
-
-def test_score_asks_which_of_two_robots_is_meant_and_names_what_a_file_is_for(file):
-    for other in ('b/vjepa_node', '/b/*'):
-        file.write_text(block('max_rate: 5', '/a/**' if '*' in other else '/a/vjepa_node')
-                        + block('max_rate: 6', other))
-        with pytest.raises(ValueError, match='/a/vjepa_node and /b/vjepa_node'):
-            read_config(file)
-    file.write_text(block('rate: 5.0', '/a/collision_guard'))
-    with pytest.raises(ValueError, match='nothing for vjepa_node, only for /a/collision_guard'):
-        read_config(file)

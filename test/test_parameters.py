@@ -105,17 +105,14 @@ def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, nam
 
 
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
-    ('clip_fps', 'fast', 'double'), ('clip_fps', True, 'double'),
-    ('clip_fps', math.nan, 'finite'), ('num_frames', 7, 'multiple of 2'),
-    ('num_frames', 8.0, 'write 8'), ('num_frames', 8.5, 'int'), ('max_rate', '1e-1', 'write 0.1'),
-    ('max_rate', [5.0], 'without brackets'), ('allow_random_weights', 1, 'true or false'),
-    ('model_size', 'Tiny', 'tiny, small'), ('weights', 1234, 'quotes'),
-    ('weights', '$(command ls)', 'nothing resolves'), ('device', 'cuda:x', 'cuda:N'),
-    ('cameras', 'front', 'write [front]'), ('cameras', ['a b'], 'ROS names'),
-    ('cameras', ['/front'], 'ROS names'), ('cameras', [''], 'ROS names'),
-    ('cameras', [True], 'quotes'), ('roi', [0.0, 0.0, 2.0, 1.0], '0..1'),
-    ('roi', [0.0, math.nan, 1.0, 1.0], 'finite'), ('roi', None, 'double[]'),
-    ('thresholds.danger_ttc', -1.0, '0.05..60')])
+    ('clip_fps', True, 'double'), ('clip_fps', math.nan, 'finite'),
+    ('num_frames', 7, 'multiple of 2'), ('num_frames', 8.0, 'write 8'),
+    ('max_rate', '1e-1', 'write 0.1'), ('max_rate', [5.0], 'without brackets'),
+    ('allow_random_weights', 1, 'true or false'), ('model_size', 'Tiny', 'tiny, small'),
+    ('weights', 1234, 'quotes'), ('weights', '$(command ls)', 'nothing resolves'),
+    ('device', 'cuda:x', 'cuda:N'), ('cameras', 'front', 'write [front]'),
+    ('cameras', ['/front'], 'ROS names'), ('cameras', [True], 'quotes'),
+    ('roi', [0.0, math.nan, 1.0, 1.0], 'finite'), ('roi', None, 'double[]')])
 def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, value, allowed):
     got, problem = PERCEPTION.row(name).check(value)
     assert got is None

@@ -102,18 +102,13 @@ class Topics:
     """Outputs with subscribers; `stamps` are the numbers of the newest images of results."""
 
     def __init__(self) -> None:
-        self.topics, self.wait = {'assessment'}, lambda: None
-        self.results, self.deadlines = [], []
+        self.results = []
 
     def wanted(self) -> frozenset[str]:
-        return frozenset(self.topics)
+        return frozenset(('assessment',))
 
     def publish(self, result, wanted, how) -> None:
         self.results.append(result)
-
-    def publish_late(self, result, wanted, optics, overlay, until_s) -> None:
-        self.wait()
-        self.deadlines.append(until_s)
 
     @property
     def stamps(self) -> list[int]:
@@ -333,26 +328,6 @@ def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, model, monkeypat
     assert b.stats['two'].trouble
 
 
-def test_the_wait_for_tf_of_one_camera_holds_up_no_assessment(bench, device):
-    b, gate = bench('one', 'two', 'first'), Gate()
-    late = [b.topics[name] for name in ('one', 'two')]
-    for out in late:
-        out.topics.add('obstacle_points')
-        out.wait = gate.enter
-    b.send(4, 'first')
-    device.await_entry()
-    b.send(4, 'one', 'two')              # so both clips are in the next pass
-    b.until(lambda: all(c.queue.newest_ns is None for c in b.cameras.values()))
-    device.open()
-    gate.await_entry()
-    told = [out.stamps for out in late]
-    gate.open()
-    assert told == [[4], [4]]
-    b.until(lambda: all(out.deadlines for out in late))
-    assert late[0].deadlines == late[1].deadlines        # one for the pass
-    assert b.worker.errors == 0
-
-
 # -- another model --------------------------------------------------------------------------------
 
 def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench, model):
@@ -368,29 +343,6 @@ def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench,
     b.send(1)
     b.until_assessed(9)
     assert b.topic.stamps == [4, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize('adopted', [True, False])
-def test_a_model_that_goes_lets_go_of_its_frames_on_the_device(bench, model, monkeypatch,
-                                                               adopted):
-    on_cpu(model, monkeypatch)
-    b, there = bench(), replace(TRACK, geometry='device')
-    first, second = (Perception(model, there, ['cam']) for _ in range(2))
-    b.worker.offer(first)
-    b.send(4)
-    b.until(lambda: b.worker.perception is first and b.track().on_device)
-    b.worker.offer(second)
-    b.send(1)
-    b.until(lambda: second.tracks['cam'].on_device)
-    if adopted:
-        b.send(4)
-        b.until(lambda: b.worker.perception is second)
-    else:
-        b.worker.withdraw()
-    old, new = (first, second) if adopted else (second, first)
-    b.until(lambda: not old.tracks['cam'].on_device)
-    assert new.tracks['cam'].on_device
-    assert b.worker.errors == 0
 
 
 @pytest.mark.parametrize('end', ['closed', 'taken back'])
