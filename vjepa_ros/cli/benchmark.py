@@ -74,6 +74,7 @@ ABOUT = {
 BASELINES = {'hf': ('hf_eager', 'hf_compiled'), 'floor': ('floor',)}    # and names in the result
 LABELS = {'hf_eager': 'Hugging Face, eager', 'hf_compiled': 'Hugging Face, compiled',
           'floor': 'floor: products and attention only'}
+PATHS = ('--json', '--profile', '--weights')    # which belong to one machine
 TIMES = ('encode_ms', 'stream_encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms')
 COMPARED = {'encode_ms': 'encoder alone, a clip', 'stream_encode_ms': 'encoder alone, a stream',
             'end_to_end_ms': 'image to assessment'}
@@ -177,7 +178,8 @@ def measure(args: argparse.Namespace, words: Sequence[str], console: Console) ->
             'execution': engine.execution, 'execution_reason': engine.execution_reason,
             'geometry': geometry, 'precision': choice.precision, 'chosen_because': choice.reason,
             'weights': 'trained' if engine.report.trained else 'random'}
-    return {'command': command('benchmark', words), 'date': date.today().isoformat(),
+    return {'command': command('benchmark', without(words, PATHS)),
+            'date': date.today().isoformat(),
             'hardware': {**hardware(), **accelerator(choice.device)}, 'versions': versions(),
             'torch_threads': torch.get_num_threads(), 'configuration': configuration,
             'memory_bytes': held, 'start': start, **_figures(facts, samples)}
@@ -307,7 +309,8 @@ def compare(args: argparse.Namespace, words: Sequence[str], console: Console) ->
     if results:
         console.print(table)
         failed |= save('--json', args.json, lambda path: write_json(path, {
-            'command': command('benchmark', ['--compare', ','.join(args.compare), *words]),
+            'command': command('benchmark', ['--compare', ','.join(args.compare),
+                                             *without(words, PATHS)]),
             'compared': rows, 'devices': results}), console)
     return int(failed)
 

@@ -290,17 +290,9 @@ def _vjepa2_model(case: Case, device: torch.device, dtype: torch.dtype) -> nn.Mo
         num_hidden_layers=variant.depth, num_attention_heads=variant.heads,
         mlp_ratio=(variant.mlp + 0.5) / variant.dim,    # the library rounds down
         pred_num_hidden_layers=1)                       # the predictor does not run
-    with torch.device('meta'):      # its initialisation takes long on the CPU
+    with torch.device(device):      # random weights are drawn there
         model: nn.Module = VJEPA2Model(config)
-    model = nn.Module.to(model, dtype).to_empty(device=device).eval()
-    with torch.no_grad():
-        for module in model.modules():
-            for name, values in module.named_parameters(recurse=False):
-                if isinstance(module, nn.LayerNorm):
-                    values.fill_(1.0 if name == 'weight' else 0.0)
-                else:
-                    values.normal_(std=0.02)
-    return model
+    return nn.Module.to(model, dtype).eval()
 
 
 def device_ms(device: torch.device, work: Callable[[], object]) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from vjepa_ros.cli.console import (
     ros_problem,
 )
 from vjepa_ros.lab.report.live_view import Recording, Status, View, log_to
+from vjepa_ros.lab.report.measurement import command
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.ros.common.processes import (
     Children,
@@ -38,7 +38,6 @@ from vjepa_ros.ros.common.processes import (
     takes_large_images,
 )
 from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
-from vjepa_ros.sources.base import printable
 
 LONGEST_S = 60.0          # for a source, without --seconds
 CAMERA, NODE = 'camera', 'vjepa_node'
@@ -80,7 +79,7 @@ class Demo:
         self.recording = Recording(self.status)
         self.interrupted = False         # whether Ctrl-C ended it after the first result
 
-    def run(self, console: Console, out: Path, command: str) -> tuple[dict[str, Any], list[Path]]:
+    def run(self, console: Console, out: Path, line: str) -> tuple[dict[str, Any], list[Path]]:
         """Play, stop all processes, write the files; return the summary and files beside it."""
         with tempfile.TemporaryDirectory(prefix='vjepa_ros_demo_') as folder_name, \
                 View(self.status, console) as view:
@@ -96,7 +95,7 @@ class Demo:
                 pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').iterdir())
                             if self.recording.covers(int(path.stem))]
                 result = write_outputs(out, self.recording.records(), pictures,
-                                       self._meta(command))
+                                       self._meta(line))
                 self.status.phase = ''
                 return result
             except ProcessFailed:
@@ -194,12 +193,10 @@ class Demo:
                  f'{played:.1f} s. Latency runs from the stamp of a frame to the arrival of its '
                  'assessment in the recorder. Every estimate is compared with the truth of its '
                  'own stamp.']
-        if self.recording.results < came:
-            notes.append(f'{came} frames came in and {self.recording.results} were assessed: '
-                         'results begin with the first full clip, and a busy node continues with '
-                         'the newest frame.')
-        if came < sent:
-            notes.append(f'{sent - came} of {sent} frames from the camera did not arrive.')
+        if self.recording.results < sent:
+            notes.append(f'The camera sent {sent} frames, {came} came in, and '
+                         f'{self.recording.results} were assessed: results begin with the first '
+                         'full clip, and a busy node continues with the newest frame.')
         if self.interrupted:
             notes.append(f'The run was interrupted; its planned length was '
                          f'{self.seconds:.0f} s.')
@@ -238,7 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     console = Console()
     log_to(console)
-    words = ['vjepa-ros', 'demo', *(argv if argv is not None else [])]
     if ros_problem():
         return print_error(f'vjepa-ros demo: {ros_problem()}', console)
     parameters = {'device': args.device, 'model_size': args.model_size, 'weights': args.weights,
@@ -247,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_like_ctrl_c()
     try:
         demo = Demo(args.source, args.seconds, args.rate, parameters)
-        summary, files = demo.run(console, args.out, printable(shlex.join(words)))
+        summary, files = demo.run(console, args.out, command('demo', argv or []))
     except (ProcessFailed, SourceError, OSError) as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)
     except KeyboardInterrupt:

@@ -30,7 +30,14 @@ from torch import nn
 
 from vjepa_ros.cli.console import print_error, save, steps
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
+from vjepa_ros.lab.report.measurement import (
+    accelerator,
+    command,
+    hardware,
+    versions,
+    without,
+    write_json,
+)
 from vjepa_ros.model.checkpoint.load import bundled_file, load_model
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import HEADS, Laplace
@@ -84,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    about = {'command': command('selftest', sys.argv[2:] if argv is None else argv),
+    words = sys.argv[2:] if argv is None else argv
+    # Without the path of the file, which is sent in.
+    about = {'command': command('selftest', without(words, ['--json'])),
              'date': date.today().isoformat(), 'versions': versions(), 'hardware': hardware()}
     try:
         choice = choose_device(args.device, True, 'auto')

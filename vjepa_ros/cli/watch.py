@@ -8,7 +8,6 @@ import argparse
 import math
 import os
 import re
-import shlex
 import sys
 import tempfile
 import threading
@@ -26,13 +25,14 @@ from rich.console import Console
 from vjepa_ros.cli.console import add_model, add_source, folder, print_error
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
+from vjepa_ros.lab.report.measurement import command
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
-from vjepa_ros.sources.base import Pacer, printable
+from vjepa_ros.sources.base import Pacer
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 WAKE_S = 0.1
@@ -198,7 +198,7 @@ def detector_of(source: Source, args: argparse.Namespace, **options: Any) -> Obs
     return detector
 
 
-def watch(args: argparse.Namespace, console: Console, command: str) -> int:
+def watch(args: argparse.Namespace, console: Console, line: str) -> int:
     """Play a source to its end (or until Ctrl-C) and write report, video and summary."""
     with open_source(args.source, PlayOptions(rate=args.rate, loop=args.loop,
                                               topic=args.topic)) as source, \
@@ -221,7 +221,7 @@ def watch(args: argparse.Namespace, console: Console, command: str) -> int:
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
             notes = [failed] if failed else []
             summary, files = write_outputs(args.out, list(run.records), list(run.pictures),
-                                           run.meta(command, notes))
+                                           run.meta(line, notes))
     for line in summary_lines(summary, args.out, files):
         console.print(line, highlight=False, soft_wrap=True)
     return print_error(failed, console, args) if failed else 0
@@ -281,7 +281,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     log_to(console)
     try:
-        return watch(args, console, printable(
-            shlex.join(['vjepa-ros', 'watch', *(argv or [])])))
+        return watch(args, console, command('watch', argv or []))
     except (SourceError, WeightsError, DeviceError, ValueError, OSError) as error:
         return print_error(f'vjepa-ros watch: {error}', console, args)

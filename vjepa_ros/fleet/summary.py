@@ -24,7 +24,7 @@ from vjepa_ros.fleet.tables import (
     urgency_of,
     write_table,
 )
-from vjepa_ros.lab.report.page import chip, data_uri, html_page, html_table
+from vjepa_ros.lab.report.page import chip, data_uri, html_page, html_table, html_tiles
 
 MOST_EVENTS = 200        # on the page; the table has all
 
@@ -82,19 +82,15 @@ def write_manifest(run: Run, events: int, rule: EventRule, command: str) -> dict
 def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     """Return the page: what was scored, the events, the most urgent first, and all cameras."""
     settings, level = facts['configuration'], facts['event_rule']['level']
+    track = settings['track']
     named = {'Model': settings['engine']['model_size'], 'Weights': facts['weights_sha256'][:16],
-             'Clip': f"{settings['track']['num_frames']} frames at "
-                     f"{settings['track']['clip_fps']:g} Hz"}
-    tiles = {'of recordings scored': _length(facts['seconds']),
-             'assessments': f'{facts["rows"]:,}', 'events': f'{facts["events"]:,}',
-             'problems found': f'{len(facts["problems"]):,}'}
+             'Clip': f"{track['num_frames']} frames at {track['clip_fps']:g} Hz"}
     body = ['<header><h1>Events in recordings</h1><div class="facts">'
-            + ''.join(f'<div><b>{name}</b>{escape(str(value))}</div>'
-                      for name, value in named.items())
+            + ''.join(f'<div><b>{name}</b>{escape(value)}</div>' for name, value in named.items())
             + f'</div><code class="cmd">{escape(facts["command"])}</code></header>',
-            '<div class="tiles">' + ''.join(
-                f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
-                for name, value in tiles.items()) + '</div>']
+            html_tiles([(_length(facts['seconds']), 'of recordings scored'),
+                        (f'{facts["rows"]:,}', 'assessments'), (f'{facts["events"]:,}', 'events'),
+                        (f'{len(facts["problems"]):,}', 'problems found')])]
     if facts['problems']:
         items = ''.join(f'<li>{escape(problem)}</li>' for problem in facts['problems'])
         body.append(f'<section class="notes"><h2>What could not be scored</h2><ul>{items}</ul>'
@@ -106,13 +102,10 @@ def events_page(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -
                 f'{level} or above, the most urgent first: highest level, then least time to '
                 f'contact. Boxes carry the time to contact.{hidden}</p><div class="frames">'
                 f'{"".join(map(_figure, shown)) or "None."}</div></section>')
-    lengths: dict[tuple[str, str], list[float]] = {
-        (camera['bag'], camera['topic']): [] for camera in facts['cameras']}
-    for event in events:
-        lengths[event['bag'], event['topic']].append(event['end_s'] - event['begin_s'])
     rows = []
-    for camera in sorted(facts['cameras'], key=lambda c: -len(lengths[c['bag'], c['topic']])):
-        those = lengths[camera['bag'], camera['topic']]
+    for camera in facts['cameras']:
+        those = [event['end_s'] - event['begin_s'] for event in events
+                 if (event['bag'], event['topic']) == (camera['bag'], camera['topic'])]
         rows.append((f"{camera['bag']} {camera['topic']}".rstrip(), _length(camera['seconds']),
                      *((str(len(those)), _length(sum(those))) if those else ('no event', ''))))
     if rows:

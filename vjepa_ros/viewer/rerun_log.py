@@ -40,7 +40,7 @@ REGION_COLORS = {True: (229, 48, 48), False: (255, 180, 60)}   # on course, and 
 CONTACT_SHOWN_S = 10.0
 SCORES = ('collision_probability', 'collision_if_ahead', 'motion_score', 'obstacle_score')
 MARGIN = 0.05            # of the axis of a plot, beyond both ends: else the last number is cut off
-MAPS = {'motion_map': 1.0, 'moving_map': 1.0, 'looming_map': 1.0}   # name: end of the colours
+MAPS = ('motion_map', 'moving_map', 'looming_map')
 QUALITY = 85
 _LEVELS = {level.name.lower(): color[::-1] for level, color in LEVEL_COLORS.items()}
 STATE_COLORS = {         # RGB, of cameras and of nodes
@@ -63,9 +63,9 @@ class RerunLog:
 
     def __init__(self, recording: Any, live: bool) -> None:
         self.recording, self._log, self._live = recording, recording.log, live
-        self._cameras: dict[str, set[str]] = {}        # with their maps, and 'image' if shown
+        # Cameras with their maps, and 'image' if shown; '' has the parts that are of no camera.
+        self._shown: dict[str, set[str]] = {'': set()}
         self._last: dict[str, str] = {}
-        self._parts: set[str] = set()
 
     def at(self, stamp_ns: int) -> None:
         """Set the time [ns] of what is logged next."""
@@ -80,14 +80,14 @@ class RerunLog:
             image = cv2.imencode('.jpg', image[..., ::-1],
                                  [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
         kind = 'image/png' if image[:4] == b'\x89PNG' else 'image/jpeg'
-        self._add_camera(camera, name)
+        self._add(camera, name)
         self._log(f'cameras/{camera}/{name}', rr.EncodedImage(contents=image, media_type=kind))
 
     def map(self, camera: str, name: str, grid: np.ndarray) -> None:
         """Log one of `MAPS` (Hp, Wp); NaN is unknown."""
-        self._add_camera(camera, name)
+        self._add(camera, name)
         self._log(f'cameras/{camera}/maps/{name}', rr.DepthImage(
-            np.nan_to_num(grid, nan=0.0), colormap='turbo', depth_range=(0.0, MAPS[name])))
+            np.nan_to_num(grid, nan=0.0), colormap='turbo', depth_range=(0.0, 1.0)))
 
     def cells(self, camera: str, cells: LoomingCells, optics: Optics) -> None:
         """Log looming as arrows: where each cell goes, coloured by how fast it comes nearer."""
@@ -100,7 +100,7 @@ class RerunLog:
         # The optical axis lies in the middle of the picture, or nearly.
         longest = LONGEST * 2.0 * math.sqrt(abs(optics.cx * optics.cy) / max(1, len(cells)))
         way *= np.minimum(1.0, longest / np.maximum(np.hypot(*way.T), 1e-9))[:, None]
-        self._add_camera(camera, 'image')
+        self._add(camera, 'image')
         self._log(f'cameras/{camera}/image/looming', rr.Arrows2D(
             origins=at, vectors=way, colors=_colors(cells.rate[known]),
             radii=rr.Radius.ui_points(1.0)))
@@ -108,7 +108,7 @@ class RerunLog:
     def regions(self, camera: str, regions: Iterable[Region]) -> None:
         """Log boxes of what comes nearer, with their time to contact."""
         found = list(regions)
-        self._add_camera(camera, 'image')
+        self._add(camera, 'image')
         self._log(f'cameras/{camera}/image/regions', rr.Boxes2D(
             array=np.array([(r.x, r.y, r.width, r.height) for r in found]).reshape(-1, 4),
             array_format=rr.Box2DFormat.XYWH,
@@ -117,7 +117,7 @@ class RerunLog:
 
     def assessment(self, camera: str, a: Assessment) -> None:
         """Log level, time to contact and scores; unknown values are gaps."""
-        self._add_camera(camera)
+        self._add(camera)
         for name in ('', *SCORES):       # what is unknown or infinite is a gap
             value = getattr(a, name or 'time_to_contact')
             self._scalar(f'plots/scores/{camera}/{name}' if name else f'plots/contact/{camera}',
@@ -150,12 +150,12 @@ class RerunLog:
         words = re.sub(r'[\d.]+', '', reason)
         if self._last.get(f'log/{node}') != words:
             self._last[f'log/{node}'] = words
-            self._add('log')
+            self._add('', 'log')
             self._log(f'log/{node}', rr.TextLog(f'{node}: {reason}'))
 
     def speed(self, node: str, name: str, ahead: float) -> None:
         """Log a speed [m/s] that was ``asked`` of a node, or ``sent`` by it."""
-        self._add('speeds')
+        self._add('', 'speeds')
         path = f'plots/speeds/{node}/{name}'
         if path not in self._last:
             self._last[path] = name
@@ -174,41 +174,37 @@ class RerunLog:
             self._last[path] = state
             self._log(path, rr.StateChange(state=state))
 
-    def _add_camera(self, camera: str, name: str = '') -> None:
-        maps = self._cameras.get(camera)
-        if maps is None or (name and name not in maps):
-            self._cameras.setdefault(camera, set()).update({name} - {''})
-            self.recording.send_blueprint(self.blueprint())
-
-    def _add(self, part: str) -> None:
-        if part not in self._parts:
-            self._parts.add(part)
+    def _add(self, camera: str, name: str = '') -> None:
+        shown = self._shown.get(camera)
+        if shown is None or (name and name not in shown):
+            self._shown.setdefault(camera, set()).update({name} - {''})
             self.recording.send_blueprint(self.blueprint())
 
     def blueprint(self) -> Any:
         """Return the layout: pictures above, then plots, then states."""
+        parts, cameras = self._shown[''], sorted(self._shown.items())[1:]
         pictures = [rrb.Spatial2DView(origin=f'cameras/{camera}/image', name=camera)
-                    for camera, shown in sorted(self._cameras.items()) if 'image' in shown]
-        detail = [view for camera, shown in sorted(self._cameras.items()) for view in (
+                    for camera, shown in cameras if 'image' in shown]
+        detail = [view for camera, shown in cameras for view in (
             rrb.Spatial2DView(origin=f'cameras/{camera}/overlay', name=f'{camera} overlay'),
             *(rrb.Spatial2DView(origin=f'cameras/{camera}/maps/{name}',
                                 name=f'{camera} {name.replace("_", " ")}')
-              for name in sorted(MAPS.keys() & shown)))]
-        alone = len(self._cameras) == 1
-        above = rrb.Horizontal(
-            *pictures, *detail[:1], rrb.Vertical(*detail[1:]),
-            column_shares=[*[4] * (len(pictures) + 1), 2]) if alone and len(detail) > 1 else \
-            rrb.Horizontal(*[rrb.Grid(*pictures)][:len(pictures)], rrb.Tabs(*detail))
+              for name in sorted(shown.intersection(MAPS))))]
+        if len(cameras) == 1 and len(detail) > 1:
+            above = rrb.Horizontal(*pictures, *detail[:1], rrb.Vertical(*detail[1:]),
+                                   column_shares=[*[4] * (len(pictures) + 1), 2])
+        else:
+            above = rrb.Horizontal(*[rrb.Grid(*pictures)][:len(pictures)], rrb.Tabs(*detail))
         plots = [rrb.TimeSeriesView(
                      origin='plots/contact', name='time to contact, s',
                      axis_y=_axis(CONTACT_SHOWN_S)),
                  rrb.TimeSeriesView(origin='plots/scores', name='scores, 0 to 1',
                                     axis_y=_axis(1.0)),
                  rrb.TimeSeriesView(origin='plots/timings', name='timings, ms')]
-        if 'speeds' in self._parts:
+        if 'speeds' in parts:
             plots.append(rrb.TimeSeriesView(origin='plots/speeds', name='speeds ahead, m/s'))
         states = [rrb.StateTimelineView(origin='states', name='levels and states')]
-        if 'log' in self._parts:
+        if 'log' in parts:
             states.append(rrb.TextLogView(origin='log', name='reasons'))
         return rrb.Blueprint(
             rrb.Vertical(above, rrb.Horizontal(*plots), rrb.Horizontal(*states),
