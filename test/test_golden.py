@@ -26,12 +26,9 @@ FILES = {name: dict(np.load(cases.FOLDER / f'{name}.npz'))
 def encoded(case):
     encoder = fill(Encoder(Variant('test', *case.size), case.version))
     clip = cases.clip_of(case)
-    keep = None
-    if case.kept:
-        keep = some_tokens(len(clip), np.prod(encoder.grid(clip.shape)), case.kept)
     if case.layers:
-        return torch.stack(encoder.layers(clip, case.layers, keep))
-    return encoder.dense(clip, keep=keep) if case.dense else encoder(clip, keep)
+        return torch.stack(encoder.layers(clip, case.layers))
+    return encoder.dense(clip) if case.dense else encoder(clip)
 
 
 def predicted(case):
@@ -66,7 +63,9 @@ def published(name):
     if part == 'encoder':
         return Encoder(variant, '2.1' if version == '21' else '2.0')
     if version == '21':
-        return DensePredictor.for_variant(variant)
+        if variant.depth > 24:
+            return DensePredictor(variant.dim, depth=24, levels=4)
+        return DensePredictor(variant.dim, out=find_variant('gigantic').dim)
     return Predictor(variant.dim, masks=10)
 
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from golden.cases import fill, noise, some_tokens
+from golden.cases import fill, noise
 
 from vjepa_ros.model.encoder import Encoder, token_grid
 from vjepa_ros.model.variants import Variant
@@ -39,33 +39,16 @@ def test_dense_features_are_the_taps_side_by_side_and_the_last_is_the_output():
     assert torch.equal(taps[-1], encoder(CLIP))
     assert torch.equal(encoder.dense(CLIP, levels=1), encoder(CLIP))
     assert dense.shape == (2, 2, 3, 2, 256)
-    assert encoder.dense(CLIP, 3, some_tokens(2, 12, 2)).shape == (2, 2, 192)
     assert not torch.equal(taps[0], taps[1])
 
 
-@torch.inference_mode()
-def test_dropped_tokens_are_not_seen():
-    encoder, keep, changed = fill(Encoder(SMALL)), some_tokens(2, 12, 5), CLIP.clone()
-    before = encoder(CLIP, keep)
-    for number, index in enumerate(keep):
-        for token in set(range(12)) - set(index.tolist()):
-            t, row, col = token // 6, token // 2 % 3, token % 2
-            changed[number, :, 2 * t:2 * t + 2, 16 * row:16 * row + 16,
-                    16 * col:16 * col + 16] = 9.0
-    assert (changed == 9.0).float().mean() > 0.5
-    assert before.shape == (2, 5, 128)
-    torch.testing.assert_close(encoder(changed, keep), before, rtol=0, atol=0)
-    assert (encoder(changed) - encoder(CLIP)).abs().max() > 0.1
-
-
-@pytest.mark.parametrize('keep', [None, some_tokens(2, 12, 6)], ids=['all', 'some'])
-def test_half_precision_training_keeps_the_residual_stream_exact(keep):
+def test_half_precision_training_keeps_the_residual_stream_exact():
     encoder = fill(Encoder(SMALL))
     with torch.inference_mode():
-        exact = encoder(CLIP, keep)
+        exact = encoder(CLIP)
     encoder.requires_grad_(True)
     with torch.autocast('cpu', torch.bfloat16):
-        features = encoder(CLIP, keep)
+        features = encoder(CLIP)
         features.square().mean().backward()
     assert features.dtype == torch.float32
     assert 0 < (features - exact).norm() / exact.norm() < 0.02
@@ -80,9 +63,8 @@ def test_half_precision_training_keeps_the_residual_stream_exact(keep):
 def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version, depth):
     encoder = Encoder(Variant('test', 64, depth, 1, 128), version)
     encoder.prepare(CLIP.shape, CLIP.device)
-    for arguments in ((CLIP,), (CLIP, some_tokens(2, 12, 6))):
-        explained = torch._dynamo.explain(encoder)(*arguments)
-        assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+    explained = torch._dynamo.explain(encoder)(CLIP)
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
 
 
 DEEP = Variant('test', 96, 12, 2, 384)

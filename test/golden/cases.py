@@ -26,16 +26,15 @@ SAMPLES = 700  # numbers that are stored of a larger output
 class EncoderCase:
     """Clips of `shape` (B, T, H, W) through an encoder of `size` (width, depth, heads, MLP).
 
-    `native` are the frames and pixels that the reference is told when it is built. `kept` tokens
-    of each clip are encoded, all when 0. `layers` are the blocks whose features are compared;
-    the last alone when empty. `dense` compares the four taps of version 2.1 side by side.
+    `native` are the frames and pixels that the reference is told when it is built. `layers` are
+    the blocks whose features are compared; the last alone when empty. `dense` compares the four
+    taps of version 2.1 side by side.
     """
 
     version: str
     size: tuple[int, int, int, int]
     native: tuple[int, int]
     shape: tuple[int, int, int, int]
-    kept: int = 0
     layers: tuple[int, ...] = ()
     dense: bool = False
 
@@ -56,15 +55,6 @@ class PredictorCase:
     out: int = 0
 
 
-@dataclass(frozen=True)
-class ActionCase:
-    """Steps and patches, the steps that the reference is built for, and whether extrinsics."""
-
-    grid: tuple[int, int, int]
-    built_for: int
-    extrinsics: bool = False
-
-
 ENCODERS = {
     '20_native_256': EncoderCase('2.0', (128, 2, 2, 512), (4, 256), (1, 4, 256, 256)),
     '20_native_384': EncoderCase('2.0', (128, 2, 2, 512), (64, 384), (1, 2, 384, 384)),
@@ -73,7 +63,6 @@ ENCODERS = {
     '20_portrait': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (2, 6, 112, 48)),
     '20_landscape': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (1, 4, 64, 176)),
     '20_long': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (1, 64, 48, 32)),
-    '20_kept': EncoderCase('2.0', (128, 2, 2, 512), (16, 256), (2, 4, 80, 64), kept=17),
     '20_layers': EncoderCase('2.0', (128, 4, 2, 512), (16, 256), (1, 4, 48, 80), layers=(1, 3)),
     '21_native_384': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 2, 384, 384)),
     '21_square_256': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 4, 256, 256)),
@@ -83,8 +72,6 @@ ENCODERS = {
     '21_depth_48': EncoderCase('2.1', (64, 48, 1, 315), (64, 384), (1, 4, 48, 48), dense=True),
     '21_layers': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 4, 48, 80), layers=(2, 8)),
     '21_image': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 1, 96, 160)),
-    '21_image_kept': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 1, 64, 64), kept=9),
-    '21_kept': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 4, 80, 64), kept=17),
     '21_long': EncoderCase('2.1', (64, 12, 1, 256), (16, 256), (1, 64, 48, 32)),
 }
 PREDICTORS = {
@@ -95,12 +82,6 @@ PREDICTORS = {
     '21_image': PredictorCase((1, 6, 6), (1, 6, 6), levels=4, depth=4, image=True),
     '21_not_square': PredictorCase((3, 3, 5), (5, 3, 3), levels=1, depth=4),
 }
-ACTIONS = {
-    'square': ActionCase((3, 4, 4), 3),
-    'extrinsics': ActionCase((2, 4, 4), 5, extrinsics=True),
-    'not_square': ActionCase((3, 3, 5), 8),
-}
-FRAMES = (1, 3, 48, 64)  # B, T, H, W of frames that are encoded one by one
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:

@@ -20,7 +20,7 @@ from pathlib import Path
 import cases
 import numpy as np
 import torch
-from cases import ActionCase, EncoderCase, PredictorCase, fill, noise, some_tokens
+from cases import EncoderCase, PredictorCase, fill, noise, some_tokens
 from torch import Tensor, nn
 
 NORM = partial(nn.LayerNorm, eps=1e-6)
@@ -62,12 +62,7 @@ def encoder(case: EncoderCase) -> tuple[nn.Module, Tensor]:
         num_heads=heads, mlp_ratio=mlp / width, norm_layer=NORM, use_rope=True,
         out_layers=list(case.layers) or None, **new))
     model.return_hierarchical = case.dense
-    clip = cases.clip_of(case)
-    if not case.kept:
-        return model(clip)
-    batch, frames, height, wide = case.shape
-    total = max(frames // 2, 1) * (height // 16) * (wide // 16)
-    return model(clip, some_tokens(batch, total, case.kept))
+    return model(cases.clip_of(case))
 
 
 def predictor(case: PredictorCase) -> Tensor:
@@ -88,30 +83,6 @@ def predictor(case: PredictorCase) -> Tensor:
                      teacher_embed_dim=case.out or None))
     both = model(context, *masks, mod='image' if case.image else 'video', mask_index=case.mask)
     return torch.cat(both, dim=1)
-
-
-def actions(case: ActionCase) -> Tensor:
-    from src.models.ac_predictor import VisionTransformerPredictorAC
-    steps, rows, cols = case.grid
-    model = fill(VisionTransformerPredictorAC(
-        img_size=(16 * rows, 16 * cols), num_frames=2 * case.built_for, embed_dim=48,
-        predictor_embed_dim=128, depth=3, num_heads=2, norm_layer=NORM,
-        use_extrinsics=case.extrinsics))
-    return model(4.0 * noise(2, steps * rows * cols, 48, seed=1002), noise(2, steps, 7, seed=1003),
-                 noise(2, steps, 7, seed=1004),
-                 noise(2, steps, 6, seed=1005) if case.extrinsics else None)
-
-
-def frames() -> Tensor:
-    """Frames encoded one by one, with the code of the published world model."""
-    from notebooks.utils.world_model_wrapper import WorldModel
-    from src.models.vision_transformer import VisionTransformer
-    batch, count, height, width = cases.FRAMES
-    model = fill(VisionTransformer(img_size=256, num_frames=16, embed_dim=128, depth=2,
-                                   num_heads=2, norm_layer=NORM, use_rope=True))
-    clip = 4.0 * noise(batch, count, 3, height, width, seed=1006)[0].transpose(0, 1)
-    world = WorldModel(model, None, 0, lambda image: clip, device='cpu')
-    return world.encode(np.zeros(1))
 
 
 def probe(classes: dict[str, int], blocks: int, width: int) -> nn.Module:
@@ -153,16 +124,12 @@ def published_names() -> Iterator[tuple[str, str]]:
 @torch.inference_mode()
 def main() -> None:
     find_reference(__doc__, cases.COMMIT)
-    stand_in('notebooks.utils.mpc_utils', cem=None, compute_new_pose=None)
     warnings.filterwarnings('ignore', category=FutureWarning)
     stamp = {'source': np.array(f'{cases.SOURCE} at {cases.COMMIT}')}
     outputs = {
         'encoders': {name: encoder(case) for name, case in cases.ENCODERS.items()},
-        'others': {
-            **{f'predictor_{name}': predictor(case) for name, case in cases.PREDICTORS.items()},
-            **{f'actions_{name}': actions(case) for name, case in cases.ACTIONS.items()},
-            'frames': frames(),
-        },
+        'others': {f'predictor_{name}': predictor(case)
+                   for name, case in cases.PREDICTORS.items()},
     }
     for file, found in outputs.items():
         arrays = {name: cases.digest(torch.stack(out) if isinstance(out, list) else out)

@@ -33,17 +33,12 @@ class PatchEmbed(nn.Module):
         kernel = (frames, PATCH, PATCH)
         self.proj = nn.Conv3d(3, dim, kernel, stride=kernel)
 
-    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Map (B, 3, T, height, width) to (B, N, D), or to the tokens `keep` (B, n, D)."""
+    def forward(self, clip: Tensor) -> Tensor:
+        """Map (B, 3, T, height, width) to (B, N, D)."""
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T' Hp Wp 3 frames 16 16
-        if keep is None:
-            x = x.flatten(4).flatten(1, 3)  # B N 1536
-        else:
-            rows, cols = x.shape[2:4]
-            clips = torch.arange(len(x), device=keep.device)[:, None]
-            x = x[clips, keep // (rows * cols), keep // cols % rows, keep % cols].flatten(2)
+        x = x.flatten(4).flatten(1, 3)  # B N 1536
         # A convolution whose stride is its kernel is a matrix product, which runs faster.
         return F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
 
@@ -98,31 +93,28 @@ class Encoder(nn.Module):
             self.interval_embed = nn.Parameter(torch.zeros(1, 1, variant.dim))
         self._positions = Positions(variant.head_dim, version)
 
-    def forward(self, clip: Tensor, keep: Tensor | None = None, times: Tensor | None = None,
+    def forward(self, clip: Tensor, times: Tensor | None = None,
                 memory: Sequence[LayerMemory] | None = None) -> Tensor:
         """Encode clips.
 
         `clip`: (B, 3, T, height, width) float32, RGB normalised with the ImageNet mean and
-        standard deviation, oldest frame first; `keep`: (B, n) int64, tokens of each clip to
-        encode, numbered row major with time slowest.
+        standard deviation, oldest frame first.
         """
-        return self.layers(clip, (self.variant.depth - 1,), keep, times, memory)[0]
+        return self.layers(clip, (self.variant.depth - 1,), times, memory)[0]
 
-    def layers(self, clip: Tensor, layers: Sequence[int], keep: Tensor | None = None,
-               times: Tensor | None = None, memory: Sequence[LayerMemory] | None = None
-               ) -> tuple[Tensor, ...]:
+    def layers(self, clip: Tensor, layers: Sequence[int], times: Tensor | None = None,
+               memory: Sequence[LayerMemory] | None = None) -> tuple[Tensor, ...]:
         """Compute the features after chosen blocks; no later block runs."""
         norms = {layer: self._norm(layer) for layer in layers}
         grid = self.grid(clip.shape)
-        x = self._embed(clip, keep, times)
-        cos, sin = self._tables(grid, x.device, keep, times)
-        allowed = self._allowed(grid, x.device, keep)
+        x = self._embed(clip, times)
+        cos, sin = self._tables(grid, x.device, times)
+        allowed = self._allowed(grid, x.device)
         found = {}
         for number, block in enumerate(self.blocks):
             x = block(x, cos, sin, allowed, None if memory is None else memory[number])
             if number in norms:
-                features = norms[number](x)
-                found[number] = features.unflatten(1, grid) if keep is None else features
+                found[number] = norms[number](x).unflatten(1, grid)
             if len(found) == len(norms):
                 break
         return tuple(found[layer] for layer in layers)
@@ -138,8 +130,8 @@ class Encoder(nn.Module):
         has.
         """
         grid = self.grid(frames.shape)
-        x = self._embed(frames, None, times)
-        cos, sin = self._tables(grid, x.device, None, times)
+        x = self._embed(frames, times)
+        cos, sin = self._tables(grid, x.device, times)
         x = self.run_blocks(x, cos, sin, allowed, memory)
         return self._norm(self.variant.depth - 1)(x).unflatten(1, grid)
 
@@ -164,13 +156,12 @@ class Encoder(nn.Module):
         spacing = np.log(ends - stamps[:, ::2]).astype(np.float32)[..., None]
         return np.concatenate((self._positions.turns_of(ends / TUBELET), spacing), -1)
 
-    def dense(self, clip: Tensor, levels: int = 4, keep: Tensor | None = None,
-              times: Tensor | None = None) -> Tensor:
+    def dense(self, clip: Tensor, levels: int = 4, times: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side."""
         if self.version == '2.0' or not 1 <= levels <= len(self._ends):
             raise ValueError(f'{levels} levels of dense features are asked of version '
                              f'{self.version}; version 2.1 has 1 to 4')
-        return torch.cat(self.layers(clip, self._ends[-levels:], keep, times), dim=-1)
+        return torch.cat(self.layers(clip, self._ends[-levels:], times), dim=-1)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
         """Return T', Hp, Wp of a clip of `shape`; ValueError for one that cannot be cut."""
@@ -185,50 +176,42 @@ class Encoder(nn.Module):
         """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
         self._positions.tables(self.grid(shape), device, self.branch_dtype)
 
-    def _tables(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None,
-                times: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _tables(self, grid: tuple[int, int, int], device: torch.device, times: Tensor | None
+                ) -> tuple[Tensor, Tensor]:
         if times is None:
-            return self._positions.tables(grid, device, self.branch_dtype, keep)
-        cos, sin = self._positions.tables_at(times[..., :-1], grid, self.branch_dtype)
-        if keep is None:
-            return cos, sin
-        chosen = keep[:, None, :, None].expand(-1, -1, -1, cos.shape[-1])
-        return cos.gather(2, chosen), sin.gather(2, chosen)
+            return self._positions.tables(grid, device, self.branch_dtype)
+        return self._positions.tables_at(times[..., :-1], grid, self.branch_dtype)
 
     def step_tables(self, times: Tensor, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (B, N, D/H) float32 of tubelets with their `times`."""
         cos, sin = self._positions.tables_at(times[..., :-1], grid, torch.float32)
         return cos[:, 0], sin[:, 0]
 
-    def _allowed(self, grid: tuple[int, int, int], device: torch.device, keep: Tensor | None
-                 ) -> Tensor | None:
-        """Which token may attend to which, (N, N) or (B, 1, n, n); None for all to all."""
+    def _allowed(self, grid: tuple[int, int, int], device: torch.device) -> Tensor | None:
+        """Which token may attend to which, (N, N); None for all to all."""
         if not self.window or grid[0] == 1:
             return None
         patches = grid[1] * grid[2]
-        at = torch.arange(grid[0] * patches, device=device) if keep is None else keep
-        at = at // patches
-        back = at[..., :, None] - at[..., None, :]
-        allowed = (back >= 0) & (back < self.window)
-        return allowed if keep is None else allowed[:, None]
+        at = torch.arange(grid[0] * patches, device=device) // patches
+        back = at[:, None] - at[None, :]
+        return (back >= 0) & (back < self.window)
 
-    def _embed(self, clip: Tensor, keep: Tensor | None, times: Tensor | None) -> Tensor:
-        x = self._patches(clip, keep)
+    def _embed(self, clip: Tensor, times: Tensor | None) -> Tensor:
+        x = self._patches(clip)
         if times is None:
             return x
         spacing = times[..., -1]        # B T'
         patches = clip.shape[3] // PATCH * (clip.shape[4] // PATCH)
-        at = (torch.arange(spacing.shape[1] * patches, device=x.device)[None] if keep is None
-              else keep) // patches
+        at = torch.arange(spacing.shape[1] * patches, device=x.device)[None] // patches
         return x + spacing.gather(1, at.expand(len(x), -1))[..., None] * self.interval_embed
 
-    def _patches(self, clip: Tensor, keep: Tensor | None) -> Tensor:
+    def _patches(self, clip: Tensor) -> Tensor:
         # The residual stream is float32, also where autocast computed the patches in half.
         if self.version == '2.0':
-            return self.patch_embed(clip, keep).float()  # B N D
+            return self.patch_embed(clip).float()  # B N D
         if self._is_image(clip.shape):
-            return self.patch_embed_img(clip, keep).float() + self.img_mod_embed
-        return self.patch_embed(clip, keep).float() + self.video_mod_embed
+            return self.patch_embed_img(clip).float() + self.img_mod_embed
+        return self.patch_embed(clip).float() + self.video_mod_embed
 
     def _norm(self, layer: int) -> nn.LayerNorm:
         if layer in self._ends:

@@ -2,6 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """The V-JEPA 2 predictor: features of the tokens that an encoder did not see.
 
+Nothing here runs it: it tells whether the predictor of a checkpoint is complete.
+
 Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1; the names of
 parameters equal those of the published checkpoints. B clips, N tokens, D width of the encoder,
 P of the predictor.
@@ -14,15 +16,14 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import Block, EPS, ModuleList
 from vjepa_ros.model.rope import Positions
-from vjepa_ros.model.variants import VARIANTS, Variant
-
-TEACHER_DIM = VARIANTS['gigantic'].dim  # the smaller encoders of 2.1 were distilled from G
+from vjepa_ros.model.variants import Variant
 
 
 class _MaskedPredictor(nn.Module):
     """The part that the predictors of all versions share: mask tokens and blocks."""
 
-    def __init__(self, dim: int, width: int, depth: int, heads: int, masks: int):
+    def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
+                 masks: int = 1):
         super().__init__()
         if width % heads or width // heads < 6:
             raise ValueError(f'a predictor {width} wide cannot have {heads} heads: the width '
@@ -43,43 +44,23 @@ class _MaskedPredictor(nn.Module):
         x = torch.cat((self.predictor_embed(context).float(), tokens), dim=1)
         if kind is not None:
             x = x + kind
-        cos, sin = self._positions.tables(grid, x.device, self._dtype,
-                                          torch.cat((keep, targets), dim=1))
-        # Attention ignores the order of tokens: their positions travel with them.
+        cos, sin = self._positions.tables(grid, x.device, self.predictor_norm.weight.dtype)
+        # Attention ignores the order of tokens: their positions travel with them, for all heads.
+        at = torch.cat((keep, targets), dim=1)
         for block in self.predictor_blocks:
-            x = block(x, cos, sin)
+            x = block(x, cos[at][:, None], sin[at][:, None])
         return x
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.predictor_blocks[0].attn.qkv.weight.dtype
 
 
 class Predictor(_MaskedPredictor):
-    """Predict masked tokens from the encoded context.
-
-    Parameters
-    ----------
-    dim : int
-        Width of the encoder.
-    width, depth, heads : int
-        Of the predictor; width / heads is at least 6, two channels for each axis.
-    masks : int
-        Kinds of masks, each with its own learned token.
-
-    """
-
-    def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
-                 masks: int = 1):
-        super().__init__(dim, width, depth, heads, masks)
+    """Predict masked tokens from the encoded context."""
 
     def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
                 grid: tuple[int, int, int], mask: int = 0) -> Tensor:
-        """Predict tokens.
+        """Predict tokens (B, m, D) from features (B, n, D) of others.
 
-        `context`: (B, n, D) output of ``Encoder.forward(clip, keep)``; `keep, targets`: (B, n)
-        and (B, m) int64, numbers of the seen and of the wanted tokens in the grid, row major with
-        time slowest.
+        `keep, targets`: (B, n) and (B, m) int64, numbers of the seen and of the wanted tokens in
+        the grid, row major with time slowest.
         """
         x = self._mix(context, keep, targets, grid, mask)
         return self.predictor_proj(self.predictor_norm(x[:, keep.shape[1]:]))
@@ -88,19 +69,10 @@ class Predictor(_MaskedPredictor):
 class DensePredictor(_MaskedPredictor):
     """The predictor of version 2.1: predicts the tokens that were seen as well.
 
-    Spatial positions are those of the patches, as in the published way to load a predictor. The
-    published training stretched them, which makes no difference at 256 pixels.
-
-    Parameters
-    ----------
-    dim, width, depth, heads, masks
-        See `Predictor`.
-    levels : int
-        Levels of dense features, 1 or 4, that it reads (`Encoder.dense`).
-    out : int, optional
-        Width of the prediction; that of the context, `levels` times `dim`, when omitted. The
-        predictors of the distilled encoders B and L predict features of G.
-
+    It reads `levels` of dense features, 1 or 4. Spatial positions are those of the patches, as in
+    the published way to load a predictor. The published training stretched them, which makes no
+    difference at 256 pixels. The predictors of the distilled encoders B and L predict features
+    of G: `out` wide.
     """
 
     def __init__(self, dim: int, width: int = 384, depth: int = 12, heads: int = 12,
@@ -116,20 +88,10 @@ class DensePredictor(_MaskedPredictor):
         self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
         self._positions = Positions(width // heads, '2.1', 'patches')
 
-    @classmethod
-    def for_variant(cls, variant: Variant) -> DensePredictor:
-        """Make a predictor with the geometry that was published for an encoder."""
-        if variant.depth > 24:
-            return cls(variant.dim, depth=24, levels=4)
-        return cls(variant.dim, out=TEACHER_DIM)
-
     def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
                 grid: tuple[int, int, int], mask: int = 0, image: bool = False
                 ) -> tuple[Tensor, Tensor]:
-        """Predict tokens.
-
-        `context`: (B, n, levels D) dense features of the encoder.
-        """
+        """Predict wanted and seen tokens, see `Predictor`."""
         kind = self.img_mod_embed if image else self.video_mod_embed
         x = self.predictor_norm(self._mix(context, keep, targets, grid, mask, kind))
         seen = keep.shape[1]

@@ -107,12 +107,9 @@ class Positions:
         self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}
         self._turning: tuple[Tensor, Tensor] | None = None
 
-    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
-               keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of a grid, (N, head_dim), or of the tokens `keep`.
-
-        For `keep` (B, n) int64 they are (B, 1, n, head_dim), the one being all heads.
-        """
+    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+               ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of a grid, (N, head_dim)."""
         key = (grid, device, dtype)
         if key not in self.kept:
             if len(self.kept) >= MOST_KEPT:
@@ -120,8 +117,7 @@ class Positions:
             tables = rope_tables(*grid, self.head_dim, self.version, self.spacing)
             with torch.inference_mode(False):
                 self.kept[key] = tables[0].to(device, dtype), tables[1].to(device, dtype)
-        cos, sin = self.kept[key]
-        return (cos, sin) if keep is None else (cos[keep][:, None], sin[keep][:, None])
+        return self.kept[key]
 
     def turns(self, times: Tensor) -> Tensor:
         """Return cosines and signed sines (B, T', 2 width) float32 of the time axis alone.

@@ -80,7 +80,7 @@ class PixelEmbed(PatchEmbed):
         self.register_buffer('std', std.float(), persistent=False)
         self.register_buffer('mean', mean.float(), persistent=False)
 
-    def forward(self, clip: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, clip: Tensor) -> Tensor:
         """Embed uint8 or normalised pixels (B, 3, T, height, width): (B, N, D) float32."""
         if clip.dtype != torch.uint8:
             clip = clip.float() * self.std + self.mean
@@ -88,8 +88,6 @@ class PixelEmbed(PatchEmbed):
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 3, 5, 7, 1)  # B T' Hp Wp frames 16 16 3
         x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
-        if keep is not None:
-            x = x[torch.arange(len(x))[:, None], keep]
         return _linear(x, self.weight, self.bias, has_fused_linear(x.dtype))
 
 
@@ -100,14 +98,14 @@ class HalfPositions(Positions):
         super().__init__(head_dim, version, spacing)
         self._plain = Positions(head_dim, version, spacing)
 
-    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype,
-               keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+               ) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of a grid, see `Positions.tables`."""
         key = (grid, device, dtype)
         if key not in self.kept:
             cos, sin = super().tables(grid, device, dtype)
             self.kept[key] = _halves(cos), _halves(sin)
-        return self.kept[key] if keep is None else super().tables(grid, device, dtype, keep)
+        return self.kept[key]
 
     def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
                   ) -> tuple[Tensor, Tensor]:
