@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from vjepa_ros.lab.world.scenes.motion import rotation
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.textures.bank import TextureBank, pack
 
@@ -64,24 +65,16 @@ def plain_bank() -> TextureBank:
     rng = np.random.default_rng(1)
     coarse = np.kron(rng.integers(30, 226, (16, 16)), np.ones((4, 4)))
     smooth = sum(np.roll(coarse, (y, x), (0, 1)) for y in range(3) for x in range(3)) / 9
-    images = []
-    for grey in (np.full((size, size), 255), smooth, np.full((size, size), 200)):
-        images.append(np.dstack([np.asarray(grey, np.uint8)] * 3
-                                + [np.full((size, size), 255, np.uint8)]))
+    solid = np.full((size, size), 255)
+    images = [np.uint8(np.dstack((grey, grey, grey, solid)))
+              for grey in (solid, smooth, np.full((size, size), 200))]
     images[HOLED][16:48, 16:48, 3] = 0
-    names = {'plain': (WHITE, NOISY), 'person': (HOLED,)}
-    return TextureBank(pack(images), names, ())
+    return TextureBank(pack(images), {}, ())
 
 
 def look(camera: Camera) -> torch.Tensor:
-    """World to camera at the newest frame: yaw to the right, pitch and roll after it."""
-    cy, sy = math.cos(camera.yaw), math.sin(camera.yaw)
-    cp, sp = math.cos(camera.pitch), math.sin(camera.pitch)
-    cr, sr = math.cos(camera.roll), math.sin(camera.roll)
-    yaw = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
-    pitch = np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]])
-    roll = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
-    return torch.tensor((yaw @ pitch @ roll).T, dtype=torch.float32)
+    """World to camera at the newest frame."""
+    return rotation(*(torch.tensor(v) for v in (camera.yaw, camera.pitch, camera.roll)))
 
 
 def spun(rotation: torch.Tensor, spin: Vector, seconds: float) -> torch.Tensor:
@@ -91,10 +84,9 @@ def spun(rotation: torch.Tensor, spin: Vector, seconds: float) -> torch.Tensor:
     return (torch.linalg.matrix_exp(generator).T @ rotation.double()).float()
 
 
-def scene(things: Sequence[Thing] = SAMPLE, camera: Camera | None = None, frames: int = 2,
+def scene(things: Sequence[Thing] = SAMPLE, camera: Camera = Camera(), frames: int = 2,
           interval_s: float = 0.1, size: tuple[int, int] = SIZE, **changes: object) -> Scenes:
     """One scene with a perfect sensor; fields of Scenes replaced by ``changes``."""
-    camera = camera or Camera()
     count = len(things)
     times = [(n - frames + 1) * interval_s for n in range(frames)]
     moments = torch.tensor(times)[:, None]

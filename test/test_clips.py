@@ -4,22 +4,14 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from vjepa_ros.lab.world.clips import ClipWorld, soonest
 from vjepa_ros.lab.world.scenes.motion import frame_times, picture_of
-from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.sampler import SceneSampler
 from vjepa_ros.lab.world.scenes.scene import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import (
-    INTERVAL_S,
-    OUTCOMES,
-    PLACES,
-    WorldConfig,
-    make_spec,
-)
+from vjepa_ros.lab.world.scenes.scene_spec import OUTCOMES, PLACES, WorldConfig, make_spec
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
 
 SIZE = 32
@@ -29,11 +21,6 @@ GREYS = [166.7, 143.4, 79.5, 158.1, 160.2, 146.1, 102.7, 81.7, 86.6, 74.8, 62.4,
          43.1, 109.4, 105.6, 102.3]
 WALKS = tuple(tuple(range(200 + 8 * i, 208 + 8 * i)) for i in range(3))
 MATERIALS = Materials({name: (3 * i, 3 * i + 1, 3 * i + 2) for name, i in GROUPS.items()}, WALKS)
-
-
-@pytest.fixture(scope='module')
-def many() -> Sample:
-    return SceneSampler(MATERIALS, 96, 8, WorldConfig()).sample(7, 3000)
 
 
 @pytest.fixture(scope='module')
@@ -55,18 +42,8 @@ def test_every_place_and_outcome_occurs():
     assert (spec.speed[spec.at('table')] == 0).all()
 
 
-def test_intervals_are_spread_evenly_over_their_logarithms(many):
-    low, high = INTERVAL_S
-    place = (many.scenes.interval_s / low).log() / math.log(high / low)
-    assert place.min() >= 0
-    for limit in (0.25, 0.5, 0.75):
-        assert share(place < limit) == pytest.approx(limit, abs=0.07)
-    assert share(many.hold == 2) == pytest.approx(0.2, abs=0.05)
-    assert (many.scenes.interval_s * many.hold).max() <= high * 1.0001
-
-
-def test_no_camera_is_within_a_shape_or_under_the_ground(many):
-    s = many.scenes
+def test_no_camera_is_within_a_shape_or_under_the_ground():
+    s = SceneSampler(MATERIALS, 96, 8, WorldConfig()).sample(7, 1000).scenes
     assert (s.camera_position[..., 1] < 0).all()
     sine, cosine = s.yaw.sin(), s.yaw.cos()
     offset = s.camera_position.unsqueeze(2) - s.position

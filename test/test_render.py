@@ -43,14 +43,9 @@ CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
 
 
-def frames(scenes: Scenes) -> np.ndarray:
+def picture(scenes: Scenes) -> np.ndarray:
     """Frames (T, H, W, 3) of one scene."""
-    return render(scenes, plain_bank(), SIZE)[0].numpy()
-
-
-def batch_frames(scenes: Scenes) -> torch.Tensor:
-    """What a GPU would draw, drawn on the CPU."""
-    return render_together(scenes, plain_bank(), SIZE)
+    return render(scenes, plain_bank(), SIZE)[0].numpy().astype(float)
 
 
 def one(value: float) -> torch.Tensor:
@@ -61,7 +56,7 @@ def test_the_frame_before_warped_by_the_flow_is_the_newest_frame():
     camera = Camera(velocity=(0.2, 0.0, 0.5), spin=(0.3, -0.4, 0.5), distortion=(-0.08, 0.01),
                     field=90.0)
     scenes = scene(SAMPLE, camera, interval_s=0.05, sun=torch.zeros(1), ambient=torch.ones(1))
-    old, new = frames(scenes).astype(np.float32)
+    old, new = picture(scenes).astype(np.float32)
     found = truth(scenes, plain_bank(), SIZE)
     flow = 0.05 * found.flow[0].numpy()
     columns, rows = np.meshgrid(np.arange(SIZE[0], dtype=np.float32),
@@ -84,7 +79,7 @@ def test_drawing_shape_by_shape_in_windows_gives_what_trying_all_everywhere_give
     scenes = scene(CROWD, camera, shutter=one(0.4), shadow=one(0.9), blur_px=one(0.6),
                    vignette=one(0.4), read_noise=one(3.0), shot_noise=one(2.0), gamma=one(0.45),
                    white_balance=torch.tensor([[1.1, 1.0, 0.8]]))
-    fast, whole = render(scenes, plain_bank(), SIZE), batch_frames(scenes)
+    fast, whole = (draw(scenes, plain_bank(), SIZE) for draw in (render, render_together))
     gap = (fast.int() - whole.int()).abs().float()
     assert gap.mean() < 0.6           # bilinear weights of 5 bits, and rounding
     assert (gap.amax(-1) > 8).float().mean() < 2e-3
@@ -96,9 +91,11 @@ def noisy(**changes: object) -> Scenes:
                  shot_noise=one(4.0), jpeg=one(0.5), shutter=one(0.3), blur_px=one(0.6), **changes)
 
 
-@pytest.mark.parametrize('draw', [batch_frames, lambda s: render(s, plain_bank(), SIZE)],
-                         ids=['whole', 'single'])
-def test_pictures_do_not_depend_on_the_batch(draw):
+@pytest.mark.parametrize('by', [render, render_together])
+def test_pictures_do_not_depend_on_the_batch(by):
+    def draw(scenes: Scenes) -> torch.Tensor:
+        return by(scenes, plain_bank(), SIZE)
+
     first, other = noisy(), noisy(seed=torch.tensor([99]), exposure=torch.full((1, 3), 0.7))
     both, swapped, alone = draw(joined(first, other)), draw(joined(other, first)), draw(first)
     assert (both[0].int() - swapped[1].int()).abs().max() <= 1
@@ -111,10 +108,6 @@ def even(level: float = 0.25, **changes: object) -> Scenes:
     wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
     return scene([wall], Camera(at=(0.0, -1.0, 0.0)), frames=3, sun=torch.zeros(1),
                  ambient=one(level / 0.86), **changes)
-
-
-def picture(scenes: Scenes) -> np.ndarray:
-    return frames(scenes).astype(float)
 
 
 def test_exposure_white_balance_and_gamma_act_on_the_light():

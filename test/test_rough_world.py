@@ -20,7 +20,7 @@ from vjepa_ros.lab.world.scenes import platforms, scene_spec
 from vjepa_ros.lab.world.scenes.camera import APART_S, MOST_DELAY, arrival_times, clip_times
 from vjepa_ros.lab.world.scenes.motion import Steady, travelled
 from vjepa_ros.lab.world.scenes.platforms import pace
-from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
+from vjepa_ros.lab.world.scenes.sampler import SceneSampler
 from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, SceneRng, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
@@ -112,7 +112,7 @@ def test_bars_are_those_that_the_node_adds_and_show_nothing(whole, aspect):
     assert not known.enters[0][bar].any() and known.enters[0][~bar].any()
 
 
-@pytest.mark.parametrize('bend', [0.05, 0.5, 1.0])
+@pytest.mark.parametrize('bend', [0.05, 0.5])
 def test_a_wide_lens_is_inverted_and_its_flow_is_its_slope(bend):
     lens = torch.tensor([[80.0, 85.0, 80.0, 55.0]]), torch.tensor([[-0.02, 0.0]])
     columns, rows = torch.meshgrid(torch.arange(0.0, 161, 20), torch.arange(0.0, 121, 20),
@@ -131,21 +131,13 @@ def test_a_wide_lens_is_inverted_and_its_flow_is_its_slope(bend):
     torch.testing.assert_close(torch.stack(speed, -1), numeric, atol=1e-3, rtol=1e-4)
 
 
-def sampled(config: WorldConfig, seed: int, count: int) -> Sample:
-    return SceneSampler(MATERIALS, 96, 8, config).sample(seed, count)
-
-
-def share(condition: torch.Tensor) -> float:
-    return condition.float().mean().item()
-
-
 @pytest.mark.parametrize('world', WORLDS)
 def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame(world, monkeypatch):
     dt = 4e-4
     for part in (scene_spec, platforms):
         monkeypatch.setattr(part, 'INTERVAL_S', (dt, dt))
     monkeypatch.setattr(scene_spec, 'HOLD_SHARE', 0.0)
-    sample = sampled(WorldConfig(world), 2, 400)
+    sample = SceneSampler(MATERIALS, 96, 8, WorldConfig(world)).sample(2, 400)
     s, (a, b) = sample.scenes, (-sample.stamps_s[:, [-2, -3]]).double().unbind(1)
 
     def rate(path: torch.Tensor) -> torch.Tensor:
@@ -172,7 +164,7 @@ def test_clips_take_the_pictures_nearest_to_what_they_want():
     assert (times.diff(dim=1) > 0.05).all() and (times[:, -1] == 0).all()
     steady = (times / 0.15 - (times / 0.15).round()).abs().amax(1) < 1e-3
     expected = torch.tensor([-1.8, -1.5, -1.2, -1.05, -0.75, -0.45, -0.3, 0.0])
-    assert share((times[steady] - expected).abs().amax(1) < 1e-3) > 0.4
+    assert ((times[steady] - expected).abs().amax(1) < 1e-3).float().mean() > 0.4
 
 
 def test_a_world_that_does_not_exist_is_named():
