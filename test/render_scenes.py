@@ -128,3 +128,17 @@ def joined(*parts: Scenes) -> Scenes:
     tensors = {name: torch.cat([getattr(p, name) for p in parts])
                for name in vars(parts[0]) if name not in ('kinds', 'capture')}
     return Scenes(kinds=parts[0].kinds, **tensors)
+
+
+def project(points: torch.Tensor, intrinsics: torch.Tensor, distortion: torch.Tensor,
+            bend: torch.Tensor | None = None) -> torch.Tensor:
+    """Pixels (..., 2) of points (..., 3) in camera axes with z > 0."""
+    x, y = points[..., 0] / points[..., 2], points[..., 1] / points[..., 2]
+    if bend is not None:
+        r = torch.sqrt(x * x + y * y).clamp(min=1e-6)
+        inward = torch.tan(bend * torch.atan(r)) / (bend * r)
+        x, y = x * inward, y * inward
+    r2 = x * x + y * y
+    stretch = 1 + r2 * (distortion[..., 0] + distortion[..., 1] * r2)
+    return torch.stack((intrinsics[..., 0] * x * stretch + intrinsics[..., 2],
+                        intrinsics[..., 1] * y * stretch + intrinsics[..., 3]), -1)

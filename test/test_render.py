@@ -24,11 +24,12 @@ from render_scenes import (
     joined,
     look,
     plain_bank,
+    project,
     scene,
     spun,
 )
 
-from vjepa_ros.lab.world.rendering.lens import all_rays, project
+from vjepa_ros.lab.world.rendering.lens import all_rays
 from vjepa_ros.lab.world.rendering.render import (
     Truth,
     contact,

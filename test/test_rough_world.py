@@ -10,11 +10,23 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from render_scenes import BOX, Camera, SAMPLE, SIZE, Thing, WHITE, look, plain_bank, scene, spun
+from render_scenes import (
+    BOX,
+    Camera,
+    SAMPLE,
+    SIZE,
+    Thing,
+    WHITE,
+    look,
+    plain_bank,
+    project,
+    scene,
+    spun,
+)
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays, project
+from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays
 from vjepa_ros.lab.world.rendering.render import render, render_together, truth
 from vjepa_ros.lab.world.scenes import platforms, scene_spec
 from vjepa_ros.lab.world.scenes.camera import APART_S, MOST_DELAY, arrival_times, clip_times

@@ -150,20 +150,6 @@ def _kept_rays(values: tuple[float, ...], size: tuple[int, int],
                       None if bend is None else torch.tensor([bend]))
 
 
-def project(points: Tensor, intrinsics: Tensor, distortion: Tensor,
-            bend: Tensor | None = None) -> Tensor:
-    """Pixels (..., 2) of points (..., 3) in camera axes with z > 0."""
-    x, y = points[..., 0] / points[..., 2], points[..., 1] / points[..., 2]
-    if bend is not None:
-        r = torch.sqrt(x * x + y * y).clamp(min=1e-6)
-        inward = torch.tan(bend * torch.atan(r)) / (bend * r)
-        x, y = x * inward, y * inward
-    r2 = x * x + y * y
-    stretch = 1 + r2 * (distortion[..., 0] + distortion[..., 1] * r2)
-    return torch.stack((intrinsics[..., 0] * x * stretch + intrinsics[..., 2],
-                        intrinsics[..., 1] * y * stretch + intrinsics[..., 3]), -1)
-
-
 def image_speed(x: Tensor, y: Tensor, vx: Tensor, vy: Tensor, intrinsics: Tensor,
                 distortion: Tensor, bend: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Speed in the image [px/s] of rays (x, y, 1) that change by (vx, vy) per second."""

@@ -97,7 +97,6 @@ PLATFORMS = {
         {'street': 5, 'motorway': 8, 'empty': 1}, (1.6, 2.9), (2, 15), 20,
         (0.2, 1.5), (0.3, 0.8), (0.2, 0.4, 0.4), (1, 2.2), (0.1, 0.7, 0.6), 0.03, (8, 30), 0.06),
 }
-NAMES = ('as standard', *PLATFORMS)    # by the number of a clip's platform
 _STANDARD = dict.fromkeys(PLACES, 2.5) | {'table': 5, 'motorway': 3, 'lab': 3}
 _SHARES = torch.tensor([[places.get(place, 0.0) for places in (
     _STANDARD, *(p.places for p in PLATFORMS.values()))] for place in PLACES])
@@ -120,7 +119,7 @@ _HEAVE = torch.stack([_column('sway_m'), _column('step_m'), torch.zeros(len(_ROW
 class Ride:
     """How B cameras ride; all tensors (B,)."""
 
-    platform: Tensor  # number of `NAMES`; 0 as in the standard world
+    platform: Tensor  # number, 0 as in the standard world
     # Time between two pictures of the camera [s], at most the interval of the clip
     period_s: Tensor
     bend: Tensor  # of the lens, see `Capture`

@@ -140,7 +140,6 @@ class SceneSpec(Event):
     # hfov, aspect: horizontal field of view [rad], and width by height of the source picture
     hfov: Tensor
     aspect: Tensor
-    carrier: Tensor  # 0 low robot, 1 tall robot, 2 person, 3 car
     # height, pitch, roll: of the camera [m], [rad]
     height: Tensor
     pitch: Tensor
@@ -238,7 +237,7 @@ def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     wish = draws.log(_BODY_SPEED[kind, 0], _BODY_SPEED[kind, 1])
     wish = torch.where(is_any(kind, KIND, ('car', 'truck')) & ~at('street', 'motorway'),
                        0.3 * wish + 0.3, wish)
-    return SceneSpec(place, outcome, interval, hold, hfov, aspect, carrier, height, pitch, roll,
+    return SceneSpec(place, outcome, interval, hold, hfov, aspect, height, pitch, roll,
                      _heading(draws, event, driving), speed, drift, turn, hand, steps,
                      motor, present, kind, HERO.size(draws, kind), moves, wish)
 
