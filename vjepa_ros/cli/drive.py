@@ -38,6 +38,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive.loop import MODES, Outcome, Recipe, SETS, drive_all
 from vjepa_ros.lab.drive.page import WORDS, figures, figures_of_goals, write_page
 from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
+from vjepa_ros.lab.report.page import number
 from vjepa_ros.lab.worker_pool import LoadError, usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
@@ -66,31 +67,27 @@ def report(outcomes: Outcomes, recipe: Recipe, about: Mapping[str, object]) -> d
 
 def lines(result: dict[str, Any]) -> list[str]:
     """Return the result as lines of text."""
-    details = result['configuration']['details']
-    if 'progress_kept' not in result:
-        return [f'{WORDS[mode]:<19} success {one["success"]:.3f}, SPL {one["spl"]:.3f}, '
-                f'{_shown(one["collisions_per_km"], "{:.1f}")} collisions per km, '
-                f'{one["stops_per_episode"]:.2f} stops per episode, '
-                f'{_shown(one["plan_ms"], "{:.1f} ms")} to plan'
-                for mode, one in result.items() if mode in WORDS]
-    text = [f'{details["episodes"]} episodes, {details["free_episodes"]} of them without '
-            'collision when nothing guards the robot']
+    details, text = result['configuration']['details'], []
+    if 'free_episodes' in details:
+        text.append(f'{details["episodes"]} episodes, {details["free_episodes"]} of them without '
+                    'collision when nothing guards the robot')
     for mode in (m for m in MODES if m in result):
         one = result[mode]
-        line = (f'{WORDS[mode]:<18} {one["collisions_per_episode"]:.4f} collisions per episode, '
-                f'progress {one["progress"]:.3f}')
-        if mode in details['progress_kept']:
+        if 'success' in one:
+            line = (f'success {one["success"]:.3f}, SPL {one["spl"]:.3f}, '
+                    f'{number(one["collisions_per_km"], 1)} collisions per km, '
+                    f'{one["stops_per_episode"]:.2f} stops per episode, '
+                    f'{number(one["plan_ms"], 1)} ms to plan')
+        else:
+            line = (f'{one["collisions_per_episode"]:.4f} collisions per episode, '
+                    f'progress {one["progress"]:.3f}')
+        if mode in details.get('progress_kept', ()):
             fewer = details['times_fewer_collisions'][mode]
-            kept = details['progress_kept'][mode]
-            line += (f', {"none left" if fewer is None else f"{fewer:g} times fewer"}'
-                     + ('' if kept is None else f', {kept:.1%} kept on free episodes')
-                     + f', {details[mode]["needless_stops_per_episode"]:.2f} needless stops')
-        text.append(line)
+            line += (f', {"none left" if fewer is None else f"{fewer:g} times fewer"}, '
+                     f'{number(details["progress_kept"][mode])} kept on free episodes, '
+                     f'{details[mode]["needless_stops_per_episode"]:.2f} needless stops')
+        text.append(f'{WORDS[mode]:<18} {line}')
     return text
-
-
-def _shown(value: float | None, how: str) -> str:
-    return '-' if value is None else how.format(value)
 
 
 def make_parser() -> argparse.ArgumentParser:

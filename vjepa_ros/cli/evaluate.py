@@ -158,14 +158,12 @@ def load_engine(args: argparse.Namespace) -> tuple[Model | None, dict[str, str]]
                          device=args.device, require_device=args.device != 'auto', **given)
     try:
         engine = Model.load(config)
+        if engine.report.heads is not None:
+            return engine, {}
+        engine.close()
     except WeightsError:
         if args.weights or args.heads or 'geometric' not in wanted:
             raise
-        engine = None
-    if engine is not None and getattr(engine.report, 'heads', None) is not None:
-        return engine, {}
-    if engine is not None:
-        engine.close()
     if 'geometric' not in wanted:
         raise WeightsError(f'--method {" ".join(wanted)} cannot run: {NO_HEADS}')
     return None, dict.fromkeys(learning, NO_HEADS)

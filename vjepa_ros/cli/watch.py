@@ -159,9 +159,6 @@ class Watch:
                 'latency_ms': latency_ms, 'timings': a.timings, 'true_ttc': true_ttc,
                 'true_looming': truth.get('looming_rate', math.nan),
                 **{name: getattr(a, name) for name in SCORES}})
-            # Of the nearest region at each side: those farther away come first.
-            status.sides = {region.side: region.time_to_contact for region in sorted(
-                a.regions, key=lambda region: -region.time_to_contact)}
             status.add(Point((newest.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
         overlay = draw(self.detector, self.source, result, status.rate_in_hz, latency_ms)
         path = self._folder / f'{status.frames_in:09d}.jpg'

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,15 +157,10 @@ def alarms_of(played: Played, method: str) -> str:
 
 def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
           worlds: Mapping[str, WorldRun]) -> None:
-    """Replace the block between the marks of a document, and the plots that it shows."""
+    """Replace the block between the marks of a document; plots go into a folder beside it."""
     text = document.read_text(encoding='utf-8') if document.exists() else MARKS
-    fill(text, BLOCK, '')       # raises before anything is written
     folder = document.with_suffix('')
     folder.mkdir(exist_ok=True)
-    old = text.partition(f'<!-- {BLOCK}:begin -->')[2].partition(f'<!-- {BLOCK}:end -->')[0]
-    # All else in the folder is of others: it may be the recording itself.
-    for name in re.findall(rf'\]\({re.escape(folder.name)}/([^/\n]+?\.(?:png|jpg))\)', old):
-        (folder / name).unlink(missing_ok=True)
     known = report['configuration']
     method = known['method']
     block = [f'| | |\n|---|---|\n| Command | `{known["command"]}`, {known["minutes"]} minutes |\n'

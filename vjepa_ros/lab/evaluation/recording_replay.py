@@ -97,18 +97,15 @@ def read_items(words: Sequence[str]) -> list[Item]:
 class Setup:
     """One configuration for all recordings."""
 
-    # Methods of `METHODS` to run; the last one is reported as the result of the package
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # of `METHODS`; the last one is reported
     settings: Settings  # live settings
     track: TrackConfig  # settings of the frame memory
     engine: Model | None = None  # the loaded model; None when no method needs it
     topic: str | None = None  # image topic of bags, None for the first
-    # Offset added to the stamps of angular rates of recordings, and standard error of those of
-    # frames [s]
+    # Added to the stamps of angular rates, and standard error of those of frames [s]
     imu: tuple[float, float] = (0.0, JITTER_S)
     use_imu: bool = False  # whether the methods are given the rates
-    # At which pictures without stamps were taken [Hz]; others are thinned to it
-    rate: float | None = None
+    rate: float | None = None  # of pictures without stamps; others are thinned to it [Hz]
 
 
 def remade(setup: Setup) -> Callable[[], Setup]:
@@ -128,8 +125,7 @@ class Played:
     item: Item
     truth: Truth
     outcomes: dict[str, Outcome]  # by method
-    # Results of the reported method without images, by index of the frame
-    results: dict[int, Result]
+    told: dict[str, str]  # why heads or rates are unused
 
     def stamps(self) -> np.ndarray:
         """Return the time since the first frame [s]."""
@@ -203,11 +199,9 @@ def play(setup: Setup, item: Item) -> Played:
     if not stamps:
         raise SourceError(f"'{item.path}' has no frames")
     collision, ttc = np.array(truths).T
-    reported = setup.methods[-1]
-    return Played(
-        item, Truth(np.array(stamps), collision, ttc),
-        {m: outcome([r.get(m) for r in said]) for m in setup.methods},
-        {i: replace(r[reported], features=None, image=None) for i, r in enumerate(said) if r})
+    return Played(item, Truth(np.array(stamps), collision, ttc),
+                  {m: outcome([r.get(m) for r in said]) for m in setup.methods},
+                  told([r[setup.methods[-1]] for r in said if r]))
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
@@ -231,15 +225,14 @@ def assemble(played: Sequence[Played], methods: Sequence[str]) -> dict[str, Any]
     found = {method: of_method({p.item.name: (p.truth, p.outcomes[method]) for p in played},
                                groups) for method in methods}
     main = found[methods[-1]]
-    return {'sequences': {p.item.name: main['sequences'][p.item.name] | told(p) for p in played},
+    return {'sequences': {p.item.name: main['sequences'][p.item.name] | p.told for p in played},
             'pooled': main['pooled'],
             'groups': {group: {'sequences': members} | main['groups'][group]
                        for group, members in groups.items()}, 'methods': found}
 
 
-def told(played: Played) -> dict[str, Any]:
+def told(results: Sequence[Result]) -> dict[str, str]:
     """Return what the results of a recording say of themselves: why heads or rates are unused."""
-    results = played.results.values()
     problems = Counter(r.heads_problem for r in results if r.heads_problem)
     heads = f'the heads were not valid in {problems.total()} frames: ' \
         f'{problems.most_common(1)[0][0]}' if problems else ''

@@ -36,7 +36,7 @@ from vjepa_ros.lab.world.clips import (
     stream_frames,
 )
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
-from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.lab.world.targets import Targets, clip_targets
 from vjepa_ros.model.head_specs import CONTACT
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
@@ -122,9 +122,8 @@ class Film:
         return self.frames[self.hold - 1::self.hold][picks], own[picks]
 
 
-def truth_of(clips: WorldClips) -> ClipTruth:
-    """Return the truth of a batch on the patch grid."""
-    target = clip_targets(clips).to('cpu')
+def truth_of(target: Targets) -> ClipTruth:
+    """Return targets on the CPU as what clips are judged by."""
     interval = target.interval_s.double().numpy()
     looming = target.expansion.double().numpy() / interval[:, None, None]
     return ClipTruth(target.contact_s.double().numpy(), interval,
@@ -188,7 +187,7 @@ def evaluate_part(setup: Setup, name: str, batch: int, count: int, device: str) 
     more = TUBELET * (1 + HISTORY) if streams(setup) else 0
     world = world_of(name, setup.track.image_size, setup.track.num_frames + more, device)
     clips = world.clips(HELD_OUT_SEED + batch, count)
-    truth = truth_of(clips)
+    truth = truth_of(clip_targets(clips).to('cpu'))
     rendered = list(films(clips, exact=world.config.rough or streams(setup)))
     del clips
     if device.startswith('cuda'):

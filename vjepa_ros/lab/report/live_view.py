@@ -26,9 +26,9 @@ from vjepa_ros.perception.types import Assessment, Level, Quality
 MAX_POINTS = 36000
 LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
                 Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
-TRUTH_STYLE = 'bright_white'
 DOTS = {'starting': ('◌', 'yellow'), 'ready': ('●', 'green'), 'ended': ('○', 'grey50')}
 PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
+RECENT_S = 3.0           # over which rates and latency are taken
 STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
           'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')
@@ -51,27 +51,20 @@ class Point:
 class Status:
     """State for the view, which the tool updates."""
 
-    # title, source: title of the panel, and name of the source
     title: str
     source: str
     span_s: float | None = None  # expected length of the source [s], None when it has no end
     phase: str = 'starting'  # what the tool waits for; '' while results arrive
-    # State by name of each process: 'starting', 'ready', 'ended'
-    parts: dict[str, str] = field(default_factory=dict)
-    # model, trained: model and device in words; whether the weights are trained (None: unknown)
-    model: str = ''
-    trained: bool | None = None
-    # Results so far, oldest first
+    parts: dict[str, str] = field(default_factory=dict)  # state of each process, one of `DOTS`
+    model: str = ''  # model and device in words
+    trained: bool | None = None  # None: unknown
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    results: int = 0
-    frames_in: int = 0  # number of frames that arrived
-    rate_in_hz: float = math.nan  # rate of the frames; NaN is unknown
-    # Least time to contact of the regions at the left, centre and right [s]
-    sides: dict[str, float] = field(default_factory=dict)
+    results: int = 0  # so far, of which `points` are the newest
+    frames_in: int = 0
+    rate_in_hz: float = math.nan  # of the frames
     note: str = ''  # the last problem
 
     def add(self, point: Point) -> None:
-        """Add one result."""
         self.points.append(point)
         self.results += 1
         self.phase = ''
@@ -81,28 +74,28 @@ class Status:
         """Time of the newest result on the axis of the source [s]."""
         return self.points[-1].time_s if self.points else 0.0
 
-    def recent(self, seconds: float) -> list[Point]:
-        """Return the results of the last seconds, oldest first."""
-        out = []
-        for point in reversed(self.points.copy()):
-            if self.time_s - point.time_s > seconds:
-                break
-            out.append(point)
-        return out[::-1]
+    def speed(self) -> str:
+        """Return rates and latency of the last seconds in words."""
+        recent = [p for p in self.points.copy() if self.time_s - p.time_s <= RECENT_S]
+        span = recent[-1].time_s - recent[0].time_s if recent else 0.0
+        latencies = [p.latency_ms for p in recent if not math.isnan(p.latency_ms)]
+        parts = []
+        if not math.isnan(self.rate_in_hz):
+            parts.append(f'{self.rate_in_hz:.1f} Hz in')
+        if span > 0:
+            parts.append(f'{(len(recent) - 1) / span:.1f} Hz out')
+        if latencies:
+            parts.append(f'latency {median(latencies):.0f} ms')
+        return ', '.join([*parts, f'{self.frames_in} frames, {self.results} results'])
 
 
 class View:
-    """Live display of a `Status`, as a context manager.
-
-    A terminal gets a live panel, anything else a line every two seconds.
-    """
+    """Live display of a `Status`: in a terminal a panel, else a line every two seconds."""
 
     def __init__(self, status: Status, console: Console) -> None:
-        self.status = status
-        self.console = console
+        self.status, self.console = status, console
         self._live = Live(console=console, get_renderable=lambda: render(status),
-                          refresh_per_second=8) \
-            if console.is_terminal else None
+                          refresh_per_second=8) if console.is_terminal else None
         self._said = ('', -math.inf)
 
     def __enter__(self) -> View:
@@ -136,9 +129,9 @@ def log_to(console: Console) -> None:
 def plain_line(status: Status) -> str:
     """Return the newest result as one line of a log."""
     point = status.points[-1]
-    a = point.assessment
-    return ' | '.join((f'[{point.time_s:5.1f} s] {a.level.name:<8} {_contact(a)}{_true(point)}',
-                       _scores(a), ', '.join(_speed(status))))
+    return ' | '.join((
+        f'[{point.time_s:5.1f} s] {point.assessment.level.name:<8} {_contact(point)}',
+        _scores(point.assessment), status.speed()))
 
 
 def render(status: Status) -> RenderableType:
@@ -156,13 +149,9 @@ def render(status: Status) -> RenderableType:
         point = status.points[-1]
         a, style = point.assessment, LEVEL_STYLES[point.assessment.level]
         head = Text.assemble((f'  {a.level.name:^7}  ', f'bold black on {style}'), '  ',
-                             (_contact(a), f'bold {style}'), (_true(point), TRUTH_STYLE))
-        if math.isfinite(a.bearing) and math.isfinite(a.time_to_contact):
-            head.append(f'   {_direction(a.bearing)}', 'grey70')
+                             (_contact(point), f'bold {style}'))
         head.append('   ' + ' '.join((a.flags & NOTABLE).names).replace('_', ' '), 'yellow')
-        sides = ', '.join(f'{side.lower()} nearing, {ttc:.1f} s'
-                          for side, ttc in status.sides.items())
-        rows += [head, Text(_scores(a)), Text(sides), Text('   '.join(_speed(status)), 'grey70')]
+        rows += [head, Text(_scores(a)), Text(status.speed(), 'grey70')]
     if status.phase:
         rows.append(Spinner('dots', Text(status.phase, 'bold')))
     if status.note:
@@ -172,50 +161,27 @@ def render(status: Status) -> RenderableType:
 
 
 def _scores(a: Assessment) -> str:
-    return (f'motion {_score(a.motion_score)}, obstacle {_score(a.obstacle_score)}, '
-            f'collision {_score(a.collision_probability)}, '
-            f'if ahead {_score(a.collision_if_ahead)}')
+    return ', '.join(f'{name} ' + (' -- ' if math.isnan(value) else f'{value:.2f}')
+                     for name, value in (
+                         ('motion', a.motion_score), ('obstacle', a.obstacle_score),
+                         ('collision', a.collision_probability),
+                         ('if ahead', a.collision_if_ahead)))
 
 
-def _speed(status: Status) -> list[str]:
-    """Return rates and latency in words."""
-    recent = status.recent(3.0)
-    parts = []
-    if not math.isnan(status.rate_in_hz):
-        parts.append(f'{status.rate_in_hz:.1f} Hz in')
-    span = recent[-1].time_s - recent[0].time_s if len(recent) > 1 else 0.0
-    if span > 0:
-        parts.append(f'{(len(recent) - 1) / span:.1f} Hz out')
-    latencies = [p.latency_ms for p in recent if not math.isnan(p.latency_ms)]
-    if latencies:
-        parts.append(f'latency {median(latencies):.0f} ms')
-    parts.append(f'{status.frames_in} frames, {status.results} results')
-    return parts
-
-
-def _contact(a: Assessment) -> str:
+def _contact(point: Point) -> str:
+    a, truth = point.assessment, point.truth_s
+    degrees = math.degrees(a.bearing)
     if math.isnan(a.time_to_contact):
-        return 'contact unknown'
-    if math.isinf(a.time_to_contact):
-        return 'nothing on course'
-    return f'contact in {min(a.time_to_contact, 99.0):.1f} s'
-
-
-def _true(point: Point) -> str:
-    if math.isnan(point.truth_s):
-        return ''
-    return ' (true: none)' if math.isinf(point.truth_s) else f' (true: {point.truth_s:.1f} s)'
-
-
-def _direction(bearing: float) -> str:
-    degrees = math.degrees(bearing)
-    if abs(degrees) < 1:
-        return 'straight ahead'
-    return f'{abs(degrees):.0f}° {"right" if degrees > 0 else "left"}'
-
-
-def _score(value: float) -> str:
-    return ' -- ' if math.isnan(value) else f'{value:.2f}'
+        said = 'contact unknown'
+    elif math.isinf(a.time_to_contact):
+        said = 'nothing on course'
+    else:
+        said = f'contact in {min(a.time_to_contact, 99.0):.1f} s'
+        if math.isfinite(degrees):
+            said += f', {abs(degrees):.0f}° {"right" if degrees > 0 else "left"}'
+    if math.isnan(truth):
+        return said
+    return said + (' (true: none)' if math.isinf(truth) else f' (true: {truth:.1f} s)')
 
 
 class Recording:
@@ -289,9 +255,6 @@ class Recording:
                           flags=Quality(message['flags']), **{k: message[k] for k in SCORES})
         self._status.add(Point((stamp - self._first_ns) / 1e9, seen, truth,
                                message['latency_ms']))
-
-    def _on_sides(self, message: dict[str, Any]) -> None:
-        self._status.sides = message['sides']
 
     def _on_state(self, message: dict[str, Any]) -> None:
         self.states += 1

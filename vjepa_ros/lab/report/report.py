@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,8 @@ from vjepa_ros.lab.report.page import (
     html_page,
     html_table,
     html_tiles,
+    number,
+    percent,
 )
 from vjepa_ros.lab.report.plots import drawn, legend, over_time
 
@@ -77,13 +78,9 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
     video.unlink(missing_ok=True)       # of an earlier run
     files = []
     if pictures:
-        shown, fps = film([stamp for stamp, _ in pictures])
-        # The first pictures have another shape when no frame has arrived yet.
-        shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), None)
-        frames = (image for at in shown
-                  if (image := load(pictures[at][1])) is not None and image.shape == shape)
         try:
-            files.append(write_video(video, frames, fps))
+            _write_video(video, pictures)
+            files.append(video)
             meta = {**meta, 'video': video.name}
         except OSError as error:
             log.warning('%s', error)
@@ -96,20 +93,26 @@ def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
 
 
 def summary_lines(summary: dict[str, Any], out_dir: Path, others: Sequence[Path]) -> list[str]:
-    """Describe a run in three lines, and name its files."""
-    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
-    judged = 'no true time to contact is known for this source' if error is None else (
-        f'median error of the time to contact {100 * error:.0f} %'
-        if isinstance(error, float) else 'most true contacts were missed')
-    times = '' if latency['median'] is None else (
-        f', latency {latency["median"]:.0f} ms median, {latency["p95"]:.0f} ms p95')
+    """Describe a run in two lines, and name its files."""
     files = [out_dir / 'report.html', *others, out_dir / 'summary.json']
     kind = 'trained' if summary['trained'] else 'UNTRAINED, random weights'
-    return [f'{summary["frames_in"]} frames in, {summary["assessments_out"]} assessments out'
-            f'{times}',
-            f'{judged}; {summary["level_changes"]} changes of level',
+    return [', '.join(f'{value} {name}' for value, name in figures(summary)),
             f'model {summary["model"]} on {summary["device"]} ({kind})',
             'open ' + str(files[0]), *('     ' + str(path) for path in files[1:])]
+
+
+def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the figures of a run as text, each with its name."""
+    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
+    found = [(str(summary['frames_in']), 'frames in'),
+             (str(summary['assessments_out']), 'assessments out'),
+             (f'{number(latency["median"], 0)} ms', 'median latency'),
+             (f'{number(latency["p95"], 0)} ms', 'latency, 95th percentile')]
+    if summary['ttc_coverage'] is not None:
+        found += [('over 1000 %' if error == 'inf' else percent(error),
+                   'median error of the time to contact'),
+                  (percent(summary['ttc_coverage']), 'of true contacts had an estimate')]
+    return [*found, (str(summary['level_changes']), 'changes of level')]
 
 
 def load(path: Path) -> np.ndarray | None:
@@ -177,25 +180,22 @@ def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T
                 count: int = 9) -> list[tuple[int, T]]:
     """Return at most `count` frames in order: the most urgent one of each part of the run."""
     frames = sorted(frames, key=lambda item: item[0])
-    if len(frames) <= count:
-        return frames
-    parts = np.array_split(np.arange(len(frames)), count)
 
-    def urgency(place: int, part: np.ndarray) -> tuple[int, float, float]:
-        record = records[frames[place][0]]
+    def urgency(frame: tuple[int, T]) -> tuple[int, float]:
+        record = records[frame[0]]
         level, ttc = int(record['level']), record.get('time_to_contact')
-        ttc = math.inf if ttc is None or math.isnan(ttc) else float(ttc)
-        return (level if level < 255 else -1), -ttc, -abs(place - float(part.mean()))
+        return (level if level < 255 else -1,
+                -math.inf if ttc is None or math.isnan(ttc) else -float(ttc))
 
-    return [frames[max(part, key=lambda place, part=part: urgency(place, part))]
-            for part in parts]
+    parts = np.array_split(np.arange(len(frames)), count)
+    return [max((frames[at] for at in part), key=urgency) for part in parts if part.size]
 
 
 def _page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
           meta: dict[str, Any], summary: dict[str, Any]) -> str:
     series = Series(records)
     title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
-    body = [_header(title, meta), _tiles(series, summary), _notes(records, meta, summary)]
+    body = [_header(title, meta), html_tiles(figures(summary)), _notes(records, meta, summary)]
     if records:
         levels = ''.join(chip(level) for level in LEVELS if (series.level == level).any())
         body += [_plot('Time to contact', f'{ABOUT_TTC} Level: {levels}', _ttc_plot(series)),
@@ -219,21 +219,6 @@ def _header(title: str, meta: dict[str, Any]) -> str:
     return (f'<header><div class="head"><h1>{title}</h1>'
             f'<div class="badge {badge[0]}">{badge[1]}</div></div>'
             f'<div class="facts">{facts}</div>{command}</header>')
-
-
-def _tiles(series: Series, summary: dict[str, Any]) -> str:
-    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
-    tiles = [(str(summary['frames_in']), 'frames in'),
-             (str(summary['assessments_out']), 'assessments out'),
-             (_ms(latency['median']), 'median latency'),
-             (_ms(latency['p95']), 'latency, 95th percentile')]
-    if summary['ttc_coverage'] is not None:
-        tiles += [(_percent(error), 'median error of time to contact'),
-                  (_percent(summary['ttc_coverage']), 'of true contacts had an estimate')]
-    tiles.append((str(summary['level_changes']), 'changes of level'))
-    if len(series.time):
-        tiles.append((f'{series.time[-1]:.0f} s', 'from first to last result'))
-    return html_tiles(tiles)
 
 
 def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
@@ -344,16 +329,6 @@ def _ttc(value: float | None) -> str:
     return 'none' if math.isinf(value) else f'{value:.1f} s'
 
 
-def _ms(value: float | str | None) -> str:
-    return '&ndash;' if value is None else f'{float(value):.0f} ms'
-
-
-def _percent(value: float | str | None) -> str:
-    if value is None:
-        return '&ndash;'
-    return '&infin;' if value == 'inf' else f'{100 * float(value):.0f} %'
-
-
 def film(stamps_ns: Sequence[int]) -> tuple[np.ndarray, float]:
     """Return which pictures a video shows that plays in the time of stamps, and its rate."""
     gaps = np.clip(np.diff(np.array(stamps_ns, np.int64)) / 1e9, 0, MAX_STILL_S)
@@ -365,20 +340,19 @@ def film(stamps_ns: Sequence[int]) -> tuple[np.ndarray, float]:
     return np.searchsorted(times * fps, due, side='right') - 1, fps
 
 
-def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> Path:
-    """Write a video as ``.mp4`` and return its path (OSError where OpenCV cannot)."""
-    stream = iter(frames)
-    first = next(stream, None)
-    if first is None:
-        raise ValueError(f'no frames to write to {path}')
+def _write_video(path: Path, pictures: Sequence[tuple[int, Path]]) -> None:
+    """Write a video of pictures with stamps [ns]; OSError where OpenCV cannot."""
+    # The first pictures have another shape when no frame has arrived yet.
+    shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), (2, 2))
     # Video codecs store colour at half resolution and need even sides.
-    size = max(2, first.shape[1] // 2 * 2), max(2, first.shape[0] // 2 * 2)
+    size = max(2, shape[1] // 2 * 2), max(2, shape[0] // 2 * 2)
+    shown, fps = film([stamp for stamp, _ in pictures])
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'mp4v'), fps, size)
     if not writer.isOpened():
         raise OSError(f'OpenCV {cv2.__version__} cannot write {path} (codec mp4v)')
-    for image in chain([first], stream):
-        writer.write(image if image.shape[1::-1] == size else
-                     cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+    for at in shown:
+        image = load(pictures[at][1])
+        if image is not None and image.shape == shape:
+            writer.write(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
     writer.release()
-    return path

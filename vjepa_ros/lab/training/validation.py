@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from vjepa_ros.lab.evaluation.metrics import (
     ClipOutcome,
-    ClipTruth,
     clip_figures,
     expected_calibration_error,
     roc_auc,
 )
+from vjepa_ros.lab.evaluation.world import truth_of
 from vjepa_ros.lab.report.measurement import json_safe
 from vjepa_ros.lab.training.losses import hazard, loss_of
 from vjepa_ros.lab.training.network import Batch, Network
@@ -62,7 +62,7 @@ def answer(network: Network, batches: Iterable[Batch]) -> Answers:
 
 
 def figures(answers: Answers, calibration: Calibration | None = None) -> dict[str, Any]:
-    """Compute the figures of `vjepa_ros.lab.evaluation.clips`, with the calibration applied."""
+    """Compute the figures of `vjepa_ros.lab.evaluation.metrics`, with the calibration applied."""
     said, truth = answers.outputs, answers.targets
     if calibration is not None:
         said = calibration.apply(said)
@@ -71,12 +71,8 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
         hazard=_array(CONTACT.cdf(said.contact, torch.tensor(HORIZONS_S) / dt[:, 0])),
         time_to_contact=_array(CONTACT.expected_log(said.contact).exp() * truth.interval_s),
         looming=_array(said.expansion / dt), moving=_array(said.moving.sigmoid()))
-    nan = torch.tensor(float('nan'))
-    facts = ClipTruth(
-        contact_time=_array(truth.contact_s), interval_s=_array(truth.interval_s),
-        looming=_array(torch.where(truth.expansion_known, truth.expansion / dt, nan)),
-        moving=_array(torch.where(truth.moving_known, truth.moving, nan)))
-    return {**clip_figures(facts, outcome), **_clearance(said.clearance, truth.clearance_m)}
+    return {**clip_figures(truth_of(truth), outcome),
+            **_clearance(said.clearance, truth.clearance_m)}
 
 
 def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:

@@ -11,14 +11,12 @@ output and in ``folder/records.jsonl``, of a ``kind``:
 - ``frames``: count, first_ns and last_ns of the camera_info messages so far.
 - ``truth``: stamp_ns, true_ttc and true_looming.
 - ``result``: an assessment, with ``latency_ms`` from stamp to arrival here.
-- ``sides``: stamp_ns and the least time to contact of the regions by side.
 - ``state``: node and camera on ``/diagnostics``, as text by name.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -62,7 +60,6 @@ class Recorder(ResilientNode, Node):
             (CameraInfo, f'{self._camera}/camera_info', self._on_info),
             (PointCloud2, f'{self._camera}/truth', self._on_truth),
             (PointCloud2, f'{outputs}/assessment', self._on_assessment),
-            (PointCloud2, f'{outputs}/obstacles', self._on_obstacles),
             (CompressedImage, f'{outputs}/overlay/compressed', self._on_overlay),
             (DiagnosticArray, '/diagnostics', self._on_diagnostics)]
         for kind, topic, callback in topics:
@@ -111,13 +108,6 @@ class Recorder(ResilientNode, Node):
         self.write('result', stamp_ns=a.stamp_ns, level=int(a.level), flags=int(a.flags),
                    latency_ms=latency_ms, node_latency_ms=a.timings['latency'],
                    **{name: getattr(a, name) for name in SCORES})
-
-    def _on_obstacles(self, msg: PointCloud2) -> None:
-        sides: dict[str, float] = {}
-        for region in read.obstacles(msg):
-            nearest = min(region.time_to_contact, sides.get(region.side, math.inf))
-            sides[region.side] = nearest
-        self.write('sides', stamp_ns=read.stamp_ns(msg), sides=sides)
 
     def _on_overlay(self, msg: CompressedImage) -> None:
         path = self._pictures / f'{read.stamp_ns(msg):020d}.jpg'
