@@ -41,7 +41,6 @@ def test_robot_node_and_guard_close_the_loop(tmp_path):
 
 
 def test_the_planner_drives_through_a_doorway_to_its_goal(tmp_path):
-    pytest.importorskip('nav_msgs')
     film, logs = tmp_path / 'film', tmp_path / 'logs'
     recipe = replace(RECIPE, set='get_past', follow=frozenset([DOORWAY]), film=film)
     driven = drive_over_dds(recipe, ['with_planner'], [DOORWAY], logs, lambda count: None)

@@ -12,7 +12,6 @@ time.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -134,8 +133,6 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Pa
                      f'{numbers[-1]}')
     if args.ros and (args.jobs or args.batch):
         parser.error('argument --ros: does not go with --jobs and --batch')
-    if args.ros and args.set == 'get_past' and importlib.util.find_spec('nav_msgs') is None:
-        parser.error('argument --ros: goals need odometry (nav_msgs)')
     engine = ModelConfig(model_size=args.model_size, weights=args.weights, device=args.device,
                          require_device=args.device != 'auto')
     return Recipe(args.seed, engine, follow=frozenset([follow] if args.page else []),

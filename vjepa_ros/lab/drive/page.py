@@ -16,8 +16,15 @@ import numpy as np
 
 from vjepa_ros.lab.drive.loop import Moment, Outcome
 from vjepa_ros.lab.drive.top_view import SIZE
-from vjepa_ros.lab.report.page import data_uri, html_page, html_table, html_tiles
-from vjepa_ros.lab.report.plots import drawn, legend, plain
+from vjepa_ros.lab.report.page import (
+    data_uri,
+    drawn,
+    html_page,
+    html_table,
+    html_tiles,
+    legend,
+    plain,
+)
 
 WITHOUT = 'without_guard'
 COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -96,15 +95,14 @@ def _drive_one(recipe: Recipe, children: Children, mode: str, number: int) -> Ou
 
     if guarded:
         # A new one for each episode, because its memory of the path is outdated.
-        words = ros_arguments(GUARD, {**COMMON, 'odometry': told_speed()})
+        words = ros_arguments(GUARD, {**COMMON, 'odometry': True})
         if planned:
             words += ['-r', f'cmd_vel_in:={PLANNED}']
         mine.append(children.start('guard', 'vjepa_ros.ros.collision_guard', words))
     if planned:
         mine.append(children.start('planner', 'vjepa_ros.ros.local_planner', [
             *ros_arguments(PLANNER, {
-                **COMMON, 'speed_from': 'odometry' if told_speed() else 'sent',
-                **_planned(recipe, number)}),
+                **COMMON, 'speed_from': 'odometry', **_planned(recipe, number)}),
             '-r', f'cmd_vel_out:={PLANNED}', '-r', 'cmd_vel_sent:=cmd_vel_out']))
     watched = 'node' in children.all
     film = ''
@@ -153,8 +151,3 @@ def outcome_of(record: dict[str, Any], moments: Sequence[Moment]) -> Outcome:
         before = stopped
     said = {f.name: record[f.name] for f in fields(Outcome) if f.name in record}
     return Outcome(stops=stops, needless_stops=needless, moments=tuple(moments), **said)
-
-
-def told_speed() -> bool:
-    """Return whether guard and planner receive the speed of the robot."""
-    return importlib.util.find_spec('nav_msgs') is not None

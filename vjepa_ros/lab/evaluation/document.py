@@ -17,8 +17,17 @@ from vjepa_ros.lab.evaluation.metrics import HORIZONS_S, horizon_key, reliabilit
 from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
 from vjepa_ros.lab.evaluation.sequence import runs
 from vjepa_ros.lab.evaluation.world import WorldRun
-from vjepa_ros.lab.report.page import fill, markdown_table, number, percent
-from vjepa_ros.lab.report.plots import GRID, drawn, legend, over_time, plain
+from vjepa_ros.lab.report.page import (
+    GRID,
+    drawn,
+    fill,
+    legend,
+    markdown_table,
+    number,
+    over_time,
+    percent,
+    plain,
+)
 from vjepa_ros.perception.types import Level
 
 LEGEND = (

@@ -19,13 +19,15 @@ from vjepa_ros.lab.report.page import (
     LEVELS,
     chip,
     data_uri,
+    drawn,
     html_page,
     html_table,
     html_tiles,
+    legend,
     number,
+    over_time,
     percent,
 )
-from vjepa_ros.lab.report.plots import drawn, legend, over_time
 
 log = logging.getLogger(__name__)
 
