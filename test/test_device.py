@@ -19,7 +19,6 @@ from vjepa_ros.runtime.device import (
     CUDA,
     Device,
     DeviceError,
-    FALLBACK,
     MPS,
     PRECISIONS,
     ROCM,
@@ -151,14 +150,6 @@ def test_an_unknown_device_name_is_refused_even_when_falling_back_is_allowed(wan
     with pytest.raises(DeviceError, match='is not one of auto') as error:
         choose_device(wanted, False, 'auto', GPUS)
     assert ('AMD GPUs are called cuda' in str(error.value)) == (wanted == 'rocm')
-
-
-def test_the_fallback_of_pytorch_is_refused_where_the_device_is_required(caplog):
-    with pytest.raises(DeviceError, match='PYTORCH_ENABLE_MPS_FALLBACK is set'):
-        choose_device('mps', True, 'auto', mac(FALLBACK))
-    choose_device('mps', False, 'auto', mac(FALLBACK))
-    assert 'PYTORCH_ENABLE_MPS_FALLBACK is set' in caplog.text
-    assert choose_device('cpu', True, 'auto', mac(FALLBACK)).device.type == 'cpu'
 
 
 def test_an_operator_that_mps_lacks_is_named():

@@ -89,7 +89,6 @@ class Rays:
         return _Cells(*evidence).rotation_at_rest() if len(evidence[0]) >= LEAST_CELLS else None
 
     def _evidence(self, fits: AffineFits) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Return the first four arguments of `camera_motion`."""
         cov, shift = fits.covariance, fits.theta[:, ::3]
         if cov.shape[1] != 2:
             cov = cov[:, ::3, ::3]
@@ -198,7 +197,6 @@ class _Cells:
 
     def __init__(self, points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                  focal_px: float) -> None:
-        """Take the arguments of `camera_motion`."""
         self.at = points.T.copy()                                                       # 2 N
         self.middle = len(points) // 2      # of sorted values, by `numpy.partition`
         self.to = np.ones((3, len(points)))

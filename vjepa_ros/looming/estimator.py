@@ -203,9 +203,11 @@ class CellGrid:
 class LoomingEstimator:
     """Looming field of a short history of grey frames; keeps nothing but scratch buffers."""
 
+    _grid: CellGrid
+
     def __init__(self, settings: LoomingSettings | None = None) -> None:
         self._settings = settings or LoomingSettings()
-        self._comparison: _Comparison | None = None
+        self._size = 0, 0       # of frames, for which all is prepared
 
     def estimate(self, history: Sequence[tuple[int, np.ndarray]],
                  focal_px: float | None = None,
@@ -222,71 +224,61 @@ class LoomingEstimator:
         if len(history) < 2:
             return None
         h, w = history[-1][1].shape
-        compare = self._comparison
-        if compare is None or compare.grid.size != (w, h):
-            compare = self._comparison = _Comparison((w, h), self._settings)
-        rays = compare.grid.rays(focal_px, center)
-        if gyroscope is None:
-            return compare.field(compare.pair(history, rays))
-        turns = compare.grid.turns(gyroscope, history[-1][0], focal_px, center, focal_error)
-        pair, problem = compare.checked_pair(history, rays, turns)
-        field = compare.field(pair)
-        return None if field is None else replace(field, gyroscope=problem)
+        if self._size != (w, h):
+            self._grid = CellGrid((w, h), self._settings.cell_px)
+            self._meter = FlowMeter(self._grid.inner)
+            self._blunt, self._narrow, *self._wide = window_fitters(self._grid)
+            self._size = w, h
+        rays, turns = self._grid.rays(focal_px, center), None
+        if gyroscope is not None:
+            turns = self._grid.turns(gyroscope, history[-1][0], focal_px, center, focal_error)
+        pair, problem = self._best_pair(history, rays, turns)
+        if pair is None:
+            return None
+        field = self._grid.field(pair, self._settings.min_confidence)
+        return field if turns is None else replace(field, gyroscope=problem)
 
-
-class _Comparison:
-    """Comparison of two frames of one size."""
-
-    def __init__(self, size: tuple[int, int], settings: LoomingSettings) -> None:
-        self.settings, self.grid = settings, CellGrid(size, settings.cell_px)
-        self._meter = FlowMeter(self.grid.inner)
-        self._blunt, self._narrow, *self._wide = window_fitters(self.grid)
-
-    def inner(self, gray: np.ndarray) -> np.ndarray:
-        """Cut out the part of a frame that cells cover."""
-        return np.ascontiguousarray(gray[self.grid.span])
-
-    def field(self, pair: PairLooming | None) -> LoomingField | None:
-        """Arrange the looming of a pair of frames."""
-        return None if pair is None else self.grid.field(pair, self.settings.min_confidence)
-
-    def checked_pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
-                     turns: Derotation) -> tuple[PairLooming | None, str]:
-        """Compare two frames with a gyroscope if it is right; also return why it is not, or ''."""
+    def _best_pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
+                   turns: Derotation | None) -> tuple[PairLooming | None, str]:
+        """Compare two frames, with a gyroscope if it is right; and why it is not, or ''."""
         try:
-            pair = self.pair(history, rays, turns)
+            pair = self._pair(history, rays, turns)
         except GyroscopeError as error:
-            return self.pair(history, rays), str(error)
-        if pair is None or not pair.doubtful:
+            return self._pair(history, rays), str(error)
+        if turns is None or pair is None or not pair.doubtful:
             return pair, ''
-        plain = self.pair(history, rays)
+        plain = self._pair(history, rays)
         return (pair, '') if plain is None else pair.or_plain(plain)
 
-    def pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
+    def _inner(self, gray: np.ndarray) -> np.ndarray:
+        """Cut out the part of a frame that cells cover."""
+        return np.ascontiguousarray(gray[self._grid.span])
+
+    def _pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
              turns: Derotation | None = None) -> PairLooming | None:
         """Compare the newest frame with an older one; None where there is none near enough."""
-        newest = self.inner(history[-1][1])
+        newest = self._inner(history[-1][1])
         stamps, _ = zip(*history, strict=True)
         ages = (stamps[-1] - np.array(stamps[:-1], np.int64)) * 1e-9
-        chosen = self.older_frame(newest, ages, history, turns)
+        chosen = self._older_frame(newest, ages, history, turns)
         if chosen is None:
             return None
         k, large = chosen
-        older = self.inner(history[k][1])
+        older = self._inner(history[k][1])
         if turns is None:
-            return self.looming(newest, older, float(ages[k]), rays, large)
+            return self._looming(newest, older, float(ages[k]), rays, large)
         known = turns.since(stamps[k])
-        return self.looming(newest, older, float(ages[k]), rays, large, (turns, known))
+        return self._looming(newest, older, float(ages[k]), rays, large, (turns, known))
 
-    def older_frame(self, newest: np.ndarray, ages: np.ndarray,
-                    history: Sequence[tuple[int, np.ndarray]],
-                    turns: Derotation | None = None) -> tuple[int, bool] | None:
+    def _older_frame(self, newest: np.ndarray, ages: np.ndarray,
+                     history: Sequence[tuple[int, np.ndarray]],
+                     turns: Derotation | None = None) -> tuple[int, bool] | None:
         """Choose the frame to compare with, and whether to expect a large displacement.
 
         Noise counts less over a longer time, but fast parts are lost when they move too far. A
         known rotation does not count, as long as it leaves most of the image in view.
         """
-        s = self.settings
+        s = self._settings
         usable = np.flatnonzero(ages <= s.max_baseline_s)
         if not len(usable):
             return (len(ages) - 1, True) if ages[-1] <= s.max_gap_s else None
@@ -295,9 +287,9 @@ class _Comparison:
         logs = np.log(ages[usable])
         near = int(usable[np.abs(logs - math.log(PROBE_S)).argmin()])
         typical, fastest, expansion = self._meter.pace(
-            newest, self.inner(history[near][1]),
+            newest, self._inner(history[near][1]),
             None if turns is None else turns.since(history[near][0]).pixels)
-        goal = s.target_px * self.grid.inner[0] / 384
+        goal = s.target_px * self._grid.inner[0] / 384
         wanted = ages[near] * min(goal / max(typical, 1e-3), 2 * goal / max(fastest, 1e-3),
                                   MOST_EXPANSION / max(expansion, 1e-3))
         best = int(usable[np.abs(logs - math.log(min(wanted, s.max_baseline_s))).argmin()])
@@ -306,11 +298,11 @@ class _Comparison:
                 best += 1
         return best, bool(fastest * ages[best] / ages[near] > goal)
 
-    def looming(self, newer: np.ndarray, older: np.ndarray, dt_s: float, rays: Rays,
-                large: bool, known: tuple[Derotation, KnownTurn] | None = None) -> PairLooming:
+    def _looming(self, newer: np.ndarray, older: np.ndarray, dt_s: float, rays: Rays,
+                 large: bool, known: tuple[Derotation, KnownTurn] | None = None) -> PairLooming:
         """Compute looming from one pair of frames, over the cells in order."""
         turn = None if known is None else known[1].turn
-        blunt, grid, loose = self._blunt, self._narrow, self.settings.looseness_px
+        blunt, grid, loose = self._blunt, self._narrow, self._settings.looseness_px
         flow, miss = self._meter.dense(newer, older, large,
                                        None if known is None else known[1].pixels)
         trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
@@ -342,7 +334,7 @@ class _Comparison:
             fits = fits.widened(wide, vague)
         vouched = seen * grid.fitting(fits.theta, own, noise, loose)
         fits = replace(fits, theta=fits.theta + base_affine)
-        return pair_looming(fits, rays, motion, vouched, dt_s, self.settings.slant, turn)
+        return pair_looming(fits, rays, motion, vouched, dt_s, self._settings.slant, turn)
 
 
 def window_fitters(grid: CellGrid) -> list[WindowFitter]:

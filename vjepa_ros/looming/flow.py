@@ -87,7 +87,6 @@ class FlowMeter:
     """Dense displacement between frames of one size (holds the DIS objects)."""
 
     def __init__(self, size: tuple[int, int]) -> None:
-        """Prepare for frames of size (width, height)."""
         w, h = size
         self.size = size
         half = (w // 2, h // 2)

@@ -59,33 +59,17 @@ class Turn:
 class Gyroscope:
     """Angular rates of one camera. Samples may come from another thread.
 
-    Parameters
-    ----------
-    rotation
-        Quaternion x, y, z, w: rotation of the gyroscope in the optical frame of the camera (x
-        right, y down, z ahead). None: its axes are those.
-    offset_s
-        Added to the stamps of samples [s]: positive where the pictures are stamped late.
-    jitter_s
-        Standard error of the stamps of pictures on the clock of the samples [s].
-
-    Attributes
-    ----------
-    problem
-        Why the gyroscope can not be used at all, such as an unknown rotation; '' for nothing.
-    bias
-        (3,) zero-rate offset in the optical frame [rad/s], learned while the camera stands still.
-
-    Raises
-    ------
-    ValueError
-        When the quaternion does not have length 1.
+    `rotation`: quaternion x, y, z, w of the gyroscope in the optical frame of the camera (x right,
+    y down, z ahead); None: its axes are those. `offset_s` is added to the stamps of samples:
+    positive where the pictures are stamped late. `jitter_s`: standard error of the stamps of
+    pictures on the clock of the samples.
     """
 
     def __init__(self, rotation: Sequence[float] | None = None, offset_s: float = 0.0,
                  jitter_s: float = JITTER_S) -> None:
         self.matrix = np.eye(3) if rotation is None else rotation_matrix(rotation)
-        self.problem = ''
+        self.problem = ''   # why it can not be used at all, such as an unknown rotation
+        # Zero-rate offset in the optical frame [rad/s], learned while the camera stands still.
         self.bias = np.zeros(3)
         self._learned: tuple[int, float] | None = None     # stamp [ns], variance of the bias
         self._jitter_s = jitter_s
@@ -114,7 +98,6 @@ class Gyroscope:
                 self._samples.popleft()
 
     def clear(self) -> None:
-        """Forget the samples."""
         with self._lock:
             self._samples.clear()
 

@@ -45,23 +45,18 @@ WHOLE_VIEW: Roi = (0.0, 0.0, 1.0, 1.0)
 class StillView:
     """Follow the view of one camera.
 
-    Attributes
-    ----------
-    roi
-        Part of the image that counts, as fractions (left, top, right, bottom): what belongs to
-        the robot stands in any case.
-    sight
-        Share of the middle third of that part which shows detail, 0..1; less where its inner part
-        shows hardly any. A cover before the lens shows none, nor does what lies out of focus, or
-        a plain wall.
+    `sight`: share of the middle third of `roi` which shows detail, 0..1; less where its inner part
+    shows hardly any. A cover before the lens shows none, nor does what lies out of focus, or a
+    plain wall.
     """
 
     def __init__(self) -> None:
+        # Part of the image that counts, as fractions (left, top, right, bottom): what belongs to
+        # the robot stands in any case.
         self.roi = WHOLE_VIEW
         self.reset()
 
     def reset(self) -> None:
-        """Forget the pictures."""
         self._rows: np.ndarray | None = None        # that are compared to the last bit
         self._unchanged_ns = self._frames = 0
         self._next: tuple[np.ndarray, int] | None = None     # to be looked at
@@ -202,7 +197,6 @@ def _detail(grey: np.ndarray) -> np.ndarray | None:
 
 
 def _sight(grey: np.ndarray, roi: Roi) -> float:
-    """Compute `StillView.sight` of a grey picture."""
     values = cv2.resize(grey, SIGHT_PX, interpolation=_AREA).astype(np.float32)
     values -= cv2.blur(values, (5, 5))
     shows = cv2.blur(values * values, (7, 7)) >= LEAST_DETAIL ** 2

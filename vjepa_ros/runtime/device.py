@@ -22,7 +22,6 @@ those from 8.0 on and on CPUs without bf16 instructions, where int8 gains too li
 from __future__ import annotations
 
 import logging
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -40,8 +39,7 @@ Loaded = TypeVar('Loaded')
 CPU, CUDA, ROCM, MPS = 'cpu', 'cuda', 'rocm', 'mps'
 AVX512_BF16, AMX = 'avx512_bf16', 'amx_bf16'
 AVX512_VNNI, AVX_VNNI = 'avx512_vnni', 'avx_vnni'
-BF16, FALLBACK = 'bf16', 'fallback'
-FALLBACK_VARIABLE = 'PYTORCH_ENABLE_MPS_FALLBACK'
+BF16 = 'bf16'
 # What PyTorch calls the instructions; older versions are silent and the kernel knows.
 _PROBES = {AVX512_BF16: '_is_avx512_bf16_supported', AMX: '_is_amx_tile_supported',
            AVX512_VNNI: '_is_vnni_supported'}
@@ -60,8 +58,7 @@ class Device:
     # Memory of its own, on MPS the recommended working set; 0 unknown, or the memory of the
     # machine
     memory_bytes: int = 0
-    # Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded,
-    # `FALLBACK` when operators that it lacks would silently run on the CPU.
+    # Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded.
     features: frozenset[str] = frozenset()
     problem: str = ''  # why it cannot be used although it is there; '' when it can
 
@@ -78,7 +75,7 @@ def find_devices() -> dict[str, Device]:
     if torch.cuda.is_available():
         found += [_gpu(index) for index in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        found.append(Device('mps', MPS, 'Apple GPU', features=_mps_features(os.environ),
+        found.append(Device('mps', MPS, 'Apple GPU', features=_mps_features(),
                             memory_bytes=torch.mps.recommended_max_memory()))
     return {device.name: device for device in found}
 
@@ -144,16 +141,13 @@ def _cpu_words() -> frozenset[str]:
     return frozenset(flags.partition(':')[2].split())
 
 
-def _mps_features(environ: Mapping[str, str]) -> frozenset[str]:
-    features = set()
-    if environ.get(FALLBACK_VARIABLE, '0') not in ('', '0'):
-        features.add(FALLBACK)
+def _mps_features() -> frozenset[str]:
     try:  # bfloat16 depends on the version of macOS, which only a trial shows reliably
         torch.ones(2, device='mps', dtype=torch.bfloat16).add_(1).cpu()
-        features.add(BF16)
     except (RuntimeError, TypeError) as error:
         log.info('no bf16 on mps: %s', error)
-    return frozenset(features)
+        return frozenset()
+    return frozenset({BF16})
 
 
 class SessionError(RuntimeError):
@@ -199,8 +193,7 @@ class DeviceChoice:
 
     @property
     def precision(self) -> str:
-        """'fp32', 'fp16', 'bf16', 'fp8' or 'int8'."""
-        return next(name for name, dtype in PRECISIONS.items() if dtype == self.dtype)
+        return _name(self.dtype)
 
     @property
     def branches(self) -> torch.dtype:
@@ -209,43 +202,36 @@ class DeviceChoice:
         return narrow.get(self.dtype, self.dtype)
 
 
-@dataclass(frozen=True)
-class Formats:
-    """The number formats that one device may be asked to compute."""
+def _formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
+    """Return the number formats a device may compute, that of `auto`, and why; see the module.
 
-    # All of them. Half precision is left out where it is known to be slower than float32, but
-    # for bf16 on a CPU, which halves the memory of the weights; a warning says that it is slow.
-    able: tuple[torch.dtype, ...]
-    best: torch.dtype  # what `auto` takes
-    why: str  # the reason for that
-
-
-def formats(device: Device) -> Formats:
-    """Apply the policy for number formats in the docstring of this module."""
+    Half precision is left out where it is known to be slower than float32, but for bf16 on a CPU,
+    which halves the memory of the weights; a warning says that it is slow.
+    """
     if device.kind == CPU:
         fast = [text for name, text in ((AMX, 'AMX'), (AVX512_BF16, 'AVX512-BF16'))
                 if name in device.features]
         if fast:
-            return Formats((FULL, BRAIN), BRAIN, f'bf16 is fast with its {fast[0]} instructions')
-        return Formats((FULL, BRAIN, INT8), FULL, 'it has no instructions for bf16')
+            return (FULL, BRAIN), BRAIN, f'bf16 is fast with its {fast[0]} instructions'
+        return (FULL, BRAIN, INT8), FULL, 'it has no instructions for bf16'
     if device.kind == CUDA:
         name = 'compute capability ' + '.'.join(map(str, device.capability))
         if device.capability >= (8, 9):
-            return Formats((FULL, HALF, BRAIN, EIGHT, INT8), BRAIN, f'bf16 is fast with {name}')
+            return (FULL, HALF, BRAIN, EIGHT, INT8), BRAIN, f'bf16 is fast with {name}'
         if device.capability >= (8, 0):
-            return Formats((FULL, HALF, BRAIN, INT8), BRAIN, f'bf16 is fast with {name}')
+            return (FULL, HALF, BRAIN, INT8), BRAIN, f'bf16 is fast with {name}'
         if device.capability >= (7, 0):
-            return Formats((FULL, HALF), HALF, f'{name} has fast fp16, but no bf16')
-        return Formats((FULL,), FULL, f'half precision is slow with {name}')
+            return (FULL, HALF), HALF, f'{name} has fast fp16, but no bf16'
+        return (FULL,), FULL, f'half precision is slow with {name}'
     if device.kind == ROCM:
         name = device.architecture or 'an unknown architecture'
         if name.startswith(ROCM_BF16):
-            return Formats((FULL, HALF, BRAIN), BRAIN, f'bf16 is fast on {name}')
+            return (FULL, HALF, BRAIN), BRAIN, f'bf16 is fast on {name}'
         if name.startswith(ROCM_FP16):
-            return Formats((FULL, HALF), HALF, f'{name} has fast fp16, but no fast bf16')
-        return Formats((FULL,), FULL, f'half precision is not known to be fast on {name}')
+            return (FULL, HALF), HALF, f'{name} has fast fp16, but no fast bf16'
+        return (FULL,), FULL, f'half precision is not known to be fast on {name}'
     able = (FULL, HALF, BRAIN) if BF16 in device.features else (FULL, HALF)
-    return Formats(able, HALF, 'fp16 is fast on Apple GPUs of every generation')
+    return able, HALF, 'fp16 is fast on Apple GPUs of every generation'
 
 
 def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 'auto',
@@ -278,8 +264,6 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         picked = 'was asked for' if wanted != 'auto' else 'is the best device here'
         reason = f'{device.title} {picked}; {_name(dtype)}: {why}'
         log.log(logging.WARNING if why.endswith(SLOW) else logging.INFO, '%s', reason)
-    if FALLBACK in device.features:
-        _warn_of_fallback(require)
     return DeviceChoice(torch.device(name), dtype, reason, fell_back=bool(trouble))
 
 
@@ -335,19 +319,19 @@ def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple
 
 def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:
     """Return the type to compute in, and why; `lenient` if another device was asked for."""
-    known = formats(device)
+    able, best, why = _formats(device)
     if precision == 'auto':
-        return known.best, known.why
+        return best, why
     dtype = PRECISIONS[precision]
-    if dtype in known.able:
+    if dtype in able:
         if precision in INSTEAD and find_spec('torchao') is None:
             raise DeviceError(f"precision '{precision}' needs torchao, which is not installed: "
                               f'{QUANTIZED}, or set `precision` to {INSTEAD[precision]} or auto')
-        slow = device.kind == CPU and dtype == BRAIN != known.best
+        slow = device.kind == CPU and dtype == BRAIN != best
         return dtype, f'precision {precision} was asked for{SLOW * slow}'
     if lenient:
-        return known.best, f'{precision} is not available there, {known.why}'
-    names = ', '.join(n for n, one in PRECISIONS.items() if one in known.able)
+        return best, f'{precision} is not available there, {why}'
+    names = ', '.join(n for n, one in PRECISIONS.items() if one in able)
     raise DeviceError(f"precision '{precision}' is not available on {device.title}"
                       f'{_needs(device, dtype)}; set `precision` to auto or one of {names}')
 
@@ -365,14 +349,6 @@ def _needs(device: Device, dtype: torch.dtype) -> str:
 
 def _name(dtype: torch.dtype) -> str:
     return next(name for name, one in PRECISIONS.items() if one == dtype)
-
-
-def _warn_of_fallback(require: bool) -> None:
-    text = (f'{FALLBACK_VARIABLE} is set: operators that MPS lacks would run on the CPU without a '
-            'word; unset it')
-    if require:
-        raise DeviceError(f'{text}, or set `require_device: false`')
-    log.warning('%s', text)
 
 
 @contextmanager

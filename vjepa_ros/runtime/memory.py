@@ -63,7 +63,6 @@ class DeviceMemory:
 
     @property
     def share(self) -> float:
-        """Return the used part of the limit."""
         return self.used / max(1, self.limit)
 
 

@@ -134,8 +134,6 @@ def _smooth(rng: np.random.Generator, size: int, cells: int, low: float, high: f
 
 @dataclass(frozen=True)
 class Change:
-    """Change of one clip."""
-
     steps: np.ndarray  # (T'-1, Hp, Wp) float32, see `tubelet_change`
     strength: np.ndarray  # (Hp, Wp) float32, see `patch_strength`
 

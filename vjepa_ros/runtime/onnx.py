@@ -75,7 +75,6 @@ class Graph(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the outputs."""
         return (FEATURES, *array_names(() if self.heads is None else self.heads.specs))
 
     def noise(self, frames: int, size: int, clips: int) -> dict[str, Tensor]:
@@ -96,7 +95,6 @@ class ClipGraph(Graph):
     """Pixels of clips to features and head arrays."""
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """Compute features and head arrays of (B, T, S, S, 3) uint8 RGB."""
         features = self.encoder(self._clip(pixels))
         return features, *self._answers(features)
 
@@ -111,7 +109,6 @@ class StreamGraph(Graph):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the outputs."""
         return *super().names, 'memory'
 
     def noise(self, frames: int, size: int, clips: int) -> dict[str, Tensor]:

@@ -77,13 +77,11 @@ class KeyValueCache:
         return [self.slots[end] for end in ends]
 
     def drop(self, ends: Iterable[Hashable]) -> None:
-        """Forget these tubelets."""
         for end in ends:
             if end in self.slots:
                 self._free.append(self.slots.pop(end))
 
     def forget(self) -> None:
-        """Forget everything."""
         # By the key of the newer frame of each tubelet, least recently used first.
         self.slots: OrderedDict[Hashable, int] = OrderedDict()
         self._free = list(range(self.spare))[::-1]
@@ -220,7 +218,6 @@ class StreamEncoder:
         self._inputs: dict[int, _Inputs] = {}
 
     def drop(self, clips: Iterable[Keys]) -> None:
-        """Forget the tubelets of clips."""
         self.cache.drop({end for each in clips for end in each[1::TUBELET]})
 
     def keep(self, frames: Set[Hashable]) -> None:

@@ -54,7 +54,6 @@ class Traced:
         self._making = threading.Lock()
 
     def __call__(self, *given: Tensor) -> Tensor:
-        """Compute the function; several threads may at once."""
         shapes = tuple(one.shape for one in given)
         with self._making:
             made = self._made.get(shapes)

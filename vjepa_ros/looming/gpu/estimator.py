@@ -65,8 +65,6 @@ _TURN = 10          # and after them, without kernels: matrix of the rotation, t
 
 @dataclass
 class _Held:
-    """What the first step leaves for the second."""
-
     pair: tuple[Tensor, Tensor]     # newer and older frame, `Aligner.prepared`
     trust: Tensor
     start: Tensor
@@ -77,8 +75,6 @@ class _Held:
 
 @dataclass
 class _Frame:
-    """What the host knows of the frame under way."""
-
     rays: Rays
     ages: list[float]       # of the older frames [s]
     stamps: list[int]       # of them [ns]
@@ -302,7 +298,6 @@ class _Steps:
             self.how += f' without kernels: {reason}'
 
     def _measure(self, given: Tensor) -> Tensor:
-        """Both steps: what kernels say of camera and cells, and the number of the older frame."""
         best = self._displace(given[:_FRAMES])
         return torch.cat([self._refine(given[_FRAMES:]), best])
 

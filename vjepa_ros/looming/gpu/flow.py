@@ -46,7 +46,6 @@ class Slopes:
         self._dx, self._sx = self._dx.T.contiguous(), self._sx.T.contiguous()
 
     def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute derivatives in x and in y."""
         return self._sy @ (image @ self._dx), self._dy @ (image @ self._sx)
 
 
@@ -63,7 +62,6 @@ def look_up(image: Tensor, at: Tensor) -> Tensor:
 
 
 def shrunk(images: Tensor, side: int, kernels: LoomingKernels | None) -> Tensor:
-    """Average squares of `side` pixels of images (N, h, w), whose sides are multiples of it."""
     return functional.avg_pool2d(images, side) if kernels is None else kernels.shrink(images, side)
 
 
@@ -306,7 +304,6 @@ class GlobalMotion:
         return look_up(images[:, None], at * self._per_px - 1)[:, 0]
 
     def _scores(self, newer: Tensor, grown: Tensor) -> Tensor:
-        """Compute `LoomingKernels.match` without kernels."""
         pairs, mx, my = len(newer), self._mx, self._my
         middle = newer[:, my:my + self._middle[0], mx:mx + self._middle[1]].flatten(1)
         middle = middle - middle.mean(1, keepdim=True)                               # N t

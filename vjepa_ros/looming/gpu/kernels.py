@@ -85,7 +85,6 @@ class LoomingKernels:
 
     def search(self, newer: Tensor, older: Tensor, above: Tensor | None,
                grid: tuple[int, int]) -> Tensor:
-        """Compute `Level.search`, with the grid of patches as columns and rows."""
         pairs, h, w = newer.shape
         newer, older = newer.contiguous(), older.contiguous()
         start = newer if above is None else above.contiguous()
@@ -111,7 +110,6 @@ class LoomingKernels:
 
     @staticmethod
     def has_room_to_choose(flow: Tensor) -> bool:
-        """Tell whether `choose` has room for a displacement (1, 2, h, w)."""
         return flow[0, 0].numel() <= _MOST_VALUES
 
     def choose(self, given: Tensor, flow: Tensor, px: int) -> Tensor:
@@ -153,7 +151,6 @@ class LoomingKernels:
         return out
 
     def trusted(self, found: Tensor, back: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `flow.Trust`."""
         pairs, _, rows, cols = found.shape
         flow, trust = found.new_empty(found.shape), found.new_empty((pairs, rows, cols))
         count = trust.numel()
@@ -164,7 +161,6 @@ class LoomingKernels:
 
     @staticmethod
     def has_room(samples: Tensor) -> bool:
-        """Tell whether `exposure` and `noise` have room for samples (N, Hs, Ws)."""
         return -(-samples.shape[1] // 2) * -(-samples.shape[2] // 2) <= _MOST_VALUES
 
     def exposure(self, means: Tensor, inside: Tensor) -> Tensor:
@@ -209,7 +205,6 @@ class LoomingKernels:
         return means
 
     def noise(self, means: Tensor, inside: Tensor) -> Tensor:
-        """Compute `noise_energy` (N,) from the means (N, 7, Hs, Ws) of samples."""
         pairs, _, rows, cols = means.shape
         out = means.new_empty(pairs)
         self.made['quarter']((pairs, 1, 1), (_RANK_THREADS, 1, 1),
@@ -217,7 +212,6 @@ class LoomingKernels:
         return out
 
     def weigh(self, means: Tensor, trust: Tensor, noise: Tensor, reduce: int) -> Tensor:
-        """Compute `fit.weigh` from the means (N, 7, Hs, Ws), trust and noise."""
         out, (rows, cols) = trust.new_empty(trust.shape), trust.shape[1:]
         count = out.numel()
         self.made['weigh'](*one_each(count, _EACH), [means, trust.contiguous(), noise, out, count,
@@ -246,7 +240,6 @@ class LoomingKernels:
 
     def settle(self, fits: Fits, own: Tensor, noise: Tensor, window: Window,
                constants: Tensor) -> Tensor:
-        """Compute `DeviceFitter.settle`."""
         out = own.new_empty(fits.theta.shape)
         count = fits.inliers.numel()
         self.made['settle'](*one_each(count, _EACH),
@@ -307,7 +300,6 @@ class LoomingKernels:
 
 
 def _warps(count: int) -> tuple[Grid, Grid]:
-    """Return blocks, and threads of a block, where each of `count` things has a warp."""
     return one_each(32 * count, 32 * _WARPS)
 
 

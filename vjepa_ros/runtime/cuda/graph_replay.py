@@ -89,7 +89,6 @@ class DeviceStream:
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
-        """Queue what the block does."""
         if self.stream is None:
             with torch.no_grad():
                 yield
@@ -108,12 +107,10 @@ class DeviceStream:
         return None if self.stream is None else mark(self.stream)
 
     def wait_for(self, event: torch.cuda.Event | None) -> None:
-        """Let all further work wait for an event of another stream."""
         if self.stream is not None and event is not None:
             self.stream.wait_event(event)
 
     def settle(self) -> None:
-        """Wait until everything is done."""
         if self.stream is not None:
             self.stream.synchronize()
 
@@ -189,7 +186,6 @@ class Replay:
 
     @property
     def captured(self) -> bool:
-        """Whether it is a CUDA graph."""
         return self._graph is not None
 
     def start(self, numbers: np.ndarray | Sequence[float]) -> None:

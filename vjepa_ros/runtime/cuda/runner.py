@@ -42,11 +42,9 @@ class CudaPass(Pass):
         self._marks, self._end = marks, end
 
     def arrived(self) -> bool:
-        """Return whether everything but the features is there."""
         return self._marks[-1].query()
 
     def wait(self) -> None:
-        """Wait for everything but the features."""
         self._marks[-1].synchronize()
         self.timings = {stage: begin.elapsed_time(end) for stage, (begin, end)
                         in zip(STAGES, pairwise(self._marks), strict=True)}
@@ -85,17 +83,14 @@ class CudaRunner(Runner):
 
     @property
     def captured(self) -> bool:
-        """Whether passes are CUDA graphs, those of a stream, too."""
         return all(graphs.captured for graphs in list(self._graphs.values()))
 
     @property
     def reason(self) -> str:
-        """Why they are not; ''."""
         return next(filter(None, (graphs.reason for graphs in list(self._graphs.values()))), '')
 
     @property
     def nbytes(self) -> int:
-        """Bytes of weights, cache, inputs, outputs and graphs on the device."""
         return super().nbytes + sum(graphs.nbytes for graphs in list(self._graphs.values()))
 
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
@@ -135,7 +130,6 @@ class CudaRunner(Runner):
             return CudaPass(said, brought, stage.change if change else (), marks, end)
 
     def _gather(self, clips: Sequence[Clip], pixels: Tensor, read: slice) -> None:
-        """Copy the frames of clips into the input of a pass."""
         there = [clip for clip in clips if isinstance(clip, DeviceClip)]
         for clip in there:
             if clip.ready is not None:
@@ -154,7 +148,6 @@ class CudaRunner(Runner):
                 clip.used(gathered)
 
     def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
-        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
         with self._here(), torch.cuda.stream(self._compute):
             pixels = torch.empty((len(clips), *self.clip_shape), dtype=torch.uint8,
                                  device=self._device)
@@ -162,7 +155,6 @@ class CudaRunner(Runner):
             return function(pixels).float().cpu().numpy()
 
     def trim(self) -> None:
-        """Free graphs and buffers, which can be made again."""
         with self._here():
             self._compute.synchronize()
             for graphs in self._graphs.values():
@@ -170,7 +162,6 @@ class CudaRunner(Runner):
         super().trim()
 
     def close(self) -> None:
-        """Wait for what runs, then drop networks, graphs and buffers."""
         try:
             with self._here():
                 self._compute.synchronize()
@@ -187,7 +178,6 @@ class CudaRunner(Runner):
 
 
 def _show(stage: Stage, valid: Sequence[np.ndarray]) -> None:
-    """Tell a stage which patches show the image."""
     if not stage.shown or not all(map(np.array_equal, valid, stage.shown)):
         shown = np.stack(valid)
         stage.valid.copy_(torch.from_numpy(shown.astype(np.float32)))
@@ -195,6 +185,5 @@ def _show(stage: Stage, valid: Sequence[np.ndarray]) -> None:
 
 
 def _download(values: Tensor) -> Tensor:
-    """Queue a copy into pinned memory."""
     out = torch.empty(values.shape, dtype=torch.float32, pin_memory=True)
     return out.copy_(values, non_blocking=True)

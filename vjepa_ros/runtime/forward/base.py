@@ -35,7 +35,6 @@ class Normalise:
                              * 255.0)
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Normalise with the ImageNet mean and standard deviation."""
         return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)
 
 
@@ -54,10 +53,8 @@ class Forward:
         self.note = ''                  # what is quantised
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Compute the features."""
         return self._encoder(self.normalise(pixels))
 
 
 def closed(pixels: Tensor) -> Tensor:
-    """Raise SessionError: the forward pass of a closed model."""
     raise SessionError('the model is closed')

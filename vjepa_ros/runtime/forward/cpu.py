@@ -100,7 +100,6 @@ class HalfPositions(Positions):
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
                ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of a grid, see `Positions.tables`."""
         key = (grid, device, dtype)
         if key not in self.kept:
             cos, sin = super().tables(grid, device, dtype)
@@ -109,7 +108,6 @@ class HalfPositions(Positions):
 
     def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
                   ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of a grid with its `turns`, see `Positions.tables_at`."""
         cos, sin = self._plain.tables_at(turns, grid, dtype)
         return _halves(cos), _halves(sin)
 
@@ -118,16 +116,13 @@ class CpuSteps(Steps):
     """Steps of a block without what PyTorch wastes on a CPU, with tables of `HalfPositions`."""
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """See `Steps.linear`."""
         return _linear(x, layer.weight, bias_of(layer), _fuses(layer))
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """See `Steps.hidden`."""
         return _hidden(x, layer.weight, bias_of(layer), _fuses(layer))
 
     def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
               memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Steps.split`."""
         q, k, v = turned(qkv, heads, cos, sin)
         return q, *extended(k, v, memory)
 
@@ -163,7 +158,6 @@ class OneCall:
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None,
                  memory: Sequence[LayerMemory]) -> Tensor:
-        """Apply all blocks, see `Encoder.run_blocks`."""
         places = [layer.place for layer in memory if isinstance(layer, StoredLayer)]
         places = [place for place in places if place is not None]
         if allowed is not None or not len(places) == len(memory) == len(self._weights):

@@ -78,7 +78,6 @@ class Kernels:
                                slots.shape[1], kept.shape[2], count])
 
     def gelu(self, values: Tensor) -> None:
-        """Apply GELU in place."""
         count = values.numel() // WIDE
         self.made['gelu'](*one_each(count, BLOCK), [values, count])
 
@@ -112,7 +111,6 @@ class KernelSteps(Steps):
         self._kernels = kernels
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """See `Steps.hidden`."""
         # It has no public name.
         fused = getattr(torch, '_addmm_activation', None)
         if x.dtype == torch.bfloat16 and fused is not None:
@@ -125,7 +123,6 @@ class KernelSteps(Steps):
 
     def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
               memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Steps.split`."""
         q, k, v = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         if memory is None:
             self._kernels.rotate(qkv, cos, sin)
@@ -136,7 +133,6 @@ class KernelSteps(Steps):
         return q, *by_clip(stored[2], stored[1])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
-        """See `Steps.attend`."""
         backend = attention.SDPBackend
         if q.shape[2] == k.shape[2] or not hasattr(backend, 'CUDNN_ATTENTION'):  # before 2.5
             return F.scaled_dot_product_attention(q, k, v)

@@ -51,6 +51,9 @@ def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
         kind, config = _config(choice)
         clips = trials(clip_shape).to(choice.device)
         exact, errors = _features(forward, clips), []
+        if not exact.isfinite().all():
+            raise SessionError('the features of these weights are not finite before any layer is '
+                               'quantised; set `precision: fp32`, or `weights` to another file')
         for layers in CHOICES:
             before = _quantized(encoder, config, layers)
             error = max_error(_features(forward, clips), exact)
@@ -62,6 +65,8 @@ def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
             errors.append(f'{100 * error:.1f} % with {", ".join(layers)}')
             for layer, weight in before.items():
                 layer.weight = weight
+    except SessionError:
+        raise
     # Of many types, out of PyTorch and torchao.
     except (RuntimeError, ImportError, NotImplementedError, AssertionError, TypeError,
             ValueError) as error:

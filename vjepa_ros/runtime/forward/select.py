@@ -54,7 +54,6 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
 
 
 def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Compute the features of a random clip, brought to the CPU."""
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
     with torch.inference_mode(), _on(device):
@@ -95,5 +94,4 @@ def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
 
 
 def _on(device: torch.device) -> AbstractContextManager:
-    """Make a CUDA device the current one; nothing for other devices."""
     return torch.cuda.device(device) if device.type == 'cuda' else nullcontext()
