@@ -31,13 +31,13 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from ros_harness import NodeProcess, Session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image, LaserScan, PointCloud2
-from std_msgs.msg import Float32
+from sensor_msgs.msg import Image, LaserScan, PointCloud2
 from std_srvs.srv import Trigger
 
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 
 NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
@@ -45,12 +45,7 @@ NODE = 'vjepa_ros.ros.perception_node'
 SMALL = {'weights': 'random', 'allow_random_weights': True, 'num_frames': 4, 'image_size': 64,
          'cpu_threads': 1, 'clip_fps': 10.0, 'device': 'cpu', 'max_rate': 60.0,
          'max_frame_age': 60.0}
-KINDS = {'motion_score': Float32, 'obstacle_score': Float32, 'collision_probability': Float32,
-         'collision_if_ahead': Float32, 'time_to_contact': Float32,
-         'assessment': PointCloud2, 'obstacles': PointCloud2,
-         'motion_map': Image, 'moving_map': Image, 'looming_map': Image, 'map_info': CameraInfo,
-         'looming_field': PointCloud2, 'features': PointCloud2, 'embedding': PointCloud2,
-         'overlay': Image, 'overlay/compressed': CompressedImage}
+KINDS = {**{name: kind for name, (kind, *_) in TOPICS.items()}, **DRAWN}
 METRIC = {'obstacle_points': PointCloud2, 'scan': LaserScan}     # where a camera's pose is known
 TRANSITIONS = {name: getattr(Transition, f'TRANSITION_{name.upper()}') for name in (
     'configure', 'activate', 'deactivate', 'cleanup', 'active_shutdown')}
@@ -199,14 +194,11 @@ class Node:
     def wait_for_status(self, part: str, test: Callable[[DiagnosticStatus], Any],
                         timeout: float = ANSWER_S) -> DiagnosticStatus:
         """Wait until a status that was made after this call passes a test."""
-        before, asked = self.report_count, now_ns()
+        before = self.report_count
 
         def passed() -> DiagnosticStatus | None:
-            if abs(self.report_stamp - asked) < 3600 * NS:
-                new = self.report_stamp > asked
-            else:                # the node has another clock: the second one to come is newer
-                new = self.report_count >= before + 2
             status = self.reports.get(part)
+            new = self.report_count >= before + 2        # the first may have been on its way
             return status if new and status is not None and test(status) else None
 
         found = self.ros.spin_until(passed, timeout)

@@ -40,10 +40,9 @@ _MEET_S, _ASK_AGAIN_S = 0.1, 20.0        # until a server has found a client, ne
 # Variables that decide who hears this process.
 _REACH = (*FOREIGN, 'ROS_LOCALHOST_ONLY', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
           'FASTDDS_BUILTIN_TRANSPORTS')
-# Node classes, by the module that runs them as a process.
-_CLASSES = {
-    'perception_node': 'VjepaNode', 'collision_guard': 'CollisionGuard',
-    'command_watchdog': 'CommandWatchdog', 'local_planner': 'LocalPlannerNode'}
+_MODULES = {'vjepa_node': 'perception_node'}      # of executables with another name
+_CLASSES = {'perception_node': 'VjepaNode', 'collision_guard': 'CollisionGuard',
+            'command_watchdog': 'CommandWatchdog', 'local_planner': 'LocalPlannerNode'}
 _takers: list[Callable[[str, str, str], None]] = []
 
 
@@ -56,6 +55,13 @@ def ros_env(domain_id: int, extra: Mapping[str, str | None] | None = None) -> di
     env.setdefault('OMP_NUM_THREADS', '1')
     env.update(extra or {})
     return {name: value for name, value in env.items() if value is not None}
+
+
+def class_of(name: str) -> Any:
+    """The class of the node of an executable or module."""
+    name = _MODULES.get(name, name)
+    return resolve_name('vjepa_ros.ros.' + (
+        f'{name}.node:{_CLASSES[name]}' if name in _CLASSES else 'sim.camera_source:CameraSource'))
 
 
 def arguments_of(params: Mapping[str, Any] | None, remaps: Mapping[str, str] | None) -> list[str]:
@@ -176,9 +182,7 @@ class NodeThread(Running):
         rclpy.init(args=list(arguments), context=self._context, domain_id=domain_id,
                    signal_handler_options=SignalHandlerOptions.NO)
         try:
-            name = module.rpartition('.')[2]
-            made = f'.node:{_CLASSES[name]}' if name in _CLASSES else ':CameraSource'
-            self.node = resolve_name(f'{module}{made}')(context=self._context)
+            self.node = class_of(module.rpartition('.')[2])(context=self._context)
             self._logger = self.node.get_logger().name
             for timer in self.node.timers:       # tests wait for diagnostics again and again
                 timer.timer_period_ns = min(timer.timer_period_ns, _REPORT_NS)

@@ -14,12 +14,11 @@ import re
 import signal
 import sys
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 import stand_in_launch
 import yaml
-from ros_harness import NodeProcess, QUIET, logged, ros_env, ros_session
+from ros_harness import NodeProcess, QUIET, class_of, logged, ros_env, ros_session
 
 from vjepa_ros.ros.common.processes import free_domain
 from vjepa_ros.ros.sim.parameters import SOURCE
@@ -28,7 +27,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LAUNCH = REPOSITORY / 'launch'
 FILES = sorted(LAUNCH.glob('*.launch.py'))
 STAND_IN = Path(__file__).with_name('stand_in_launch.py')
-
 
 
 def make_prefix(prefix: Path, executables: dict[str, str]) -> Path:
@@ -222,13 +220,6 @@ def test_a_guard_that_would_wait_for_a_camera_that_nobody_runs_is_not_started(re
 README = re.findall(r'^ros2 launch vjepa_ros (.*)$', re.sub(
     r' *\\\n *', ' ', (REPOSITORY / 'README.md').read_text()), re.MULTILINE)
 FRONT_CAMERA = 'cameras:=front=/camera/image_raw'
-CLASSES = {'vjepa_node': 'perception_node.node:VjepaNode',
-           'collision_guard': 'collision_guard.node:CollisionGuard',
-           'local_planner': 'local_planner.node:LocalPlannerNode',
-           'command_watchdog': 'command_watchdog.node:CommandWatchdog',
-           'camera_source': 'sim.camera_source:CameraSource'}
-
-
 @pytest.mark.ros
 @pytest.mark.parametrize('command', [
     *README, f'{README[1]} planner:=true watchdog:=true',
@@ -242,7 +233,7 @@ def test_no_node_of_a_command_of_the_readme_warns_when_it_starts(recorded, comma
     nodes.pop('output')
     with ros_session() as ros, logged() as lines:
         for name, started in nodes.items():
-            make = resolve_name(f"vjepa_ros.ros.{CLASSES[name.partition(',')[0]]}")
+            make = class_of(name.partition(',')[0])
             node = make(context=ros.context, cli_args=[*QUIET, *started['argv']])
             if name in ('collision_guard', 'local_planner'):
                 node.trigger_configure()
@@ -264,32 +255,18 @@ STARTS = {   # launch file: arguments, and what the log then says
 }
 
 
-@pytest.fixture
-def launched(tmp_path):
-    """Function that launches the real nodes in a DDS domain of their own."""
-    pytest.importorskip('rclpy')
-    prefix = make_prefix(tmp_path / 'prefix', EXECUTABLES)
-    with free_domain() as domain:
-        running = []
-
-        def start(file: str, *arguments: str) -> NodeProcess:
-            words = [sys.executable, str(STAND_IN), str(LAUNCH / file), *arguments]
-            running.append(NodeProcess(words, launch_env(prefix, domain)))
-            return running[-1]
-        yield start
-        for process in running:
-            process.kill()
-
-
 @pytest.mark.slow
 @pytest.mark.ros
 @pytest.mark.parametrize('file', [file.name for file in FILES])
-def test_every_launch_file_starts_its_nodes(launched, file):
+def test_every_launch_file_starts_its_nodes(tmp_path, file):
+    pytest.importorskip('rclpy')
     arguments, said = STARTS[file]
-    launch = launched(file, *arguments)
-    for words in said:
-        launch.wait_for_output(words, timeout=180)
-    assert launch.alive()
-    launch.send(signal.SIGINT)
-    assert launch.wait(60) == 0, launch.output
-    assert 'Traceback' not in launch.output
+    with free_domain() as domain:
+        launch = NodeProcess([sys.executable, str(STAND_IN), str(LAUNCH / file), *arguments],
+                             launch_env(make_prefix(tmp_path / 'prefix', EXECUTABLES), domain))
+        try:
+            for words in said:
+                launch.wait_for_output(words, timeout=180)
+            launch.terminate_and_check(signal.SIGINT, 60.0)
+        finally:
+            launch.kill()

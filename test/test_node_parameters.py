@@ -75,10 +75,7 @@ def test_every_parameter_is_declared_with_type_range_and_description(shared):
 # -- refused --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('name', 'value', 'reason'), [
-    ('clip_fps', 'fast', 'clip_fps'),
-    ('clip_fps', 1000.0, 'clip_fps'),
     ('model_size', 'enormous', 'model_size.*tiny, small'),
-    ('roi', [0.9, 0.0, 0.1, 1.0], 'roi.*left'),
     ('thresholds.danger_ttc', 3.0, 'danger < warning < caution'),
     ('max_rate', float('nan'), 'max_rate'),
     ('cameras', ['front'], 'cameras.*active'),

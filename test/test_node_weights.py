@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bundles import save_constant_bundle, save_constant_heads
-from checkpoints import encoder_state, hugging_face_names, meta_20, prefixed
+from checkpoints import encoder_state, hugging_face_names, prefixed
 
 pytest.importorskip('rclpy')
 
@@ -125,6 +125,21 @@ def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
     assert Quality.HEADS_OUT_OF_RANGE not in after(node).flags
 
 
+def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(node):
+    before, old, since = after(node), node.values('model'), node.written
+    node.set(weights=__file__)
+    log = node.wait_for_log(r'the old one keeps serving: [^\n]*\n', since, LOAD_S)
+    assert 'test_node_weights.py' in log
+    assert after(node).time_to_contact == pytest.approx(before.time_to_contact, rel=0.1)
+    # It is in the diagnostics until something else is asked for.
+    report, values, since = node.report(), node.values('model'), node.written
+    after(node, max_frame_age=50.0)             # does not try the failing load again
+    assert 'keeps serving' not in node.process.output[since:]
+    assert report.level == b'\x01' and 'test_node_weights.py' in report.message
+    for key in ('weights', 'weights_sha256', 'trained', 'state', 'errors'):
+        assert values[key] == old[key]
+
+
 def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
     unset = {'weights': '', 'allow_random_weights': False, 'num_frames': NUM_FRAMES,
              'image_size': IMAGE_SIZE}
@@ -134,71 +149,20 @@ def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
         assert not node.assess().flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
         model = node.wait_for('model', lambda v: v['trained'] == 'True')
         assert model['weights'].endswith('vjepa_ros/weights/tiny.safetensors')
-        assert model['weights'] in model['heads']
-        assert model['streaming'] == 'on'
-        assert 'untrained' not in node.report().message
-        assert 'RANDOM' not in node.process.output
+        assert (model['weights'] in model['heads'], model['streaming']) == (True, 'on')
         node.set(model_size='small')                # there are none of this size
         node.wait_for_log("model size 'small'.*Hugging Face hub", 0)
         assert not node.assess().untrained
 
 
-# -- checkpoints of others ------------------------------------------------------------------------
-
-@pytest.fixture(scope='module')
-def serving(tmp_path_factory):
-    """An active node with weights of a file and a camera that looks at a picture.
-
-    Random weights are allowed: a file that fails must not lead there all the same.
-    """
-    path = meta_20(tmp_path_factory.mktemp('good') / 'vitl.pt')
-    with ros_session() as session, node_running(
-            session, autostart=True, weights=str(path)) as node, Camera(session, rate=20.0):
-        assert node.ros.spin_until(lambda: node.state == 'active', START_S)
-        yield node
-
-
-def features(node):
-    """Those of a picture that is taken from now on."""
-    asked = now_ns()
-    with node.listen('features') as got:
-        assert node.ros.spin_until(lambda: got and read.stamp_ns(got[-1]) > asked, 60.0)
-        return read.features(got[-1])
-
-
-def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(serving):
-    old, before, since = serving.values('model'), features(serving), serving.written
-    with serving.listen('assessment') as got:
-        serving.set(weights=__file__)
-        log = serving.wait_for_log(r'the old one keeps serving: [^\n]*\n', since, LOAD_S)
-        assert 'test_node_weights.py' in log
-        np.testing.assert_allclose(features(serving), before, atol=1e-3)
-        # It is in the diagnostics until something else is asked for.
-        report, values, since = serving.report(), serving.values('model'), serving.written
-        serving.set(max_frame_age=50.0)             # does not try the failing load again
-        features(serving)
-        assert 'keeps serving' not in serving.process.output[since:]
-    assert report.level == b'\x01' and 'test_node_weights.py' in report.message
-    for key in ('weights', 'weights_sha256', 'trained', 'state', 'errors'):
-        assert values[key] == old[key]
-    assert not any(read.assessment(msg).untrained for msg in got)
-
-
-# -- names of a hub -------------------------------------------------------------------------------
-
-FIRST, OTHER = 'somebody/first', 'somebody/other'
-
-
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """Calls of a library of the hub; all its models are the same."""
-    made, kept = [], {}
+def test_a_name_on_the_hub_that_is_set_while_the_node_runs_is_not_fetched(tmp_path, monkeypatch):
+    calls, kept = [], {}
     (tmp_path / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
     save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
               tmp_path / 'model.safetensors')
 
     def snapshot_download(name, allow_patterns, local_files_only=False):
-        made.append(f'{name} {"cache" if local_files_only else "fetch"}')
+        calls.append(f'{name} {"cache" if local_files_only else "fetch"}')
         if local_files_only and name not in kept:
             raise FileNotFoundError(name)
         return kept.setdefault(name, str(tmp_path))
@@ -206,26 +170,14 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'huggingface_hub',
                         SimpleNamespace(snapshot_download=snapshot_download))
     monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
-    return made
-
-
-def test_a_name_that_is_set_while_the_node_runs_is_not_fetched(calls):
     with ros_session() as session, node_running(
-            session, weights=FIRST, allow_random_weights=False) as node:
-        node.do('configure', 'activate')
-        assert calls == [f'{FIRST} cache', f'{FIRST} fetch']
-        node.set(weights=OTHER)
+            session, weights='a/first', allow_random_weights=False) as node:
+        node.do('configure')
+        assert calls == ['a/first cache', 'a/first fetch']
+        node.set(weights='a/other')
         log = node.wait_for_log('the old one keeps serving: WeightsError: .*allow_download', 0,
                                 LOAD_S)
-        assert f"weights '{OTHER}'" in log and f'`vjepa-ros download {OTHER}`' in log
-        assert calls[2:] == [f'{OTHER} cache']
+        assert "weights 'a/other'" in log and '`vjepa-ros download a/other`' in log
+        assert calls[2:] == ['a/other cache']
         refused = node.try_set('allow_download', True)
         assert not refused.successful and 'restart' in refused.reason
-        # Nor does a new configure fetch it; what was named at the start is served again.
-        node.do('deactivate', 'cleanup')
-        assert not node.change('configure')
-        assert 'allow_download' in node.report().message
-        assert calls[3:] == [f'{OTHER} cache']
-        node.set(weights=FIRST)
-        node.do('configure')
-        assert calls[4:] == [f'{FIRST} cache']

@@ -28,6 +28,10 @@ ASSESSMENT = np.dtype([
     ('clearance', '<f4'), ('collision_if_ahead', '<f4'), ('approach_speed', '<f4'),
     ('collision_horizon', '<f4'), ('still', '<f4'),
 ])
+# The attribute of `Assessment` of each number.
+NUMBERS = {name: {'clip_span': 'clip_span_s', 'clip_rate': 'clip_rate_hz',
+                  'still': 'still_s'}.get(name, name)
+           for name in ASSESSMENT.names or () if name not in ('level', 'regions', 'flags')}
 # Fields that older versions did not send, at the end; NaN when the last of them are missing.
 LATER = ('collision_if_ahead', 'approach_speed', 'collision_horizon', 'still')
 
@@ -60,25 +64,16 @@ def assessment(msg: Any, camera: str = '') -> Assessment:
     """
     row = _records(msg, ASSESSMENT, LATER)[0]
     sent = row.dtype.names or ()
-    problem = problem_of(row['flags'], {name: float(row[name]) for name in sent if name in LIMITS})
+    values: dict[str, Any] = {name: float(row[name]) if name in sent else math.nan
+                              for name in NUMBERS}
+    problem = problem_of(row['flags'], {name: values[name] for name in sent if name in LIMITS})
     if problem:
         raise ValueError(problem)
-
-    def value(name: str) -> float:
-        return float(row[name]) if name in sent else math.nan
-
     return Assessment(
         camera=camera, stamp_ns=stamp_ns(msg), frame_id=msg.header.frame_id,
-        motion_score=value('motion_score'), obstacle_score=value('obstacle_score'),
-        collision_probability=value('collision_probability'),
-        time_to_contact=value('time_to_contact'), looming_rate=value('looming_rate'),
-        bearing=value('bearing'), elevation=value('elevation'),
         level=Level(int(row['level'])), flags=Quality(int(row['flags'])),
-        clip_span_s=value('clip_span'), clip_rate_hz=value('clip_rate'),
-        known_fraction=value('known_fraction'), clearance=value('clearance'),
-        collision_if_ahead=value('collision_if_ahead'), approach_speed=value('approach_speed'),
-        collision_horizon=value('collision_horizon'), still_s=value('still'),
-        latency_ms=value('latency_ms'), timings={'latency': value('latency_ms')})
+        timings={'latency': values['latency_ms']},
+        **{NUMBERS[name]: value for name, value in values.items()})
 
 
 def obstacles(msg: Any) -> list[Region]:

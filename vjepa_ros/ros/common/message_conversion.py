@@ -18,7 +18,7 @@ from std_msgs.msg import Header
 
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region
-from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, REGION, SIDES
+from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, NUMBERS, REGION, SIDES
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.base import SourceError
 from vjepa_ros.sources.encodings import ImageError
@@ -184,13 +184,12 @@ def feature_cloud(header: Header, features: np.ndarray, encoder: str = '') -> Po
 
 def pack_assessment(assessment: Assessment, latency_ms: float) -> np.ndarray:
     """Pack one `ASSESSMENT` record, shape (1,)."""
-    a = assessment
-    return np.array([(
-        a.motion_score, a.obstacle_score, a.collision_probability, a.time_to_contact,
-        a.looming_rate, a.bearing, a.elevation, a.known_fraction, a.clip_span_s, a.clip_rate_hz,
-        latency_ms, int(a.level), min(255, len(a.regions)), int(a.flags),
-        a.clearance, a.collision_if_ahead, a.approach_speed, a.collision_horizon,
-        a.still_s)], ASSESSMENT)
+    row = np.empty(1, ASSESSMENT)
+    for name, attribute in NUMBERS.items():
+        row[name] = getattr(assessment, attribute)
+    row['latency_ms'], row['level'], row['flags'] = latency_ms, assessment.level, assessment.flags
+    row['regions'] = min(255, len(assessment.regions))
+    return row
 
 
 def pack_regions(regions: tuple[Region, ...]) -> np.ndarray:

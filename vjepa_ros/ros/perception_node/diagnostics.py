@@ -78,35 +78,11 @@ class Rate:
             return 1 / interval if interval > 0 else 0.0
 
 
-class Recent:
-    """Median and 95th percentile of the last values. Any thread may use it."""
-
-    def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=100)
-        self._lock = threading.Lock()
-
-    def add(self, value: float) -> None:
-        """Take one value; NaN is left out."""
-        if not math.isnan(value):
-            with self._lock:
-                self._values.append(value)
-
-    def summary(self) -> tuple[float, float]:
-        """Return (median, 95th percentile), NaN when empty."""
-        with self._lock:
-            values = list(self._values)
-        if not values:
-            return math.nan, math.nan
-        median, high = np.percentile(values, (50, 95))
-        return float(median), float(high)
-
-
 class CameraStats:
     """Rates, latency, stage times and the last state of one camera."""
 
     def __init__(self) -> None:
         self.rate = Rate()
-        self.latency = Recent()
         self.skipped = 0
         self.errors = 0
         self.last_error = ''
@@ -128,6 +104,7 @@ class CameraStats:
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
         self.mixed = 0                  # resets as by the images of two cameras
         self._observed: tuple[float, object] = (-math.inf, None)
+        self._latency: deque[float] = deque(maxlen=100)     # of results [ms]
         self._stages: dict[str, deque[float]] = {}      # times [ms]
         self._warned_of_clock: set[str] = set()
         self._lock = threading.Lock()
@@ -153,7 +130,9 @@ class CameraStats:
         self.not_finite += Quality.NOT_FINITE in assessment.flags
         self.result_s, self.waits_s, self.pass_s = time.monotonic(), math.nan, math.nan
         self.rate.tick(self.result_s)
-        self.latency.add(latency_ms)
+        if not math.isnan(latency_ms):
+            with self._lock:
+                self._latency.append(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags
         self.clip_rate_hz = assessment.clip_rate_hz
         self.add_stages(assessment.timings)
@@ -164,6 +143,13 @@ class CameraStats:
             for stage, ms in timings.items():
                 if not math.isnan(ms):
                     self._stages.setdefault(stage, deque(maxlen=100)).append(ms)
+
+    def latency(self) -> tuple[float, float]:
+        """Return median and 95th percentile of the last results [ms], NaN before the first."""
+        with self._lock:
+            values = list(self._latency)
+        median, high = np.percentile(values, (50, 95)) if values else (math.nan, math.nan)
+        return float(median), float(high)
 
     def stages(self) -> dict[str, float]:
         """Return the median time of each stage [ms], by name."""
@@ -331,7 +317,7 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     if camera.silent:
         stats.waits_s = math.nan
     quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
-    median, high = stats.latency.summary()
+    median, high = stats.latency()
     values: dict[str, object] = {
         'transport': camera.images.chosen or 'none yet',
         'image_topic': camera.images.topic or 'none yet',

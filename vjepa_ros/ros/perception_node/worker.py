@@ -393,7 +393,7 @@ class Worker:
             camera=name, model=engine.config.model_size, device=str(engine.choice.device),
             fill=track.ring.fill, num_frames=track.config.num_frames,
             rate_in_hz=self._cameras[name].rate.hz(now), rate_out_hz=stats.rate.hz(now),
-            latency_ms=stats.latency.summary()[0], stale_s=silent_s,
+            latency_ms=stats.latency()[0], stale_s=silent_s,
             warnings=('switching model',) if self.swapping else (),
             untrained=not engine.report.trained,
             focal_px=track.optics().fx if track.ring.size[0] else None)
