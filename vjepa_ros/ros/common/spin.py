@@ -82,35 +82,6 @@ def _is_expected(error: BaseException) -> bool:
             and (frames[-1].line or '').startswith('raise '))
 
 
-def answered(callback: Callable[..., Any], tell: Callable[[str], object],
-             failed: Callable[[Exception], str]) -> Callable[..., Any]:
-    """Return a callback of a service that answers whatever `callback` does."""
-    def attempt(request: Any, response: Any) -> Any:
-        try:
-            _check(request)
-            return callback(request, response)
-        except (ValueError, ParameterException) as error:
-            reason = str(error)
-        except Exception as error:           # who asks must not wait forever
-            reason = failed(error)
-        reason, response = f'{reason:.{MOST_REASON}}', type(response)()
-        if not _refuse(response, reason):
-            tell(f'{type(request).__name__.removesuffix("_Request")} refused: {reason}')
-        return response
-
-    def answer(request: Any, response: Any) -> Any:
-        if not isinstance(request, SetParameters.Request) or (
-                len(request.parameters) > MOST_NAMES):
-            return attempt(request, response)
-        # One that is wrong must not keep the others from their results.
-        response.results = [
-            result for parameter in request.parameters for result in
-            attempt(type(request)(parameters=[parameter]), type(response)()).results]
-        return response
-
-    return answer
-
-
 def _check(request: Any) -> None:
     """Check size and types of a request for parameters; ValueError with the reason."""
     parameters = getattr(request, 'parameters', ())
@@ -162,13 +133,22 @@ class ResilientNode(Node):
         super().destroy_node()
 
     def note_failed_callback(self, error: Exception) -> str:
-        """Count a callback that has failed; returns what to log."""
+        """Count and log a callback that has failed, and react to it; returns the reason."""
         self.callbacks_failed += 1
         self._callback_failed_s = time.monotonic()
         self._failed_callback = f'a callback failed: {type(error).__name__}: {error}'
         if CLOCK in (frame.name for frame in traceback.extract_tb(error.__traceback__)):
             self._failed_callback += '; /clock has a time that cannot be: stop who publishes it'
+        self._log(self._failed_callback)
+        try:
+            self.on_failed_callback()
+        except Exception as another:
+            self._log(f'handling a failed callback failed, too: {another}')
         return self._failed_callback
+
+    def _log(self, text: str) -> None:
+        self.get_logger().error(f'{text}\n{traceback.format_exc()}',
+                                throttle_duration_sec=LOG_EVERY_S)
 
     @property
     def callback_failure(self) -> str:
@@ -208,10 +188,34 @@ class ResilientNode(Node):
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Callable[..., Any],
                        **kwargs: Any) -> Any:
-        """Create a service that answers every request, see `answered`."""
-        return super().create_service(
-            srv_type, srv_name, answered(callback, partial(_warn, self), partial(_failed, self)),
-            **kwargs)
+        """Create a service that answers every request, whatever `callback` does."""
+        return super().create_service(srv_type, srv_name, partial(self._answer, callback),
+                                      **kwargs)
+
+    def _answer(self, callback: Callable[..., Any], request: Any, response: Any) -> Any:
+        if isinstance(request, SetParameters.Request) and len(request.parameters) <= MOST_NAMES:
+            # One that is wrong must not keep the others from their results.
+            response.results = [
+                result for parameter in request.parameters for result in
+                self._attempt(callback, type(request)(parameters=[parameter]),
+                              type(response)()).results]
+            return response
+        return self._attempt(callback, request, response)
+
+    def _attempt(self, callback: Callable[..., Any], request: Any, response: Any) -> Any:
+        try:
+            _check(request)
+            return callback(request, response)
+        except (ValueError, ParameterException) as error:
+            reason = str(error)
+        except Exception as error:           # who asks must not wait forever
+            reason = self.note_failed_callback(error)
+        reason, response = f'{reason:.{MOST_REASON}}', type(response)()
+        if not _refuse(response, reason):
+            self.get_logger().warning(
+                f'{type(request).__name__.removesuffix("_Request")} refused: {reason}',
+                throttle_duration_sec=LOG_EVERY_S)
+        return response
 
 
 def serve(node: ResilientNode, signals: Signals) -> bool:
@@ -224,7 +228,11 @@ def serve(node: ResilientNode, signals: Signals) -> bool:
             _serve_once(executor, node)
             if signals.suspends:
                 signals.suspends = False
-                _suspend(node)
+                try:     # stop this process until SIGCONT, once the node has made that safe
+                    if node.suspend():
+                        os.kill(os.getpid(), signal.SIGSTOP)
+                except Exception as error:
+                    node.note_failed_callback(error)
             if lost_output():
                 node.get_logger().warning(
                     'nobody read the output of this node for a while: lines of its log are '
@@ -245,32 +253,4 @@ def _serve_once(executor: SingleThreadedExecutor, node: ResilientNode) -> None:
         return   # the context is gone, and the loop ends
     except Exception as error:
         # One callback must not blind the robot: rclpy would end the process here.
-        _failed(node, error)
-
-
-def _suspend(node: ResilientNode) -> None:
-    """Stop this process until SIGCONT, once the node has made that safe."""
-    try:
-        if node.suspend():
-            os.kill(os.getpid(), signal.SIGSTOP)
-    except Exception as error:
-        _failed(node, error)
-
-
-def _failed(node: ResilientNode, error: Exception) -> str:
-    reason = node.note_failed_callback(error)
-    _log(node, reason)
-    try:
-        node.on_failed_callback()
-    except Exception as another:
-        _log(node, f'handling a failed callback failed, too: {another}')
-    return reason
-
-
-def _warn(node: ResilientNode, text: str) -> None:
-    node.get_logger().warning(text, throttle_duration_sec=LOG_EVERY_S)
-
-
-def _log(node: ResilientNode, text: str) -> None:
-    node.get_logger().error(f'{text}\n{traceback.format_exc()}',
-                            throttle_duration_sec=LOG_EVERY_S)
+        node.note_failed_callback(error)
