@@ -10,7 +10,6 @@ left out. None of them reads another field of a cloud than x, y, z (and height).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,49 +131,3 @@ def rays(msg: object) -> tuple[np.ndarray, np.ndarray]:
     """Ranges and angles of a scan."""
     ranges = np.array(msg.ranges, float)
     return ranges, msg.angle_min + msg.angle_increment * np.arange(len(ranges))
-
-
-class ObstacleLayer:
-    """Marks and clears cells of a grid around the robot."""
-
-    RESOLUTION, REACH, OBSTACLE_MAX_RANGE = 0.05, 4.0, 3.0       # m
-
-    def __init__(self, inf_is_valid: bool = True) -> None:
-        self.inf_is_valid = inf_is_valid
-        side = round(2 * self.REACH / self.RESOLUTION)
-        self.cells = np.zeros((side, side), bool)
-
-    def scan(self, msg: object) -> None:
-        """`laserScanValidInfCallback`, then `laser_geometry`, then clearing and marking."""
-        ranges, angles = rays(msg)
-        if self.inf_is_valid:
-            positive = ~np.isfinite(ranges) & (ranges > 0)     # false for NaN
-            ranges = np.where(positive, msg.range_max - 0.0001, ranges)
-        kept = (ranges < msg.range_max) & (ranges >= msg.range_min)
-        points = np.column_stack((ranges * np.cos(angles), ranges * np.sin(angles)))[kept]
-        for x, y in points:
-            for part in np.arange(0.0, 1.0, 0.5 * self.RESOLUTION / math.hypot(x, y)):
-                self._set(part * x, part * y, False)
-        for x, y in points:
-            if math.hypot(x, y) < self.OBSTACLE_MAX_RANGE:
-                self._set(x, y, True)
-
-    def cloud(self, msg: object) -> None:
-        """A PointCloud2 source that marks only; an empty cloud changes nothing."""
-        for x, y, z in cloud_xyz(msg):
-            if 0.0 <= z <= 2.0:
-                self._set(x, y, True)
-
-    def marked(self, x: float, y: float) -> bool:
-        """Whether the cell at a place or one next to it is marked."""
-        row, column = self._cell(x, y)
-        return bool(self.cells[row - 1:row + 2, column - 1:column + 2].any())
-
-    def _cell(self, x: float, y: float) -> tuple[int, int]:
-        return (math.floor((x + self.REACH) / self.RESOLUTION),
-                math.floor((y + self.REACH) / self.RESOLUTION))
-
-    def _set(self, x: float, y: float, value: bool) -> None:
-        row, column = self._cell(x, y)
-        if 0 <= row < len(self.cells) and 0 <= column < len(self.cells):
-            self.cells[row, column] = value

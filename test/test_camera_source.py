@@ -141,15 +141,6 @@ def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):
     assert infos[0].k[0] == 33.0
 
 
-def test_recorded_stamps_can_be_kept(ros, ten):
-    images = listen(ros, Image, 'camera/image_raw')
-    params = playing(ten, rate=40, stamp='source')
-    with ros.compose(MODULE, params) as process:
-        wait_for_all(ros, process, images)
-    numbers = [round(pixels(m).mean() / 10) for m in images]
-    assert [stamp_ns(m) for m in images] == [S + 25_000_000 * n for n in numbers]
-
-
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
     images = listen(ros, Image, 'camera/image_raw')
     ages = []

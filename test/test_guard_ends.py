@@ -72,14 +72,6 @@ def test_a_process_survives_every_signal_but_those_of_faults():
     assert done.stdout == 'alive\n', done.stderr
 
 
-def test_a_signal_that_was_ignored_on_purpose_stays_so():
-    code = ('import signal, vjepa_ros.ros.common.process as p; p.Signals(); '
-            'print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)')
-    done = subprocess.run(['nohup', sys.executable, '-c', code], capture_output=True, text=True,
-                          cwd=REPOSITORY)
-    assert done.stdout == 'True\n', done.stderr
-
-
 @pytest.mark.parametrize('number', [
     number if number in QUICKLY else pytest.param(number, marks=pytest.mark.slow)
     for number in sorted(ENDING) if number <= signal.SIGRTMIN or number == signal.SIGRTMAX])

@@ -75,61 +75,15 @@ def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text)
         rig.wait_for_speed(1.0)
 
 
-def forget(rig: Rig) -> None:
-    """What was seen is remembered until the robot turns."""
-    rig.again()
-    began = rig.stamp()
-    with rig.driving(0.0, 3.0):
-        # A danger that is under way would be remembered anew.
-        rig.wait(lambda: rig.known_ns() > began)
-        rig.ros.spin_for(0.3)
-        rig.wait(lambda: rig.told(1)['free_way'] == 'unknown')
-
-
-def test_an_override_lets_all_pass_and_is_loud(rig):
-    def override(on: bool) -> SetBool.Response:
-        return rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=on))
-
-    with rig.driving():
+def test_the_service_of_the_override_lets_all_pass_loudly():
+    with ros_session() as ros, guarding(ros) as rig, rig.driving():
         rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
         rig.wait_for_speed(0.0)
-        answer = override(True)
-        assert answer.success and 'OVERRIDE' in answer.message
-        rig.wait_for_speed(1.0)
-        assert rig.wait_for_state('OVERRIDE').level == DiagnosticStatus.ERROR
+        for on, speed in ((True, 1.0), (False, 0.0)):
+            request = SetBool.Request(data=on)
+            assert ros.call(SetBool, '/collision_guard/override', request).success
+            rig.wait_for_speed(speed)
         rig.wait_for_log('OVERRIDE for')
-        assert override(False).success
-        rig.wait_for_speed(0.0)
-    forget(rig)
-
-
-def test_what_no_camera_looks_at_is_told_at_once_and_while_the_robot_goes_there(rig):
-    text = 'left, backward, right, 60 to 300 degrees'
-    assert '[WARN]' in next(line for line in rig.process.output.splitlines() if text in line)
-    assert text in rig.told()['uncovered']
-    rig.seen = replace(CLEAR, level=Level.DANGER, time_to_contact=0.5)
-    with rig.driving(-1.0):                    # away from what the camera sees
-        rig.wait_for_speed(-1.0)
-        assert rig.wait_for_state('free: guard').level == DiagnosticStatus.WARN
-        assert rig.told()['blind'] == 'True'
-    forget(rig)
-
-
-def test_a_service_that_fails_answers_stops_the_robot_for_a_moment_and_ends_nothing(
-        rig, monkeypatch):
-    def fail(*_: object) -> None:
-        raise RuntimeError('out of order')
-
-    with rig.driving():
-        rig.wait_for_speed(1.0)
-        monkeypatch.setattr(rig.process.node.decider, 'override', fail)
-        answer = rig.ros.call(SetBool, '/collision_guard/override', SetBool.Request(data=True))
-        assert not answer.success and 'out of order' in answer.message
-        rig.wait_for_speed(0.0)
-        assert rig.wait_for_state('out of order').level == DiagnosticStatus.ERROR
-        rig.wait(lambda: rig.told()['callbacks_failed'] == '1')
-        rig.wait_for_speed(1.0)                  # it is over
-        rig.wait_for_state('free')
 
 
 def test_bad_parameters_fail_to_configure_and_good_ones_then_do():

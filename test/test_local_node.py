@@ -170,16 +170,6 @@ def best_speed(msg):
     return rows['vx'][rows['rank'] == 0]
 
 
-def test_it_turns_to_the_free_side_of_an_obstacle(rig):
-    rig.boxes = LEFT
-    with rig.driving():
-        rig.wait_for_turn()
-        status = rig.wait_for_state('turned')
-        assert 'contact in 1.' in status.message
-        values = values_of(status)
-        assert float(values['risk']) <= 0.3 < float(values['risk_of_command'])
-
-
 @pytest.mark.parametrize(('change', 'words'), [
     ({'looking': False}, 'timeout'), ({'measuring': False}, 'no looming_field'),
     ({'flags': Quality.UNTRAINED}, 'untrained'), ({'age_ns': -10 ** 9}, 'clock')], ids=str)
@@ -192,21 +182,6 @@ def test_what_cannot_be_trusted_stops_and_is_told(rig, change, words):
         assert words in status.message and status.level == DiagnosticStatus.ERROR
         rig.again()                             # and it goes on when that is over
         rig.wait_for_motion(lambda twist: twist.linear.x > 0)
-
-
-def test_what_is_sent_in_a_fault_can_be_chosen(rig):
-    rig.flags = Quality.UNTRAINED
-    with rig.driving():
-        rig.wait_for_speed(0.0)
-        rig.set(on_fault='pass')
-        rig.wait_for_speed(1.0)
-        rig.wait_for_state('fault: camera')
-        rig.set(on_fault='silent')
-        rig.ros.spin_for(0.3)
-        before = len(rig.out)
-        rig.wait_for_state('fault: camera')
-        assert len(rig.out) == before
-    rig.set(on_fault='stop')
 
 
 def test_messages_that_are_something_else_are_refused_by_name(rig):
@@ -294,15 +269,6 @@ def test_a_goal_ends_with_a_command_and_waits_for_odometry(rig):
         rig.ros.spin_for(0.7)
         rig.go_to('goal', (0.0, 4.0))
         assert 'no pose' in rig.wait_for_state('refused').message
-
-
-@pytest.mark.parametrize(('motion', 'words'), [
-    ((5.0, 0.0), 'max_speed'), ((1.0, 3.0), 'max_turn')])
-def test_a_command_beyond_the_robot_is_refused(rig, motion, words):
-    with rig.driving(*motion):
-        rig.wait_for_motion(lambda twist: not twist.linear.x and not twist.angular.z)
-        # The fault of the command before may still be told.
-        assert 'fault: command' in rig.wait_for_state(words, None).message
 
 
 def test_two_cameras_and_stamped_commands():

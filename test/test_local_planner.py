@@ -178,16 +178,6 @@ def test_points_stop_nobody_where_the_heads_suspect_nothing():
     assert judged(driving(), 0.2, -0.5) > 0.4
 
 
-@pytest.mark.parametrize(('speed', 'seconds', 'counts'), [
-    (1.0, 2.5, True), (1.0, 3.5, False), (0.3, 3.5, True), (0.3, 4.5, False)])
-def test_a_suspicion_holds_for_some_way_and_time(speed, seconds, counts):
-    planner = driving()
-    judged(planner, 0.4)
-    drive(planner, speed, seconds)
-    drive(planner, 1.0, 0.3 if speed < 1 else 0.0)
-    assert (judged(planner, 0.2) > 0.4) == counts
-
-
 @pytest.mark.parametrize(('speed', 'turn', 'clearance', 'counts'), [
     (0.0, 0.0, math.nan, True), (0.0, 0.0, 1.0, True), (0.0, 0.0, 4.0, False),
     (0.0, 0.8, 4.0, True),              # it is not where the robot looks now
@@ -346,40 +336,32 @@ class Drive:
     """A robot that drives ahead at 1 m/s, whose camera is 0.1 s behind."""
 
     def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
-                 speed_from: str = 'odometry') -> None:
-        watch = GuardSettings()
+                 speed_from: str = 'odometry', on_fault: str = 'stop') -> None:
         self.decider = LocalDecider(DecisionConfig(
-            LocalConfig(), watch, {'camera': Mount()}, speed_from, 'stop'), 0.0)
-        self.rate = 5.0
-        self.now = 0.0
-        self.boxes, self.flags = boxes or [], Quality(0)
+            LocalConfig(), GuardSettings(), {'camera': Mount()}, speed_from, on_fault), 0.0)
+        self.now, self.boxes, self.flags = 0.0, boxes or [], Quality(0)
         self.order = ('assessment', 'field')
-        self.go(0.5, look=False)
 
-    def go(self, seconds: float, speed: float = 1.0, look: bool = True) -> Choice:
-        for _ in range(round(seconds / 0.1)):
-            self.now += 0.1
-            self.decider.moves(Motion(speed), self.now)
-            if look:
-                self.look()
-        return self.command()
-
-    def look(self, stamp_s: float | None = None) -> None:
-        stamp_s = self.now - 0.1 if stamp_s is None else stamp_s
-        stamp = round(stamp_s * NS)
+    def step(self, moves: bool = True) -> None:
+        self.now += 0.1
+        if moves:
+            self.decider.moves(Motion(1.0), self.now)
+        stamp = round((self.now - 0.1) * NS)
         result = seen(field(1.0, self.boxes))
-        assessed = replace(result.assessment, stamp_ns=stamp, flags=self.flags,
-                           clip_rate_hz=self.rate)
         for kind in self.order:
             if kind == 'assessment':
-                self.decider.assessed('camera', assessed, self.now, self.now - stamp_s)
+                self.decider.assessed('camera', replace(
+                    result.assessment, stamp_ns=stamp, flags=self.flags), self.now, 0.1)
             else:
                 cells = LoomingCells.of(result, OPTICS)
                 cells = replace(cells, moving=np.zeros(len(cells), np.float32))
-                self.decider.measured('camera', cells, stamp, self.now, self.now - stamp_s)
+                self.decider.measured('camera', cells, stamp, self.now, 0.1)
 
-    def command(self, vx: float = 1.0, omega: float = 0.0) -> Choice:
-        self.decider.command(Motion(vx, 0.0, omega), self.now)
+    def go(self, seconds: float, *motion: float, moves: bool = True) -> Choice:
+        """Drive, and decide on a command, by default ahead at 1 m/s."""
+        for _ in range(round(seconds / 0.1)):
+            self.step(moves)
+        self.decider.command(Motion(*(motion or (1.0,))), self.now)
         return self.decider.decide(self.now)
 
 
@@ -387,14 +369,40 @@ def test_a_picture_counts_when_both_of_its_messages_have_come():
     for order in (('assessment', 'field'), ('field', 'assessment')):
         drive = Drive(WALL)
         drive.order = order
-        assert drive.go(1.0).state in ('slowed', 'stopped', 'turned')
+        assert drive.go(1.5).state in ('slowed', 'stopped', 'turned')
     drive = Drive(WALL)
     drive.order = ('assessment',)
-    choice = drive.go(1.0)
+    choice = drive.go(1.5)
     assert 'no looming_field' in choice.reason
     assert (choice.state, choice.motion) == ('fault', Motion())
-    source = drive.decider.sources['camera']
-    assert len(source.seen) <= 8 and not source.cells      # what waits in vain is forgotten
+
+
+@pytest.mark.parametrize(('on_fault', 'sent'), [
+    ('stop', Motion(0.0, 0.0, 0.4)), ('pass', Motion(1.0, 0.0, 0.4)), ('silent', None)])
+def test_what_is_sent_at_a_fault_can_be_chosen(on_fault, sent):
+    drive = Drive(on_fault=on_fault)
+    drive.flags = Quality.UNTRAINED
+    choice = drive.go(1.0, 1.0, 0.0, 0.4)
+    assert (choice.state, choice.motion) == ('fault', sent)
+
+
+@pytest.mark.parametrize(('motion', 'words'), [
+    ((5.0,), 'max_speed'), ((1.0, 0.0, 3.0), 'max_turn'), ((math.nan,), 'not a number')])
+def test_a_command_beyond_the_robot_is_refused(motion, words):
+    choice = Drive().go(1.0, *motion)
+    assert choice.state == 'fault' and choice.motion == Motion() and words in choice.reason
+
+
+def test_a_command_that_is_not_renewed_ends_with_one_zero_and_then_silence():
+    drive = Drive()
+    assert drive.go(1.0).motion == Motion(1.0)
+    sent = []
+    for _ in range(10):
+        drive.step()
+        sent.append(drive.decider.decide(drive.now).motion)
+    ended = sent.index(Motion())
+    assert 4 <= ended <= 6                             # command_timeout is 0.5 s
+    assert set(sent[:ended]) == {Motion(1.0)} and set(sent[ended + 1:]) == {None}
 
 
 def test_a_goal_ends_when_odometry_begins_anew():
@@ -406,16 +414,12 @@ def test_a_goal_ends_when_odometry_begins_anew():
     assert robot.decider.course_state == 'active'
     robot.decider.located(Pose(-30j, 0.0), robot.now + 2.0)
     assert 'the pose jumped by 30.1 m' in robot.decider.course_state
-    assert robot.decider.course is None
 
 
 def test_without_a_speed_nothing_is_judged():
     drive = Drive()
     assert drive.go(1.0).state == 'free'
-    for _ in range(10):
-        drive.now += 0.1
-        drive.look()
-    choice = drive.command()
+    choice = drive.go(1.0, moves=False)
     assert choice.state == 'fault' and 'no odometry for' in choice.reason
     for absurd in (math.nan, -1e308, 1e4):             # squares of such a speed overflow
         with pytest.raises(ValueError, match='speed'):
@@ -425,15 +429,13 @@ def test_without_a_speed_nothing_is_judged():
     drive.decider.wired = True
     assert drive.go(1.0).state == 'free'
     drive.now += 5.0                                   # a guard that is silent: it stands
-    drive.look()
+    assert drive.go(0.1, moves=False).state == 'unmeasured'
     assert drive.decider.motion == Motion()
-    assert drive.command().state == 'unmeasured'
 
 
 def test_a_clock_that_jumps_takes_no_obstacle_away():
-    drive = Drive()
-    memory = drive.decider.planner.memory
-    memory.block(1.0)
-    before = len(memory.points())
-    drive.decider.clock_jumped(drive.now + 60.0)
-    assert drive.decider.planner.memory is memory and len(memory.points()) == before > 0
+    decider = Drive().decider
+    decider.planner.memory.block(1.0)
+    before = len(decider.planner.memory.points())
+    decider.clock_jumped(60.0)
+    assert len(decider.planner.memory.points()) == before > 0

@@ -81,7 +81,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     twist = TWIST.read({**defaults(TWIST, 'camera'), 'message': 'twist_stamped',
                         'camera.topic': 'eyes/front/', 'camera.yaw': 1.0, 'camera.x': 2.0,
                         'camera.height': 4.0})
-    assert twist.stamped and twist.topics == {'camera': 'eyes/front'}
+    assert twist.message == 'twist_stamped' and twist.topics == {'camera': 'eyes/front'}
     assert twist.mounts['camera'] == local_config.Mount(1.0, 2.0, 0.0, 4.0)
     node = PERCEPTION.read({**defaults(PERCEPTION, 'rear'), 'cameras': ('rear',),
                             'rear.mount.height': 0.4, 'rear.mount.yaw': 180.0})

@@ -14,7 +14,6 @@ from vjepa_ros.lab.world.episodes.robot import (
     Unicycles,
     band_of,
     footprint,
-    opaque_part,
     touching,
 )
 from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Robot
@@ -83,12 +82,3 @@ def test_contacts_are_those_that_points_in_robot_and_shape_tell():
             agree += hits[number] == sampled
             told += 1
     assert agree > 0.97 * told       # what only touches falls between the points
-
-
-def test_a_card_counts_where_its_picture_is_opaque_as_high_as_the_robot():
-    picture = np.zeros((10, 10), np.uint8)
-    picture[:4, :] = 255                # a crown
-    picture[4:, 6:8] = 200              # and its trunk
-    assert opaque_part(picture, 0.0, 0.5) == pytest.approx((0.2, 0.6))
-    assert opaque_part(picture, 0.0, 0.7) == (-1.0, 1.0)
-    assert np.isnan(opaque_part(np.zeros_like(picture), 0.0, 1.0)).all()

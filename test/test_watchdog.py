@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +17,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, active, twist_of
+from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, twist_of
 from node_fixtures import values_of
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
@@ -26,9 +25,8 @@ from rclpy.qos import LivelinessPolicy, QoSProfile
 from ros_harness import NodeProcess, Session, ros_session
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.collision_guard.node import CollisionGuard
-from vjepa_ros.ros.command.peers import QOS, topic_problems
-from vjepa_ros.ros.common.environment import LARGE_IMAGES, NETWORK_ONLY, leave_shared_memory
+from vjepa_ros.ros.command.peers import QOS
+from vjepa_ros.ros.common.environment import LARGE_IMAGES
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -85,18 +83,20 @@ def driving(ros: Session, params: dict[str, object] = CONFIRMED
         ros.node.destroy_subscription(heard)
 
 
-def stops_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
-    """The base has a zero in time after a signal, although the guard sends none."""
+def stands_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
+    """The last that a base has heard is a zero, in time after a signal, if it ever moved."""
     with Late(dog.pid) as late:
         began = time.time_ns()
         harm()
-        rig.wait(lambda: rig.out[-1][0] > began and rig.twist.linear.x == 0)
-    first = next(when for when, twist in rig.out if when > began and twist.linear.x == 0)
-    assert (first - began) / 1e9 < TIMEOUT_S + WITHIN_S + late.worst_s
-    count = len(rig.out)
-    rig.ros.spin_for(0.3)
-    assert len(rig.out) > count + 2                       # it goes on
-    assert all(twist.linear.x == 0 for _, twist in rig.out[count:])
+        rig.ros.spin_for(TIMEOUT_S + WITHIN_S)
+        rig.ros.spin_until(lambda: not rig.out or rig.twist.linear.x == 0, 5.0)
+    moved = [when for when, twist in rig.out if twist.linear.x and when <= began + NS // 50]
+    if moved:
+        zeros = [when for when, twist in rig.out if when > moved[-1] and not twist.linear.x]
+        assert zeros, f'the base goes on\n{dog.output}'
+        assert (zeros[0] - began) / NS < TIMEOUT_S + WITHIN_S + late.worst_s
+    rig.ros.spin_for(0.2)
+    assert not rig.out or rig.twist.linear.x == 0
 
 
 @pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])
@@ -105,7 +105,7 @@ def test_a_guard_that_hangs_is_replaced_by_zeros_until_it_goes_on(times):
         for _ in range(times):
             before = stops(WATCHED)     # on a busy computer a guard may be late by itself
             assert not shares_memory(process)
-            stops_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
+            stands_in_time(rig, dog, lambda: process.send(signal.SIGSTOP))
             process.send(signal.SIGCONT)
             rig.wait_for_speed(1.0)
             rig.ros.spin_for(0.2)
@@ -121,7 +121,7 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             with driving(ros) as (rig, process):
                 assert stops(WATCHED) >= before
                 before = 1 + stops()
-                stops_in_time(rig, dog, lambda process=process: process.send(signal.SIGKILL))
+                stands_in_time(rig, dog, lambda process=process: process.send(signal.SIGKILL))
         with driving(ros) as (rig, process):
             assert stops(WATCHED) >= before
             assert [said for state in rig.states
@@ -133,22 +133,6 @@ def test_a_guard_that_is_killed_is_replaced_by_zeros_and_one_that_ends_is_not(ti
             count = len(rig.out)
             ros.spin_for(3 * TIMEOUT_S)
             assert len(rig.out) == count and stops() == before
-
-
-def stands_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
-    """The last that a base has heard is a zero, in time after a signal, if it ever moved."""
-    with Late(dog.pid) as late:
-        began = time.time_ns()
-        harm()
-        rig.ros.spin_for(TIMEOUT_S + WITHIN_S)
-        rig.ros.spin_until(lambda: not rig.out or rig.twist.linear.x == 0, 5.0)
-    moved = [when for when, twist in rig.out if twist.linear.x and when <= began + NS // 50]
-    if moved:
-        zeros = [when for when, twist in rig.out if when > moved[-1] and not twist.linear.x]
-        assert zeros, f'the base goes on\n{dog.output}'
-        assert (zeros[0] - began) / NS < TIMEOUT_S + WITHIN_S + late.worst_s
-    rig.ros.spin_for(0.2)
-    assert not rig.out or rig.twist.linear.x == 0
 
 
 @pytest.mark.parametrize(('part', 'parts'), [
@@ -187,12 +171,6 @@ def test_a_guard_drives_only_while_a_watchdog_confirms_it_and_a_base_listens():
                 rig.wait_for_state('the watchdog has not confirmed')
             with ros.spawn(WATCHDOG, {'timeout': TIMEOUT_S}, remap):
                 rig.wait_for_speed(1.0)
-
-
-def test_a_guard_that_waits_for_a_watchdog_needs_a_heartbeat():
-    with pytest.raises(AssertionError, match=r'heartbeat is 0.*set heartbeat'), \
-            active(CollisionGuard, watchdog=True):
-        pass
 
 
 def test_motion_without_any_guard_is_stopped_for_as_long_as_it_lasts_unless_one_has_ended():
@@ -251,28 +229,3 @@ def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():
             process.send(signal.SIGSTOP)
             assert rig.wait(lambda: {'deadline', 'liveliness'} <= set(gone))
             process.send(signal.SIGCONT)
-
-
-def test_a_publisher_whose_node_is_not_known_yet_is_no_problem_one_that_stays_so_is():
-    own, dog, new = (SimpleNamespace(node_name=name, node_namespace='/', topic_type='Twist',
-                                     endpoint_gid=[number]) for number, name in
-                     enumerate(('guard', 'command_watchdog', '_NODE_NAME_UNKNOWN_')))
-    listed = [own, dog, new]
-    node = SimpleNamespace(
-        resolve_topic_name=lambda name: f'/{name}', get_fully_qualified_name=lambda: '/guard',
-        get_publishers_info_by_topic=lambda topic: listed)
-    unnamed: set[bytes] = set()
-    assert topic_problems(node, 'out', {}, unnamed) == []
-    assert 'also publishes on /out' in topic_problems(node, 'out', {}, unnamed)[0]
-    new.node_name = 'command_watchdog'
-    assert topic_problems(node, 'out', {}, unnamed) == [] and unnamed == set()
-    new.node_name = 'joystick'
-    assert '/joystick also publishes' in topic_problems(node, 'out', {}, unnamed)[0]
-
-
-@pytest.mark.parametrize(('chosen', 'used'), [('', NETWORK_ONLY), (LARGE_IMAGES, NETWORK_ONLY),
-                                              ('SHM', 'SHM'), ('UDPv6', 'UDPv6')])
-def test_transports_that_were_chosen_on_purpose_stay(chosen, used):
-    environ = {'FASTDDS_BUILTIN_TRANSPORTS': chosen}
-    leave_shared_memory(environ)
-    assert environ == {'FASTDDS_BUILTIN_TRANSPORTS': used}

@@ -85,8 +85,13 @@ class DecisionConfig:
     twist: LocalConfig  # the robot, and how it drives
     watch: GuardSettings  # faults of cameras
     mounts: Mapping[str, Mount]  # poses of the cameras by name
-    speed_from: str  # source of the speed: 'sent' or 'odometry'
-    on_fault: str  # what is sent at a fault: 'stop', 'pass' or 'silent'
+    speed_from: str = parameter(
+        SENT, 'Source of the speed of the robot; sent: topic cmd_vel_sent, remapped to what the '
+        'base gets (from the guard, or without one from this node); odometry: topic odom',
+        choices=(SENT, ODOMETRY))
+    on_fault: str = parameter(
+        STOP, 'What is sent for a command towards a camera at fault; stop: only the turn of the '
+        'command; pass: the command unchanged; silent: nothing', choices=(STOP, PASS, SILENT))
 
 
 # One candidate; see `LocalPlan.candidates`.

@@ -17,7 +17,13 @@ from sensor_msgs.msg import LaserScan, PointCloud2, Range
 from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
-from vjepa_ros.ros.collision_guard.parameters import BASE_FRAME, GuardConfig, Ranger, Source
+from vjepa_ros.ros.collision_guard.parameters import (
+    BASE_FRAME,
+    FROM_TF,
+    GuardConfig,
+    Ranger,
+    Source,
+)
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.common.transforms import Transforms
 
@@ -40,7 +46,7 @@ class GuardInputs(CommandInputs):
         self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
 
     def open(self) -> None:
-        if any(source.from_tf for source in self._config.sources):
+        if any(source.direction == FROM_TF for source in self._config.sources):
             try:
                 self._transforms = Transforms(self._node, BASE_FRAME)
             except ImportError as error:
@@ -61,7 +67,7 @@ class GuardInputs(CommandInputs):
         try:
             seen = read.assessment(msg, source.name)
             report = SourceReport.of(seen, now, self.age_s(msg), source.name)
-            if source.from_tf:
+            if source.direction == FROM_TF:
                 self._set_direction(source, msg.header, now)
         except (ValueError, IndexError) as error:
             self._malformed(source, error)

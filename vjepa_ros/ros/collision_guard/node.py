@@ -19,7 +19,7 @@ from vjepa_ros.guard.guard import OVERRIDE_S, VelocityGuard
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Decision, Limit
 from vjepa_ros.ros.collision_guard.inputs import GuardInputs
-from vjepa_ros.ros.collision_guard.parameters import GuardConfig, SCHEMA
+from vjepa_ros.ros.collision_guard.parameters import FROM_TF, GuardConfig, SCHEMA
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.peers import CLOUD, Heartbeat, twist_type
 from vjepa_ros.ros.command.state_publisher import motion_values, report_values, said
@@ -82,7 +82,7 @@ class CollisionGuard(CommandNode):
         return answer
 
     def topics(self, config: GuardConfig) -> dict[str, str]:
-        twist = twist_type(config.stamped)
+        twist = twist_type(config.message)
         return {'cmd_vel_in': twist, 'cmd_vel_out': twist,
                 **{source.topic: CLOUD for source in config.sources}}
 
@@ -153,7 +153,7 @@ class CollisionGuard(CommandNode):
 
         No warning, but an information, where `uncovered` is given: somebody has decided.
         """
-        if self.state != 'active' and any(source.from_tf for source in config.sources):
+        if self.state != 'active' and FROM_TF in (one.direction for one in config.sources):
             return               # once tf has given the directions
         text = self.decider.uncovered_text()
         if text and text != self._uncovered:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vjepa_ros.guard.guard import DIRECTIONS
@@ -22,6 +23,7 @@ from vjepa_ros.parameter import (
     Param,
     Schema,
     make,
+    parameter,
     rows_of,
 )
 
@@ -36,84 +38,74 @@ BOND = 'the guard makes no bond any more: set bond_timeout of the lifecycle mana
 
 SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',
                 CONFIGURE, pattern=NAME, allowed=NAMES)
-
-SECTIONS: dict[str, tuple[Param, ...]] = {
-    'Topics': (
-        SOURCES,
-        Param('ranges', tuple[str, ...], (), 'Names of range sensors', CONFIGURE, pattern=NAME,
-              allowed='ROS names such as sonar'),
-        Param('message', str, 'twist', 'Type of cmd_vel_in and cmd_vel_out', CONFIGURE,
-              choices=MESSAGES),
-        Param('odometry', bool, False, 'Read the speed from odom; without it the commands sent '
-              'count as the speed', CONFIGURE),
-        Param('heartbeat', float, 0.0, 'Longest silence of a guard that lives: it offers deadline '
-              'and liveliness of this length on cmd_vel_out, and beats four times as often on '
-              '~/heartbeat; 0: neither', CONFIGURE, low=0.0, high=60.0, unit='s'),
-        Param('watchdog', bool, False, 'Drive only while command_watchdog confirms that it hears '
-              'this guard and that its zeros reach the base (needs heartbeat)', CONFIGURE),
-        AUTOSTART,
-    ),
-    'Law and faults': rows_of(GuardSettings),
-}
-
-
-def source_rows(name: str) -> tuple[Param, ...]:
-    return (
-        Param(f'{name}.topic', str, '', 'Topic of its assessments; empty: '
-              'vjepa_node/NAME/assessment', CONFIGURE),
-        Param(f'{name}.direction', str, 'forward', 'Where it looks; yaw: along the next '
-              'parameter; tf: by tf, from the frame of its images', CONFIGURE,
-              choices=(*DIRECTIONS, 'yaw', FROM_TF)),
-        Param(f'{name}.yaw', float, 0.0, 'Direction of its optical axis seen from above, left '
-              'positive', CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
-    )
-
-
-def range_rows(name: str) -> tuple[Param, ...]:
-    return (
-        Param(f'{name}.type', str, 'range', 'sensor_msgs/Range or sensor_msgs/LaserScan',
-              CONFIGURE, choices=('range', 'scan')),
-        Param(f'{name}.direction', str, 'forward', 'Where it looks (scan: along which corridor); '
-              'yaw: along the next parameter', CONFIGURE, choices=(*DIRECTIONS, 'yaw')),
-        Param(f'{name}.yaw', float, 0.0, 'Direction in the frame of the robot, left positive',
-              CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
-        Param(f'{name}.mounting', float, 0.0, 'Scan: yaw of its frame in the frame of the robot',
-              CONFIGURE, low=-math.pi, high=math.pi, unit='rad'),
-        Param(f'{name}.half_width', float, 0.3, 'Scan: half the width of the corridor', CONFIGURE,
-              low=0.01, high=10.0, unit='m'),
-    )
+_angle = partial(parameter, 0.0, low=-math.pi, high=math.pi, unit='rad')
 
 
 @dataclass(frozen=True)
-class Source:
-    """A camera: name, topic, yaw [rad], and whether tf gives the yaw."""
+class Looking:
+    """A camera or range sensor, by its name."""
 
     name: str
-    topic: str
-    yaw: float
-    from_tf: bool
+
+    @property
+    def yaw(self) -> float:
+        """Where it looks [rad]; 0 until tf tells."""
+        given: Any = self
+        return given.angle if given.direction == 'yaw' else DIRECTIONS.get(given.direction, 0.0)
 
 
 @dataclass(frozen=True)
-class Ranger:
-    """A range sensor; the last two are for scans: yaw of the frame [rad], corridor [m]."""
+class Source(Looking):
+    """A camera."""
 
-    name: str       # also its topic
-    yaw: float
-    kind: str
-    mounting: float
-    half_width: float
+    topic: str = parameter('', 'Topic of its assessments; empty: vjepa_node/NAME/assessment')
+    direction: str = parameter(
+        'forward', 'Where it looks; yaw: along the next parameter; tf: by tf, from the frame of '
+        'its images', choices=(*DIRECTIONS, 'yaw', FROM_TF))
+    angle: float = _angle('Direction of its optical axis seen from above, left positive',
+                          name='yaw')
+
+
+@dataclass(frozen=True)
+class Ranger(Looking):
+    """A range sensor; its name is also its topic."""
+
+    kind: str = parameter('range', 'sensor_msgs/Range or sensor_msgs/LaserScan', name='type',
+                          choices=('range', 'scan'))
+    direction: str = parameter(
+        'forward', 'Where it looks (scan: along which corridor); yaw: along the next parameter',
+        choices=(*DIRECTIONS, 'yaw'))
+    angle: float = _angle('Direction in the frame of the robot, left positive', name='yaw')
+    mounting: float = _angle('Scan: yaw of its frame in the frame of the robot')
+    half_width: float = parameter(0.3, 'Scan: half the width of the corridor', low=0.01,
+                                  high=10.0, unit='m')
 
 
 @dataclass(frozen=True)
 class GuardConfig:
+    """Configuration of the node."""
+
     settings: GuardSettings
     sources: tuple[Source, ...]
     ranges: tuple[Ranger, ...]
-    stamped: bool
-    odometry: bool
-    heartbeat: float
-    watchdog: bool
+    message: str = parameter('twist', 'Type of cmd_vel_in and cmd_vel_out', choices=MESSAGES)
+    odometry: bool = parameter(False, 'Read the speed from odom; without it the commands sent '
+                               'count as the speed')
+    heartbeat: float = parameter(
+        0.0, 'Longest silence of a guard that lives: it offers deadline and liveliness of this '
+        'length on cmd_vel_out, and beats four times as often on ~/heartbeat; 0: neither',
+        low=0.0, high=60.0, unit='s')
+    watchdog: bool = parameter(
+        False, 'Drive only while command_watchdog confirms that it hears this guard and that its '
+        'zeros reach the base (needs heartbeat)')
+
+
+def source_rows(name: str) -> tuple[Param, ...]:
+    return rows_of(Source, CONFIGURE, f'{name}.')
+
+
+def range_rows(name: str) -> tuple[Param, ...]:
+    return rows_of(Ranger, CONFIGURE, f'{name}.')
 
 
 def make_settings(values: Mapping[str, Any]) -> GuardSettings:
@@ -124,31 +116,25 @@ def make_config(values: Mapping[str, Any]) -> GuardConfig:
     if values['watchdog'] and not values['heartbeat']:
         raise ValueError('watchdog is true, but heartbeat is 0, so that a watchdog hears nothing: '
                          'set heartbeat, such as to 0.4, or watchdog to false')
-    sources = tuple(Source(name, values[f'{name}.topic'] or f'vjepa_node/{name}/assessment',
-                           _yaw(values, name), values[f'{name}.direction'] == FROM_TF)
-                    for name in values['sources'])
-    ranges = tuple(Ranger(name, _yaw(values, name), values[f'{name}.type'],
-                          values[f'{name}.mounting'], values[f'{name}.half_width'])
-                   for name in values['ranges'])
-    return GuardConfig(make_settings(values), sources, ranges,
-                       values['message'] == 'twist_stamped', values['odometry'],
-                       values['heartbeat'], values['watchdog'])
+    sources = tuple(make(Source, source_rows(name), values, name=name, topic=(
+        values[f'{name}.topic'] or f'vjepa_node/{name}/assessment')) for name in values['sources'])
+    ranges = tuple(make(Ranger, range_rows(name), values, name=name) for name in values['ranges'])
+    return make(GuardConfig, SCHEMA.rows, values, settings=make_settings(values), sources=sources,
+                ranges=ranges)
 
 
-def _yaw(values: Mapping[str, Any], name: str) -> float:
-    """Return the direction of a camera or sensor [rad]; 0 until tf gives it."""
-    direction = values[f'{name}.direction']
-    return values[f'{name}.yaw'] if direction == 'yaw' else DIRECTIONS.get(direction, 0.0)
-
-
-SCHEMA = Schema(SECTIONS, make_config, make_settings,
-                {'sources': source_rows, 'ranges': range_rows}, gone={
-                    **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND,
-                    'release.speed': 'it is 0.3 m/s; let the controller send less for less',
-                    'slow_on': 'leave a fault out of stop_on, and it slows',
-                    'stop_level': 'the robot stops at DANGER; raise stop_time_to_contact to stop '
-                                  'earlier',
-                    'base_frame': f'the frame of the robot is {BASE_FRAME} (REP 105)',
-                    'RANGE.topic': 'remap the topic that has the name of the sensor',
-                    'NAME.blank': 'rays without a reading are never free: set the driver to send '
-                                  'inf (REP 117)'})
+SCHEMA = Schema({
+    'Topics': (SOURCES,
+               Param('ranges', tuple[str, ...], (), 'Names of range sensors', CONFIGURE,
+                     pattern=NAME, allowed='ROS names such as sonar'),
+               *rows_of(GuardConfig, CONFIGURE), AUTOSTART),
+    'Law and faults': rows_of(GuardSettings)},
+    make_config, make_settings, {'sources': source_rows, 'ranges': range_rows}, gone={
+        **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND,
+        'release.speed': 'it is 0.3 m/s; let the controller send less for less',
+        'slow_on': 'leave a fault out of stop_on, and it slows',
+        'stop_level': 'the robot stops at DANGER; raise stop_time_to_contact to stop earlier',
+        'base_frame': f'the frame of the robot is {BASE_FRAME} (REP 105)',
+        'RANGE.topic': 'remap the topic that has the name of the sensor',
+        'NAME.blank': 'rays without a reading are never free: set the driver to send inf '
+                      '(REP 117)'})

@@ -27,7 +27,7 @@ from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.parameter import Schema
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.output import CommandOutput
-from vjepa_ros.ros.command.peers import topic_problems
+from vjepa_ros.ros.command.peers import Endpoints, topic_problems, twist_class
 from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
@@ -91,8 +91,8 @@ class CommandNode(ManagedNode):
     """Subscribes ``cmd_vel_in``, publishes ``cmd_vel_out``, ``~/state`` and ``/diagnostics``.
 
     While active it decides at every command, at new inputs and on a timer. What decides is a
-    `VelocityGuard` or a `LocalDecider`. The configuration, None while unconfigured, says in
-    `stamped` whether commands are TwistStamped.
+    `VelocityGuard` or a `LocalDecider`. The configuration, None while unconfigured, has the
+    type of commands in `message`.
     """
 
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
@@ -107,11 +107,11 @@ class CommandNode(ManagedNode):
         self._inputs: Any = None
         self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
-        self._stamped = False                    # commands are TwistStamped
+        self._kind: type = Twist                 # of commands
         self._out: Any = None
         self._output: CommandOutput | None = None       # of an activation
         self._acted_s = -math.inf                # time of the last decision by new inputs
-        self._unnamed: set[bytes] = set()        # publishers beside, see `topic_problems`
+        self._publishers = Endpoints()           # of the output, this node included
         self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -164,15 +164,11 @@ class CommandNode(ManagedNode):
         self.configured.callback(self._unconfigure)
         self.state_publisher.renew()
         description = self.prepare(config)
-        self._stamped = config.stamped
+        self._kind = twist_class(config.message)
         self._out = self.create_output(self._kind, 'cmd_vel_out', self.lease_s(config))
         self.config = config
         self.get_logger().info(f'configured: {description}')
         return super().on_configure(state)
-
-    @property
-    def _kind(self) -> type:
-        return TwistStamped if self._stamped else Twist
 
     def lease_s(self, config: Any) -> float:
         """Return the deadline and lease of liveliness of ``cmd_vel_out`` [s]; 0: none."""
@@ -316,7 +312,7 @@ class CommandNode(ManagedNode):
         twist = Twist()
         twist.linear.x, twist.linear.y, twist.angular.z = motion.vx, motion.vy, motion.omega
         msg = twist
-        if self._stamped:
+        if self._kind is TwistStamped:
             msg = TwistStamped(twist=twist)
             msg.header.stamp = self.get_clock().now().to_msg()
             msg.header.frame_id = self._frame_id
@@ -341,7 +337,7 @@ class CommandNode(ManagedNode):
 
     def problems(self) -> list[str]:
         """Return the problems of the topics of a configured node, one sentence each."""
-        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._unnamed)
+        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._publishers)
 
     def _on_report(self) -> None:
         self.state_publisher.report(self.decided, self.problems() if self.config else [])

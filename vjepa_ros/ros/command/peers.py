@@ -7,9 +7,10 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import Clock
 from rclpy.duration import Duration
 from rclpy.node import Node
@@ -21,7 +22,7 @@ CLOUD = 'sensor_msgs/msg/PointCloud2'
 WATCHDOG = 'command_watchdog'    # sends only zeros, and only while the guard is silent
 # Nodes that listen to what is sent to a base without being one.
 LISTENERS = (WATCHDOG, 'local_planner', 'rosbag2_recorder')
-# How rclpy names the node of an endpoint that DDS has told of, but not yet of its node.
+# How rclpy names the node of such an endpoint.
 UNNAMED = '_NODE_NAME_UNKNOWN_'
 UNNAMED_S = 2.0          # after which an endpoint without a name is no node of ROS
 
@@ -39,40 +40,55 @@ CONFIRMED_S = 1.0
 KEPT_BEATS = 256         # that may still be confirmed
 
 
+class Endpoints:
+    """Endpoints of a topic, of which those without a name count once they have had none for long.
+
+    DDS tells of an endpoint before it tells of its node.
+    """
+
+    def __init__(self) -> None:
+        self._unnamed: dict[bytes, float] = {}      # since when they are known
+
+    def settled(self, found: Sequence[TopicEndpointInfo]) -> list[TopicEndpointInfo]:
+        """Return those that count of all that there are now."""
+        now = time.monotonic()
+        self._unnamed = {_id(info): self._unnamed.get(_id(info), now) for info in found
+                         if info.node_name == UNNAMED}
+        return [info for info in found if now - self._unnamed.get(_id(info), -math.inf)
+                >= UNNAMED_S]
+
+
 class BaseMatch:
     """Tells whether a base, or what drives it, receives what a publisher of a node sends."""
 
     def __init__(self, node: Node, publisher: Any) -> None:
-        self._node, self._publisher = node, publisher
-        self._unnamed: dict[bytes, float] = {}      # since when they are known
+        self._node, self._publisher, self._endpoints = node, publisher, Endpoints()
 
     def matched(self) -> bool:
         """Return whether it is matched with more than known listeners, such as the node."""
         found = self._node.get_subscriptions_info_by_topic(self._publisher.topic_name)
-        now = time.monotonic()
-        self._unnamed = {_id(info): self._unnamed.get(_id(info), now) for info in found
-                         if info.node_name == UNNAMED}
-        others = [info for info in found if info.node_name in (*LISTENERS, self._node.get_name())
-                  or info.node_name.startswith('_ros2cli')
-                  or now - self._unnamed.get(_id(info), -UNNAMED_S) < UNNAMED_S]
-        return len(others) < min(len(found), self._publisher.get_subscription_count())
+        known = (*LISTENERS, self._node.get_name())
+        bases = [info for info in self._endpoints.settled(found)
+                 if info.node_name not in known and not info.node_name.startswith('_ros2cli')]
+        return len(found) - len(bases) < min(len(found), self._publisher.get_subscription_count())
 
 
-def twist_type(stamped: bool) -> str:
-    return 'geometry_msgs/msg/' + ('TwistStamped' if stamped else 'Twist')
+def twist_class(message: str) -> type:
+    """Return the class of commands for a value of the parameter `message`."""
+    return TwistStamped if message == 'twist_stamped' else Twist
+
+
+def twist_type(message: str) -> str:
+    return f'geometry_msgs/msg/{twist_class(message).__name__}'
 
 
 def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
-                   unnamed: set[bytes]) -> list[str]:
+                   endpoints: Endpoints) -> list[str]:
     """Return other publishers of commands, and types that differ from those `wanted` by topic."""
     problems = []
     output = node.resolve_topic_name(output)
-    found = node.get_publishers_info_by_topic(output)
-    before, now = set(unnamed), {_id(info) for info in found if info.node_name == UNNAMED}
-    unnamed.clear()
-    unnamed.update(now)
-    publishers = [info for info in found
-                  if info.node_name != WATCHDOG and _id(info) not in now - before]
+    publishers = [info for info in endpoints.settled(node.get_publishers_info_by_topic(output))
+                  if info.node_name != WATCHDOG]
     if len(publishers) > 1:
         names = sorted(full_name(info) for info in publishers)
         own = node.get_fully_qualified_name()

@@ -2,14 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """A node that stops a base without a timeout of its own when the guard is killed or hangs.
 
-It subscribes to ``heartbeat`` (std_msgs/Header, ``~/heartbeat`` of the guard) and publishes zeros
-on ``cmd_vel``, the topic of the base, from the moment that an active guard has been silent for
-``timeout`` until it beats again. A guard that ends in order or is deactivated says so, and the
-watchdog stands by. Each beat is confirmed on ``heartbeat_heard``, so that a guard can wait until
-somebody would stop the base instead of it.
-
-It also subscribes to ``cmd_vel``. Motion there before any guard was heard is that of a guard which
-was never found, or of somebody who goes round it: zeros, until that motion has ended.
+From the moment that an active guard has been silent on ``heartbeat`` for ``timeout`` until it
+beats again it publishes zeros on ``cmd_vel``, the topic of the base. A guard that ends in order or
+is deactivated says so, and the watchdog stands by. Each beat is confirmed on ``heartbeat_heard``.
+Motion on ``cmd_vel`` before any guard was heard is that of a guard which was never found, or of
+somebody who goes round it: zeros, until that motion has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from rclpy.clock import (
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY
+from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY, twist_class
 from vjepa_ros.ros.command_watchdog import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
@@ -46,7 +43,7 @@ class CommandWatchdog(ResilientNode):
     def __init__(self, node_name: str = 'command_watchdog', **kwargs: Any) -> None:
         super().__init__(node_name, **kwargs)
         values = read_once(self, SCHEMA)
-        self._timeout_s, self._stamped = values['timeout'], values['message'] == 'twist_stamped'
+        self._timeout_s, self._kind = values['timeout'], twist_class(values['message'])
         self._heard_s: float | None = None      # last beat of an active guard
         self._beat_s = 0.0                      # of any
         self._state = NOT_HEARD
@@ -54,11 +51,9 @@ class CommandWatchdog(ResilientNode):
         # First and last command that moves, as long as no guard has been heard.
         self._moves_s: tuple[float, float] | None = None
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        self._out = self.create_publisher(TwistStamped if self._stamped else Twist, 'cmd_vel',
-                                          reliable)
+        self._out = self.create_publisher(self._kind, 'cmd_vel', reliable)
         self._base = BaseMatch(self, self._out)
-        self.create_subscription(TwistStamped if self._stamped else Twist, 'cmd_vel',
-                                 self._on_motion, reliable)
+        self.create_subscription(self._kind, 'cmd_vel', self._on_motion, reliable)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 1)
         self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, QOS)
         self._heard = self.create_publisher(Header, self._beats.topic_name + HEARD, reliable)
@@ -125,7 +120,7 @@ class CommandWatchdog(ResilientNode):
         self.get_logger().warning(why)
 
     def _send_zero(self) -> None:
-        zero = TwistStamped() if self._stamped else Twist()
+        zero = self._kind()
         if isinstance(zero, TwistStamped):
             zero.header.stamp = self.get_clock().now().to_msg()
         self._out.publish(zero)

@@ -18,7 +18,7 @@ OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')
 # Parameters by which nodes of this package are told, and what is compared with what they do.
 KINDS = {'vjepa_node': 'clip_fps', 'collision_guard': 'stop_time_to_contact',
          'local_planner': 'on_fault'}
-PARAMETERS = {'use_sim_time', 'cameras', 'max_frame_gap', 'max_rate', 'source_timeout'}
+PARAMETERS = {'use_sim_time', 'cameras', 'max_frame_gap', 'max_rate'}
 IMAGE, PICTURES = 'sensor_msgs/msg/Image', ('image_raw', '/compressed')
 # Ends of the names of topics that a node can do without.
 OPTIONAL = ('camera_info', '/tf', '/tf_static', '/odom', 'odometry', 'goal_pose', '/path')
@@ -155,8 +155,6 @@ def _node(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
                       'start the simulator, or set use_sim_time to false')
     if 'max_rate' in node.parameters:
         yield from _cameras(name, node, graph)
-    if 'source_timeout' in node.parameters:
-        yield from _sources(name, node, graph)
 
 
 def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
@@ -297,17 +295,6 @@ def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
                           f'possible{where}', 'choose a smaller model_size, image_size or '
                           'num_frames, streaming weights, precision auto or a GPU; lower max_rate '
                           'to what the machine can do')
-
-
-def _sources(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
-    """Compare what a guard or planner reads with its timeout."""
-    timeout = node.parameters['source_timeout']
-    for topic in node.reads:
-        rate = graph.topics[topic].rate_hz if topic in graph.topics else math.nan
-        if topic.endswith('/assessment') and 1 / max(rate, 1e-9) > timeout:
-            yield Finding(ERROR, name, f'{topic} comes at {rate:.1f} Hz, but source_timeout is '
-                          f'{timeout:g} s: it stops between results', 'raise source_timeout, or '
-                          'make perception faster')
 
 
 # -- parameter files -------------------------------------------------------------------------

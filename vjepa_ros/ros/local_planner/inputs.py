@@ -19,11 +19,12 @@ from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.types import Motion
+from vjepa_ros.parameter import MESSAGES
 from vjepa_ros.planning.decision import LocalDecider, Pose, on_earth
 from vjepa_ros.planning.local_config import ODOMETRY, SENT
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_type
+from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_class, twist_type
 from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.transforms import Transforms
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
@@ -58,7 +59,7 @@ class LocalInputs(CommandInputs):
             self._transforms = Transforms(self._node, config.base_frame)
         if config.speed_from == SENT:
             self._sent = self._node.resolve_topic_name('cmd_vel_sent')
-            self.listen(TwistStamped if config.stamped else Twist, 'cmd_vel_sent', self._on_sent)
+            self.listen(twist_class(config.message), 'cmd_vel_sent', self._on_sent)
 
     def watch(self) -> None:
         """Check whether something publishes what is sent to the base."""
@@ -163,7 +164,7 @@ def topics(config: LocalNodeConfig) -> dict[str, str]:
     """Return topics that the planner reads and publishes, with their types."""
     twists = ('cmd_vel_in', 'cmd_vel_out',
               *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
-    return {**dict.fromkeys(twists, twist_type(config.stamped)),
+    return {**dict.fromkeys(twists, twist_type(config.message)),
             **{f'{prefix}/{topic}': CLOUD for prefix in config.topics.values()
                for topic in ('assessment', 'looming_field')}}
 
@@ -183,5 +184,5 @@ def changed_behind(node: LifecycleNode, config: LocalNodeConfig) -> list[str]:
         problems += [f'cmd_vel_sent is cmd_vel_out, but {full_name(info)} listens to {output} and '
                      f'publishes {topic}: what it changes is not known; remap cmd_vel_sent to '
                      f'{topic}' for topic, kinds in published if topic not in (own, output)
-                     and {twist_type(False), twist_type(True)} & set(kinds)]
+                     and set(map(twist_type, MESSAGES)) & set(kinds)]
     return problems

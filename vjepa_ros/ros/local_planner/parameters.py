@@ -9,43 +9,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.parameter import AUTOSTART, CONFIGURE, FIXED, MESSAGES, Param, Schema, make, rows_of
-from vjepa_ros.planning.local_config import (
-    DecisionConfig,
-    LocalConfig,
-    Mount,
-    ODOMETRY,
-    PASS,
-    SENT,
-    SILENT,
-    STOP,
+from vjepa_ros.parameter import (
+    AUTOSTART,
+    CONFIGURE,
+    FIXED,
+    MESSAGES,
+    Param,
+    Schema,
+    make,
+    parameter,
+    rows_of,
 )
+from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, Mount
 from vjepa_ros.ros.collision_guard.parameters import SOURCES
 
 # What is a constant now. Of `rate`, which other nodes have, nothing is said.
 GONE = ('speed_timeout clock_tolerance frozen_travel speeds turns samples horizon accepted '
         'measurement_window measuring_speed reach evidence stop_on reaction')
 
-SECTIONS: dict[str, tuple[Param, ...]] = {
-    'Topics': (
-        SOURCES,
-        Param('message', str, 'twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
-              CONFIGURE, choices=MESSAGES),
-        Param('speed_from', str, SENT, 'Source of the speed of the robot; sent: topic '
-              'cmd_vel_sent, remapped to what the base gets (from the guard, or without one from '
-              'this node); odometry: topic odom', CONFIGURE,
-              choices=(SENT, ODOMETRY)),
-        Param('base_frame', str, 'base_link', 'frame_id of ~/candidates', CONFIGURE),
-        AUTOSTART,
-    ),
-    'Faults': (
-        Param('on_fault', str, STOP, 'What is sent for a command towards a camera at fault; stop: '
-              'only the turn of the command; pass: the command unchanged; silent: nothing',
-              choices=(STOP, PASS, SILENT)),
-        *rows_of(GuardSettings, only=('source_timeout', 'command_timeout')),
-    ),
-    'Robot': rows_of(LocalConfig),
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalNodeConfig(DecisionConfig):
+    """Configuration of the node."""
+
+    topics: Mapping[str, str]  # prefix of the topics of each camera
+    message: str = parameter('twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
+                             choices=MESSAGES)
+    base_frame: str = parameter('base_link', 'frame_id of ~/candidates')
 
 
 def source_rows(name: str) -> tuple[Param, ...]:
@@ -56,26 +47,24 @@ def source_rows(name: str) -> tuple[Param, ...]:
     )
 
 
-@dataclass(frozen=True)
-class LocalNodeConfig(DecisionConfig):
-    topics: Mapping[str, str]  # prefix of the topics of each camera
-    stamped: bool  # whether commands are TwistStamped
-    base_frame: str  # frame of the candidates
-
-
 def make_config(values: Mapping[str, Any]) -> LocalNodeConfig:
     names = values['sources']
-    return LocalNodeConfig(
-        *check(values), {name: make(Mount, source_rows(name), values) for name in names},
-        values['speed_from'], values['on_fault'],
-        {name: (values[f'{name}.topic'] or f'vjepa_node/{name}').rstrip('/') for name in names},
-        values['message'] == 'twist_stamped', values['base_frame'])
+    twist, watch = check(values)
+    return make(
+        LocalNodeConfig, SCHEMA.rows, values, twist=twist, watch=watch,
+        mounts={name: make(Mount, source_rows(name), values) for name in names},
+        topics={name: (values[f'{name}.topic'] or f'vjepa_node/{name}').rstrip('/')
+                for name in names})
 
 
 def check(values: Mapping[str, Any]) -> tuple[LocalConfig, GuardSettings]:
-    return (make(LocalConfig, SCHEMA.rows, values),
-            make(GuardSettings, SCHEMA.rows, values))
+    return make(LocalConfig, SCHEMA.rows, values), make(GuardSettings, SCHEMA.rows, values)
 
 
-SCHEMA = Schema(SECTIONS, make_config, check, {'sources': source_rows},
-                gone=dict.fromkeys(GONE.split(), FIXED))
+SCHEMA = Schema({
+    'Topics': (SOURCES, *rows_of(LocalNodeConfig, CONFIGURE, only=('message', 'speed_from',
+                                                                   'base_frame')), AUTOSTART),
+    'Faults': (*rows_of(LocalNodeConfig, only=('on_fault',)),
+               *rows_of(GuardSettings, only=('source_timeout', 'command_timeout'))),
+    'Robot': rows_of(LocalConfig)},
+    make_config, check, {'sources': source_rows}, gone=dict.fromkeys(GONE.split(), FIXED))

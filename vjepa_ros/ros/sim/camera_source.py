@@ -2,18 +2,12 @@
 # Copyright 2026 vjepa_ros maintainers
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
-The executable ``camera_source`` plays a webcam, video, picture, folder, recording, bag or
-synthetic scene. Its parameters are `SOURCE`. It publishes
-
-- ``NAME/image_raw`` (sensor_msgs/Image) and ``NAME/image_raw/compressed`` (CompressedImage),
-- ``NAME/camera_info`` (CameraInfo; k is zero when the source is not calibrated),
-- ``NAME/truth`` (PointCloud2, one point, float32 fields ttc [s, inf = not approaching],
-  looming_rate [1/s], distance [m], speed [m/s], yaw_rate [rad/s, positive to the right],
-  collision [0 or 1], clearance [m, to the nearest thing in the robot's way, moving or not;
-  inf = free]; NaN = unknown), when ``truth`` is set,
-
-all with the same header per frame. It exits 0 at the end of the source, on SIGINT and on
-SIGTERM, and 1 when the source cannot be opened or read.
+The executable ``camera_source`` publishes ``NAME/image_raw``, ``NAME/image_raw/compressed``,
+``NAME/camera_info`` (k is zero when the source is not calibrated) and ``NAME/truth`` (PointCloud2,
+one point of float32 fields, NaN unknown: ttc [s, inf = not approaching], looming_rate [1/s],
+distance [m], speed [m/s], yaw_rate [rad/s, positive to the right], collision [0 or 1], clearance
+[m, to the nearest thing in the robot's way; inf = free]), all with the same header per frame. It
+exits 1 when the source cannot be opened or read.
 
 Raw images are larger than a datagram. With the default settings of Fast DDS nearly all are lost
 on the way to best-effort subscribers, so this process sets FASTDDS_BUILTIN_TRANSPORTS for itself

@@ -2,16 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Record what the node publishes about one camera, for the demo and its report.
 
-Run as ``python -m vjepa_ros.ros.sim.recorder`` with the parameters ``folder`` (for overlay
-pictures, named by their stamp in ns), ``camera`` and ``node`` (names of the camera and of the
-perception node). Every other message becomes one line of JSON (with NaN and Infinity) on standard
-output and in ``folder/records.jsonl``, of a ``kind``:
-
-- ``ready``: everything is subscribed.
-- ``frames``: count, first_ns and last_ns of the camera_info messages so far.
-- ``truth``: stamp_ns, true_ttc and true_looming.
-- ``result``: an assessment, with ``latency_ms`` from stamp to arrival here.
-- ``state``: node and camera on ``/diagnostics``, as text by name.
+Parameters are ``folder`` (for overlay pictures, named by their stamp in ns), ``camera`` and
+``node`` (names). Every other message becomes one line of JSON on standard output and in
+``folder/records.jsonl``, of a ``kind``: ``ready`` (everything is subscribed), ``frames`` (counts
+and stamps of camera_info), ``truth``, ``result`` (an assessment, with ``latency_ms`` to its
+arrival here), ``state`` (node and camera on ``/diagnostics``).
 """
 
 from __future__ import annotations

@@ -2,26 +2,15 @@
 # Copyright 2026 vjepa_ros maintainers
 """A robot in a rendered episode as a ROS node: a camera, a base, and a blind controller.
 
-The executable ``simulated_robot`` drives one episode of `vjepa_ros.lab.world.episodes`. It
-publishes
+It publishes ``camera/image_raw`` and ``camera/camera_info``, ``odom`` (nav_msgs/Odometry), and
+``cmd_vel_in`` (geometry_msgs/Twist): the command of the controller, which follows its route and
+sees nothing; or, with ``goal``, ``goal_pose`` (in ``odom``) once. It follows ``cmd_vel_out``; a
+command older than half a second counts as zero. It waits for a subscriber of its pictures and a
+publisher of commands, stands for ``settle`` seconds, then drives.
 
-- ``camera/image_raw`` and ``camera/camera_info`` (best effort, rgb8), all stamps now,
-- ``odom`` (nav_msgs/Odometry; pose and twist in ``odom`` and ``base_link``),
-- ``cmd_vel_in`` (geometry_msgs/Twist): the command of the controller, which follows its route and
-  sees nothing; or, with ``goal``, ``goal_pose`` (geometry_msgs/PoseStamped in ``odom``) once, when
-  it starts to drive,
-
-and follows ``cmd_vel_out`` (geometry_msgs/Twist) of a guard, remapped to ``cmd_vel_in`` to drive
-without one. A command older than half a second counts as zero. It waits for a
-subscriber of its pictures and a publisher of commands, then stands for ``settle`` seconds, then
-drives.
-
-With ``publish_clock`` it simulates time and publishes it on ``/clock`` for nodes with
-``use_sim_time``: as fast as real time, or slower where rendering and perception take longer (see
-`WorldClock`). Without, time is real, and each picture shows the world at the time of rendering.
-
-Every picture becomes one line of JSON on standard output (with NaN), of ``kind`` 'moment' with the
-fields of `Moment`; the last line is of ``kind`` 'outcome'. It then exits 0.
+With ``publish_clock`` it simulates time (see `WorldClock`); without, each picture shows the world
+at the time of rendering. Every picture becomes one line of JSON on standard output (with NaN), of
+``kind`` 'moment' with the fields of `Moment`; the last line is of ``kind`` 'outcome'.
 """
 
 from __future__ import annotations
