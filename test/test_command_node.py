@@ -101,14 +101,6 @@ def test_after_another_activation_nothing_is_sent_before_a_command_comes(kind):
 
 
 @BOTH
-def test_of_subscriptions_that_are_refused_half_way_none_is_left(kind):
-    policy = 'qos_overrides./vjepa_node/two/assessment.subscription.reliability'
-    with started(kind, '-p', 'sources:=[one,two]', '-p', f'{policy}:=sometimes') as node:
-        assert node.state == 'inactive' and 'sometimes' in node.last_failure
-        assert not [s for s in node.subscriptions if 'vjepa_node' in s.topic_name]
-
-
-@BOTH
 def test_an_output_that_is_the_input_is_refused_with_the_remedy(kind):
     with started(kind, '-r', 'cmd_vel_out:=cmd_vel_in') as node:
         assert node.state == 'unconfigured'

@@ -35,22 +35,6 @@ pytestmark = pytest.mark.ros
 LAUNCHED = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}      # as launch files start nodes
 WATCHDOG = 'vjepa_ros.ros.command_watchdog'
 QUICKLY = {signal.SIGHUP, signal.SIGABRT, signal.SIGRTMIN}
-# Sends itself all signals, and tells which of them it has survived as what.
-ALL = """
-import os, signal
-from vjepa_ros.ros.common.process import ENDING, SUSPENDING, Signals
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)    # shells ignore it in the background
-signals = Signals()
-signals.serves, signals.may_interrupt = True, lambda: False
-for number in sorted(ENDING | SUSPENDING):
-    signals.received = signals.suspends = False
-    os.kill(os.getpid(), number)
-    assert (signals.received, signals.suspends) == (number in ENDING, number in SUSPENDING), number
-for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV,
-                                        signal.SIGBUS, signal.SIGFPE, signal.SIGILL}:
-    os.kill(os.getpid(), number)
-print('alive')
-"""
 
 
 def zeros(rig: Rig) -> list[int]:
@@ -64,12 +48,6 @@ def lasts(rig: Rig, late_s: float) -> None:
     sent = zeros(rig)
     assert len(sent) >= 5
     assert 0.8 * ZEROS_S - late_s < (sent[-1] - sent[0]) / NS < ZEROS_S + 0.1 + late_s
-
-
-def test_a_process_survives_every_signal_but_those_of_faults():
-    done = subprocess.run([sys.executable, '-c', ALL], capture_output=True, text=True,
-                          cwd=REPOSITORY)
-    assert done.stdout == 'alive\n', done.stderr
 
 
 @pytest.mark.parametrize('number', [

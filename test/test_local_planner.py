@@ -69,16 +69,6 @@ def test_it_goes_round_a_box_on_the_free_side():
     assert table['rank'][fine].max() < table['rank'][~fine].min()
 
 
-def test_rates_next_to_nothing_are_far_away():
-    result = seen(field(1.0, []), Level.CLEAR)
-    cells = LoomingCells.of(result, OPTICS)
-    tiny = replace(cells, rate=np.full_like(cells.rate, 1e-40))
-    with np.errstate(all='raise'):
-        planner = driving()
-        planner.see('camera', tiny, result.assessment)
-    assert planner.choose(Motion(1.0, 0.0, 0.0)).twist == (1.0, 0.0, 0.0)
-
-
 def test_it_slows_down_before_a_wall():
     free = plan([])
     assert free.twist == (1.0, 0.0, 0.0) and free.risk < 0.1

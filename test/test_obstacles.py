@@ -161,17 +161,6 @@ def test_what_is_not_known_is_withheld(changes, settings, text):
     assert (find(changed(ahead, **changes)).withheld == '') is (settings is FUSED)
 
 
-def test_a_partly_measured_view_is_withheld():
-    ahead = seen(box(2.0))
-    result, lens = ahead
-    rate = result.looming.rate.copy()
-    rate[:, 3:] = np.nan
-    part = replace(changed(ahead, level=Level.CLEAR)[0],
-                   looming=replace(result.looming, rate=rate))
-    assert 'could be measured, less than' in find((part, lens)).withheld
-    assert find((part, lens), how=replace(HOW, min_known=0.0, min_sight=0.0)).withheld == ''
-
-
 def blanked(view, first_row, last_row, columns=slice(None), **changes):
     """A view in which rows of cells, counted from below, can not be measured."""
     result, lens = changed(view, **{'level': Level.CLEAR, **changes})

@@ -197,21 +197,6 @@ def test_motion_without_any_guard_is_stopped_for_as_long_as_it_lasts_unless_one_
         assert 0.4 in got and 0.0 not in got
 
 
-def test_a_guard_is_known_to_be_active_before_its_first_command():
-    with ros_session() as ros, ros.spawn(GUARD, {**BEATING, 'heartbeat': 60.0}) as process:
-        rig = Rig(ros, process)
-        beats: list[Header] = []
-        ros.node.create_subscription(Header, '/collision_guard/heartbeat', beats.append,
-                                     QOS)
-        with Every(0.05, rig.command), Every(0.05, rig.look):
-            rig.wait_for_speed(1.0)
-            rig.wait(lambda: beats)
-        # By the times of sending; the next regular one is in 15 s.
-        assert [beat.frame_id for beat in beats] == ['active']
-        stamp = beats[0].stamp
-        assert stamp.sec * NS + stamp.nanosec < rig.out[0][0]
-
-
 def test_subscribers_that_ask_for_it_are_told_by_dds_that_a_guard_hangs():
     with ros_session() as ros:
         gone: list[str] = []

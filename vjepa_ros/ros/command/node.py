@@ -111,7 +111,7 @@ class CommandNode(ManagedNode):
         self._out: Any = None
         self._output: CommandOutput | None = None       # of an activation
         self._acted_s = -math.inf                # time of the last decision by new inputs
-        self._publishers = Endpoints()           # of the output, this node included
+        self._beside = Endpoints()           # of the output, this node included
         self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -337,7 +337,7 @@ class CommandNode(ManagedNode):
 
     def problems(self) -> list[str]:
         """Return the problems of the topics of a configured node, one sentence each."""
-        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._publishers)
+        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._beside)
 
     def _on_report(self) -> None:
         self.state_publisher.report(self.decided, self.problems() if self.config else [])
