@@ -16,8 +16,16 @@ from nav2_rules import undeclared
 from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.obstacles.placement import Mount, ObstacleSettings, RobotCamera, find_obstacles
-from vjepa_ros.obstacles.points import LEAST_ACROSS, LEVELS, base_points, scan
+from vjepa_ros.obstacles.placement import (
+    LEAST_ACROSS,
+    LEVELS,
+    Mount,
+    ObstacleSettings,
+    RobotCamera,
+    base_points,
+    find_obstacles,
+    scan,
+)
 from vjepa_ros.perception.assessment import SETTLE_RESULTS
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.learned import Distribution, LearnedField

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import cv2
@@ -39,7 +40,6 @@ from vjepa_ros.planning.obstacle_memory import (
     REACH_M,
     STANDSTILL,
 )
-from vjepa_ros.planning.ways import Grid
 
 HORIZON_S = 2.4          # over which twists are rolled forward
 STEPS = 6                # twists of a sequence
@@ -85,6 +85,55 @@ FREES_S = 2.0            # for so long a robot that was stuck goes closer to thi
 MEASURED_S = 3.0         # a path that was measured earlier is not known: somebody may have come
 MOVERS = 60              # points that move, at most
 FADE = 0.7               # part of its weight that the oldest point has lost
+
+LONGER = 1.0824        # ways over edges and corners of cells, at most: 1 / cos(22.5 degrees)
+_STEPS = tuple((dz, dx) for dz in (-1, 0, 1) for dx in (-1, 0, 1) if dz or dx)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Square cells over a rectangle of the ground."""
+
+    # low, high: (2,) least and greatest x and z [m]
+    low: np.ndarray
+    high: np.ndarray
+    cell: float  # side of a cell [m]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows (z) and columns (x)."""
+        wide, deep = np.ceil((self.high - self.low) / self.cell).astype(int)
+        return int(deep), int(wide)
+
+    def middles(self) -> np.ndarray:
+        """(R, C, 2) x and z of the middles of cells [m]."""
+        z, x = np.indices(self.shape)
+        return self.low + self.cell * (np.stack((x, z), -1) + 0.5)
+
+    def index(self, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of places (..., 2); those outside get the nearest cell."""
+        at = np.floor((np.asarray(place) - self.low) / self.cell).astype(int)
+        rows, columns = self.shape
+        return np.clip(at[..., 1], 0, rows - 1), np.clip(at[..., 0], 0, columns - 1)
+
+    def lengths(self, cost: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Return the length of the shortest way from each cell to a goal (2,) [m]."""
+        # Over edges and corners of cells, so up to `LONGER` times too long. All cells are relaxed
+        # at once until nothing changes (Bellman and Ford). A cost multiplies lengths, from 1 on.
+        rows, columns = self.shape
+        best = np.full((rows + 2, columns + 2), np.inf)
+        row, column = (int(v) for v in self.index(goal))
+        best[row + 1, column + 1] = 0 if np.isfinite(cost[row, column]) else np.inf
+        inner, paid = best[1:-1, 1:-1], self.cell * cost
+        diagonal = math.sqrt(2) * paid
+        while True:
+            new = inner.copy()
+            for dz, dx in _STEPS:
+                near = best[1 + dz:1 + dz + rows, 1 + dx:1 + dx + columns]
+                np.minimum(new, near + (diagonal if dz and dx else paid), out=new)
+            if np.array_equal(new, inner):
+                return new
+            inner[...] = new
 
 
 class _Judged(NamedTuple):

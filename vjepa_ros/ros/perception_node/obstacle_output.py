@@ -28,8 +28,14 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.guard.types import MAX_VELOCITY
-from vjepa_ros.obstacles.placement import Mount, Obstacles, RobotCamera, find_obstacles
-from vjepa_ros.obstacles.points import base_points, scan
+from vjepa_ros.obstacles.placement import (
+    Mount,
+    Obstacles,
+    RobotCamera,
+    base_points,
+    find_obstacles,
+    scan,
+)
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import advertise

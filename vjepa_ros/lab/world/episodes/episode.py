@@ -52,7 +52,7 @@ from vjepa_ros.lab.world.episodes.surroundings import (
 )
 from vjepa_ros.lab.world.scenes.scene import BOX, Robot, SceneRng, Shapes, join, still
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
-from vjepa_ros.planning.ways import Grid, LONGER
+from vjepa_ros.planning.local_planner import Grid, LONGER
 
 STOPS = {'free': .36, 'wall': .1, 'static': .24, 'cross': .16, 'approach': .07, 'leader': .07}
 # What is in the way; an episode's number chooses, so that all are equally frequent.
