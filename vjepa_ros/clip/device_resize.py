@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.clip.resize import LETTERBOX_RGB, View
+from vjepa_ros.clip.resize import LETTERBOX_RGB, View, halvings
 from vjepa_ros.runtime.cuda.compiler import (
     Kernel,
     KernelsMissing,
@@ -41,24 +41,12 @@ Step = Callable[[Tensor], Tensor]   # (H, W, 3) to another size or type
 
 
 class DeviceView:
-    """A view applied on a device.
-
-    Parameters
-    ----------
-    view : the resize mode and sizes
-    device : where the images are
-
-    Raises
-    ------
-    ValueError
-        For a view that `problem` refuses.
-    """
+    """A view applied on a device; `problem` tells which can not be."""
 
     def __init__(self, view: View, device: torch.device) -> None:
         problem = self.problem(view)
         if problem:
             raise ValueError(problem)
-        self._view = view
         (x, y), s, size = view.crop_offset, view.image_size, view.source_size
         side = min(size)
         self._source = (slice(y, y + side), slice(x, x + side)) if view.mode == 'crop' else ...
@@ -108,7 +96,8 @@ class DeviceGrey:
         mix = partial(_mixed, weight=weight)
         kernels = kernels_of(device)
         self._steps: tuple[Step, ...] = (mix,)
-        if _is_half(source_size, size):
+        if source_size == (2 * size[0], 2 * size[1]):
+            # OpenCV's area average only halves: it rounds a half up, and not to even.
             self._steps = _halving(device), mix
         elif source_size != size and kernels is not None:
             self._steps = (kernels.area(Runs.of(source_size, size, device), grey=True),)
@@ -131,7 +120,7 @@ def _mixed(rgb: Tensor, weight: Tensor) -> Tensor:
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
     """Make the steps of the host's area average."""
-    count, left = _halvings(size, wanted)
+    count, left = halvings(size, wanted)
     last = (_area(left, wanted, device),) if left != wanted else ()
     return (_halving(device),) * count + last
 
@@ -154,7 +143,7 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
     Pixel by pixel of the runs: whole matrices in float64 take robots' GPUs tens of milliseconds,
     for they are made for single precision.
     """
-    first, _, weight = _runs(matrix)
+    first, weight = _runs(matrix)
     at = np.minimum(first[:, None] + np.arange(weight.shape[1]), matrix.shape[1] - 1)
     indices = [torch.as_tensor(v, device=device) for v in at.T]
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
@@ -170,15 +159,6 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
     return step
 
 
-def _separable(rows: np.ndarray, cols: np.ndarray, device: torch.device, rounded: Step,
-               between: Step | None = None) -> Step:
-    """Make a resize by a matrix for each axis; with `between`, the columns go first."""
-    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
-    if between is None:
-        return lambda image: rounded(across(down(image)))
-    return lambda image: rounded(down(between(across(image))))
-
-
 def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
     kernels = kernels_of(device)
     if kernels is not None:
@@ -190,9 +170,9 @@ def _plain_area(size: tuple[int, int], wanted: tuple[int, int], device: torch.de
     cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
     share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
                             device=device)
+    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
     # One division at the end: what is half a byte is exactly that, and rounds to the even one.
-    return _separable(rows, cols, device,
-                      lambda v: v.div_(share).round_().clamp_(0, 255).to(torch.uint8))
+    return lambda image: across(down(image)).div_(share).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
@@ -221,31 +201,14 @@ def _antialiased(size: tuple[int, int], wanted: tuple[int, int], device: torch.d
     (cols, bits), (rows, more_bits) = (_triangle_weights(n, m)
                                        for n, m in zip(size, wanted, strict=True))
 
+    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
+
     def rounded(values: Tensor, shift: int) -> Tensor:
-        return (values.long() + (1 << shift - 1) >> shift).clamp_(0, 255)
+        # What was not resized are whole multiples already.
+        return (values.long() + (1 << shift - 1) >> shift).clamp_(0, 255).to(torch.uint8)
 
     # The bytes between the two passes are part of the definition.
-    first = (lambda v: rounded(v, bits).double()) if size[0] != wanted[0] else (
-        lambda v: v / (1 << bits))
-    last = (lambda v: rounded(v, more_bits).to(torch.uint8)) if size[1] != wanted[1] else (
-        lambda v: (v / (1 << more_bits)).to(torch.uint8))
-    return _separable(rows, cols, device, last, first)
-
-
-def _halvings(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    """How often the host's area average halves an image first, and the size that is left.
-
-    See `vjepa_ros.clip.resize`; its last step is a halving, too, where that is all.
-    """
-    (w, h), (width, height), count = size, wanted, 0
-    while not h % 2 and not w % 2 and h >= 2 * height and w >= 2 * width:
-        w, h, count = w // 2, h // 2, count + 1
-    return count, (w, h)
-
-
-def _is_half(size: tuple[int, int], wanted: tuple[int, int]) -> bool:
-    """Whether OpenCV's area average only halves: then it rounds a half up, and not to even."""
-    return size == (2 * wanted[0], 2 * wanted[1])
+    return lambda image: rounded(down(rounded(across(image), bits)), more_bits)
 
 
 def _area_weights(length: int, wanted: int) -> np.ndarray:
@@ -294,16 +257,16 @@ def _triangle_weights(length: int, wanted: int) -> tuple[np.ndarray, int]:
     return np.floor(out * (1 << bits) + 0.5).astype(np.int64), bits
 
 
-def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First and number (m,) of the weights of each row (m, n), and these (m, longest run)."""
+def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Place (m,) of the first weight of each row (m, n), and its weights (m, longest run)."""
     count = matrix.shape[1]
     used = matrix != 0
     first = used.argmax(1)
-    number = count - used[:, ::-1].argmax(1) - first
-    at = first[:, None] + np.arange(number.max())
+    longest = (count - used[:, ::-1].argmax(1) - first).max()
+    at = first[:, None] + np.arange(longest)
     weight = np.take_along_axis(matrix, np.minimum(at, count - 1), 1)
     weight[at >= count] = 0
-    return first, number, weight
+    return first, weight
 
 
 @dataclass(frozen=True)
@@ -322,9 +285,8 @@ class Runs:
         """Make the weights from one width and height to another."""
         parts = []
         for length, new in zip(size, wanted, strict=True):
-            first, _, weight = _runs(_area_weights(length, new))
             parts += [torch.as_tensor(v, dtype=torch.int32, device=device)
-                      for v in (first, weight)]
+                      for v in _runs(_area_weights(length, new))]
         return cls(*parts)
 
 

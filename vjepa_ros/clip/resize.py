@@ -204,8 +204,13 @@ class View:
             width, height = self.resized
             _resize(rgb, out[-y:height - y, -x:width - x])
         else:
-            shrink = _antialiased if self.mode == 'hf' else _plain
-            out[...] = shrink(rgb, self.resized)[y:y + s, x:x + s]
+            if rgb.shape[1::-1] == self.resized:
+                whole = rgb
+            elif self.mode == 'hf':
+                whole = _antialiased(rgb, self.resized)
+            else:   # as in the evaluation code of the model
+                whole = cv2.resize(rgb, self.resized, interpolation=cv2.INTER_LINEAR)
+            out[...] = whole[y:y + s, x:x + s]
         return out
 
 
@@ -255,11 +260,7 @@ def _nearest(cells: np.ndarray, axis: int, length: int,
 def _resize(image: np.ndarray, out: np.ndarray) -> None:
     """Resize into `out`: area average on axes that shrink, linear on axes that grow."""
     height, width = out.shape[:2]
-    # Halving is many times faster than the general area average, and an average of averages
-    # is the same average up to a blur far below one output pixel.
-    while (not image.shape[0] % 2 and not image.shape[1] % 2
-           and image.shape[0] >= 2 * height and image.shape[1] >= 2 * width
-           and image.shape[:2] != (2 * height, 2 * width)):
+    for _ in range(halvings(image.shape[1::-1], (width, height))[0]):
         image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2),
                            interpolation=cv2.INTER_AREA)
     shrunk = min(image.shape[0], height), min(image.shape[1], width)
@@ -272,19 +273,22 @@ def _resize(image: np.ndarray, out: np.ndarray) -> None:
         out[...] = result
 
 
-def _plain(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Bilinear without antialiasing, as in the evaluation code of the model."""
-    if image.shape[:2] == size[::-1]:
-        return image
-    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+def halvings(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """How often an area average halves an image (width, height) first, and the size then.
+
+    Halving is many times faster than the general area average, and an average of averages is the
+    same average up to a blur far below one output pixel.
+    """
+    (w, h), (width, height), count = size, wanted, 0
+    while not h % 2 and not w % 2 and h >= 2 * height and w >= 2 * width:
+        w, h, count = w // 2, h // 2, count + 1
+    return count, (w, h)
 
 
 def _antialiased(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Bilinear with antialiasing on uint8, as in the video processor of transformers."""
     import torch  # only this profile needs it, and it takes seconds to import
 
-    if image.shape[:2] == size[::-1]:
-        return image
     # A contiguous (H, W, C) image seen as (1, C, H, W) is "channels last": no copy is made.
     planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(planes, size=(size[1], size[0]), mode='bilinear',

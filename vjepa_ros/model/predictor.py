@@ -86,7 +86,7 @@ class DensePredictor(_MaskedPredictor):
         self.predictor_proj_context = nn.Linear(width, out)
         self.img_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
         self.video_mod_embed = nn.Parameter(torch.zeros(1, 1, width))
-        self._positions = Positions(width // heads, '2.1', 'patches')
+        self._positions = Positions(width // heads, '2.1', stretched=False)
 
     def forward(self, context: Tensor, keep: Tensor, targets: Tensor,
                 grid: tuple[int, int, int], mask: int = 0, image: bool = False

@@ -8,7 +8,6 @@ tubelet index, the patch row and the patch column; what is left over passes thro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -19,20 +18,6 @@ THETA = 10000.0
 PRETRAINED_GRID = 16  # patches per side that 2.1 stretches every spatial grid to
 
 
-def _stretched(count: int) -> float:
-    # A single row or column has position 0; the published code divides by zero there.
-    return (PRETRAINED_GRID - 1) / (count - 1) if count > 1 else 1.0
-
-
-# Distance of neighbouring patches along a column and along a row, for a grid of rows and columns.
-SPACINGS: dict[str, Callable[[int, int], tuple[float, float]]] = {
-    'patches': lambda rows, cols: (1.0, 1.0),
-    'stretched': lambda rows, cols: (_stretched(rows), _stretched(cols)),
-    'square': lambda rows, cols: (1.0, rows / cols),  # as if there were as many columns as rows
-}
-ENCODER_SPACING = {'2.0': 'patches', '2.1': 'stretched'}
-
-
 def axis_width(head_dim: int) -> int:
     """Return how many channels of a head encode one axis (always even)."""
     return 2 * ((head_dim // 3) // 2)
@@ -40,16 +25,19 @@ def axis_width(head_dim: int) -> int:
 
 @lru_cache(maxsize=8)
 def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str = '2.0',
-                spacing: str = '') -> tuple[Tensor, Tensor]:
+                stretched: bool | None = None) -> tuple[Tensor, Tensor]:
     """Compute cosine and signed sine tables for one token grid.
+
+    `stretched`: whether its sides count as `PRETRAINED_GRID` patches, by default in 2.1.
 
     A head x of `head_dim` channels is encoded by ``x * cos + swap(x) * sin`` with `swap`
     exchanging the two channels of each neighbouring pair, see `rotate`.
     """
-    if version not in ENCODER_SPACING:
-        raise ValueError(f"RoPE version '{version}' is unknown; choose "
-                         f'{" or ".join(ENCODER_SPACING)}')
-    row_step, col_step = SPACINGS[spacing or ENCODER_SPACING[version]](rows, cols)
+    if stretched is None:
+        stretched = version == '2.1'
+    # A single row or column has position 0; the published code divides by zero there.
+    row_step, col_step = ((PRETRAINED_GRID - 1) / (count - 1) if stretched and count > 1 else 1.0
+                          for count in (rows, cols))
     # Tables outlive the call that needs them first, whatever mode and device are its defaults.
     with torch.inference_mode(False), torch.device('cpu'):
         width = axis_width(head_dim)
@@ -84,27 +72,13 @@ MOST_KEPT = 16
 
 
 class Positions:
-    """Position tables in the precision a model needs, kept for the last few token grids.
+    """Position tables in the precision a model needs, kept for the last few token grids."""
 
-    Parameters
-    ----------
-    head_dim : int
-        Channels of one attention head.
-    version, spacing : str
-        See `rope_tables`.
-
-    Attributes
-    ----------
-    kept : dict
-        Tables by (grid, device, dtype).
-
-    """
-
-    def __init__(self, head_dim: int, version: str = '2.0', spacing: str = ''):
+    def __init__(self, head_dim: int, version: str = '2.0', stretched: bool | None = None):
         self.head_dim = head_dim
         self.version = version
-        self.spacing = spacing
-        self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}
+        self.stretched = stretched
+        self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}  # by (grid, device, dtype)
         self._turning: tuple[Tensor, Tensor] | None = None
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
@@ -114,7 +88,7 @@ class Positions:
         if key not in self.kept:
             if len(self.kept) >= MOST_KEPT:
                 self.kept.pop(next(iter(self.kept)))
-            tables = rope_tables(*grid, self.head_dim, self.version, self.spacing)
+            tables = rope_tables(*grid, self.head_dim, self.version, self.stretched)
             with torch.inference_mode(False):
                 self.kept[key] = tables[0].to(device, dtype), tables[1].to(device, dtype)
         return self.kept[key]

@@ -44,7 +44,7 @@ def speed_up(encoder: Encoder) -> None:
     encoder.patch_embed = PixelEmbed(encoder.patch_embed)
     if encoder.version != '2.0':
         encoder.patch_embed_img = PixelEmbed(encoder.patch_embed_img)
-    encoder._positions = HalfPositions(plain.head_dim, plain.version, plain.spacing)
+    encoder._positions = HalfPositions(plain.head_dim, plain.version)
     for block in encoder.blocks:
         block.steps = CpuSteps()
         # Scores do not depend on the order of channels in queries and keys. With the two of each
@@ -94,9 +94,9 @@ class PixelEmbed(PatchEmbed):
 class HalfPositions(Positions):
     """Position tables for heads whose even channels come before the odd ones."""
 
-    def __init__(self, head_dim: int, version: str = '2.0', spacing: str = ''):
-        super().__init__(head_dim, version, spacing)
-        self._plain = Positions(head_dim, version, spacing)
+    def __init__(self, head_dim: int, version: str):
+        super().__init__(head_dim, version)
+        self._plain = Positions(head_dim, version)
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
                ) -> tuple[Tensor, Tensor]:
