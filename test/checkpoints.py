@@ -35,12 +35,6 @@ def action_state():
             'predictor_blocks.0.attn.qkv.weight': torch.zeros(384, 128)}
 
 
-def probe_state():
-    """Some parameters of an attentive probe."""
-    return {'pooler.query_tokens': torch.zeros(1, 1, 192), 'linear.weight': torch.zeros(5, 192),
-            'linear.bias': torch.zeros(5)}
-
-
 def prefixed(state, prefix):
     return {prefix + key: value for key, value in state.items()}
 
@@ -50,8 +44,7 @@ def training_state(state):
     return {'opt': {'state': {n: {'step': torch.tensor(3.0), 'exp_avg': torch.zeros(4)}
                               for n in range(len(state))},
                     'param_groups': [{'lr': 1e-4, 'params': list(range(len(state)))}]},
-            'scaler': {'scale': 65536.0, 'growth_factor': 2.0}, 'epoch': 7, 'loss': 0.41,
-            'batch_size': 24, 'world_size': 16, 'lr': 1e-4}
+            'scaler': {'scale': 65536.0, 'growth_factor': 2.0}, 'epoch': 7}
 
 
 def meta_20(path, encoder=None, target=None, wrapper='module.backbone.'):

@@ -34,22 +34,10 @@ class Distortion:
 
     Coefficients that are missing count as zeros, and zeros at the end do not count. More than
     `plumb_bob` has are those of `rational_polynomial`: OpenCV has one order for both.
-
-    Attributes
-    ----------
-    model
-        'plumb_bob', 'rational_polynomial' or 'equidistant'; other usual names are replaced.
-    coefficients
-        As many as OpenCV takes for the model.
-
-    Raises
-    ------
-    ValueError
-        When the model is not known, or can not have these coefficients.
     """
 
-    model: str
-    coefficients: tuple[float, ...]
+    model: str  # out of `MODELS`; other usual names are replaced
+    coefficients: tuple[float, ...]  # as many as OpenCV takes for the model
 
     def __post_init__(self) -> None:
         given = list(self.coefficients)

@@ -24,39 +24,18 @@ LETTERBOX_RGB = tuple(round(255 * m) for m in IMAGENET_MEAN)
 class View:
     """Where the square input of the model lies in images of one size, and how they get there.
 
-    Holds no buffers: one view may be used from several threads.
-
-    Two kinds of numbers are used, both in pixels of the source or of the model input:
-
-    - *points* name pixel centres: (0, 0) is the centre of the top left pixel;
-    - *edges* (regions, boxes) name pixel borders: pixel i reaches from i to i + 1.
-
-    Per axis the map is ``x_model + 0.5 = (x_source + 0.5 - origin) * scale``.
-
-    Parameters
-    ----------
-    mode
-        ``crop``: largest centred square. ``squash``: everything, aspect ratio lost.
-        ``letterbox``: everything, bars added. ``hf`` and ``meta``: the two preprocessing
-        profiles of published V-JEPA 2 weights (short side to ``int(image_size * 256 / 224)``,
-        then the centre).
-    source_size
-        (width, height) of the camera image in pixels.
-    image_size
-        Side of the square model input in pixels, a multiple of ``patch``.
-    patch
-        Side of one patch in pixels of the model input.
-
-    Raises
-    ------
-    ValueError
-        When a parameter is out of range.
+    Holds no buffers: one view may be used from several threads. *Points* name pixel centres:
+    (0, 0) is the centre of the top left pixel. *Edges* (regions, boxes) name pixel borders: pixel
+    i reaches from i to i + 1. Per axis ``x_model + 0.5 = (x_source + 0.5 - origin) * scale``.
     """
 
+    # `crop`: largest centred square. `squash`: everything, aspect ratio lost. `letterbox`:
+    # everything, bars added. `hf` and `meta`: the two preprocessing profiles of published V-JEPA 2
+    # weights (short side to int(image_size * 256 / 224), then the centre).
     mode: str
-    source_size: tuple[int, int]
-    image_size: int
-    patch: int = PATCH
+    source_size: tuple[int, int]  # width and height of the camera image [px]
+    image_size: int  # side of the input [px], a multiple of `patch`
+    patch: int = PATCH  # side of a patch [px]
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -84,10 +63,9 @@ class View:
 
     @cached_property
     def crop_offset(self) -> tuple[int, int]:
-        """Integer (x, y) of the top left pixel kept.
+        """Pixel (x, y) of the image, for `hf` and `meta` of the resized one, kept at the top left.
 
-        ``crop``: in the source image; ``hf`` and ``meta``: in the resized image;
-        ``letterbox``: minus the size of the left and top bar; ``squash``: (0, 0).
+        For `letterbox` minus the size of the left and top bar.
         """
         if self.mode == 'squash':
             return 0, 0
@@ -174,11 +152,7 @@ class View:
 
     def camera_info(self, fx: float, fy: float, cx: float,
                     cy: float) -> tuple[float, float, float, float]:
-        """Scale pinhole intrinsics of the source image to the patch grid.
-
-        One patch counts as one pixel, with pixel centres at whole numbers, so that a ray
-        projected with the result names the patch it falls into when rounded.
-        """
+        """Scale pinhole intrinsics of the source image to the patch grid, a pixel for a patch."""
         center = (self.from_source(np.array([cx, cy])) + 0.5) / self.patch - 0.5
         return (fx * self.scale[0] / self.patch, fy * self.scale[1] / self.patch,
                 float(center[0]), float(center[1]))

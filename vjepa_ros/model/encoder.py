@@ -46,23 +46,9 @@ class PatchEmbed(nn.Module):
 class Encoder(nn.Module):
     """Video clip to one feature vector per tubelet and patch.
 
-    Parameters
-    ----------
-    variant : Variant
-        Size of the network.
-    version : str
-        Generation of the weights, out of `VERSIONS`. Version 2.1 also encodes single images,
-        as clips of one frame, and normalises features at four depths, `Variant.taps`.
-    window : int
-        Tubelets that a tubelet attends to, itself and the latest before it: the encoder is
-        block-causal. 0: all attend to all.
-
-    Raises
-    ------
-    ValueError
-        For an unknown version, a size that version 2.1 does not have, or a window with version
-        2.0, whose positions are not relative.
-
+    Version 2.1 also encodes single images, as clips of one frame, and normalises features at four
+    depths, `Variant.taps`. With a `window` the encoder is block-causal: a tubelet attends to so
+    many tubelets, itself and the latest before it. 0: all attend to all.
     """
 
     def __init__(self, variant: Variant, version: str = '2.0', window: int = 0):
@@ -95,11 +81,7 @@ class Encoder(nn.Module):
 
     def forward(self, clip: Tensor, times: Tensor | None = None,
                 memory: Sequence[LayerMemory] | None = None) -> Tensor:
-        """Encode clips.
-
-        `clip`: (B, 3, T, height, width) float32, RGB normalised with the ImageNet mean and
-        standard deviation, oldest frame first.
-        """
+        """Encode clips (B, 3, T, height, width) float32, normalised RGB, oldest frame first."""
         return self.layers(clip, (self.variant.depth - 1,), times, memory)[0]
 
     def layers(self, clip: Tensor, layers: Sequence[int], times: Tensor | None = None,
@@ -121,11 +103,8 @@ class Encoder(nn.Module):
 
     def step(self, frames: Tensor, times: Tensor, memory: Sequence[LayerMemory],
              allowed: Tensor | None = None) -> Tensor:
-        """Encode the next tubelet of streams, with what is remembered of those before it.
+        """Encode the next tubelet (B, 3, 2, height, width) of B streams, as at the end of a clip.
 
-        The result is that of `forward` for the last tubelet of a clip of all tubelets so far.
-
-        `frames`: (B, 3, 2, height, width), one tubelet of each of B streams, see `forward`;
         `allowed`: (B, 1, 1, M + N) bool, tokens of the memory, and of this tubelet, that a stream
         has.
         """

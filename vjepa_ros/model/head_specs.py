@@ -210,12 +210,10 @@ class HeadSpec:
     kind: Laplace | Binary | Binned  # channels, activation, calibration, and with it the loss
     # One answer for the clip, by a layer of its own; else one for each patch, by a shared layer
     pooled: bool
-    # target, known: fields of `vjepa_ros.lab.world.targets.Targets`: the truth and where it is
-    # known
+    # The truth, and where it is known: fields of `vjepa_ros.lab.world.targets.Targets`
     target: str
     known: str
-    # Further losses by name, see `vjepa_ros.lab.training.losses.LOSSES`
-    losses: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # further ones, by name in `vjepa_ros.lab.training.losses`
 
     def array_shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its arrays for one clip of so many patches, by name."""
@@ -252,23 +250,12 @@ def to_arrays(outputs: HeadOutputs) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Numbers that make probabilities and errors mean what they state, fitted on held-out clips.
+    """Numbers that make probabilities and errors mean what they state, from held-out clips."""
 
-    Attributes
-    ----------
-    numbers : mapping of str to tuple of float
-        By head, in the order of `HeadSpec.kind.numbers`: scale of the stated error (not of the
-        value) of a `Laplace`; factor a and offset b of the logit of a `Binary`; of a `Binned` the
-        temperature that its logits are divided by, and the bias that is then added to the last
-        one. A head that is not named is left as it is.
-
-    Raises
-    ------
-    ValueError
-        For a number that is not finite, or a temperature or factor not above 0.
-
-    """
-
+    # By head, in the order of `HeadSpec.kind.numbers`: scale of the stated error (not of the
+    # value) of a `Laplace`; factor a and offset b of the logit of a `Binary`; of a `Binned` the
+    # temperature that its logits are divided by, and the bias that is then added to the last one.
+    # A head that is not named is left as it is.
     numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self):

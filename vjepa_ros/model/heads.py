@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -29,28 +28,24 @@ POOL_HEADS = 16  # for every width, as in the published probes
 class CrossAttention(nn.Module):
     """Attention of a query that is the same for all clips, without output projection."""
 
-    _look: Tensor | None
+    fixed: Tensor | None    # what `look` returns, see `Heads.fix`
 
     def __init__(self, dim: int):
         super().__init__()
         self.q = nn.Linear(dim, dim)
         self.kv = nn.Linear(dim, 2 * dim)
-        self.register_buffer('_look', None, persistent=False)
+        self.register_buffer('fixed', None, persistent=False)
 
     def look(self, query: Tensor) -> Tensor:
         """Return what each head looks for with a query (1, 1, D): (H, D)."""
         q = self.q(query).view(POOL_HEADS, -1)  # H d
         return torch.einsum('hd,hdc->hc', q, self._weights()[0]) / math.sqrt(q.shape[1])
 
-    def fix(self, query: Tensor) -> None:
-        """Compute what a query looks for once, see `Heads.fix`."""
-        self._look = self.look(query)
-
     def forward(self, query: Tensor, x: Tensor) -> Tensor:
         """Attend from a query (1, 1, D) to tokens (B, N, D): (B, 1, D)."""
         # With one query for all clips the products can be reordered: keys and values are never
         # formed for N tokens. The bias of the keys is the same for all tokens: softmax drops it.
-        look = self.look(query) if self._look is None else self._look
+        look = self.look(query) if self.fixed is None else self.fixed
         # Tokens last: softmax takes twice as long along any other axis. cuBLAS is slow at the
         # product that gives them so (docs/notebook/kernels.md).
         weight = F.linear(x, look).transpose(1, 2).softmax(dim=-1)  # B H N
@@ -87,76 +82,42 @@ class Pooler(nn.Module):
         self.query_tokens = nn.Parameter(torch.zeros(1, 1, dim))
         self.cross_attention_block = CrossBlock(dim)
 
-    def fix(self) -> None:
-        """Compute once what follows from the weights alone, see `Heads.fix`."""
-        self.cross_attention_block.xattn.fix(self.query_tokens)
-
     def forward(self, x: Tensor) -> Tensor:
         """Pool tokens (B, N, D) to (B, D)."""
         return self.cross_attention_block(self.query_tokens, x)[:, 0]
 
 
-def patch_reader(dim: int, hidden: int) -> nn.Sequential:
-    """Make layers from features of a patch in two tubelets, 2 `dim`, to what is known of it."""
-    return nn.Sequential(nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
-                         nn.Linear(hidden, hidden), nn.GELU())
-
-
-def read_patches(reader: nn.Module, features: Tensor) -> Tensor:
-    """Apply a `patch_reader` to the newest two tubelets of features (B, T', Hp, Wp, D)."""
-    return reader(torch.cat((features[:, -1], features[:, -2]), dim=-1))
-
-
-class Branch(Protocol):
-    """Work beside other work on a device; `IN_TURN` does one after the other."""
+class Branch:
+    """Work beside other work on a device; this one does one after the other."""
 
     def aside(self) -> AbstractContextManager[None]:
         """Do the block beside what follows it, until `rejoin`."""
-        ...
-
-    def rejoin(self) -> None:
-        """Let what follows wait for what was done `aside`."""
-        ...
-
-
-class _InTurn:
-    def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def rejoin(self) -> None:
-        pass
+        """Let what follows wait for what was done `aside`."""
 
 
-IN_TURN: Branch = _InTurn()
+IN_TURN = Branch()
 
 
 class Heads(nn.Module):
-    """Compute `HeadOutputs` from the features of an encoder, always in float32.
-
-    Parameters
-    ----------
-    dim : int
-        Width of the features, a multiple of 16.
-    hidden : int, optional
-        Width of the dense MLP, a multiple of 16; max(256, dim / 2) when omitted.
-
-    """
+    """Compute `HeadOutputs` from features `dim` wide, always in float32."""
 
     def __init__(self, dim: int, hidden: int | None = None):
         super().__init__()
-        if dim % POOL_HEADS:
-            raise ValueError(f'the width of the features is {dim}, but must be a multiple of '
-                             f'{POOL_HEADS}')
         hidden = hidden or max(256, dim // 2)
-        if hidden % POOL_HEADS:
-            raise ValueError(f'the width of the dense heads is {hidden}, but must be a multiple '
-                             f'of {POOL_HEADS}')
+        if dim % POOL_HEADS or hidden % POOL_HEADS:
+            raise ValueError(f'features are {dim} wide and dense heads {hidden}; both must be '
+                             f'multiples of {POOL_HEADS}')
         self.dim, self.hidden = dim, hidden
         self.specs = tuple(HEADS.values())
         self._dense = [spec for spec in HEADS.values() if not spec.pooled]
         self._pooled = [spec for spec in HEADS.values() if spec.pooled]
         shared = sum(spec.kind.channels for spec in self._dense)
-        self.dense = nn.Sequential(*patch_reader(dim, hidden), nn.Linear(hidden, shared))
+        self.dense = nn.Sequential(
+            nn.LayerNorm(2 * dim), nn.Linear(2 * dim, hidden), nn.GELU(),
+            nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, shared))
         self.pooler, self.patch_pooler = Pooler(dim), Pooler(hidden)
         self.patch_norm = nn.LayerNorm(hidden)
         self.norm = nn.LayerNorm(dim + hidden)
@@ -175,14 +136,12 @@ class Heads(nn.Module):
         """Compute once what follows from the weights alone; they must not change any more."""
         with torch.no_grad(), full_precision(self.norm.weight.device):
             for pooler in (self.pooler, self.patch_pooler):
-                pooler.fix()
+                attention = pooler.cross_attention_block.xattn
+                attention.fixed = attention.look(pooler.query_tokens)
         return self
 
     def forward(self, features: Tensor, branch: Branch = IN_TURN) -> HeadOutputs:
-        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2.
-
-        Parts are computed beside each other where the `branch` does that.
-        """
+        """Read features (B, T', Hp, Wp, D) of any type, T' at least 2."""
         return self.read(features, branch)[0]
 
     def read(self, features: Tensor, branch: Branch = IN_TURN) -> tuple[HeadOutputs, Tensor]:
@@ -194,7 +153,7 @@ class Heads(nn.Module):
             x = features.float()
             with branch.aside():
                 whole = self.pooler(x.flatten(1, 3))
-            known = self.known(x)
+            known = self.dense[:-1](torch.cat((x[:, -1], x[:, -2]), dim=-1))
             outputs: dict[str, Tensor] = {}
             with branch.aside():
                 channels = [spec.kind.channels for spec in self._dense]
@@ -207,10 +166,6 @@ class Heads(nn.Module):
             for spec in self._pooled:
                 outputs |= spec.kind.outputs(spec.name, self.get_submodule(spec.name)(pooled))
             return HeadOutputs(**outputs), known
-
-    def known(self, features: Tensor) -> Tensor:
-        """Return the last hidden layer of the dense heads alone, in float32; see `read`."""
-        return read_patches(self.dense[:-1], features)
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:

@@ -401,11 +401,7 @@ def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
     encoder = _encoder_of(parts, weights_part, name)
     kinds = () if encoder_only else (PREDICTOR, DENSE)
     kept = {'encoder': encoder, 'predictor': next((p for p in parts if p.kind in kinds), None)}
-    variant = None if encoder is None else variant_of(encoder)
     about = {'format': 1, 'source': opened.path.name, 'source_sha256': files_sha256(opened.files),
-             'parts': {section: part.name for section, part in kept.items() if part},
-             'variant': variant.name if variant else '',
-             'version': encoder and version_of(encoder),
              'profile': asdict(profile_of(opened, parts, encoder, CHECKPOINT))}
     tensors = {}
     for section, part in kept.items():

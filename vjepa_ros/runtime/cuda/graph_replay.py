@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.heads import Branch
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.forward.base import Work, closed
 from vjepa_ros.runtime.memory import (
@@ -37,7 +38,7 @@ WARM_RUNS = 3   # kernels are chosen, compiled and loaded in the first
 MOST_GRAPHS = 8  # numbers of clips that stay captured
 
 
-class Fork:
+class Fork(Branch):
     """Work beside that of the current stream, in CUDA graphs, too; without CUDA in turn."""
 
     def __init__(self, device: torch.device):
