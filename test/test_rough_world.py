@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,11 +27,8 @@ from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays
 from vjepa_ros.lab.world.rendering.render import render, render_together, truth
 from vjepa_ros.lab.world.scenes import platforms, scene_spec
-from vjepa_ros.lab.world.scenes.camera import APART_S, MOST_DELAY, arrival_times, clip_times
-from vjepa_ros.lab.world.scenes.motion import Steady, travelled
-from vjepa_ros.lab.world.scenes.platforms import pace
 from vjepa_ros.lab.world.scenes.sampler import SceneSampler
-from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, SceneRng, Scenes
+from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
@@ -169,44 +164,9 @@ def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame(world, monk
     torch.testing.assert_close(rate(s.position)[s.alive], s.velocity[s.alive], atol=0.2, rtol=0.03)
 
 
-def test_clips_take_the_pictures_nearest_to_what_they_want():
-    # Cameras of 5 to 8 Hz cannot give every frame that a clip at 4 Hz wants where it wants it.
-    interval, period = torch.full((500,), 0.25), torch.full((500,), 0.15)
-    times = clip_times(SceneRng(1, 500), interval, period, 8)
-    assert (times.diff(dim=1) > 0.05).all() and (times[:, -1] == 0).all()
-    steady = (times / 0.15 - (times / 0.15).round()).abs().amax(1) < 1e-3
-    expected = torch.tensor([-1.8, -1.5, -1.2, -1.05, -0.75, -0.45, -0.3, 0.0])
-    assert ((times[steady] - expected).abs().amax(1) < 1e-3).float().mean() > 0.4
-
-
 def test_a_world_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match='muddy'):
         WorldConfig('muddy')
-
-
-def test_what_brakes_was_steady_before():
-    times = -torch.arange(0.0, 3.0, 0.01).flip(0)[None]
-    speed, braking = torch.tensor([0.5]), torch.tensor([1.0])
-    fastest = Steady(torch.tensor([1.5]), torch.tensor([math.inf]), torch.tensor([0.0]))
-    speeds = pace(speed, braking, times, fastest)[0]
-    assert speeds[-1] == 0.5 and speeds[0] == 1.5 and (speeds.diff() <= 1e-6).all()
-    gone = travelled(speed, braking, torch.tensor([1e4]), times, fastest)[0]
-    torch.testing.assert_close(-gone.diff() / 0.01, (speeds[1:] + speeds[:-1]) / 2, atol=1e-2,
-                               rtol=1e-2)
-    # 1 s of braking over 1 m, and 2 s before it.
-    assert gone[0].item() == pytest.approx(1.0 + 1.99 * 1.5, abs=0.01)
-
-
-def test_half_of_the_cameras_are_stamped_when_pictures_arrive():
-    draws, ride = SceneRng(3, 4000), SimpleNamespace(
-        own=torch.arange(4000) < 3000, period_s=torch.full((4000,), 0.15))
-    true = -0.15 * torch.arange(8.0).flip(0).expand(4000, 8)
-    said = arrival_times(draws, true, ride)
-    wrong = (said != true).any(1)
-    assert not wrong[3000:].any() and 0.45 < wrong[:3000].float().mean() < 0.55
-    off = (said - true)[wrong]
-    assert (said.diff() >= 0.9 * APART_S).all() and (off[:, -1] == 0).all()
-    assert 0.01 < off[:, :-1].abs().mean() < 0.03 and off.abs().max() <= 2.5 * MOST_DELAY * 0.15
 
 
 def test_training_has_more_and_figures_do_not():

@@ -21,8 +21,7 @@ FAR_M = 1e4   # a reach that bends no path
 
 def frame_times(interval_s: Tensor, hold: Tensor, frames: int) -> Tensor:
     """Return times (B, T) of frames [s]; with hold 2 pairs of frames have one time."""
-    back = torch.arange(frames - 1, -1, -1, device=hold.device)                             # T
-    return -(back // hold[:, None]) * hold[:, None] * interval_s[:, None]
+    return (picture_of(hold, frames) - (frames - 1)) * interval_s[:, None]
 
 
 def picture_of(hold: Tensor, frames: int) -> Tensor:
@@ -35,9 +34,9 @@ def picture_of(hold: Tensor, frames: int) -> Tensor:
 class Steady:
     """How fast B robots or bodies were before they began to brake or to speed up; all (B,)."""
 
-    most: Tensor  # greatest speed of what brakes [m/s]; inf: it braked all the time
+    most: Tensor  # greatest speed of what brakes [m/s]
     # faster, slower: speed of what brakes, and of what speeds up, as a factor on the speed of
-    # now: from 1 to inf, where `most` alone counts, and from 0, where it stood, to 1
+    # now: from 1 to inf, where `most` alone counts, and from 0 to 1
     faster: Tensor
     slower: Tensor
 
@@ -48,21 +47,23 @@ class Steady:
                 (self.slower * size)[:, None])
 
 
+# What brakes did so all the time; what speeds up stood before.
+ALWAYS = Steady(*(torch.tensor(value) for value in (torch.inf, torch.inf, 0.0)))
+
+
 def travelled(speed: Tensor, braking: Tensor, reach: Tensor, times: Tensor,
-              steady: Steady | None = None) -> Tensor:
+              steady: Steady) -> Tensor:
     """Distance still to go (B, T) [m] at times before the newest frame, (B, T) at most 0 [s]."""
     size = speed.abs()[:, None]
     since = -times
     slope = braking[:, None]
-    fastest, slowest = (torch.inf, 0.0) if steady is None else steady.around(speed.abs())
+    fastest, slowest = steady.around(speed.abs())
     started = torch.where(slope < 0, (size - slowest) / (-slope).clamp(min=1e-6), torch.inf)
     moving = torch.minimum(since, started)
-    far = size * moving + 0.5 * slope * moving.square()
-    if steady is not None:
-        far = far + slowest * (since - moving)
-        braked = (fastest - size) / slope.clamp(min=1e-6)
-        even = size * moving + slope * braked * (moving - 0.5 * braked)
-        far = torch.where((slope > 0) & (braked < moving), even, far)
+    far = size * moving + 0.5 * slope * moving.square() + slowest * (since - moving)
+    braked = (fastest - size) / slope.clamp(min=1e-6)
+    even = size * moving + slope * braked * (moving - 0.5 * braked)
+    far = torch.where((slope > 0) & (braked < moving), even, far)
     far = reach[:, None] * torch.tanh(far / reach[:, None])
     return far * torch.where(speed < 0, -1.0, 1.0)[:, None]
 

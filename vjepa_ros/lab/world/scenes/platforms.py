@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.motion import Shake, Steady
+from vjepa_ros.lab.world.scenes.motion import ALWAYS, Shake, Steady
 from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import (
     Encounter,
@@ -180,8 +180,7 @@ def mount(draws: SceneRng, spec: SceneSpec, training: bool) -> tuple[SceneSpec, 
     climbs = free & (_CLIMB[platform] > 0) & draws.chance(0.4) & ~rotates & ~slides
     climb = torch.where(climbs, draws.sign() * draws.uniform(0.1, 1) * _CLIMB[platform], 0)
     settled = torch.where(own & draws.chance(0.5), draws.log(0.3, 3), 1e3)
-    stands, endless = torch.zeros_like(speed), torch.full_like(speed, torch.inf)
-    steady = Steady(endless, endless, stands)
+    stands, steady = torch.zeros_like(speed), ALWAYS
     if training:
         stopped = own & spec.happens('stopped') & (motion == USUAL)
         stands = torch.where(stopped & draws.chance(STANDS_SHARE), draws.uniform(0, STANDS_S), 0)

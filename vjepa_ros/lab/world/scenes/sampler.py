@@ -60,7 +60,7 @@ class SceneSampler:
         times = self._times(draws, spec, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
-        moving, steady = times, None
+        moving, steady = times, motion.ALWAYS
         if ride is not None:
             moving, steady = ride.stopping(times), ride.steady
         gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
@@ -131,7 +131,7 @@ class SceneSampler:
         return torch.where(ride.own[:, None], rough, times)
 
     def _hero(self, draws: SceneRng, encounter: Encounter, times: Tensor, moving: Tensor,
-              steady: Steady | None) -> Bodies:
+              steady: Steady) -> Bodies:
         """Return the body of importance on its path; for the rest see `travelled`."""
         spec = encounter.spec
         at = to_world(encounter.at, spec.heading)
