@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from vjepa_ros.cli.console import positive, print_error, save, steps, whole
+from vjepa_ros.cli.console import add_model, positive, print_error, save, steps, whole
 from vjepa_ros.cli.contenders import (
     Case,
     Contender,
@@ -57,20 +57,11 @@ from vjepa_ros.lab.report.measurement import (
 )
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.encoder import VERSIONS
-from vjepa_ros.model.variants import PATCH, VARIANTS
+from vjepa_ros.model.variants import PATCH
+from vjepa_ros.perception.settings import GEOMETRIES
 from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_name
 from vjepa_ros.runtime.model import Model
 
-ABOUT = {
-    'model_size': f'one of {", ".join(VARIANTS)}', 'model_version': ', '.join(('auto', *VERSIONS)),
-    'num_frames': 'frames in a clip', 'image_size': 'side of a frame in pixels',
-    'cameras': 'clips in one forward pass', 'device': 'auto, cpu, cuda, cuda:N or mps',
-    'precision': 'auto, fp32, fp16, bf16, fp8 or int8, as far as the device has it',
-    'compile': 'off, auto or on: whether torch.compile is used',
-    'weights': "checkpoint, or 'random' (default: bundled weights, else random)",
-    'cpu_threads': 'CPU threads of PyTorch; 0 keeps the default',
-    'source': 'width and height of the images, such as 1280x720',
-    'geometry': 'where frames are resized and looming is measured: auto, host or device'}
 BASELINES = {'hf': ('hf_eager', 'hf_compiled'), 'floor': ('floor',)}    # and names in the result
 LABELS = {'hf_eager': 'Hugging Face, eager', 'hf_compiled': 'Hugging Face, compiled',
           'floor': 'floor: products and attention only'}
@@ -84,13 +75,16 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog='vjepa-ros benchmark', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    for field in fields(Case):
-        value: Any = field.default
-        kind = _image_size if field.name == 'source' else type(value)
-        shown = 'x'.join(map(str, value)) if field.name == 'source' else value
-        parser.add_argument(
-            '--' + field.name.replace('_', '-'), type=kind, default=value, metavar='VALUE',
-            help=ABOUT[field.name] + ('' if value == '' else f' (default: {shown})'))
+    add_model(parser, 'num_frames', 'image_size', 'precision', 'cpu_threads')
+    parser.add_argument('--model-version', default='auto', choices=('auto', *VERSIONS))
+    parser.add_argument('--cameras', type=whole(), default=1, metavar='N',
+                        help='clips in one forward pass (default: 1)')
+    parser.add_argument('--compile', default='auto', choices=('off', 'auto', 'on'),
+                        help='whether torch.compile is used (default: auto)')
+    parser.add_argument('--source', type=_image_size, default=Case.source, metavar='SIZE',
+                        help='width and height of the images (default: 640x480)')
+    parser.add_argument('--geometry', default='auto', choices=GEOMETRIES, help='where frames are '
+                        'resized and looming is measured (default: auto)')
     parser.add_argument('--baseline', action='append', default=[], choices=tuple(BASELINES),
                         help='also measure hf, the transformers library, eager and (on CUDA) '
                         'compiled, or floor, only the matrix products and attention; may be '

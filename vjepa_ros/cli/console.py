@@ -19,6 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
+from vjepa_ros.parameter import Param, rows_of
+
 
 def whole(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
     """Return an argparse type for integers from `low` to `high`."""
@@ -64,15 +66,32 @@ def folder(text: str) -> Path:
 CHECKPOINT = 'checkpoint: .safetensors, .pt or .pth file, Hugging Face folder, or name on its hub'
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a model, and the device that runs it."""
-    from vjepa_ros.model.variants import VARIANTS  # only for commands that run a model
+def add_parameters(parser: argparse.ArgumentParser, config: type, *names: str) -> None:
+    """Add options for parameters, with the defaults, ranges and texts at their fields."""
+    for row in rows_of(config, only=names):
+        option, text = '--' + row.name.replace('_', '-'), row.text.replace('%', '%%')
+        if row.kind is bool:
+            parser.add_argument(option, action='store_true', help=text)
+            continue
 
-    parser.add_argument('--model-size', default='tiny', choices=tuple(VARIANTS),
-                        help='size of the encoder (default: %(default)s)')
-    parser.add_argument('--weights', default='', metavar='FILE',
-                        help=f'{CHECKPOINT} (default: the bundled one, for tiny)')
-    parser.add_argument('--device', default='auto', help='auto, cpu, cuda, cuda:N or mps')
+        def read(word: str, row: Param = row) -> Any:
+            value, problem = row.check(row.kind(word))
+            if problem:
+                raise argparse.ArgumentTypeError(problem)
+            return value
+
+        read.__name__ = row.kind.__name__   # argparse names the type where a text is not a number
+        default = '' if row.default == '' else f' (default: {row.default})'
+        parser.add_argument(option, type=read, default=row.default, metavar='VALUE',
+                            help=f'{text}; {row.range_text}{default}' if row.range_text
+                            else text + default)
+
+
+def add_model(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options that choose a model and the device that runs it, and others of a model."""
+    from vjepa_ros.runtime.model import ModelConfig  # only for commands that run a model
+
+    add_parameters(parser, ModelConfig, 'model_size', 'weights', 'device', *names)
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:

@@ -59,11 +59,6 @@ class Case:
     source: tuple[int, int] = (640, 480)    # width and height of the images [px]
     geometry: str = 'auto'
 
-    def __post_init__(self) -> None:
-        find_variant(self.model_size)
-        if self.cameras < 1:
-            raise ValueError(f'cameras is {self.cameras}, but must be at least 1')
-
     @property
     def tokens(self) -> int:
         """Tokens of one clip."""

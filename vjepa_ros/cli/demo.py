@@ -223,9 +223,7 @@ def make_parser() -> argparse.ArgumentParser:
                         f'(default: the whole source, at most {LONGEST_S:.0f})')
     parser.add_argument('--out', type=folder, default=Path('demo_output'), metavar='DIR',
                         help='folder for report, video and summary (default: demo_output)')
-    add_model(parser)
-    parser.add_argument('--allow-random-weights', action='store_true',
-                        help='run untrained when there are no weights')
+    add_model(parser, 'allow_random_weights')
     return parser
 
 

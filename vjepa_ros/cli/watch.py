@@ -30,7 +30,6 @@ from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
-from vjepa_ros.runtime.model import ModelConfig
 from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.base import Pacer
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
@@ -258,16 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='vjepa-ros watch', description=__doc__)
     parser.add_argument('source', metavar='SOURCE', help=SUPPORTED)
     add_source(parser)
-    add_model(parser)
-    parser.add_argument('--heads', default='', metavar='FILE',
-                        help='safetensors file of learned heads for these weights (default: '
-                        'those in the file of the weights)')
-    parser.add_argument('--allow-random-weights', action=argparse.BooleanOptionalAction,
-                        default=False, help='run untrained when there are no weights')
-    parser.add_argument('--num-frames', type=int, default=ModelConfig.num_frames, metavar='N',
-                        help='frames in a clip (default: %(default)s)')
-    parser.add_argument('--image-size', type=int, default=ModelConfig.image_size, metavar='PX',
-                        help="side of the encoder's input (default: %(default)s)")
+    add_model(parser, 'heads', 'allow_random_weights', 'num_frames', 'image_size')
     parser.add_argument('--loop', action='store_true', help='start again at the end')
     parser.add_argument('--realtime', action='store_true', help='play files in real time '
                         '(default: every frame, as fast as possible)')

@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from vjepa_ros.cli.console import CHECKPOINT, print_error, whole
+from vjepa_ros.cli.console import CHECKPOINT, add_parameters, print_error, whole
 from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, located
 from vjepa_ros.model.checkpoint.download import download as fetch
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
@@ -38,7 +38,6 @@ from vjepa_ros.model.checkpoint.load import (
     load_model,
 )
 from vjepa_ros.model.checkpoint.load import convert as write_converted
-from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.runtime.device import INSTEAD
 from vjepa_ros.runtime.forward.quantized import served
 from vjepa_ros.runtime.model import ModelConfig
@@ -145,20 +144,15 @@ def convert(argv: Sequence[str]) -> int:
 
 def export(argv: Sequence[str]) -> int:
     """Write a model as an ONNX graph; 0 when it was written and agrees with PyTorch."""
-    default = ModelConfig()
     parser = argparse.ArgumentParser(
         prog='vjepa-ros export', description='Write a model as an ONNX graph for other runtimes, '
         'checked against PyTorch.', epilog='docs/export.md explains how to use the graph.')
     parser.add_argument('output', type=Path, help='file to write, such as vjepa.onnx')
-    parser.add_argument('--model-size', default=default.model_size, choices=VARIANTS)
-    parser.add_argument('--model-version', default=default.model_version, metavar='auto|2.0|2.1')
-    parser.add_argument('--weights', default='', help='checkpoint (default: that of the package)')
+    add_parameters(parser, ModelConfig, 'model_size', 'weights', 'heads', 'allow_random_weights',
+                   'num_frames', 'image_size')
+    parser.add_argument('--model-version', default=AUTO, metavar='auto|2.0|2.1')
     parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
                         help='encoder of a file with several')
-    parser.add_argument('--heads', default='', help='file with heads (default: those in weights)')
-    parser.add_argument('--allow-random-weights', action='store_true')
-    parser.add_argument('--num-frames', type=int, default=default.num_frames, metavar='T')
-    parser.add_argument('--image-size', type=int, default=default.image_size, metavar='S')
     parser.add_argument('--clips', type=whole(), default=1, metavar='B',
                         help='clips in one pass, one for each camera (default: 1)')
     parser.add_argument('--stream', action='store_true',
