@@ -23,10 +23,7 @@ from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
-from vjepa_ros.sources.folder import (
-    BODY_IN_OPTICAL,
-    read_angular_rates,
-)
+from vjepa_ros.sources.folder import BODY_IN_OPTICAL, read_angular_rates
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 ESTIMATOR = LoomingEstimator()

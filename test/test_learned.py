@@ -18,12 +18,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
-from vjepa_ros.perception.learned import (
-    Rhythm,
-    evened,
-    learned_field,
-    range_problem,
-)
+from vjepa_ros.perception.learned import Rhythm, evened, learned_field, range_problem
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, Wants
 from vjepa_ros.runtime.prediction import HeadArrays

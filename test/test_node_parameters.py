@@ -11,17 +11,10 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import (
-    Camera,
-    NS,
-    exact,
-    raw,
-    slow_node_running,
-)
+from node_fixtures import Camera, NS, slow_node_running
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
-from scenes import texture
 
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros import read
@@ -29,19 +22,11 @@ from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
-FRAME = NS // 30
-PICTURE = raw(texture((160, 120)))
-
 
 @pytest.fixture(scope='module')
 def again():
-    """A node for tests that begin with a new activation (`Node.begin_anew`).
-
-    Loading a model can be held in it, and of its camera 'hand' no image is lost.
-    """
-    with ros_session() as session, slow_node_running(
-            session, autostart=True, cameras=['camera', 'hand'],
-            **exact('hand/image_raw')) as node:
+    """A node whose loads can be held, for tests that begin with a new activation."""
+    with ros_session() as session, slow_node_running(session, autostart=True) as node:
         node.wait_for_log('active')
         yield node
 

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.ros.common.processes import (
-    Children,
-    ProcessFailed,
-)
+from vjepa_ros.ros.common.processes import Children, ProcessFailed
 
 
 def write_module(folder, name, text):

@@ -16,11 +16,7 @@ from recordings import BagMaker, video_packets
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.lab.training.recordings import read_flags
-from vjepa_ros.sources import (
-    PlayOptions,
-    SourceError,
-    open_source,
-)
+from vjepa_ros.sources import PlayOptions, SourceError, open_source
 from vjepa_ros.sources.video_packets import MESSAGES
 
 S = 1_000_000_000

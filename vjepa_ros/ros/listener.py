@@ -32,10 +32,7 @@ class ListenError(RuntimeError):
 
 
 class Listener:
-    """A node that finds types and quality of service by the publishers; a context manager.
-
-    It joins the domain of ``ROS_DOMAIN_ID``.
-    """
+    """A node that finds types and quality of service by the publishers; a context manager."""
 
     def __init__(self, name: str) -> None:
         self._context = rclpy.Context()

@@ -85,10 +85,7 @@ def read_word(word: str, rows: Rows = unknown) -> tuple[str, str, Any]:
 
 
 def values_of(blocks: Blocks, node: str, namespace: str | None = None) -> dict[str, Any] | None:
-    """Return the parameters of one node, as rclpy chooses them; None when no block is for it.
-
-    Without a namespace it has the one that the file names.
-    """
+    """Return the parameters of one node, as rclpy chooses them; None when no block is for it."""
     chosen = list(blocks)
     if namespace is not None:
         named = {_absolute(f'{namespace.strip("/")}/{node}')}

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class Declared:
-    """The parameters of one lifecycle node.
-
-    `changed` is called on the executor, with whether a changed one needs a new model.
-    """
+    """The parameters of one node; `changed` takes whether a changed one needs a new model."""
 
     def __init__(self, node: ManagedNode, schema: Schema, changed: Callable[[bool], None]
                  ) -> None:

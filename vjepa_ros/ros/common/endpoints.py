@@ -49,10 +49,7 @@ def subscribe(node: LifecycleNode, kind: type, topic: str, callback: Callable[..
 
 def bounded(kind: type, callback: Callable[[Any, Mapping[str, int]], None],
             refused: Callable[[ValueError], object], most: int = SMALL) -> Callable[..., None]:
-    """Return a callback for ``subscribe(raw=True)`` that takes messages of so many bytes at most.
-
-    To make the objects of a larger one would keep all threads from their work for long.
-    """
+    """Return a callback for ``subscribe(raw=True)``: larger messages would keep all from work."""
     def take(data: bytes, info: Mapping[str, int]) -> None:
         try:
             if len(data) > most:

@@ -26,11 +26,7 @@ ERROR = TransitionCallbackReturn.ERROR
 
 def transition(
         undo: str, on_failure: TransitionCallbackReturn) -> Callable[[Transition], Transition]:
-    """Wrap a transition callback: an error is logged, kept in ``last_failure``, and undone.
-
-    Then the answer is `on_failure`, or ERROR where the method `undo` fails, too. rclpy would turn
-    the error into an error state without a word.
-    """
+    """Wrap a transition callback: an error is logged, kept in ``last_failure``, and undone."""
     def wrap(method: Transition) -> Transition:
         @functools.wraps(method)
         def run(self: ManagedNode, state: LifecycleState) -> TransitionCallbackReturn:

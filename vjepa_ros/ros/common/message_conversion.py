@@ -168,10 +168,7 @@ def _fields(kind: np.dtype) -> list[PointField]:
 
 
 def feature_cloud(header: Header, features: np.ndarray, encoder: str = '') -> PointCloud2:
-    """Make a cloud of features (H, W, C) float32, organised like the patch grid.
-
-    A second field, at the same place, has the hash of the encoder as its name.
-    """
+    """Make a cloud (H, W, C) float32; a second field has the hash of the encoder as its name."""
     height, width, channels = features.shape
     names, formats = ['feature'], [('<f4', (channels,))]
     if encoder:

@@ -23,11 +23,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from vjepa_ros.parameter import SCHEMAS, schema_of
-from vjepa_ros.ros.common.environment import (
-    TUNING,
-    avoiding_abandoned_queues,
-    leave_shared_memory,
-)
+from vjepa_ros.ros.common.environment import TUNING, avoiding_abandoned_queues, leave_shared_memory
 from vjepa_ros.ros.parameter_file import is_for, readable, unknown
 
 # The log never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS writes it

@@ -111,10 +111,7 @@ def keep_logs(work: Path, folder: Path) -> None:
 
 
 class Child:
-    """One program of this package, with its log in a file, in a process group of its own.
-
-    `on_line` takes each line of standard output, in a thread; else these are in the log, too.
-    """
+    """One program of this package in a process group of its own; its log is in a file."""
 
     def __init__(self, name: str, module: str, arguments: Sequence[str],
                  env: Mapping[str, str], log: Path,

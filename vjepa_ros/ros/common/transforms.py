@@ -38,10 +38,7 @@ class Transforms:
 
     def pose(self, frame_id: str, stamp: Any | None = None, wait_s: float = 0.0
              ) -> tuple[Vector, Quaternion]:
-        """Position [m] and rotation (x, y, z, w) of a frame in the base frame.
-
-        At `stamp` (builtin_interfaces/Time), for which this may wait, or the newest.
-        """
+        """Position [m] and rotation (x, y, z, w) of a frame in the base frame at a time."""
         if not frame_id:
             raise ValueError('there is no frame_id to ask tf for')
         if stamp is not None and not (stamp.sec or stamp.nanosec):

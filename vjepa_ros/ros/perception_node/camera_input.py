@@ -37,10 +37,7 @@ LARGE_IMAGE_REMEDY = (
 
 
 class CameraInput:
-    """The input side of one camera.
-
-    Callbacks run on the executor and only store; the worker takes from `queue`.
-    """
+    """The input side of one camera: callbacks only store, the worker takes from `queue`."""
 
     def __init__(self, node: LifecycleNode, name: str, config: CameraConfig) -> None:
         self._node = node

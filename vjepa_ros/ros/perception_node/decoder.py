@@ -235,10 +235,7 @@ class Decoder:
         self.tracks, self._settling = None, False
 
     def take(self, name: str, track: CameraState, spacing_ns: int) -> tuple[list[Frame], int]:
-        """Return the frames of a camera since the last call, and how many images were skipped.
-
-        A camera that is alone is decoded here.
-        """
+        """Return the frames of a camera since the last call, and how many images were skipped."""
         lane = self._lanes[name]
         if self.alone:
             self._decode(lane, track, spacing_ns)

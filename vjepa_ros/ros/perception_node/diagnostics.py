@@ -200,10 +200,7 @@ def _clock_problem(age_s: float, problem: str) -> tuple[str, str]:
 
 
 class MemoryTrend:
-    """Growth of the memory of a process.
-
-    Passing peaks do not count: the least memory of each part of the window does.
-    """
+    """Growth of the memory of a process, by the least of each part of a window: no peaks."""
 
     def __init__(self) -> None:
         self._began_s = -math.inf

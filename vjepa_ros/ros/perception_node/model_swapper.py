@@ -31,10 +31,7 @@ class Swapper:
         self.loading = ''
 
     def request(self, config: NodeConfig, retry: bool = False) -> None:
-        """Make this configuration ready if it is another than the one asked for last.
-
-        With `retry` a configuration that failed is tried again.
-        """
+        """Make another configuration ready; with `retry` also one that failed."""
         with self._lock:
             again = retry and self.error
             if self._closed or (_key(config) == self._latest and not again):

@@ -185,10 +185,7 @@ class Sources:
 
 
 class ObstacleOutput:
-    """Obstacles of one camera: ``~/NAME/obstacle_points``, ``~/NAME/scan``, ``~/NAME/detections``.
-
-    `watch` runs on the executor, what publishes on the worker.
-    """
+    """Obstacles of one camera; `watch` runs on the executor, what publishes on the worker."""
 
     def __init__(self, node: LifecycleNode, camera: CameraInput, config: ObstacleConfig,
                  settings: Settings, sources: Sources) -> None:

@@ -170,10 +170,7 @@ def make_camera(value: Mapping[str, Any], camera: str) -> CameraConfig:
 
 
 def make_config(value: Mapping[str, Any], fetched: tuple[str, ...] | None = None) -> NodeConfig:
-    """Return the configuration for parameter values; ValueError when inconsistent.
-
-    `fetched` are the names on the hub that may be downloaded, see `ModelConfig`.
-    """
+    """Return the configuration; `fetched`: names on the hub that may be downloaded."""
     rows, cameras = SCHEMA.rows, {name: make_camera(value, name) for name in value['cameras']}
     return make(
         NodeConfig, rows, value, by_camera=cameras, settings=make(Settings, rows, value),
