@@ -139,22 +139,6 @@ def test_without_torchscript_a_step_is_the_same(monkeypatch, caplog):
     assert 'Could not find' not in caplog.text
 
 
-def test_what_is_recorded_depends_on_values_and_is_recorded_for_each_shape(monkeypatch):
-    calls = []
-
-    def function(x, y):
-        calls.append(len(x))
-        return x * y + len(x)
-
-    monkeypatch.setattr(torchscript, 'MOST_TRACES', 2)
-    traced = torchscript.Traced(function, 'a test')
-    for size in (2, 3, 2, 4, 2):
-        for factor in (1.0, 5.0):
-            x, y = torch.arange(float(size)), torch.full((size,), factor)
-            assert torch.equal(traced(x, y), x * y + size)
-    assert calls == [2, 3, 4, 2]    # in Python only where there was no record, or no more
-
-
 def test_the_weights_that_were_read_are_not_written_to():
     encoder = fill(Encoder(SIZE))
     read = [block.attn.qkv.weight.detach() for block in encoder.blocks]

@@ -12,13 +12,9 @@ import pytest
 import torch
 from fake_cuda import Stream, install
 from looming_films import FOCAL, Wall, film
-from scenes import texture
 from sessions import CPU, clips_of, session
 
-from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.looming.structure import Structure, coarse
-from vjepa_ros.perception.gpu_frames import DeviceFrames
 from vjepa_ros.runtime.cuda.compiler import waking
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream, Replay
 from vjepa_ros.runtime.cuda.runner import CudaRunner
@@ -81,22 +77,6 @@ def test_the_change_made_on_the_device_is_that_of_the_features(engine):
     assert without.change is None and agree([without], session().run(clips_of(1)))
 
 
-def test_features_come_last_and_who_reads_them_waits_for_them(engine, monkeypatch):
-    clips = clips_of(2)
-    found = engine.submit(clips)
-
-    def lost():
-        raise RuntimeError('the device is lost')
-
-    with monkeypatch.context() as patch:
-        patch.setattr(found[0].source._end, 'synchronize', lost)
-        assert all(one.has_features and one.heads for one in engine.wait(found))
-        with pytest.raises(RuntimeError, match='lost'):
-            _ = found[1].features
-    assert found[0].source.wait_for_features() > 0
-    assert agree(found, session().run(clips))
-
-
 def test_clips_of_the_device_mix_with_those_of_the_host(engine):
     marks, store, ready = [], np.concatenate(clips_of(3, 5)), torch.cuda.Event()
     ready.record(None)
@@ -114,17 +94,6 @@ def captured_queue():
     queue = DeviceStream(CPU)
     queue.stream = Stream()
     return queue
-
-
-@pytest.mark.parametrize('captured', [True, False])
-def test_work_takes_whole_numbers_and_a_start_of_its_own(fake, captured):
-    address = 0x7fff_1234_5678      # more than float32 holds
-    queue = captured_queue() if captured else DeviceStream(CPU)
-    replay = Replay(queue, lambda given: (given - address).float(), np.array([2, address]), 'test')
-    assert replay.captured == captured
-    for row in (1, 3):
-        replay.start((row + address, address))
-        assert replay.finish().tolist() == [row, 0]
 
 
 def test_what_can_not_be_captured_runs_step_by_step_and_says_why(fake, caplog):
@@ -148,25 +117,6 @@ def test_captured_looming_is_that_of_single_steps(fake):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
         assert found.dt_s == expected.dt_s
     assert fake.captures == 2
-
-
-@pytest.mark.parametrize('mode', ['squash', 'hf'])
-def test_captured_frames_are_those_of_single_steps(fake, mode):
-    view = View(mode, (320, 240), 64)
-    captured, plain = (DeviceFrames(queue, view, (160, 120), 4)
-                       for queue in (captured_queue(), DeviceStream(CPU)))
-    for number, row in enumerate((2, 0, 3, 2, 1)):
-        for frames in (captured, plain):
-            frames.put(texture((320, 240), number), row)
-    assert captured.captured
-    assert torch.equal(captured.grey, plain.grey)
-    np.testing.assert_array_equal(captured.pixels(range(4)), plain.pixels(range(4)))
-    for frames in (captured, plain):
-        for found, pixels in zip(frames.structure(range(4)), plain.pixels(range(4)), strict=True):
-            expected = Structure.of(coarse(pixels), view.patch_valid())
-            np.testing.assert_allclose(found, expected, atol=0.01)
-    np.testing.assert_array_equal(torch.stack(captured.clip([1, 3, 2]).frames),
-                                  plain.pixels([1, 3, 2]))
 
 
 def test_trouble_of_any_kind_in_the_start_of_a_gpu_is_logged_and_ends_nothing(monkeypatch, caplog):

@@ -20,7 +20,6 @@ from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
-from vjepa_ros.runtime.device import SessionError
 from vjepa_ros.runtime.model import Model, ModelConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -149,27 +148,6 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog):
     assert one.looming() is not None
 
 
-def observed(one):
-    return one.observe(one.sample(), Settings(), Wants(features=False))
-
-
-@pytest.mark.parametrize('steps', [(), ('begin', 'proceed')])
-@pytest.mark.parametrize('host', [True, False], ids=['host', 'device'])
-def test_looming_is_the_same_whatever_was_called_before(steps, host):
-    one, other = track(host), track(host)
-    for each in (one, other):
-        show(each, textures(0, 0, 0, 1, 1, 1))
-    seen = observed(one)
-    for step in steps:
-        getattr(seen, step)()
-    np.testing.assert_array_equal(seen.field.rate, other.looming().rate)
-    assert seen.under(Settings(), Wants()).field is seen.field
-    observed(one).begin()       # nobody asks for it
-    for each in (one, other):
-        show(each, textures(2), 6)
-    np.testing.assert_array_equal(one.looming().rate, other.looming().rate)
-
-
 @pytest.mark.parametrize('step', ['begin', 'proceed', 'finish'])
 def test_an_error_of_looming_costs_no_other_camera_its_own(engine, drive, monkeypatch, step):
     def fail(*args):
@@ -220,17 +198,6 @@ def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
     assert one.sample() is None
     show(one, drive[5:6], 5)
     assert one.ring.fill == 1
-
-
-def test_nothing_can_be_asked_of_a_camera_whose_model_is_closed(drive):
-    one = track()
-    show(one, drive[:5])
-    sample = one.sample()
-    one.release()
-    for ask in (lambda: one.observe(sample, Settings(), Wants()),
-                lambda: one.push(drive[5], 2 * NS)):
-        with pytest.raises(SessionError, match='closed'):
-            ask()
 
 
 @pytest.mark.parametrize('size', [(256, 256), (1280, 720), (1000, 30)])

@@ -96,12 +96,6 @@ def test_looming_by_kernels_is_that_without(both, size, rotates):
     np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)
 
 
-def test_black_pictures_tell_nothing(both):
-    for found in both([(10**9 + k * 10**8, np.zeros(SIZE[::-1], np.uint8)) for k in range(4)]):
-        assert np.isnan(found.rate).all() and (found.confidence < 0.3).all()
-        assert found.direction is None and (found.rotation == 0).all()
-
-
 def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(made):
     kinds = Counter()
     for seed in range(0, 120, 7):

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from sessions import SIZE, clips_of, serve, session
 
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder
@@ -145,29 +144,6 @@ def test_an_impossible_configuration_is_refused_by_field_and_value(field, value)
 def test_a_model_that_cannot_be_loaded_is_refused(change, error):
     with pytest.raises(error):
         Model.load(replace(SMALL, **change))
-
-
-def test_a_model_that_fails_while_warming_does_not_stay_loaded(tmp_path):
-    state = load_encoder('tiny', weights='random', allow_random_weights=True)[0].state_dict()
-    state['norm.weight'][:] = 3e38  # a number, but what it multiplies becomes infinite
-    save_file(state, tmp_path / 'huge.safetensors')
-    with pytest.raises(SessionError, match='not finite') as failure:
-        Model.load(replace(SMALL, weights=str(tmp_path / 'huge.safetensors')))
-    # The traceback keeps the engine alive, as a log record would.
-    made = [found for entry in failure.traceback
-            if isinstance(found := entry.frame.f_locals.get('engine'), Model)]
-    assert made and not any(one.memory_bytes() for one in made)
-
-
-def test_a_change_that_fails_leaves_the_limit_of_memory_as_it_was(monkeypatch):
-    limits = []
-    monkeypatch.setattr(memory, '_limits', {})
-    monkeypatch.setattr(memory, 'limit_memory', lambda device, part: limits.append(part) or
-                        memory._limits.update({device: part}))
-    Model.load(replace(SMALL, memory_fraction=0.5)).close()
-    with pytest.raises(WeightsError):
-        Model.load(replace(SMALL, memory_fraction=0.1, weights='/nowhere.safetensors'))
-    assert limits == [0.5, 0.1, 0.5]
 
 
 def test_threads_are_those_asked_for_in_the_thread_that_computes():

@@ -33,7 +33,7 @@ from vjepa_ros.runtime.forward.cpu import speed_up
 from vjepa_ros.runtime.forward.select import prepare_step
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.runner import QueuedRunner
-from vjepa_ros.runtime.streaming import KeyValueCache, LEAST_CLIPS, StreamEncoder
+from vjepa_ros.runtime.streaming import LEAST_CLIPS, StreamEncoder
 
 WINDOW, SIDE = 3, 48
 RUNNERS = {'graphs': CudaRunner, 'queue': QueuedRunner}
@@ -83,25 +83,6 @@ def test_a_stream_gives_what_the_whole_clip_gives(encoder, seed, fast):
     assert torch.allclose(stream(encoder, clip, stamps + 1e6), whole, atol=1e-4)
 
 
-def test_only_the_window_and_the_past_count(encoder):
-    clip = torch.randn(1, 3, 14, SIDE, SIDE)
-    features = encoder(clip)
-
-    def differs(changed):
-        other = clip.clone()
-        other[:, :, changed] = 0
-        return ((encoder(other) - features).abs().amax((0, 2, 3, 4)) > 1e-4).tolist()
-
-    assert differs(slice(12, 14)) == [False] * 6 + [True]
-    # Each of 12 layers reaches `WINDOW` - 1 tubelets back.
-    assert differs(slice(0, 2)) == [True] * 7
-    encoder.blocks = encoder.blocks[:2]
-    encoder.variant = type(encoder.variant)('short', 192, 2, 3, 768)
-    encoder._norm = lambda layer: encoder.norms_block[-1]
-    features = encoder(clip)
-    assert differs(slice(0, 2)) == [True] * 5 + [False] * 2
-
-
 @pytest.mark.parametrize(('stamps', 'expected'), [
     ([0, 1, 2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7]),
     ([1, 1, 3, 3, 5, 5, 7, 7], [0, 2, 2, 4, 4, 6]),         # each frame shown twice
@@ -133,13 +114,6 @@ class Camera:
         self.stamp_ns += round(seconds * 1e9)
         picture = self.random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
         self.ring.push(self.stamp_ns, Frame(picture), size=self.size)
-
-    def stumble(self, random, rate):
-        """Advance with jitter, sometimes after frames were dropped or before a reset."""
-        late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
-        self.advance(late / rate)
-        if random.random() < 0.02:
-            self.ring.reset()
 
     def clip(self):
         """Choose the next clip as perception does, and note how its tubelets depend."""
@@ -264,21 +238,6 @@ def test_no_float64_reaches_the_device(encoder, monkeypatch):
         session.warm()      # a clip, a clip that is remembered, and a step
 
 
-def test_memory_is_bounded_and_forgets_the_least_recently_used(encoder, monkeypatch):
-    least = LEAST_CLIPS * WINDOW
-    monkeypatch.setattr('vjepa_ros.runtime.streaming.MOST_TUBELETS', 1)
-    store = KeyValueCache(encoder, 9)
-    assert (store.spare, store.layers.shape[3]) == (least, least + 1)
-    slots = store.find(range(least))
-    assert sorted(slots) == list(range(least))
-    most = store.layers[:, :, :, :-1].nbytes + store.features[:-1].nbytes
-    assert store.nbytes == most
-    assert store.find([0, 'new']) == [slots[0], slots[1]]
-    assert [key in store.slots for key in (0, 1, 2, 'new')] == [True, False, True, True]
-    store.forget()
-    assert (0 in store.slots, store.nbytes) == (False, most)
-
-
 def test_more_cameras_than_it_has_room_for_are_several_passes(encoder, monkeypatch):
     monkeypatch.setattr('vjepa_ros.runtime.streaming.MOST_TUBELETS', 1)
     session = engine_of(encoder)
@@ -329,23 +288,6 @@ def test_features_are_of_the_times_that_are_told(encoder):
     (newest,) = session.features([clip], newest=1, stamps=stamps)
     (even,) = session.features([clip], newest=1)
     assert newest.shape[0] == 1 and np.abs(even - newest).max() > 0
-
-
-def test_memory_is_what_is_taken_from_the_device(encoder):
-    """A CPU gives pages when they are written and keeps them, a GPU gives everything at once."""
-    host = KeyValueCache(encoder, 9)
-    seen = [host.nbytes]
-    for keys in (range(2), range(3), range(1, 3), range(10, 12)):
-        host.find(keys)
-        seen.append(host.nbytes)
-        host.drop(host.slots.keys() - set(keys))
-    one = host.layers[:, :, :, 0].nbytes + host.features[0].nbytes
-    assert seen == [0, 2 * one, 3 * one, 3 * one, 4 * one]
-    device = KeyValueCache(encoder.to('meta'), 9)
-    taken = device.layers.nbytes + device.features.nbytes
-    assert device.nbytes == taken == (device.spare + 1) * one
-    device.find(range(2))
-    assert device.nbytes == taken
 
 
 @pytest.mark.parametrize(('window', 'frames', 'reason'), [
@@ -413,20 +355,3 @@ def test_kernels_encode_a_tubelet_only_where_they_agree(encoder, monkeypatch, ca
     choice = DeviceChoice(torch.device('cuda:0'), precision, 'test')
     step = prepare_step(encoder, choice, Normalise(CPU), SIDE)
     assert (step is not None) == serves and said in caplog.text
-    if step is None:
-        return
-    # Two clips of a stream, whose earlier tubelets are remembered in slots.
-    clips = torch.randint(0, 256, (2, 2 * WINDOW + 2, SIDE, SIDE, 3), dtype=torch.uint8)
-    stamps = np.arange(2 * WINDOW + 2.0) + np.array([[0.0], [0.3]])
-    found, expected = (StreamEncoder(encoder, Normalise(CPU), SIDE, step=one)
-                       for one in (step, None))
-    for made in (found, expected):
-        for run, first in ((made.prefill, 0), (made.decode, 2)):
-            part = slice(first, first + 2 * WINDOW)
-            made.send(made.find([[(clip, at) for at in range(part.start, part.stop)]
-                                 for clip in range(2)]), stamps[:, part])
-            features = run(clips[:, part])
-        made.features = features
-    gap = (found.features - expected.features)[:, -1].norm()
-    assert 0 < gap < 0.02 * expected.features[:, -1].norm()
-    assert torch.equal(found.features[:, :-1], expected.features[:, :-1])
