@@ -9,7 +9,7 @@ input and never waits for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -71,12 +71,10 @@ class Targets:
 
     def flipped(self, which: Tensor) -> Targets:
         """Dense targets mirrored left to right where `which` (B,) bool is set."""
-        turned = {name: mirror(values, which, 2) for name, values in self._dense()}
+        turned = {name: mirror(values, which, 2) for name, values in vars(self).items()
+                  if values.ndim == 3}
         turned['flow_x'] = torch.where(which[:, None, None], -turned['flow_x'], turned['flow_x'])
         return replace(self, **turned)
-
-    def _dense(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, values) for name, values in vars(self).items() if values.ndim == 3)
 
     @classmethod
     def unknown(cls, interval_s: Tensor, side: int) -> Targets:

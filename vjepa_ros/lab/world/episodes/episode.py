@@ -305,8 +305,7 @@ def _shapes(rng: np.random.Generator, boxes: list[_Box], materials: Materials) -
     rows = torch.tensor([*boxes, *[(0.0, -30.0, 0.1, 0.1, 0.1)] * (_BOXES - len(boxes))])
     x, z, wide, deep, tall = rows.float().T
     group = torch.full((1, _BOXES), GROUPS[str(rng.choice(_GROUPS))])
-    texture, tile, tint = materials.draw(draws, group, torch.zeros(1, _BOXES, dtype=torch.long),
-                                         1)
+    texture, tile, tint = materials.draw(draws, group, torch.zeros(1, _BOXES, dtype=torch.long), 1)
     return still((BOX,) * _BOXES, torch.arange(_BOXES)[None] < len(boxes),
                  torch.stack((x, -tall / 2, z), -1)[None], torch.zeros(1, _BOXES),
                  torch.stack((wide, tall / 2, deep), -1)[None],

@@ -25,7 +25,7 @@ from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Rob
 
 STANDS_M_S = 0.1            # a robot that is slower than this stands
 WAIT_M, WAIT_S = 0.6, 0.4   # how far before it others wait: at least, and per speed
-_BESIDE_M = 0.1             # of the room a mover keeps beside itself
+BESIDE_M = 0.1              # of the room a mover keeps beside itself
 OPAQUE = 127          # of 255; from there on one sees it rather than what is behind
 
 
@@ -258,16 +258,3 @@ def band_of(robot: Robot, camera_height: np.ndarray) -> np.ndarray:
 
 def reach_of(robot: Robot) -> float:
     return float(np.hypot(robot.half_width, 0.5 * robot.length))
-
-
-def meets(ahead: float, side: float, half_length: float, half_width: float, pace: float,
-          robot: Robot) -> bool:
-    """Return whether a mover is about to meet a robot, before which it then waits as people do.
-
-    `ahead, side`: of the middle of the robot: how far along the way of the mover [m], and how far
-    beside it [m], not negative; `half_length, half_width`: of the mover, along its way and across
-    [m]; `pace`: its speed [m/s].
-    """
-    reach = reach_of(robot)
-    near = half_length + reach + WAIT_M + WAIT_S * pace
-    return 0 < ahead < near and side < half_width + reach + _BESIDE_M

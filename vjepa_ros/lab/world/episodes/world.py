@@ -15,12 +15,15 @@ from torch import Tensor
 
 from vjepa_ros.lab.world.episodes.episode import Episode, EpisodeConfig
 from vjepa_ros.lab.world.episodes.robot import (
+    BESIDE_M,
     STANDS_M_S,
     Unicycles,
+    WAIT_M,
+    WAIT_S,
     band_of,
     footprint,
-    meets,
     opaque_part,
+    reach_of,
     touching,
 )
 from vjepa_ros.lab.world.rendering.render import render
@@ -59,8 +62,7 @@ class EpisodeWorld:
         def table(name: str) -> np.ndarray:
             rows = [getattr(e.shapes, name)[0].numpy() for e in self.episodes]
             if name in ('position', 'yaw', 'texture'):
-                rows = [np.concatenate((r, np.repeat(r[-1:], longest - len(r), 0)))
-                        for r in rows]
+                rows = [np.concatenate((r, np.repeat(r[-1:], longest - len(r), 0))) for r in rows]
             return np.stack(rows)
 
         self._tables = {f.name: table(f.name) for f in fields(Shapes) if f.name != 'kinds'}
@@ -178,7 +180,7 @@ class EpisodeWorld:
 
     def _waiting(self) -> np.ndarray:
         """(N, M) bool, movers that wait for a robot before them."""
-        clock = self._clock.astype(int)
+        clock, reach = self._clock.astype(int), reach_of(self.config.robot)
         waits = np.zeros(self._moves.shape, bool)
         for number, episode in enumerate(self.episodes):
             drives = abs(self.robots.speed[number]) >= STANDS_M_S
@@ -196,8 +198,8 @@ class EpisodeWorld:
                 off = self.robots.place[number] - body.place[now]
                 ahead = float(off @ way)
                 side = abs(float(off[0] * way[1] - off[1] * way[0]))
-                waits[number, m] = meets(ahead, side, body.size[2], body.size[0], pace,
-                                         self.config.robot)
+                near = body.size[2] + reach + WAIT_M + WAIT_S * pace
+                waits[number, m] = 0 < ahead < near and side < body.size[0] + reach + BESIDE_M
         return waits
 
     def _times(self, which: np.ndarray) -> np.ndarray:

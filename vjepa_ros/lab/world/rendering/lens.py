@@ -17,8 +17,8 @@ Noise depends on the scene's seed and the frame's number only, not on the batch 
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from functools import lru_cache
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -31,12 +31,8 @@ from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 _STEPS = 7  # Newton steps; a strong wide-angle lens needs five for float32
 
 
-class Rays(NamedTuple):
-    """Viewing rays (x, y, 1) in camera axes, and their spread against a straight lens."""
-
-    x: Tensor
-    y: Tensor
-    spread: Tensor
+# Viewing rays (x, y, 1) in camera axes, and their spread against a straight lens.
+Rays = namedtuple('Rays', 'x y spread')
 
 
 def undistort(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor) -> Rays:
@@ -188,15 +184,9 @@ _COLOUR_QUANTA = (
     [24, 26, 56, 99, 99, 99, 99, 99], [47, 66, 99, 99, 99, 99, 99, 99], *[[99] * 8] * 4)
 
 
-class Tables(NamedTuple):
-    """Constants on a device: of the noise, of the JPEG compression, and the colour of bars."""
-
-    noise: Tensor     # _NOISE
-    cosines: Tensor   # (8, 8)
-    quanta: Tensor    # (3, 8, 8)
-    turn: Tensor      # (3, 3)
-    back: Tensor      # (3, 3)
-    bars: Tensor      # (3,)
+# Constants on a device: table of noise; cosines (8, 8), quanta (3, 8, 8) and turns of colours
+# (3, 3) of jpeg; colour of bars.
+Tables = namedtuple('Tables', 'noise cosines quanta turn back bars')
 
 
 @lru_cache(maxsize=4)
@@ -306,8 +296,7 @@ def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Te
     return _rounded(_barred(image, scenes, constant, slice(0, height), height))
 
 
-def _barred(image: Tensor, scenes: Scenes, constant: Tables, rows: slice,
-            height: int) -> Tensor:
+def _barred(image: Tensor, scenes: Scenes, constant: Tables, rows: slice, height: int) -> Tensor:
     """Return some rows of pictures of a height, with the bars of a letterbox."""
     if scenes.capture is None:
         return image

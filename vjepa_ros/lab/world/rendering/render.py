@@ -71,8 +71,7 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
                     for scene in _parts(scenes, 1)])
         steps = _compiled() if compile else _PLAIN
         # Parts of one size: a compiled function is made for each size.
-        most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN)
-                   // (size[0] * size[1] * frames))
+        most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN) // (size[0] * size[1] * frames))
         step = -(-len(scenes) // -(-len(scenes) // most))
         return torch.cat([render_together(part, bank, size, steps)
                           for part in _parts(scenes, step)])

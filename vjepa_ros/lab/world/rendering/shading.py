@@ -172,8 +172,7 @@ def locate(table: Table, hits: Hits, focal: Tensor, rotation: Tensor, size: int,
     px = pick(table.ox) + t * lx
     py = pick(table.oy) + t * d.dy
     pz = pick(table.oz) + t * lz
-    ax, ay, az = ((p * pick(i)).abs() for p, i in ((px, table.ix), (py, table.iy),
-                                                   (pz, table.iz)))
+    ax, ay, az = ((p * pick(i)).abs() for p, i in ((px, table.ix), (py, table.iy), (pz, table.iz)))
     flat_y = ay > torch.maximum(ax, az)
     cap = flat_y
     if curved:

@@ -147,8 +147,7 @@ def _table(scenes: Scenes, camera: Tensor, b: Body, atlas: Atlas, frames: slice)
     around = torch.round(math.pi * (b.hx + round_half) * repeat).clamp(min=1)
     ground = (1 / scenes.ground_tile_m.clamp(min=1e-3))[:, None].expand(camera.shape[:2])
     texture = scenes.texture
-    texture = (texture[:, None].expand(b.hx.shape) if texture.ndim == 2
-               else texture[:, frames])
+    texture = (texture[:, None].expand(b.hx.shape) if texture.ndim == 2 else texture[:, frames])
     column, row = atlas.origin(texture)
     below = [v[:, None].expand(camera.shape[:2]) for v in atlas.origin(scenes.ground_texture)]
     below_tint = scenes.ground_tint[:, None]

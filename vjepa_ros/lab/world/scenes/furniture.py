@@ -85,8 +85,7 @@ def _around(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor) -
     walled = spec.at(*INDOORS)[:, None]
     low, high = place.inner[:, :1] + reach, place.inner[:, 1:] - reach
     x = torch.where(walled, torch.maximum(torch.minimum(spot[..., 0], high), low), spot[..., 0])
-    z = torch.where(walled, torch.minimum(spot[..., 1], place.end[:, None] - reach),
-                    spot[..., 1])
+    z = torch.where(walled, torch.minimum(spot[..., 1], place.end[:, None] - reach), spot[..., 1])
     return torch.stack((x, z), -1)
 
 
@@ -103,8 +102,7 @@ def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tenso
     move = own - robot
     side, deep = _extent(yaw - heading, size)
     wide = ROBOT.half_width + side + 0.05
-    bounds = ((right, move[..., 0], wide, wide),
-              (ahead, move[..., 1], ROBOT.length + deep, deep))
+    bounds = ((right, move[..., 0], wide, wide), (ahead, move[..., 1], ROBOT.length + deep, deep))
     first, last = torch.zeros_like(right), place.horizon[:, None].expand_as(right)
     for start, rate, low, high in bounds:
         rate = torch.where(rate.abs() < 1e-6, 1e-6, rate)
@@ -230,8 +228,7 @@ def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tens
     rows = torch.where(spec.at('motorway')[:, None, None],
                        torch.stack((place.inner[:, 1:] * rows[..., 0].sign() + beside,
                                     6 * rows[..., 1]), -1), rows)
-    spot = torch.where(along[:, None, None], rows,
-                       _around(draws, encounter, place, size))
+    spot = torch.where(along[:, None, None], rows, _around(draws, encounter, place, size))
     figure = kind == THIN.index('figure')
     walks = figure & draws.chance(0.45, THINS) & ~spec.happens('rest', 'stopped')[:, None]
     way = draws.uniform(-math.pi, math.pi, THINS)

@@ -216,8 +216,7 @@ def _seen_wide(draws: SceneRng, spec: SceneSpec, own: Tensor) -> tuple[SceneSpec
     wish = torch.deg2rad(draws.uniform(*WIDE_DEGREES))
     edge = (bend * _CORNER).tan() / (1 + spec.aspect.square().reciprocal()).sqrt()
     hfov = torch.minimum(wish, 2 * edge.atan() / bend)
-    return (replace(spec, hfov=torch.where(wide, hfov, spec.hfov)),
-            torch.where(wide, bend, 1.0))
+    return (replace(spec, hfov=torch.where(wide, hfov, spec.hfov)), torch.where(wide, bend, 1.0))
 
 
 def driven(draws: SceneRng, encounter: Encounter, ride: Ride, training: bool) -> Encounter:

@@ -43,8 +43,7 @@ class Sample:
 class SceneSampler:
     """Draw random scenes for square pictures of a side [px] and clips of some frames."""
 
-    def __init__(self, materials: Materials, size: int, frames: int,
-                 config: WorldConfig) -> None:
+    def __init__(self, materials: Materials, size: int, frames: int, config: WorldConfig) -> None:
         self.materials = materials
         self.size, self.frames, self.config = size, frames, config
 

@@ -459,7 +459,6 @@ def solve(draws: SceneRng, spec: SceneSpec, training: bool = False) -> Encounter
     sideways = (velocity[:, 0] * sight[:, 1] - velocity[:, 1] * sight[:, 0]).abs() > 0.7 * pace
     kind = torch.where(figure & sideways & (pace > 0.1), KIND['walker'], spec.kind)
     spec = replace(spec, speed=speed, height=height, kind=kind)
-    yaw = torch.where(kind == KIND['walker'],
-                      _yaw(draws, spec, spot, velocity, outward), yaw)
+    yaw = torch.where(kind == KIND['walker'], _yaw(draws, spec, spot, velocity, outward), yaw)
     return Encounter(spec, spot, velocity, base, rise, yaw, contact, robot_braking,
                      body_braking, body_range)

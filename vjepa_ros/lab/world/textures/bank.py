@@ -101,8 +101,7 @@ def _filled(image: np.ndarray) -> np.ndarray:
     for spread in (1, 4, 16) if open_part.any() and not open_part.all() else ():
         cover = cv2.GaussianBlur(solid, (0, 0), spread)
         near = open_part & (cover > 1e-3)
-        out[near, :3] = (cv2.GaussianBlur(colours, (0, 0), spread)[near]
-                         / cover[near][:, None])
+        out[near, :3] = (cv2.GaussianBlur(colours, (0, 0), spread)[near] / cover[near][:, None])
         open_part = open_part & ~near
     return out
 

@@ -161,8 +161,7 @@ def walk(rng: Rng, size: int) -> list[np.ndarray]:
                    dark(look.shoes))
             arm = -0.55 * pace * math.sin(phase) * side
             elbow = (0.28 * math.sin(arm), shoulder - 0.03 - 0.28 * math.cos(arm))
-            hand = (elbow[0] + 0.25 * math.sin(arm + 0.45),
-                    elbow[1] - 0.25 * math.cos(arm + 0.45))
+            hand = (elbow[0] + 0.25 * math.sin(arm + 0.45), elbow[1] - 0.25 * math.cos(arm + 0.45))
             f.limb([(0, shoulder - 0.04), elbow, hand], (0.062, 0.046), dark(look.top))
             f.limb([hand, (hand[0] + 0.02, hand[1] - 0.03)], (0.043, 0.036), dark(look.skin))
 
@@ -409,8 +408,7 @@ def clouds(rng: Rng, size: int) -> np.ndarray:
 
 def overcast(rng: Rng, size: int) -> np.ndarray:
     light = 1 + 0.07 * noise(rng, size, 2.8)
-    return np.dstack((shaded(warm_grey(rng, 190, 225, 0.02), light),
-                      np.full((size, size), 235.0)))
+    return np.dstack((shaded(warm_grey(rng, 190, 225, 0.02), light), np.full((size, size), 235.0)))
 
 
 CARDS: dict[str, tuple[Painter, ...]] = {

@@ -285,12 +285,10 @@ def wallpaper(rng: Rng, size: int) -> np.ndarray:
 
 def bricks(rng: Rng, size: int) -> np.ndarray:
     rows = int(rng.choice([8, 10, 12, 14]))
-    number, gap, bevel = tiles(rng, size, rows, rows // 2, 0.5,
-                               rng.uniform(0.05, 0.09))
+    number, gap, bevel = tiles(rng, size, rows, rows // 2, 0.5, rng.uniform(0.05, 0.09))
     colour = pick(rng, (168, 92, 70), (150, 78, 58), (190, 160, 130), (176, 120, 92),
                   (205, 198, 188), (120, 70, 58))
-    light = (1 + per_piece(rng, number, 0.11) + 0.09 * noise(rng, size, 1.2)
-             + 0.15 * bevel)
+    light = (1 + per_piece(rng, number, 0.11) + 0.09 * noise(rng, size, 1.2) + 0.15 * bevel)
     face = shaded(colour, light)
     face += per_piece(rng, number, 7)[..., None] * vector([1, -0.2, -0.6])
     mortar = flat(size, warm_grey(rng, 130, 205)) * (1 + 0.08 * noise(rng, size, 1))[..., None]
