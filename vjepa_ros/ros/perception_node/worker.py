@@ -23,8 +23,7 @@ from vjepa_ros.clip.ring import Push, Sample
 from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.message_conversion import make_header
-from vjepa_ros.ros.perception_node import imu_input
-from vjepa_ros.ros.perception_node.camera_input import CameraInput
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, IMU_WAIT_S
 from vjepa_ros.ros.perception_node.decoder import Decoder, Frame
 from vjepa_ros.ros.perception_node.diagnostics import CameraStats
 from vjepa_ros.ros.perception_node.obstacle_output import WAIT_S
@@ -305,7 +304,7 @@ class Worker:
         """Run the clips and publish their results."""
         wants = {name: wants_of(wanted[name]) for name in samples}
         perception, results = self.perception, []
-        until_s = time.monotonic() + imu_input.WAIT_S
+        until_s = time.monotonic() + IMU_WAIT_S
         for name, sample in samples.items():     # gyroscopes shortly after the newest frames
             imu = self._cameras[name].imu
             if imu is not None and wants[name].looming and not perception.tracks[name].on_device:
