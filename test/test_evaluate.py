@@ -13,14 +13,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from bundles import constant_heads, meta, save_constant_bundle
+from bundles import constant_heads, meta
 from scenes import Approach
 
 from vjepa_ros.cli import evaluate
-from vjepa_ros.lab.evaluation import recording_replay
 from vjepa_ros.lab.evaluation import world as evaluate_world
 from vjepa_ros.lab.evaluation.metrics import clip_figures, joined
-from vjepa_ros.lab.evaluation.recording_replay import Setup, read_items
+from vjepa_ros.lab.evaluation.recording_replay import Setup
 from vjepa_ros.lab.evaluation.world import Film, films, shown, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
@@ -108,31 +107,6 @@ def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
     said = figures['sequences']['still']['heads_problem']
     assert f'not valid in {figures["pooled"]["frames_scored"]} frames' in said
     assert 'interval' in said
-
-
-@pytest.fixture(scope='module')
-def engine(tmp_path_factory):
-    """Heads that are sure of a contact within one second or so, whatever they see."""
-    path = save_constant_bundle(tmp_path_factory.mktemp('weights') / 'heads.safetensors',
-                                contact=3.0, surely=0.9)
-    engine = Model.load(ModelConfig(weights=path, num_frames=4, image_size=64, device='cpu'))
-    yield engine
-    engine.close()
-
-
-def test_methods_are_assessed_side_by_side_without_touching_each_other(recordings, engine):
-    item = read_items([str(recordings / 'closing')])[0]
-    shape = {'num_frames': 4, 'image_size': 64}
-    alone = recording_replay.play(setup_of('geometric', **shape), item)
-    three = recording_replay.play(
-        setup_of('geometric', 'learned', 'fused', engine=engine, **shape), item)
-    for column in ('score', 'time_to_contact', 'looming_rate', 'level', 'scored'):
-        np.testing.assert_allclose(getattr(three.outcomes['geometric'], column),
-                                   getattr(alone.outcomes['geometric'], column), rtol=1e-4)
-    learned = three.outcomes['learned']
-    assert np.ptp(learned.score[learned.scored]) < 0.01          # the same of every clip
-    assert np.nanmin(learned.score) > 0.8
-    assert not np.array_equal(three.outcomes['fused'].score, learned.score)
 
 
 @pytest.mark.parametrize(('stamps', 'interval'), [

@@ -75,12 +75,6 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys, caplog):
     assert train(tmp_path) == 0 and 'is complete already' in caplog.text
 
 
-def test_seconds_are_those_of_training(tmp_path):
-    assert tool.main(['--out', str(tmp_path), *SHORT, 'calibration_clips=0', 'held_out_clips=0',
-                      '--seconds', '1']) == 0
-    assert read_state(tmp_path).seconds >= 1 and (tmp_path / 'test.safetensors').is_file()
-
-
 def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
     class Impatient(TinyWorld):
         def film(self, sample):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -188,8 +188,8 @@ class Loop:
             driven += np.linalg.norm(world.robots.place - before, axis=-1)
             reached |= ~world.collided & (
                 np.linalg.norm(world.robots.place - goals, axis=-1) <= GOAL_M)
-        return [replace(self._outcome(n, float(progress[n])), reached=bool(reached[n]),
-                        driven=float(driven[n])) for n in range(count)]
+        return [self._outcome(n, float(progress[n]), bool(reached[n]), float(driven[n]))
+                for n in range(count)]
 
     @property
     def _clock_s(self) -> float:
@@ -258,13 +258,13 @@ class Loop:
                 255 if seen is None else int(seen.level), state, reason))
         return sent
 
-    def _outcome(self, number: int, progress: float) -> Outcome:
+    def _outcome(self, number: int, progress: float, reached: bool, driven: float) -> Outcome:
         episode, world = self.episodes[number], self.world
         stops, needless = self._stops[number].tolist()
         return Outcome(episode.number, episode.scenario, episode.place, episode.route.cruise,
                        bool(world.collided[number]), bool(world.struck[number]),
-                       world.touched[number], progress, stops, needless,
-                       shortest=episode.shortest,
+                       world.touched[number], progress, stops, needless, reached, driven,
+                       episode.shortest,
                        plan_ms=1e3 * float(np.mean(self._plans_s[number] or math.nan)),
                        moments=tuple(self._moments[number]))
 
