@@ -14,35 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
-def names(text: str) -> frozenset[str]:
-    """Words of a text."""
-    return frozenset(text.split())
-
-
-# Names that these classes declare there.
-DECLARED = {
-    'nav2_costmap_2d::ObstacleLayer': names(
-        'plugin enabled footprint_clearing_enabled min_obstacle_height max_obstacle_height '
-        'combination_method observation_sources tf_filter_tolerance'),
-    'nav2_costmap_2d::InflationLayer': names(
-        'plugin enabled inflation_radius cost_scaling_factor inflate_unknown '
-        'inflate_around_unknown')}
-LAYER_SOURCE = names(
-    'topic sensor_frame observation_persistence expected_update_rate data_type '
-    'min_obstacle_height max_obstacle_height inf_is_valid marking clearing obstacle_max_range '
-    'obstacle_min_range raytrace_max_range raytrace_min_range transport_type')
-MONITOR = names(
-    'base_frame_id odom_frame_id cmd_vel_in_topic cmd_vel_out_topic state_topic '
-    'transform_tolerance source_timeout base_shift_correction stop_pub_timeout polygons '
-    'observation_sources')
-POLYGON = names('type points action_type min_points visualize polygon_pub_topic enabled '
-                'slowdown_ratio')
-MONITOR_SOURCE = names('type topic source_timeout min_height max_height min_range enabled '
-                       'use_global_height transport_type')
-MANAGER = names('node_names autostart bond_timeout service_timeout '
-                'attempt_respawn_reconnection bond_respawn_max_duration')
-
 STOP = None       # what an invalid source means to the collision monitor
 
 
@@ -59,28 +30,6 @@ def cloud_xyz(msg: object) -> np.ndarray:
         out.append(np.ndarray(msg.width * msg.height, '<f4', bytes(msg.data), field.offset,
                               (msg.point_step,)) if msg.data else np.empty(0, np.float32))
     return np.stack(out, -1).astype(float)
-
-
-def undeclared(content: dict) -> list[str]:
-    """Names in a parameter file that no class of Nav2 which it configures declares, sorted."""
-    wrong: set[str] = set()
-    monitor = content.get('collision_monitor', {}).get('ros__parameters', {})
-    for name, value in monitor.items():
-        if name in monitor['polygons']:
-            wrong |= value.keys() - POLYGON
-        elif name in monitor['observation_sources']:
-            wrong |= value.keys() - MONITOR_SOURCE
-        else:
-            wrong |= {name} - MONITOR
-    costmap = content.get('local_costmap', {}).get('local_costmap', {})
-    for layer in costmap.get('ros__parameters', {}).values():
-        if not isinstance(layer, dict):
-            continue
-        sources = layer.get('observation_sources', '').split()
-        wrong |= layer.keys() - DECLARED[layer['plugin']] - set(sources)
-        wrong |= {name for source in sources for name in layer[source].keys() - LAYER_SOURCE}
-    manager = content.get('lifecycle_manager_vjepa', {}).get('ros__parameters', {})
-    return sorted(wrong | (manager.keys() - MANAGER))
 
 
 @dataclass(frozen=True)

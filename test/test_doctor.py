@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -172,6 +171,7 @@ def test_it_works_without_ros_and_says_so(capsys):
 @pytest.mark.ros
 def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
     pytest.importorskip('rclpy')
+    from guard_rig import Every
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from ros_harness import ros_session
     from sensor_msgs.msg import Image
@@ -185,25 +185,19 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
         sent = {name: ros.node.create_publisher(Image, f'{name}/image_raw', best)
                 for name in ('well', 'wrong', 'mute', 'elsewhere')}
         node.wait_for_output(': active')
-        stop, times = threading.Event(), []
+        times = []
 
         def publish() -> None:
-            while not stop.wait(0.1):
-                times.append(time.monotonic())
-                image = Image(height=48, width=64, step=192, encoding='rgb8')
-                image.data.frombytes(bytes(48 * 192))
-                image.header.stamp = ros.node.get_clock().now().to_msg()
-                for name in ('well', 'wrong', 'elsewhere'):
-                    sent[name].publish(image)
+            times.append(time.monotonic())
+            image = Image(height=48, width=64, step=192, encoding='rgb8')
+            image.data.frombytes(bytes(48 * 192))
+            image.header.stamp = ros.node.get_clock().now().to_msg()
+            for name in ('well', 'wrong', 'elsewhere'):
+                sent[name].publish(image)
 
-        thread = threading.Thread(target=publish)
-        thread.start()
-        try:
+        with Every(0.1, publish):
             time.sleep(2.5)          # diagnostics tell rates over three seconds
             graph = observe(2.0, ros.context)
-        finally:
-            stop.set()
-            thread.join()
     assert graph.nodes['/vjepa_node'].state == 'active'
     # Best effort: a busy machine publishes slower, and loses some.
     rate = 1 / float(np.median(np.diff(times)))

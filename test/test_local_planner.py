@@ -395,6 +395,17 @@ def test_a_command_that_is_not_renewed_ends_with_one_zero_and_then_silence():
     assert set(sent[:ended]) == {Motion(1.0)} and set(sent[ended + 1:]) == {None}
 
 
+@pytest.mark.parametrize(('points', 'what', 'words'), [
+    ([-3 + 0j], 'goal', 'behind'), ([1e308 + 0j], 'goal', 'no place on Earth'),
+    ([], 'path', '0 points'), ([1 + 0j, complex(math.nan)], 'path', 'not a number')])
+def test_goals_and_paths_that_cannot_be_followed_are_refused_with_the_reason(points, what, words):
+    robot = Drive()
+    robot.decider.located(Pose(0j, 0.0), robot.now)
+    with pytest.raises(ValueError, match=words):
+        robot.decider.follow(points, what, robot.now)
+    assert words in robot.decider.course_state
+
+
 def test_a_goal_ends_when_odometry_begins_anew():
     robot = Drive()
     robot.decider.located(Pose(0j, 0.0), robot.now)

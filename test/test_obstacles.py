@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from nav2_rules import undeclared
 from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
 from vjepa_ros.lab.world.rendering.render import render
@@ -283,15 +282,6 @@ def test_heads_tell_the_free_way_while_the_robot_stands():
     np.testing.assert_allclose(points[:, 3], 1.0)       # all of the distribution is nearer
     blind = replace(told, learned=replace(told.learned, sees=False))
     assert 'stands' in find((blind, lens), 0.0, settings=FUSED).withheld
-
-
-@pytest.mark.parametrize('file', sorted((ROOT / 'config').glob('nav2_*.yaml')),
-                         ids=lambda file: file.stem)
-def test_nav2_declares_each_parameter_that_our_files_set(file):
-    assert undeclared(yaml.safe_load(file.read_text())) == []
-    assert undeclared({'local_costmap': {'local_costmap': {'ros__parameters': {'layer': {
-        'plugin': 'nav2_costmap_2d::ObstacleLayer', 'observation_sources': 'points',
-        'z_voxel': 3, 'points': {'max_range': 2.0}}}}}}) == ['max_range', 'z_voxel']
 
 
 def test_the_parameters_for_nav2_fit_what_is_published():
