@@ -25,7 +25,7 @@ from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.obstacles.placement import Mount
+from vjepa_ros.obstacles import Mount
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read

@@ -15,7 +15,7 @@ import yaml
 from render_scenes import BOX, Camera, Thing, WHITE, plain_bank, scene
 
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.obstacles.placement import (
+from vjepa_ros.obstacles import (
     LEAST_ACROSS,
     LEVELS,
     Mount,

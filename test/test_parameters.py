@@ -14,7 +14,7 @@ import pytest
 from vjepa_ros.cli import parameter_docs
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.report.page import fill
-from vjepa_ros.obstacles.placement import ObstacleSettings
+from vjepa_ros.obstacles import ObstacleSettings
 from vjepa_ros.parameter import SCHEMAS as NODES
 from vjepa_ros.parameter import Schema, schema_of
 from vjepa_ros.perception.settings import Settings, TrackConfig

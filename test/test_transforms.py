@@ -22,7 +22,7 @@ from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.obstacles.placement import Mount, Obstacles
+from vjepa_ros.obstacles import Mount, Obstacles
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import SCHEMA

@@ -28,7 +28,7 @@ from vjepa_ros.clip.optics import Optics
 from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.guard.types import MAX_VELOCITY
-from vjepa_ros.obstacles.placement import (
+from vjepa_ros.obstacles import (
     Mount,
     Obstacles,
     RobotCamera,

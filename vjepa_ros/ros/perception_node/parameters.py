@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjepa_ros.looming.gyroscope import rotation_matrix
-from vjepa_ros.obstacles.placement import Mount, ObstacleSettings
+from vjepa_ros.obstacles import Mount, ObstacleSettings
 from vjepa_ros.parameter import (
     AUTOSTART,
     BACKGROUND,
