@@ -63,11 +63,10 @@ PLAIN = b'\x80\x02}.'
     (b'\x80\x02' + b'N0' * 100_000 + b'}.', {'compressed': True}, 'compressed or long'),
     (PLAIN, {'version': bytes(5 << 20)}, 'compressed or long'),
     (PLAIN, {'b/DATA.PKL': PLAIN}, 'no checkpoint that torch.save wrote'),
-    (PLAIN, {'byteorder': b'big'}, 'byte order'),
     (b'\x80\x02}X\x02\x00\x00\x00\xff\xfeK\x01s.', {}, 'damaged: UnicodeDecodeError'),
     (b'\x80\x02h\x07.', {}, 'truncated or damaged: KeyError'),
     (b'\x80\x02.', {}, 'truncated or damaged: IndexError'),
-    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(17))
+    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(16))
 def test_an_archive_that_is_costly_or_that_torch_did_not_write_is_refused(tmp_path, pkl, how,
                                                                           problem):
     assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl, **how)))

@@ -84,8 +84,8 @@ def _contents(found: Contents) -> Group:
     facts = {'path': found.path, 'size': f'{found.size / 1e6:,.1f} MB', 'sha256': found.sha256,
              'made for': str(found.profile)}
     if found.encoder:
-        facts['runs'] = ('whole clips' if not found.window else
-                         f'streams: block-causal, window of {found.window} tubelets')
+        facts['runs'] = ('whole clips' if not found.profile.window else
+                         f'streams: block-causal, window of {found.profile.window} tubelets')
     facts['also there'] = ', '.join(found.others) or 'nothing'
     for name, value in facts.items():
         about.add_row(f'[dim]{name}[/dim]', escape(value))

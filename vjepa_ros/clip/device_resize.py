@@ -180,12 +180,8 @@ def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device
 
     That of `VResizeLinear` in its resize.cpp, which drops some bits on the way.
     """
-    left, right, near, far = (torch.as_tensor(v, device=device)
-                              for v in _linear_weights(size[0], wanted[0]))
-    above, below, upper, lower = (torch.as_tensor(v, device=device)
-                                  for v in _linear_weights(size[1], wanted[1]))
-    near, far = near[:, None], far[:, None]
-    upper, lower = upper[:, None, None], lower[:, None, None]
+    left, right, near, far = _linear_weights(size[0], wanted[0], (-1, 1), device)
+    above, below, upper, lower = _linear_weights(size[1], wanted[1], (-1, 1, 1), device)
 
     def step(image: Tensor) -> Tensor:
         image = image.to(torch.int32)
@@ -225,13 +221,16 @@ def _area_weights(length: int, wanted: int) -> np.ndarray:
     return overlap
 
 
-def _linear_weights(length: int, wanted: int) -> tuple[np.ndarray, ...]:
-    """Both neighbours of each new pixel, and their weights over 2^11."""
+def _linear_weights(length: int, wanted: int, shape: tuple[int, ...], device: torch.device
+                    ) -> tuple[Tensor, ...]:
+    """Both neighbours of each new pixel, and their weights over 2^11 in a shape."""
     at = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
     low = np.floor(at).astype(np.int64)
     part = at - low.astype(np.float32)
-    weights = (np.rint(v * (1 << _LINEAR_BITS)).astype(np.int32) for v in (1 - part, part))
-    return low.clip(0, length - 1), (low + 1).clip(0, length - 1), *weights
+    weights = (np.rint(v * (1 << _LINEAR_BITS)).astype(np.int32).reshape(shape)
+               for v in (1 - part, part))
+    return tuple(torch.as_tensor(v, device=device) for v in (
+        low.clip(0, length - 1), (low + 1).clip(0, length - 1), *weights))
 
 
 def _triangle_weights(length: int, wanted: int) -> tuple[np.ndarray, int]:

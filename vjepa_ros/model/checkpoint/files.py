@@ -61,8 +61,8 @@ WORK_OF_CALL = 50
 MOST_DEPTH = 50
 MOST_HEADER = MIB             # of safetensors, parsed at one go; a giant encoder has a tenth
 LONGEST_NAME = 300            # of a tensor; published ones have fewer than 100 characters
-SHARED = 4  # times that networks may share the bytes of a file, as encoder and target encoder do
 MADV_DONTNEED = 4             # of Linux
+SHARED = 4  # times that networks may share the bytes of a file, as encoder and target encoder do
 
 
 class WeightsError(ValueError):
@@ -290,13 +290,8 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
         if any(entry.compress_type or (entry.file_size > MOST_BYTES and '/data/' not in
                                        entry.filename) for entry in inside):
             raise CostlyPickle('entries that are compressed or long')
-        reader = torch._C.PyTorchFileReader(str(path))  # as torch.load does
-        # The stub lacks this method.
-        has = reader.has_record('byteorder')  # pyright: ignore[reportAttributeAccessIssue]
-        order = reader.get_record('byteorder') if has else b'little'
-        if order.decode() != sys.byteorder:
-            raise ValueError(f"the byte order is {order[:9]!r}, and here it is '{sys.byteorder}'")
-        check_pickle(reader.get_record('data.pkl'))
+        # Read as torch.load does.
+        check_pickle(torch._C.PyTorchFileReader(str(path)).get_record('data.pkl'))
     except CostlyPickle as error:
         raise WeightsError(
             f'{name} is refused, because it is no plain checkpoint: {error}; where you trust it, '

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -239,16 +239,7 @@ def choose_encoder(parts: Sequence[Part], which: str, name: str) -> Part:
     return found[named[0]] if named else encoders[0]
 
 
-class Shaped(Protocol):
-    """A parameter, wherever it is."""
-
-    @property
-    def shape(self) -> torch.Size:
-        """Its shape."""
-        ...
-
-
-def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
+def compare(want: Mapping[str, Tensor], found: Mapping[str, Tensor | Stored]
             ) -> tuple[list[str], list[str], list[str]]:
     """Return names that are missing, unexpected, and of a wrong shape with both shapes."""
     return (sorted(want.keys() - found.keys()), sorted(found.keys() - want.keys()),
@@ -256,8 +247,8 @@ def compare(want: Mapping[str, Shaped], found: Mapping[str, Shaped]
                    for key in want.keys() & found.keys() if found[key].shape != want[key].shape))
 
 
-def differences(want: Mapping[str, Shaped], found: Mapping[str, Shaped], limit: int = LISTED
-                ) -> str:
+def differences(want: Mapping[str, Tensor], found: Mapping[str, Tensor | Stored],
+                limit: int = LISTED) -> str:
     """Say why `found` does not fill `want`, with so many names; '' if it does."""
     problems = zip(('missing', 'unexpected', 'wrong shape'), compare(want, found), strict=True)
     texts = []
@@ -412,14 +403,13 @@ class BundleMeta:
     # `half_width` and `height` [m] of the volume that `course`, `contact` and `clearance` are
     # about
     robot: dict[str, float]
-    # How many times a frame stood in a clip: (1, 2) is each once, or each twice as with a camera
-    # at half the rate of the clip
+    # How often a frame stood in a clip: twice as with a camera at half the rate of the clip
     holds: tuple[int, ...] = (1, 2)
     calibration: Calibration = field(default_factory=Calibration)  # belongs to the heads
-    # For heads alone the hash of the FILE of their encoder. For a file with an encoder the hash
-    # of its tensors, which `save_bundle` fills in.
+    # For heads alone the hash of the FILE of their encoder, else that of the encoder's tensors.
+    # `save_bundle` fills in both.
     backbone_sha256: str = ''
-    has_encoder: bool = False  # whether the encoder is in the file; `save_bundle` fills it in
+    has_encoder: bool = False  # whether the encoder is in the file
     # training, metrics: seed, command, hardware; figures on held-out data
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -484,16 +474,12 @@ class HeadsReport:
 
 @dataclass(frozen=True)
 class Profile:
-    """The clips that weights were trained on.
+    """The clips that weights were trained on; '' or None for what is unknown."""
 
-    Published files do not say; it follows from their layout, and from their published names where
-    the same network exists for several sizes.
-    """
-
-    resize_mode: str = ''  # 'meta', 'hf' or 'squash'; '' unknown
-    image_size: int | None = None  # pixels per side; None unknown
-    num_frames: int | None = None  # frames of a clip; None unknown
-    clip_fps: float | None = None  # rate [Hz]; None unknown
+    resize_mode: str = ''  # 'meta', 'hf' or 'squash'
+    image_size: int | None = None  # pixels per side
+    num_frames: int | None = None  # frames of a clip
+    clip_fps: float | None = None  # rate [Hz]
     window: int = 0  # see `BundleMeta`
 
     def __str__(self) -> str:
@@ -506,7 +492,7 @@ class Profile:
 
 def profile_of(opened: Opened, parts: Iterable[Part], encoder: Part | None, parameter: str
                ) -> Profile:
-    """Return the profile of a checkpoint, as far as it can be known."""
+    """Return the profile of a checkpoint: published files do not say, but their layouts do."""
     meta = meta_of(opened, parameter)
     if meta is not None:  # rates are a range there
         return Profile(meta.resize_mode, meta.image_size, meta.num_frames,

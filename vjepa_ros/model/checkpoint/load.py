@@ -110,8 +110,8 @@ def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Pat
                  weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
     """Build an encoder on the CPU in float32.
 
-    `weights`: path or None Checkpoint: a file of Meta (.pt) or of this package (.safetensors), a
-    folder of Hugging Face, or its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'.
+    `weights`: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging Face, or
+    its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'.
     """
     if isinstance(variant, str):
         variant = find_variant(variant)
@@ -302,19 +302,15 @@ class PartReport:
     kind: str
     layout: str
     dtype: str
-    # variant, version: size and generation of an encoder; '' for others, and for a size that is
-    # none of ours
-    variant: str
-    version: str
-    # keys, parameters: tensors that are used, and numbers in them
-    keys: int
-    parameters: int
-    # missing, unexpected, mismatched, ignored: parameters that prevent its use, and those that
-    # are not needed
+    variant: str  # size of an encoder; '' for others, and for a size that is none of ours
+    version: str  # generation of an encoder
+    keys: int  # tensors that are used
+    parameters: int  # numbers in them
+    # Parameters that prevent its use
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # parameters that are not needed
     problem: str = ''  # why there is no such network; '' if there is
     wrapper: str = ''  # what the names of its parameters begin with in the file
 
@@ -335,7 +331,6 @@ class Contents:
     encoder: str  # name of the encoder that is taken by default; '' without one
     others: tuple[str, ...]  # what else is in it
     profile: Profile  # the clips that the weights were trained on, as far as it is known
-    window: int = 0  # tubelets that a tubelet attends to in a block-causal encoder; 0 in others
 
 
 def _open_parts(path: str | Path) -> tuple[Opened, list[Part], str]:
@@ -361,7 +356,7 @@ def examine(path: str | Path) -> Contents:
     profile = profile_of(opened, parts, encoder, CHECKPOINT)
     return Contents(str(opened.path), sum(file.stat().st_size for file in opened.files),
                     files_sha256(opened.files), tuple(map(_report, known)),
-                    '' if encoder is None else encoder.label, others, profile, profile.window)
+                    '' if encoder is None else encoder.label, others, profile)
 
 
 def _report(part: Part) -> PartReport:
@@ -395,8 +390,6 @@ def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
     if not target.parent.is_dir():
         raise WeightsError(f"output '{target}': the folder '{target.parent}' does not exist; "
                            'create it or choose another')
-    if dtype not in (KEEP, *DTYPES):
-        raise WeightsError(f"dtype is '{dtype}', but must be one of {', '.join((KEEP, *DTYPES))}")
     opened, parts, name = _open_parts(source)
     encoder = _encoder_of(parts, weights_part, name)
     kinds = () if encoder_only else (PREDICTOR, DENSE)
