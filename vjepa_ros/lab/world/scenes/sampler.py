@@ -35,7 +35,7 @@ class Sample:
 
     scenes: Scenes  # b scenes
     # (B, T) stamp of the picture that each frame shows [s], 0 for the newest: when it was taken,
-    # but for `capture.arrival_times`
+    # but for `camera.arrival_times`
     stamps_s: Tensor
     hold: Tensor  # (B,) how often each picture of a clip is shown
 

@@ -71,10 +71,8 @@ _OUTCOME_SHARES = torch.tensor([
     [0, 0, 50, 0, 26, 0, 6, 12, 16, 0, 0, 0, 0, 5],       # table
     [18, 14, 17, 5, 14, 12, 9, 6, 4, 3, 6, 6, 8, 4],      # lab
 ], dtype=torch.float32)
-_MORE_STOPS = torch.zeros_like(_OUTCOME_SHARES)    # where wanted
-_MORE_STOPS[:, OUTCOME['stopped']] = 10
-_MORE_LEADS = torch.zeros_like(_OUTCOME_SHARES)    # in the rough world
-_MORE_LEADS[[PLACE['street'], PLACE['motorway']], OUTCOME['follow']] = torch.tensor([14., 22.])
+_MORE_STOPS = 10                                   # for training
+_MORE_LEADS = {'street': 14, 'motorway': 22}       # in the rough world
 # Who carries the camera: a low robot, a tall robot, a person, a car.
 _CARRIER_SHARES = torch.tensor([
     [.5, .25, .2, .05], [.45, .3, .25, 0], [.45, .3, .25, 0], [.35, .15, .2, .3], [0, 0, 0, 1.],
@@ -134,12 +132,10 @@ class Event:
 class SceneSpec(Event):
     """What is to happen in each of B scenes; all tensors (B,) unless said."""
 
-    # interval_s, hold: see `frame_times`
-    interval_s: Tensor
+    interval_s: Tensor  # as `frame_times` takes it
     hold: Tensor
-    # hfov, aspect: horizontal field of view [rad], and width by height of the source picture
-    hfov: Tensor
-    aspect: Tensor
+    hfov: Tensor  # horizontal field of view [rad]
+    aspect: Tensor  # width by height of the source picture
     # height, pitch, roll: of the camera [m], [rad]
     height: Tensor
     pitch: Tensor
@@ -154,14 +150,11 @@ class SceneSpec(Event):
     hand: Tensor
     steps: Tensor
     motor: Tensor
-    # present, kind, size: whether there is a body of importance, its type in the kit `HERO`, its
-    # half width, height, half length (B, 3) [m]
-    present: Tensor
-    kind: Tensor
-    size: Tensor
-    # moves, body_speed: whether it moves, and how fast it would like to [m/s]
+    present: Tensor  # whether there is a body of importance
+    kind: Tensor  # its type in the kit `HERO`
+    size: Tensor  # its half width, height, half length (B, 3) [m]
     moves: Tensor
-    body_speed: Tensor
+    body_speed: Tensor  # how fast it would like to move [m/s]
 
 
 def is_any(value: Tensor, numbers: dict[str, int], names: tuple[str, ...]) -> Tensor:
@@ -173,9 +166,11 @@ KIND = {name: i for i, name in enumerate(HERO.names)}
 
 def make_spec(draws: SceneRng, config: WorldConfig) -> SceneSpec:
     place = draws.pick(_PLACE_SHARES[config.name])
-    shares = _OUTCOME_SHARES + _MORE_LEADS if config.rough else _OUTCOME_SHARES
+    shares = _OUTCOME_SHARES.clone()
+    for name, more in _MORE_LEADS.items() if config.rough else ():
+        shares[PLACE[name], OUTCOME['follow']] += more
     if config.training:
-        shares = shares + _MORE_STOPS
+        shares[:, OUTCOME['stopped']] += _MORE_STOPS
     outcome = draws.pick(shares[place])
     event = Event(place, outcome)
     at, happens = event.at, event.happens
