@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vjepa_ros.lab.report.report import ttc_error, write_report
+from vjepa_ros.lab.report.report import write_report
 
 NAN, INF = math.nan, math.inf
 META = {'frames_in': 50, 'device': 'cpu', 'model': 'V-JEPA 2.0 tiny', 'trained': False}
@@ -68,15 +68,17 @@ def test_the_summary_has_the_promised_numbers(tmp_path):
     assert {key: stored[key] for key in promised} == promised
 
 
-@pytest.mark.parametrize(('estimate', 'truth', 'error', 'coverage', 'judged'), [
-    ([1.0, 2.0, 1.0], [NAN, INF, 7.0], None, None, 0),    # nothing to compare with
-    ([NAN], [2.0], None, 0.0, 1),                         # never known
-    ([1.1, NAN, 3.0, 5.0], [1.0, 1.0, 2.0, INF], 0.3, 2 / 3, 3),
-    ([INF, 2.2, INF], [2.0, 2.0, 2.0], INF, 1.0, 3)])     # mostly blind
-def test_the_error_of_time_to_contact_counts_what_is_known_and_judged(estimate, truth, error,
-                                                                      coverage, judged):
-    found = ttc_error(np.array(estimate), np.array(truth))
-    assert found == (None if error is None else pytest.approx(error), coverage, judged)
+@pytest.mark.parametrize(('estimate', 'truth', 'error', 'coverage'), [
+    ([1.0, 2.0], [INF, 7.0], None, None),                 # nothing to compare with
+    ([NAN], [2.0], None, 0.0),                            # never known
+    ([1.1, NAN, 3.0, 5.0], [1.0, 1.0, 2.0, INF], 0.3, 2 / 3),
+    ([INF, 2.2, INF], [2.0, 2.0, 2.0], 10.0, 1.0)])       # mostly blind
+def test_the_error_of_time_to_contact_counts_what_is_known_and_judged(tmp_path, estimate, truth,
+                                                                      error, coverage):
+    records = [record(i, *pair) for i, pair in enumerate(zip(estimate, truth, strict=True))]
+    found = write_report(tmp_path, records, [], META)
+    assert (found['ttc_median_relative_error'], found['ttc_coverage']) == (
+        error and pytest.approx(error), coverage and pytest.approx(coverage))
 
 
 def test_the_page_is_self_contained_and_its_pictures_are_valid(tmp_path):

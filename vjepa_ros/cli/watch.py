@@ -24,7 +24,7 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import add_model, add_source, folder, print_error
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.report.live_view import Point, Status, View, log_to
+from vjepa_ros.lab.report.live_view import Point, SCORES, Status, View, log_to
 from vjepa_ros.lab.report.measurement import command
 from vjepa_ros.lab.report.report import summary_lines, write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError
@@ -38,8 +38,6 @@ WAKE_S = 0.1
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
 KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
-          'time_to_contact', 'looming_rate', 'bearing')
 
 
 def groups(source: Source, realtime: bool, limit: int = 64) -> Iterator[list[SourceFrame]]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
+from vjepa_ros.lab.evaluation.metrics import mean, median_relative_error
 from vjepa_ros.lab.report.measurement import json_safe, write_json
 from vjepa_ros.lab.report.page import (
     LEVELS,
@@ -105,13 +106,13 @@ def summary_lines(summary: dict[str, Any], out_dir: Path, others: Sequence[Path]
 
 def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the figures of a run as text, each with its name."""
-    latency, error = summary['latency_ms'], summary['ttc_median_relative_error']
+    latency = summary['latency_ms']
     found = [(str(summary['frames_in']), 'frames in'),
              (str(summary['assessments_out']), 'assessments out'),
              (f'{number(latency["median"], 0)} ms', 'median latency'),
              (f'{number(latency["p95"], 0)} ms', 'latency, 95th percentile')]
     if summary['ttc_coverage'] is not None:
-        found += [('over 1000 %' if error == 'inf' else percent(error),
+        found += [(percent(summary['ttc_median_relative_error']),
                    'median error of the time to contact'),
                   (percent(summary['ttc_coverage']), 'of true contacts had an estimate')]
     return [*found, (str(summary['level_changes']), 'changes of level')]
@@ -143,39 +144,26 @@ def summarise(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> dict[s
     """Compute the numbers of a run, ready for JSON; parameters as in `write_report`.
 
     ``ttc_median_relative_error`` is the median of ``|estimate - truth| / truth`` over the
-    records whose true time to contact is 0.3 to 6 s and whose estimate is known; an estimate
-    of infinity counts as an infinite error. ``ttc_coverage`` is the share with an estimate.
+    records whose true time to contact is 0.3 to 6 s and whose estimate is known; an error counts
+    as 1000 % at most. ``ttc_coverage`` is the share with an estimate.
     """
     series = Series(records)
     latency = series.column('latency_ms')
     latency = latency[np.isfinite(latency)]
-    error, coverage, judged = ttc_error(series.column('time_to_contact'),
-                                        series.column('true_ttc'))
+    estimate, truth = series.column('time_to_contact'), series.column('true_ttc')
+    judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
     kept = ('frames_in', 'device', 'model', 'trained', 'source', 'date', 'command',
             'configuration')
     return json_safe({
         'assessments_out': len(records),
         'latency_ms': {'median': float(np.median(latency)) if latency.size else None,
                        'p95': float(np.percentile(latency, 95)) if latency.size else None},
-        'ttc_median_relative_error': error,
-        'ttc_coverage': coverage,
-        'ttc_judged': judged,
+        'ttc_median_relative_error': median_relative_error(estimate[judged], truth[judged]),
+        'ttc_coverage': mean(~np.isnan(estimate[judged])),
+        'ttc_judged': int(judged.sum()),
         'level_changes': int((np.diff(series.level) != 0).sum()),
         **{key: meta[key] for key in kept if key in meta},
     })
-
-
-def ttc_error(estimate: np.ndarray, truth: np.ndarray) -> tuple[float | None, float | None, int]:
-    """Return median relative error and coverage of times to contact [s], and how many count."""
-    judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
-    known = judged & ~np.isnan(estimate)
-    if not judged.any():
-        return None, None, 0
-    coverage = float(known.sum() / judged.sum())
-    if not known.any():
-        return None, coverage, int(judged.sum())
-    errors = np.abs(estimate[known] - truth[known]) / truth[known]
-    return float(np.median(errors)), coverage, int(judged.sum())
 
 
 def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T]],
