@@ -13,7 +13,6 @@ import pytest
 
 from vjepa_ros.cli import parameter_docs
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.lab.report.page import fill
 from vjepa_ros.obstacles import ObstacleSettings
 from vjepa_ros.parameter import SCHEMAS as NODES
 from vjepa_ros.parameter import Schema, schema_of
@@ -119,14 +118,11 @@ def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, va
     assert f"'{name}'" in problem and allowed in problem and repr(value) in problem
 
 
-@pytest.mark.parametrize('name', [*parameter_docs.BLOCKS, *parameter_docs.FILES])
+@pytest.mark.parametrize('name', [parameter_docs.PAGE, *parameter_docs.FILES])
 def test_tables_and_files_of_parameters_are_up_to_date(name):
-    file = ROOT / name if name in parameter_docs.BLOCKS else ROOT / 'config' / name
-    text = wanted = file.read_text(encoding='utf-8')
-    if name in parameter_docs.FILES:
-        wanted = parameter_docs.yaml_text(*parameter_docs.FILES[name])
-    for block, rows in parameter_docs.BLOCKS.get(name, {}).items():
-        wanted = fill(wanted, block, parameter_docs.markdown(rows))
+    text = (ROOT / (name if '/' in name else f'config/{name}')).read_text(encoding='utf-8')
+    wanted = parameter_docs.page(text) if name == parameter_docs.PAGE else (
+        parameter_docs.yaml_text(*parameter_docs.FILES[name]))
     assert text == wanted, 'run python -m vjepa_ros.cli.parameter_docs'
 
 

@@ -53,14 +53,13 @@ FOOT = """\
 Written by python -m vjepa_ros.cli.parameter_docs. In square brackets: what is allowed, and the
 unit. Values are what is written here: nothing resolves $(...) in a parameter file.
 """
-BLOCKS: dict[str, dict[str, tuple[Param, ...]]] = {
-    'docs/parameters.md': {
-        'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
-        'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
-        'local_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
-        'command_watchdog': WATCHDOG.rows,
-        'camera_source': SOURCE.rows,
-    },
+PAGE = 'docs/parameters.md'
+TABLES: dict[str, tuple[Param, ...]] = {
+    'vjepa_node': (*PERCEPTION.rows, *PERCEPTION.rows_of('NAME')),
+    'collision_guard': (*GUARD.rows, *source_rows('NAME'), *range_rows('RANGE')),
+    'local_planner': (*TWIST.rows, *TWIST.rows_of('NAME')),
+    'command_watchdog': WATCHDOG.rows,
+    'camera_source': SOURCE.rows,
 }
 
 
@@ -84,9 +83,8 @@ def yaml_text(schema: Schema, above: str) -> str:
 def _lines(row: Param, usual: str) -> list[str]:
     """Return a parameter with its default, and its description beside it."""
     default = list(row.default) if isinstance(row.default, tuple) else row.default
-    start = f'{INDENT}{row.name}: '
     shown = yaml.safe_dump(default, default_flow_style=True, width=10_000).splitlines()[0]
-    shown = re.sub(r'(?<=[\[ ])([yn])(?=[,\]])', r"'\1'", shown)     # to ROS a truth value
+    start = f'{INDENT}{row.name}: '
     values = textwrap.wrap(start + shown, WIDTH, subsequent_indent=' ' * (len(start) + 1),
                            break_on_hyphens=False)
     told = row.choices and all(re.search(rf'\b{re.escape(word)}\b', row.text)
@@ -102,12 +100,6 @@ def _lines(row: Param, usual: str) -> list[str]:
     return [*values, *(f'{aside:<{COLUMN}}# {line}' for line in notes)]
 
 
-def write_configs(folder: Path) -> None:
-    """Write all files into a folder."""
-    for name, content in FILES.items():
-        (folder / name).write_text(yaml_text(*content), encoding='utf-8')
-
-
 def markdown(rows: Iterable[Param]) -> str:
     """Return rows as a Markdown table."""
     lines = ['| Parameter | Type | Default | Allowed | Unit | Effect | Meaning |',
@@ -120,15 +112,20 @@ def markdown(rows: Iterable[Param]) -> str:
     return '\n'.join(lines) + '\n'
 
 
+def page(text: str) -> str:
+    """Return the page of parameters with its tables."""
+    for name, rows in TABLES.items():
+        text = fill(text, name, markdown(rows))
+    return text
+
+
 def main(argv: list[str]) -> int:
-    """Rewrite documents and files below the folder given, or here; 0 when done."""
+    """Rewrite the page and the files below the folder given, or here; 0 when done."""
     folder = Path(argv[0] if argv else '.')
-    for name, blocks in BLOCKS.items():
-        text = (folder / name).read_text(encoding='utf-8')
-        for block, rows in blocks.items():
-            text = fill(text, block, markdown(rows))
-        (folder / name).write_text(text, encoding='utf-8')
-    write_configs(folder / 'config')
+    made = folder / PAGE
+    made.write_text(page(made.read_text(encoding='utf-8')), encoding='utf-8')
+    for name, content in FILES.items():
+        (folder / 'config' / name).write_text(yaml_text(*content), encoding='utf-8')
     return 0
 
 
