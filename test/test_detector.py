@@ -13,10 +13,7 @@ import pytest
 from scenes import texture
 
 from vjepa_ros import Level, ObstacleDetector, Quality
-from vjepa_ros.model.checkpoint.files import WEIGHTS_FOLDER
 from vjepa_ros.model.checkpoint.load import WeightsError
-from vjepa_ros.perception.settings import TrackConfig
-from vjepa_ros.runtime.model import ModelConfig
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu', 'weights': 'random'}
@@ -26,13 +23,6 @@ PICTURE = texture((320, 240))
 @pytest.fixture
 def detector():
     with ObstacleDetector(allow_random_weights=True, **SMALL) as made:
-        yield made
-
-
-@pytest.fixture(scope='module')
-def trained():
-    """What runs when nothing is set."""
-    with ObstacleDetector(device='cpu') as made:
         yield made
 
 
@@ -125,19 +115,6 @@ def test_the_example_in_the_readme_runs():
     with names['detector']:
         assert names['seen'] is None      # one frame is no clip
         assert math.isnan(names['motion_score'])
-
-
-def test_the_defaults_are_the_weights_of_the_package_and_the_clips_of_their_heads(trained):
-    report, engine, track = trained.engine.report, ModelConfig(), TrackConfig()
-    assert report.trained
-    assert report.path == report.heads.path == str(WEIGHTS_FOLDER / 'tiny.safetensors')
-    meta = report.heads.meta
-    assert meta.variant == engine.model_size and meta.version == trained.engine.report.version
-    assert meta.num_frames == engine.num_frames == track.num_frames
-    assert meta.image_size == engine.image_size == track.image_size
-    assert meta.resize_mode == track.resize_mode
-    assert meta.interval_s[0] <= 1 / track.clip_fps <= meta.interval_s[1]
-    assert 1 in meta.holds
 
 
 @pytest.mark.parametrize('rate', [0.0, 30.0])

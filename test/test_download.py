@@ -4,7 +4,6 @@
 
 import hashlib
 import http.server
-import json
 import os
 import sys
 import threading
@@ -12,8 +11,6 @@ import types
 from pathlib import Path
 
 import pytest
-from checkpoints import encoder_state, hugging_face_names, prefixed
-from safetensors.torch import save_file
 
 from vjepa_ros.cli import main as cli
 from vjepa_ros.model.checkpoint import download as fetching
@@ -116,26 +113,18 @@ def test_a_file_is_fetched_completely_with_its_progress_and_checksum(server, tmp
 
 
 class Hub:
-    """Stands for huggingface_hub: a cache, and a network that works or does not."""
+    """Stands for huggingface_hub: an empty cache, and a network that does not work."""
 
-    def __init__(self, monkeypatch, folder, error=None):
+    def __init__(self, monkeypatch):
         self.calls = []
-        self.folder, self.error, self.cached = folder, error, False
-        module = types.SimpleNamespace(snapshot_download=self.snapshot_download)
-        monkeypatch.setitem(sys.modules, 'huggingface_hub', module)
+        monkeypatch.setitem(sys.modules, 'huggingface_hub', types.SimpleNamespace(
+            snapshot_download=self.snapshot_download))
 
     def snapshot_download(self, name, allow_patterns, local_files_only=False):
         self.calls.append((name, local_files_only))
-        assert 'config.json' in allow_patterns
-        if local_files_only and not self.cached:
+        if local_files_only:
             raise FileNotFoundError('not in the cache')
-        if self.error:
-            raise self.error
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / 'config.json').write_text(json.dumps({'model_type': 'vjepa2'}))
-        save_file(prefixed(hugging_face_names(encoder_state()), 'encoder.'),
-                  self.folder / 'model.safetensors')
-        return str(self.folder)
+        raise RuntimeError('no route to host')
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +139,7 @@ def elsewhere(tmp_path, monkeypatch):
     ('library', 'no file or folder here.*pip install huggingface_hub')])
 def test_a_name_that_can_not_be_fetched_is_an_error_and_never_random_weights(
         tmp_path, monkeypatch, capsys, cause, problem):
-    hub = Hub(monkeypatch, tmp_path / 'snapshot', error=RuntimeError('no route to host'))
+    hub = Hub(monkeypatch)
     if cause == 'offline':
         monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     if cause == 'library':

@@ -13,8 +13,9 @@ import numpy as np
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.types import Assessment, Level, Quality, Region
-from vjepa_ros.visualization import drawing
 
+Color = tuple[int, int, int]
+Box = tuple[float, float, float, float]
 MIN_WIDTH = 480            # smaller sources are enlarged to this width,
 MAX_ENLARGED = 3840        # but none to a larger height [px]
 EMPTY_SIZE = (640, 480)    # canvas when there has been no frame at all
@@ -24,13 +25,18 @@ COOL = np.array([40, 210, 255], np.float32)  # coming nearer slowly
 HOT = np.array([40, 40, 255], np.float32)    # fast
 SLOW_RATE, FAST_RATE = 0.1, 1.0              # looming rates [1/s] where the tint starts and ends
 # Never green for anything but CLEAR.
-LEVEL_COLORS: dict[Level, drawing.Color] = {
+LEVEL_COLORS = {
     Level.CLEAR: (80, 175, 76), Level.CAUTION: (0, 214, 255), Level.WARNING: (0, 140, 255),
     Level.DANGER: (48, 48, 229), Level.UNKNOWN: (180, 106, 132)}
 MOTION_BGR = (255, 150, 60)
 IDLE = (139, 125, 96)
 AMBER = (80, 190, 255)
 SOFT = (215, 210, 205)
+FONT = cv2.FONT_HERSHEY_SIMPLEX
+CAP_PX = 22.0          # height of capital letters at font scale 1
+WHITE: Color = (255, 255, 255)
+INK: Color = (24, 22, 20)
+MARK = 0.2             # opacity of a watermark
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ def draw_overlay(image_rgb: np.ndarray | None, assessment: Assessment | None, la
             _dot_unknown(canvas, layers.looming, layers.min_confidence,
                          max(1, round(2 * sheet.unit)))
     if untrained:
-        drawing.watermark(canvas, 'UNTRAINED', 17 * sheet.unit)
+        watermark(canvas, 'UNTRAINED', 17 * sheet.unit)
     if sheet.seen is not None:
         _regions(sheet, sheet.seen)
         _bearing(sheet, sheet.seen.bearing, sheet.seen.level)
@@ -140,13 +146,13 @@ def _banner(sheet: _Sheet, stale: bool) -> None:
     """Write level and time to contact along the top, and rim the image when it matters."""
     canvas, unit, px = sheet.canvas, sheet.unit, 15 * sheet.unit
     level, word, color, detail = _headline(sheet, stale)
-    drawing.shade(canvas, (0, 0, sheet.width, sheet.top), 0.22, 10)
-    wide = drawing.text_width(word, px, True) + 22 * unit
+    shade(canvas, (0, 0, sheet.width, sheet.top), 0.22, 10)
+    wide = text_width(word, px, True) + 22 * unit
     cv2.rectangle(canvas, (0, 0), (round(wide), round(sheet.top) - 1), color, -1)
-    drawing.text(canvas, word, (11 * unit, sheet.top / 2), px, drawing.contrast(color), bold=True)
+    put_text(canvas, word, (11 * unit, sheet.top / 2), px, contrast(color), bold=True)
     x = wide + 12 * unit
-    detail = drawing.fit(detail, sheet.width - x - 6 * unit, px)
-    drawing.text(canvas, detail, (x, sheet.top / 2), px, bold=level is not None)
+    detail = fit_text(detail, sheet.width - x - 6 * unit, px)
+    put_text(canvas, detail, (x, sheet.top / 2), px, bold=level is not None)
     if level in (Level.WARNING, Level.DANGER):
         rim = max(2, round((4 if level == Level.DANGER else 2.5) * unit))
         cv2.rectangle(canvas, (rim // 2, rim // 2),
@@ -154,10 +160,10 @@ def _banner(sheet: _Sheet, stale: bool) -> None:
     fill, need = sheet.status.fill, sheet.status.num_frames
     if not stale and sheet.seen is None and need > 0:
         y = round(sheet.top)
-        drawing.bar(canvas, (0, y, sheet.width, y + 4 * unit), fill / need, AMBER)
+        bar(canvas, (0, y, sheet.width, y + 4 * unit), fill / need, AMBER)
 
 
-def _headline(sheet: _Sheet, stale: bool) -> tuple[Level | None, str, drawing.Color, str]:
+def _headline(sheet: _Sheet, stale: bool) -> tuple[Level | None, str, Color, str]:
     """Level, its word and colour, and the text beside it."""
     if stale:
         return None, 'NO DATA', LEVEL_COLORS[Level.UNKNOWN], 'not watching'
@@ -173,7 +179,7 @@ def _headline(sheet: _Sheet, stale: bool) -> tuple[Level | None, str, drawing.Co
 def _footer(sheet: _Sheet) -> None:
     """Write scores, system status and warnings along the bottom."""
     unit, seen, px = sheet.unit, sheet.seen, 8.5 * sheet.unit
-    drawing.shade(sheet.canvas, (0, sheet.bottom, sheet.width, sheet.height), 0.22, 10)
+    shade(sheet.canvas, (0, sheet.bottom, sheet.width, sheet.height), 0.22, 10)
     y = sheet.bottom + 11 * unit
     speed = math.nan if seen is None else seen.approach_speed
     if_ahead = 'IF AHEAD' if math.isnan(speed) else f'IF {speed:g} M/S'
@@ -184,16 +190,16 @@ def _footer(sheet: _Sheet) -> None:
     for index, (name, color, field) in enumerate(scores):
         score = math.nan if seen is None else getattr(seen, field)
         x, end = index * cell + 8 * unit, (index + 1) * cell - 8 * unit
-        right = end - drawing.text_width('0.00', px)
-        drawing.text(sheet.canvas, '--' if math.isnan(score) else f'{score:.2f}', (right, y), px)
-        name, right = drawing.fit(name, right - x, px), right - 6 * unit
-        x += drawing.text(sheet.canvas, name, (x, y), px, SOFT) + 6 * unit
+        right = end - text_width('0.00', px)
+        put_text(sheet.canvas, '--' if math.isnan(score) else f'{score:.2f}', (right, y), px)
+        name, right = fit_text(name, right - x, px), right - 6 * unit
+        x += put_text(sheet.canvas, name, (x, y), px, SOFT) + 6 * unit
         if right > x + 8 * unit:      # there is room for it
-            drawing.bar(sheet.canvas, (x, y - 3.5 * unit, right, y + 3.5 * unit), score, color)
+            bar(sheet.canvas, (x, y - 3.5 * unit, right, y + 3.5 * unit), score, color)
     for line, color in ((_system(sheet), SOFT), (sheet.notes, AMBER)):
         y += 17 * unit
-        line = drawing.fit(line, sheet.width - 16 * unit, 9 * unit)
-        drawing.text(sheet.canvas, line, (8 * unit, y), 9 * unit, color)
+        line = fit_text(line, sheet.width - 16 * unit, 9 * unit)
+        put_text(sheet.canvas, line, (8 * unit, y), 9 * unit, color)
 
 
 def _system(sheet: _Sheet) -> str:
@@ -213,11 +219,11 @@ def _system(sheet: _Sheet) -> str:
 def _stale_sign(sheet: _Sheet, sign: str) -> None:
     """Write across the middle that this image must not be trusted."""
     px = 30 * sheet.unit
-    px *= min(1.0, 0.8 * sheet.width / drawing.text_width(sign, px, True))
-    x = (sheet.width - drawing.text_width(sign, px, True)) / 2
+    px *= min(1.0, 0.8 * sheet.width / text_width(sign, px, True))
+    x = (sheet.width - text_width(sign, px, True)) / 2
     middle = (sheet.top + sheet.bottom) / 2
-    drawing.shade(sheet.canvas, (0, middle - px, sheet.width, middle + px), 0.35)
-    drawing.text(sheet.canvas, sign, (x, middle), px, AMBER, bold=True)
+    shade(sheet.canvas, (0, middle - px, sheet.width, middle + px), 0.35)
+    put_text(sheet.canvas, sign, (x, middle), px, AMBER, bold=True)
 
 
 # -- the scene ------------------------------------------------------------------------------------
@@ -230,7 +236,7 @@ def _dim_unseen(sheet: _Sheet, view: View) -> None:
         return
     for box in ((0, 0, width, y0), (0, y1, width, height), (0, y0, x0, y1),
                 (x1, y0, width, y1)):
-        drawing.shade(sheet.canvas, box, 0.42)
+        shade(sheet.canvas, box, 0.42)
     cv2.rectangle(sheet.canvas, (x0, y0), (x1 - 1, y1 - 1), SOFT, max(1, round(sheet.unit)))
 
 
@@ -244,14 +250,14 @@ def _regions(sheet: _Sheet, seen: Assessment) -> None:
         color, weight, px = (LEVEL_COLORS[Level(seen.level)], 2.4, 10.5) if region.on_course \
             else (SOFT, 1.0, 8.5)
         stroke = max(1, round(weight * sheet.unit))
-        cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), drawing.INK, stroke + 2, cv2.LINE_AA)
+        cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), INK, stroke + 2, cv2.LINE_AA)
         cv2.rectangle(sheet.canvas, (x0, y0), (x1, y1), color, stroke, cv2.LINE_AA)
         px *= sheet.unit
-        drawing.pill(sheet.canvas, _seconds(region.time_to_contact), x0,
+        pill(sheet.canvas, _seconds(region.time_to_contact), x0,
                      max(y0, sheet.top + 2 * px), px, color)
 
 
-def _clip_box(sheet: _Sheet, region: Region) -> drawing.Box:
+def _clip_box(sheet: _Sheet, region: Region) -> Box:
     """Box of a region on the canvas, kept between banner and footer."""
     zoom, low, high = sheet.zoom, sheet.top + 2, max(sheet.top + 4, sheet.bottom - 3)
     return (max(0.0, zoom * region.x), min(max(low, zoom * region.y), high - 2),
@@ -270,11 +276,11 @@ def _bearing(sheet: _Sheet, bearing: float, level: Level) -> None:
     tip = np.array([[x, y - 13 * unit], [x - 8 * unit, y], [x + 8 * unit, y]])
     tip = np.rint(tip).astype(np.int32)
     cv2.fillConvexPoly(sheet.canvas, tip, LEVEL_COLORS[Level(level)], cv2.LINE_AA)
-    cv2.polylines(sheet.canvas, [tip], True, drawing.INK, line, cv2.LINE_AA)
+    cv2.polylines(sheet.canvas, [tip], True, INK, line, cv2.LINE_AA)
     label, px = f'{math.degrees(bearing):+.0f} deg', 9 * unit
-    room = drawing.text_width(label, px)
+    room = text_width(label, px)
     left = x + (12 * unit if x + 14 * unit + room < sheet.width else -12 * unit - room)
-    drawing.text(sheet.canvas, label, (left, y - 9 * unit), px, outline=True)
+    put_text(sheet.canvas, label, (left, y - 9 * unit), px, outline=True)
 
 
 def _seconds(value: float) -> str:
@@ -350,3 +356,82 @@ def _over(through: np.ndarray, paint: np.ndarray, alpha: np.ndarray,
     """Lay a colour over earlier ones; return the part let through, and the paint."""
     alpha = alpha[..., None].astype(np.float32)
     return through * (1 - alpha), paint * (1 - alpha) + alpha * color
+
+
+# -- primitives that look alike with every OpenCV from 4.5 on: they draw in place, in BGR ------
+
+def _stroke(px: float, bold: bool) -> int:
+    # The stroke also selects the weight of the built-in fonts of OpenCV 5.
+    return max(1, round(px / 11)) + (1 if bold and px > 13 else 0)
+
+
+def text_width(string: str, px: float, bold: bool = False) -> int:
+    """Width in pixels of a string whose capitals are `px` high."""
+    return cv2.getTextSize(string, FONT, px / CAP_PX, _stroke(px, bold))[0][0]
+
+
+def put_text(image: np.ndarray, string: str, place: tuple[float, float], px: float,
+             color: Color = WHITE, *, bold: bool = False, outline: bool = False) -> int:
+    """Write a string and return its width."""
+    scale, stroke = px / CAP_PX, _stroke(px, bold)
+    at = round(place[0]), round(place[1] + px / 2)
+    if outline:
+        # A thicker dark copy would not line up: the stroke changes the width of letters.
+        rim = max(1, round(px / 12))
+        for dx, dy in ((-rim, 0), (rim, 0), (0, -rim), (0, rim), (rim, rim)):
+            cv2.putText(image, string, (at[0] + dx, at[1] + dy), FONT, scale, INK, stroke,
+                        cv2.LINE_AA)
+    cv2.putText(image, string, at, FONT, scale, color, stroke, cv2.LINE_AA)
+    return text_width(string, px, bold)
+
+
+def fit_text(string: str, width: float, px: float) -> str:
+    """Shorten a string to about a width, with dots at its end."""
+    wide = text_width(string, px)
+    if wide <= max(0.0, width):
+        return string
+    length = int(len(string) * width / wide) - 2
+    return string[:length].rstrip() + '..' if length > 0 else ''
+
+
+def contrast(color: Color) -> Color:
+    """Black or white, whichever reads better on a colour."""
+    blue, green, red = color
+    return INK if 0.114 * blue + 0.587 * green + 0.299 * red > 140 else WHITE
+
+
+def shade(image: np.ndarray, box: Box, keep: float, add: float = 0.0) -> None:
+    """Darken a box (x0, y0, x1, y1): every value becomes ``value * keep + add``."""
+    height, width = image.shape[:2]
+    x0, y0 = max(0, round(box[0])), max(0, round(box[1]))
+    x1, y1 = min(width, round(box[2])), min(height, round(box[3]))
+    if x1 > x0 and y1 > y0:
+        part = image[y0:y1, x0:x1]
+        part[...] = cv2.convertScaleAbs(part, alpha=keep, beta=add)
+
+
+def pill(image: np.ndarray, string: str, x: float, y: float, px: float, fill: Color) -> None:
+    """Write a string on a filled label whose bottom left corner is (x, y), kept in the image."""
+    wide, high = round(text_width(string, px) + px), round(px * 1.9)
+    x, y = min(max(0, x), image.shape[1] - wide), max(0, y - high)
+    cv2.rectangle(image, (round(x), round(y)), (round(x + wide), round(y + high)), fill, -1)
+    put_text(image, string, (x + px * 0.5, y + high / 2), px, contrast(fill))
+
+
+def bar(image: np.ndarray, box: Box, part: float, color: Color) -> None:
+    """Draw a horizontal bar filled up to `part` (0..1); an unknown (NaN) one stays empty."""
+    x0, y0, x1, y1 = (round(v) for v in box)
+    cv2.rectangle(image, (x0, y0), (x1, y1), (70, 66, 62), -1)
+    end = x0 + round((x1 - x0) * np.clip(np.nan_to_num(part), 0.0, 1.0))
+    if end > x0:
+        cv2.rectangle(image, (x0, y0), (end, y1), color, -1)
+
+
+def watermark(image: np.ndarray, string: str, px: float) -> None:
+    """Write a string all over the image, seen through."""
+    height, width = image.shape[:2]
+    layer, step = image.copy(), round(text_width(string, px) + 2 * px)
+    for row, y in enumerate(range(0, height, round(4 * px))):
+        for x in range(-(row % 2) * step // 2, width, step):
+            put_text(layer, string, (x, y), px)
+    cv2.addWeighted(layer, MARK, image, 1.0 - MARK, 0.0, dst=image)

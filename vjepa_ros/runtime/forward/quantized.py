@@ -48,7 +48,8 @@ def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
     """
     name, remedy = choice.precision, f'set `precision` to {INSTEAD[choice.precision]} or auto'
     try:
-        kind, config = _config(choice)
+        kind = _kind(choice)
+        config = _config(kind)
         clips = trials(clip_shape).to(choice.device)
         exact, errors = _features(forward, clips), []
         if not exact.isfinite().all():
@@ -82,24 +83,27 @@ def served(precision: str) -> str:
     """Say how the best device of this machine serves 'fp8' or 'int8', or why it does not."""
     try:
         choice = choose_device(precision=precision)
-        kind, _ = _config(choice)
-    except (DeviceError, ImportError) as error:
+    except DeviceError as error:
         return str(error)
-    return (f'{kind} by torchao on {choice.device}, in as many layers as change the features by '
-            f'at most {100 * MOST:.1f} %')
+    return (f'{_kind(choice)} by torchao on {choice.device}, in as many layers as change the '
+            f'features by at most {100 * MOST:.1f} %')
 
 
-def _config(choice: DeviceChoice) -> tuple[str, Any]:
-    """Return what torchao is asked for, in words and as its configuration."""
+def _kind(choice: DeviceChoice) -> str:
+    if choice.precision == 'fp8':
+        return 'dynamic float8'
+    # On CUDA dynamic int8 of torchao 0.18 cannot be captured in a graph.
+    dynamic = choice.device.type == 'cpu' and VNNI & cpu_features()
+    return 'dynamic int8' if dynamic else 'int8 weights'
+
+
+def _config(kind: str) -> Any:
     from torchao import quantization as ao  # pyright: ignore[reportMissingImports]
 
-    if choice.precision == 'fp8':
-        return 'dynamic float8', ao.Float8DynamicActivationFloat8WeightConfig(
-            granularity=ao.PerRow())
-    # On CUDA dynamic int8 of torchao 0.18 cannot be captured in a graph.
-    if choice.device.type == 'cpu' and VNNI & cpu_features():
-        return 'dynamic int8', ao.Int8DynamicActivationInt8WeightConfig()
-    return 'int8 weights', ao.Int8WeightOnlyConfig()
+    if kind == 'dynamic float8':
+        return ao.Float8DynamicActivationFloat8WeightConfig(granularity=ao.PerRow())
+    return (ao.Int8DynamicActivationInt8WeightConfig() if kind == 'dynamic int8'
+            else ao.Int8WeightOnlyConfig())
 
 
 def _quantized(encoder: Encoder, config: Any, layers: tuple[str, ...]
