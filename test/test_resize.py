@@ -15,8 +15,8 @@ from vjepa_ros.clip.device_resize import (
     DeviceView,
     ResizeKernels,
     Runs,
-    agree,
     kernel_source,
+    trial,
 )
 from vjepa_ros.clip.resize import LETTERBOX_RGB, MODES, PatchCells, View
 from vjepa_ros.runtime.forward.base import Normalise
@@ -167,9 +167,10 @@ def test_the_grey_image_of_a_device_is_that_of_the_host(size, small):
 def test_kernels_resize_to_the_bytes_of_the_other_path_or_are_not_used(tmp_path):
     source, size, small = kernel_source(), (331, 277), (200, 111)
     kernels = ResizeKernels({name: compiled(source, name, tmp_path) for name in ('halve', 'area')})
-    assert agree(kernels, CPU)
+    plain = trial(None, CPU)
+    assert torch.equal(trial(kernels, CPU), plain)
     image, grey = torch.from_numpy(picture(size)), torch.empty(small[::-1], dtype=torch.uint8)
     DeviceGrey(size, small, CPU).apply(image, grey)
     assert torch.equal(kernels.area(Runs.of(size, small, CPU), grey=True)(image), grey)
     wrong = ResizeKernels({**kernels.made, 'area': lambda *given: given[2][1].zero_()})
-    assert not agree(wrong, CPU)
+    assert not torch.equal(trial(wrong, CPU), plain)

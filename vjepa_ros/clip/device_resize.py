@@ -11,7 +11,6 @@ device. On CUDA kernels compute means: one for each step, instead of some twenty
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,15 +23,12 @@ from torch import Tensor
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View, halvings
 from vjepa_ros.runtime.cuda.compiler import (
     Kernel,
-    KernelsMissing,
     compile_kernel,
+    kernels_for,
     loading_on,
     one_each,
     source_of,
 )
-from vjepa_ros.runtime.memory import is_out_of_memory
-
-log = logging.getLogger(__name__)
 
 GREY_WEIGHTS, GREY_BITS = (9798, 19235, 3735), 15   # OpenCV's of red, green and blue, over 2^15
 _LINEAR_BITS = 11                   # of OpenCV's weights of a linear resize
@@ -333,32 +329,23 @@ def kernels_of(device: torch.device) -> ResizeKernels | None:
     """
     if device.type != 'cuda':
         return None
-    try:
-        with loading_on(device):
-            kernels = ResizeKernels({name: compile_kernel(kernel_source(), name)
-                                     for name in ('halve', 'area')})
-            same = agree(kernels, device)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        # Missing kernels are normal on some machines; failing ones are not.
-        level = logging.INFO if isinstance(error, KernelsMissing) else logging.WARNING
-        log.log(level, 'images on %s are resized without kernels: %s', device, error)
-        return None
-    if not same:
-        log.warning('the kernels that resize images are wrong on %s; images are resized without '
-                    'them, which is slower', device)
-        return None
-    return kernels
+    with loading_on(device):
+        return kernels_for('resizing images', device, None, lambda: ResizeKernels({
+            name: compile_kernel(kernel_source(), name) for name in ('halve', 'area')}),
+            lambda kernels: trial(kernels, device), 0.0)[0]
 
 
-def agree(kernels: ResizeKernels, device: torch.device) -> bool:
-    """Tell whether the kernels give the very bytes of the other path."""
+def trial(kernels: ResizeKernels | None, device: torch.device) -> Tensor:
+    """Resize a picture in each way, with kernels or without."""
     size, wanted = (62, 46), (20, 15)
     image = torch.randint(256, (size[1], size[0], 3), dtype=torch.uint8,
                           generator=torch.Generator().manual_seed(0)).to(device)
-    plain, runs = _plain_area(size, wanted, device)(image), Runs.of(size, wanted, device)
-    grey = _mixed(plain, torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)).byte()
-    return all(torch.equal(ours, theirs) for ours, theirs in (
-        (kernels.halve(image), _halved(image)), (kernels.area(runs)(image), plain),
-        (kernels.area(runs, grey=True)(image), grey)))
+    if kernels is None:
+        plain = _plain_area(size, wanted, device)(image)
+        grey = _mixed(plain, torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device))
+        found = _halved(image), plain, grey
+    else:
+        runs = Runs.of(size, wanted, device)
+        found = (kernels.halve(image), kernels.area(runs)(image),
+                 kernels.area(runs, grey=True)(image))
+    return torch.cat([part.flatten().float() for part in found])

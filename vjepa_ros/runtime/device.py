@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Choose device and precision, and say why.
 
-The policy is a function of plain descriptions (`Device`), so that it
-can be tested for hardware that is not there. It never replaces one device by another silently.
+The policy is a function of plain descriptions (`Device`), so that it can be tested for hardware
+that is not there. It never replaces one device by another silently.
 
 Precision `auto` is
 
@@ -402,10 +402,8 @@ def computing_with(threads: int) -> Iterator[None]:
 def device_name(device: torch.device) -> str:
     """Return the name of a device for logs, such as 'cuda:0 (NVIDIA H200)'."""
     if device.type == 'cuda':
-        index = torch.cuda.current_device() if device.index is None else device.index
-        about = Device(str(device), ROCM if torch.version.hip else CUDA,
-                       torch.cuda.get_device_name(index))
-        return about.title
+        kind = ROCM if torch.version.hip else CUDA
+        return Device(str(device), kind, torch.cuda.get_device_name(device)).title
     if device.type == 'cpu':
         return f'cpu ({torch.get_num_threads()} threads)'
     return str(device)
