@@ -57,6 +57,8 @@ class VelocityGuard:
         no reason.
     history
         Motion of the robot.
+    sources
+        The cameras by name.
 
     Raises
     ------
@@ -77,7 +79,7 @@ class VelocityGuard:
         self.hold_reason = ''
         self._commands = SpeedHistory()      # sent
         self.history = SpeedHistory(self._commands)
-        self._sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
+        self.sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
         self._ranges = ranges
         self._readings: dict[str, RangeReading] = {}
         self._command: Motion | None = None
@@ -90,22 +92,17 @@ class VelocityGuard:
         self._fresh: dict[str, float] = {}   # stamps of reports that no decision has used yet
         self._sent = STILL
 
-    @property
-    def sources(self) -> Mapping[str, SourceGuard]:
-        """Return the cameras by name."""
-        return self._sources
-
     def turn_source(self, name: str, yaw: float) -> None:
         """Change the direction of a camera [rad].
 
         Its measurements stay valid until it has turned by `RELEASE_TURN`, as when the robot turns.
         """
-        self._sources[name].turn_to(yaw)
+        self.sources[name].turn_to(yaw)
 
     @property
     def yaws(self) -> Mapping[str, float]:
         """Direction of each camera and range sensor [rad] by name."""
-        return {**{n: s.yaw for n, s in self._sources.items()}, **self._ranges}
+        return {**{n: s.yaw for n, s in self.sources.items()}, **self._ranges}
 
     def uncovered_text(self) -> str:
         """Return where no source looks and what applies there; '' when all is covered."""
@@ -134,14 +131,14 @@ class VelocityGuard:
         """
         if math.isfinite(report.received_s):
             self._advance(report.received_s)
-        used = self._sources[report.source].observe(report, self.history, self.settings)
+        used = self.sources[report.source].observe(report, self.history, self.settings)
         if used:
             self._fresh[report.source] = report.stamp_s
         return used
 
     def observe_malformed(self, source: str, reason: str) -> None:
         """Note that a message of a camera could not be read."""
-        self._sources[source].malformed(reason)
+        self.sources[source].malformed(reason)
 
     def observe_range(self, reading: RangeReading) -> None:
         """Take a reading of a range sensor; NaN, or one older than the newest, is ignored."""
@@ -155,7 +152,7 @@ class VelocityGuard:
         seen = min(reading.distance, reading.reach)     # it measures nothing beyond its reach
         if math.isnan(reading.distance) or not _timely(reading, now):
             seen = math.nan
-        for source in self._sources.values():
+        for source in self.sources.values():
             if math.cos(source.yaw - yaw) > SAME_VIEW:
                 source.free_path.see_range(seen, now)
         if not math.isnan(reading.distance):
@@ -200,7 +197,7 @@ class VelocityGuard:
 
         Obstacles are still where they were. Motion waits until each source has seen anew.
         """
-        for source in self._sources.values():
+        for source in self.sources.values():
             source.restart()
         self._readings.clear()
         self._fresh.clear()
@@ -216,7 +213,7 @@ class VelocityGuard:
         Obstacles are kept in mind; also those of a guard `before`, by the names of its sources.
         """
         self._command = None
-        for name, source in self._sources.items():
+        for name, source in self.sources.items():
             known = self if before is None else before
             if name in known.sources:
                 source.free_path.recall(known.sources[name].free_path, self.settings)
@@ -224,14 +221,11 @@ class VelocityGuard:
     # -- decision ----------------------------------------------------------------------------
 
     def holds_until(self, now_s: float) -> float:
-        """Return when the first of the inputs that are current gets too old [s]; inf: none is.
-
-        Without new inputs a decision of now must not be acted on for longer.
-        """
+        """Return until when a decision of now may be acted on without new inputs [s]."""
         settings = self.settings
         ends = [self._commanded_s + settings.command_timeout, self._override_s]
         ends += [source.report.stamp_s + settings.source_timeout
-                 for source in self._sources.values() if source.report is not None]
+                 for source in self.sources.values() if source.report is not None]
         ends += [reading.stamp_s + SILENCE_S for reading in self._readings.values()]
         return min((end for end in ends if end >= now_s), default=math.inf)
 
@@ -276,13 +270,13 @@ class VelocityGuard:
         return Decision(motion, asked, state, f'{first.source}: {first.reason}', acting, reaction)
 
     def _advance(self, now_s: float) -> None:
-        for source in self._sources.values():
+        for source in self.sources.values():
             source.advance(now_s, self.history, self.settings)
 
     def _limits(self, asked: Motion, now_s: float, dt: float) -> tuple[Limit, ...]:
         """Return the limit of each source, rising no faster than allowed."""
         limits = []
-        for source in self._sources.values():
+        for source in self.sources.values():
             found = source.limit(now_s, asked.along(source.yaw), self.history, self.settings)
             limits.append(self._ramped(found, source.yaw, dt))
         for name, yaw in self._ranges.items():

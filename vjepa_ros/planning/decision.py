@@ -178,7 +178,7 @@ class LocalDecider:
 
     def configure(self, config: DecisionConfig) -> None:
         self.config = config
-        self.planner.config = config.twist
+        self.planner.configure(config.twist)
 
     # -- inputs ----------------------------------------------------------------------------
 

@@ -209,25 +209,21 @@ class _Ways:
 
 
 class LocalPlanner:
-    """Chooses twists for one robot; `config` may be replaced at any time."""
+    """Chooses twists for one robot."""
 
     def __init__(self, config: LocalConfig | None = None,
                  cameras: Mapping[str, Mount] | None = None) -> None:
-        self._config = config or LocalConfig()
+        self.config = config or LocalConfig()
         self._mounts = {'camera': Mount()} if cameras is None else dict(cameras)
         self.reset()
 
-    @property
-    def config(self) -> LocalConfig:
-        return self._config
-
-    @config.setter
-    def config(self, config: LocalConfig) -> None:
-        self._config = self.memory.config = config
+    def configure(self, config: LocalConfig) -> None:
+        """Replace the robot, and how it chooses."""
+        self.config = self.memory.config = config
 
     def reset(self) -> None:
         """Drop everything measured, and the motion of the robot."""
-        self.memory = ObstacleMemory(self._config, self._mounts)
+        self.memory = ObstacleMemory(self.config, self._mounts)
         self._random = np.random.default_rng(0)
         self._motion = Motion()
         self._since_s = self._held_s = 0.0

@@ -146,14 +146,10 @@ def range_distance(msg: Any) -> float:
 def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float) -> float:
     """Return the free path of a sensor_msgs/LaserScan along a corridor from the sensor [m].
 
-    It ends at the nearest hit in the corridor, or where rays no longer cover it: neighbouring rays
-    without a reading that span g radians hide an object of `MIN_WIDTH` from the distance
-    ``MIN_WIDTH / g`` on. Single missing rays shorten the path little; many side by side straight
-    ahead leave none. By REP 117 +inf and values above `range_max` mean no object within reach,
-    -inf an object too near to measure, NaN and values below `range_min` no reading.
-
-    `yaw, mounting`: directions of the corridor and of the frame of the scanner in the frame of the
-    robot [rad]; `half_width`: of the corridor [m].
+    It ends at the nearest hit, or where neighbouring rays without a reading that span g radians
+    hide an object of `MIN_WIDTH`: from ``MIN_WIDTH / g`` on. By REP 117 +inf and values above
+    `range_max` mean no object within reach, -inf one too near, NaN and less than `range_min` no
+    reading. `yaw, mounting`: of corridor and scanner on the robot [rad].
     """
     if not 0 <= msg.range_min < msg.range_max:
         raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
