@@ -57,7 +57,7 @@ def test_memory_does_not_grow_at_load_8_with_overlay_and_maps():
             ros.spin_until(lambda: False, 5.0)
             if time.monotonic() - began > SETTLE_S:
                 used.append(psutil.Process(node.pid).memory_info().rss / 2**20)
-        assert node.alive and camera.alive
+        assert node.alive() and camera.alive()
         print(f'{used[0]:.0f} MB after {SETTLE_S:.0f} s, {used[-1]:.0f} MB after {MINUTES:g} '
               f'minutes, {max(used):.0f} at most; results: {counts}')
         assert min(counts.values()) > 20 * MINUTES

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Child processes: private, watched, and never left behind."""
+"""Processes: children are never left behind, one stands by for another, dead ones block nobody."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from vjepa_ros.ros.common import environment
+from vjepa_ros.ros.common.environment import (
+    LARGE_IMAGES,
+    NETWORK_ONLY,
+    avoiding_abandoned_queues,
+)
+from vjepa_ros.ros.common.process import VARIABLE
 from vjepa_ros.ros.common.processes import Children, ProcessFailed
 
 
@@ -58,3 +66,60 @@ def is_gone(pid, timeout_s=60.0):
             return True
         time.sleep(0.02)
     return False
+
+
+@pytest.mark.parametrize(('environ', 'expected'), [
+    ({}, ['fastdds_port7001', 'fastdds_port7411', 'fastrtps_port7413']),
+    ({'ROS_DOMAIN_ID': '4', 'FASTDDS_BUILTIN_TRANSPORTS': 'SHM'},
+     ['fastdds_port7001', 'fastdds_port8411']),
+    ({'ROS_DOMAIN_ID': 'four'}, []), ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
+def test_queues_that_are_written_to_but_not_read_are_avoided(
+        tmp_path, monkeypatch, environ, expected):
+    monkeypatch.setattr(environment, 'FOLDER', tmp_path)
+    for process, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
+                           ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
+                                   'fastdds_port8411'])):
+        (tmp_path / process).mkdir()
+        (tmp_path / process / 'maps').write_text(''.join(
+            f'7f00-7f01 rw-s 00000000 00:17 9    /dev/shm/{name}\n' for name in names))
+    (tmp_path / '56').mkdir()                             # has ended
+    with open(tmp_path / 'fastdds_port7415_el', 'w') as reader:
+        fcntl.flock(reader, fcntl.LOCK_EX)
+        with avoiding_abandoned_queues(environ, tmp_path) as avoided:
+            assert avoided == expected
+            for name in expected:
+                with open(tmp_path / f'{name}_el') as other, pytest.raises(BlockingIOError):
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for name in expected:                                 # no longer than the block lasts
+        with open(tmp_path / f'{name}_el') as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+NAME = 'command_watchdog'
+REACHABLE = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}      # what commands uses UDP alone
+
+
+@pytest.mark.ros
+@pytest.mark.any_distro
+def test_who_stands_by_takes_over_from_one_that_is_killed(tmp_path):
+    pytest.importorskip('rclpy')
+    from ros_harness import ros_session
+    from security_policy import READY
+
+    env, module = {VARIABLE: str(tmp_path / 'turn')}, f'vjepa_ros.ros.{NAME}'
+    with ros_session(REACHABLE) as ros, ros.spawn(module, env=env) as first:
+        first.wait_for_output(READY[NAME])
+        with ros.spawn(module, env=env) as second, ros.spawn(module, env=env) as third:
+            for process in (second, third):
+                process.wait_for_output('stands by')
+            ros.spin_for(0.5)
+            assert ros.spin_until(lambda: NAME in ros.node.get_node_names())
+            assert ros.node.get_node_names().count(NAME) == 1
+            assert READY[NAME] not in second.output + third.output
+            first.kill()
+            assert ros.spin_until(lambda: 'takes over' in second.output + third.output)
+            now, other = sorted((second, third), key=lambda one: 'takes over' not in one.output)
+            now.wait_for_output(READY[NAME])
+            other.terminate_and_check()              # one that waits ends at once, too
+            assert 'takes over' not in other.output
+            now.terminate_and_check()
