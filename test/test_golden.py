@@ -14,13 +14,13 @@ from golden.cases import ENCODERS, PREDICTORS, error, fill, noise, some_tokens
 
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.predictor import DensePredictor, Predictor
-from vjepa_ros.model.variants import Variant, find_variant
+from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 TOLERANCE = 1e-5
 FILES = {name: dict(np.load(cases.FOLDER / f'{name}.npz'))
-         for name in ('encoders', 'others', 'names')}
+         for name in ('encoders', 'others')}
 
 
 def encoded(case):
@@ -54,25 +54,3 @@ def test_features_equal_those_of_the_reference(name):
 def test_predictions_equal_those_of_the_reference(name):
     expected = FILES['others'][f'predictor_{name}']
     assert error(predicted(PREDICTORS[name]), expected) < TOLERANCE
-
-
-def published(name):
-    """Our network for one of the published ones, without memory for its parameters."""
-    version, size, part = name.split('_')
-    variant = find_variant(size)
-    if part == 'encoder':
-        return Encoder(variant, '2.1' if version == '21' else '2.0')
-    if version == '21':
-        if variant.depth > 24:
-            return DensePredictor(variant.dim, depth=24, levels=4)
-        return DensePredictor(variant.dim, out=find_variant('gigantic').dim)
-    return Predictor(variant.dim, masks=10)
-
-
-@pytest.mark.parametrize('name', sorted(name for name in FILES['names']
-                                        if name.endswith(('encoder', 'predictor'))
-                                        and name != 'ac_giant_predictor'))
-def test_parameters_have_the_names_and_shapes_of_the_published_networks(name):
-    with torch.device('meta'):
-        ours = published(name)
-    assert cases.names_and_shapes(ours.state_dict()) == FILES['names'][name].item()
