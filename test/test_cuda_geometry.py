@@ -16,7 +16,7 @@ import torch
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.device_resize import DeviceView, kernels_of
+from vjepa_ros.clip.device_resize import DeviceView, KernelMeans, means_of
 from vjepa_ros.clip.resize import MODES, View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming, choose_kernels
 from vjepa_ros.looming.structure import Structure, coarse
@@ -53,7 +53,7 @@ def resized(image, view):
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('size', [(1280, 720), (1226, 370)])
 def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
-    assert kernels_of(DEVICE) is not None or not hasattr(torch.cuda, '_compile_kernel')
+    assert isinstance(means_of(DEVICE), KernelMeans) or not hasattr(torch.cuda, '_compile_kernel')
     image, view = picture(0, size), View(mode, size, 256)
     difference = np.abs(resized(image, view).astype(int) - view.apply(image))
     assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)

@@ -13,8 +13,8 @@ from warp_on_host import COMPILER, compiled
 from vjepa_ros.clip.device_resize import (
     DeviceGrey,
     DeviceView,
-    ResizeKernels,
-    Runs,
+    KernelMeans,
+    PlainMeans,
     kernel_source,
     trial,
 )
@@ -166,11 +166,11 @@ def test_the_grey_image_of_a_device_is_that_of_the_host(size, small):
 @pytest.mark.skipif(COMPILER is None, reason='no g++ to compile the kernels with')
 def test_kernels_resize_to_the_bytes_of_the_other_path_or_are_not_used(tmp_path):
     source, size, small = kernel_source(), (331, 277), (200, 111)
-    kernels = ResizeKernels({name: compiled(source, name, tmp_path) for name in ('halve', 'area')})
-    plain = trial(None, CPU)
+    kernels = KernelMeans({name: compiled(source, name, tmp_path) for name in ('halve', 'area')})
+    plain = trial(PlainMeans(), CPU)
     assert torch.equal(trial(kernels, CPU), plain)
     image, grey = torch.from_numpy(picture(size)), torch.empty(small[::-1], dtype=torch.uint8)
     DeviceGrey(size, small, CPU).apply(image, grey)
-    assert torch.equal(kernels.area(Runs.of(size, small, CPU), grey=True)(image), grey)
-    wrong = ResizeKernels({**kernels.made, 'area': lambda *given: given[2][1].zero_()})
+    assert torch.equal(kernels.area(size, small, CPU, grey=True)(image), grey)
+    wrong = KernelMeans({**kernels.made, 'area': lambda *given: given[2][1].zero_()})
     assert not torch.equal(trial(wrong, CPU), plain)

@@ -12,8 +12,7 @@ device. On CUDA kernels compute means: one for each step, instead of some twenty
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import gcd
 
 import numpy as np
@@ -88,17 +87,13 @@ class DeviceGrey:
 
     def __init__(self, source_size: tuple[int, int], size: tuple[int, int],
                  device: torch.device) -> None:
-        weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
-        mix = partial(_mixed, weight=weight)
-        kernels = kernels_of(device)
+        made, mix = means_of(device), mixed_on(device)
         self._steps: tuple[Step, ...] = (mix,)
         if source_size == (2 * size[0], 2 * size[1]):
             # OpenCV's area average only halves: it rounds a half up, and not to even.
-            self._steps = _halving(device), mix
-        elif source_size != size and kernels is not None:
-            self._steps = (kernels.area(Runs.of(source_size, size, device), grey=True),)
+            self._steps = made.halve, mix
         elif source_size != size:
-            self._steps = _plain_area(source_size, size, device), mix
+            self._steps = (made.area(source_size, size, device, grey=True),)
 
     def apply(self, rgb: Tensor, out: Tensor) -> None:
         """Write the grey image (h, w) uint8 of an image (H, W, 3) uint8 into `out`."""
@@ -107,30 +102,112 @@ class DeviceGrey:
         out.copy_(rgb)
 
 
-def _mixed(rgb: Tensor, weight: Tensor) -> Tensor:
-    """Mix colours (H, W, 3) into grey, (H, W) int32, with int32 weights."""
-    total = (rgb.to(torch.int32) * weight).sum(-1, dtype=torch.int32)
-    return (total + (1 << GREY_BITS - 1)) >> GREY_BITS
+def mixed_on(device: torch.device) -> Step:
+    """Make the mix of colours (H, W, 3) into grey, (H, W) int32."""
+    weight = torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device)
+
+    def step(rgb: Tensor) -> Tensor:
+        total = (rgb.to(torch.int32) * weight).sum(-1, dtype=torch.int32)
+        return (total + (1 << GREY_BITS - 1)) >> GREY_BITS
+
+    return step
 
 
 def _shrinking(size: tuple[int, int], wanted: tuple[int, int],
                device: torch.device) -> tuple[Step, ...]:
     """Make the steps of the host's area average."""
+    made = means_of(device)
     count, left = halvings(size, wanted)
-    last = (_area(left, wanted, device),) if left != wanted else ()
-    return (_halving(device),) * count + last
+    last = (made.area(left, wanted, device),) if left != wanted else ()
+    return (made.halve,) * count + last
 
 
-def _halving(device: torch.device) -> Step:
-    kernels = kernels_of(device)
-    return _halved if kernels is None else kernels.halve
+class PlainMeans:
+    """Means of the pixels (H, W, 3) uint8 under each new one, in operators of PyTorch."""
+
+    def halve(self, image: Tensor) -> Tensor:
+        """Compute the mean of 2x2 pixels, halves rounded up as OpenCV does."""
+        h, w = image.shape[:2]
+        total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
+        return ((total + 2) >> 2).to(torch.uint8)
+
+    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device,
+             grey: bool = False) -> Step:
+        """Make a resize by area; to one of the mixed colours if `grey`."""
+        cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
+        share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None],
+                                dtype=torch.float64, device=device)
+        down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
+        mix = mixed_on(device)
+
+        def step(image: Tensor) -> Tensor:
+            # One division: what is half a byte is exactly that, and rounds to the even one.
+            out = across(down(image)).div_(share).round_().clamp_(0, 255).to(torch.uint8)
+            return mix(out).to(torch.uint8) if grey else out
+
+        return step
 
 
-def _halved(image: Tensor) -> Tensor:
-    """Mean of 2x2 pixels, halves rounded up as OpenCV does."""
-    h, w = image.shape[:2]
-    total = image.reshape(h // 2, 2, w // 2, 2, 3).sum((1, 3), dtype=torch.int32)
-    return ((total + 2) >> 2).to(torch.uint8)
+class KernelMeans(PlainMeans):
+    """The same by the compiled kernels of `resize.cu`, on the current device and stream."""
+
+    def __init__(self, made: Mapping[str, Kernel]) -> None:
+        self.made = made
+
+    def halve(self, image: Tensor) -> Tensor:
+        """See `PlainMeans.halve`."""
+        h, w = image.shape[:2]
+        out = image.new_empty((h // 2, w // 2, 3))
+        count = out.numel()
+        self.made['halve'](*one_each(count, _THREADS), [image.contiguous(), out, count, w // 2])
+        return out
+
+    def area(self, size: tuple[int, int], wanted: tuple[int, int], device: torch.device,
+             grey: bool = False) -> Step:
+        """See `PlainMeans.area`."""
+        (left, columns), (top, rows) = (
+            [torch.as_tensor(v, dtype=torch.int32, device=device)
+             for v in _runs(_area_weights(n, m))] for n, m in zip(size, wanted, strict=True))
+        shape, count = wanted[::-1], wanted[0] * wanted[1]
+        numbers = [wanted[0], columns.shape[1], rows.shape[1], int(grey)]
+
+        def step(image: Tensor) -> Tensor:
+            out = image.new_empty(shape if grey else (*shape, 3))
+            self.made['area'](*one_each(count, _THREADS), [
+                image.contiguous(), out, left, columns, top, rows, count, image.shape[1],
+                *numbers])
+            return out
+
+        return step
+
+
+def kernel_source() -> str:
+    """Read the source of the kernels, with the constants it needs."""
+    red, green, blue = GREY_WEIGHTS
+    return source_of('vjepa_ros.clip', 'resize', RED=red, GREEN=green, BLUE=blue, BITS=GREY_BITS)
+
+
+@lru_cache(maxsize=16)
+def means_of(device: torch.device) -> PlainMeans:
+    """Return what computes means on a device: kernels on CUDA, else the log tells why not."""
+    if device.type != 'cuda':
+        return PlainMeans()
+    plain = PlainMeans()
+    with loading_on(device):
+        made, _ = kernels_for('resizing images', device, plain, lambda: KernelMeans({
+            name: compile_kernel(kernel_source(), name) for name in ('halve', 'area')}),
+            lambda means: trial(means, device), 0.0)
+    return made or plain
+
+
+def trial(means: PlainMeans, device: torch.device) -> Tensor:
+    """Resize a picture in each way."""
+    size, wanted = (62, 46), (20, 15)
+    image = torch.randint(256, (size[1], size[0], 3), dtype=torch.uint8,
+                          generator=torch.Generator().manual_seed(0)).to(device)
+    found = (means.halve(image), means.area(size, wanted, device)(image),
+             means.area(size, wanted, device, grey=True)(image))
+    return torch.cat([part.flatten().float() for part in found])
 
 
 def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
@@ -153,22 +230,6 @@ def _weighted(matrix: np.ndarray, axis: int, device: torch.device) -> Step:
         return total
 
     return step
-
-
-def _area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    kernels = kernels_of(device)
-    if kernels is not None:
-        return kernels.area(Runs.of(size, wanted, device))
-    return _plain_area(size, wanted, device)
-
-
-def _plain_area(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
-    cols, rows = (_area_weights(n, m) for n, m in zip(size, wanted, strict=True))
-    share = torch.as_tensor((rows.sum(1)[:, None] * cols.sum(1))[..., None], dtype=torch.float64,
-                            device=device)
-    down, across = _weighted(rows, 0, device), _weighted(cols, 1, device)
-    # One division at the end: what is half a byte is exactly that, and rounds to the even one.
-    return lambda image: across(down(image)).div_(share).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _linear(size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Step:
@@ -262,90 +323,3 @@ def _runs(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weight = np.take_along_axis(matrix, np.minimum(at, count - 1), 1)
     weight[at >= count] = 0
     return first, weight
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Weights of an area average for a device."""
-
-    # left, top: (m,) int32, first pixel of each new column and row
-    left: Tensor
-    # columns, rows: (m, longest run) int32, weights from there on; 0 beyond the image
-    columns: Tensor
-    top: Tensor
-    rows: Tensor
-
-    @classmethod
-    def of(cls, size: tuple[int, int], wanted: tuple[int, int], device: torch.device) -> Runs:
-        """Make the weights from one width and height to another."""
-        parts = []
-        for length, new in zip(size, wanted, strict=True):
-            parts += [torch.as_tensor(v, dtype=torch.int32, device=device)
-                      for v in _runs(_area_weights(length, new))]
-        return cls(*parts)
-
-
-@dataclass(frozen=True)
-class ResizeKernels:
-    """The compiled kernels of `resize.cu` by name, for the current device and stream."""
-
-    made: Mapping[str, Kernel]
-
-    def halve(self, image: Tensor) -> Tensor:
-        """Compute the mean of 2x2 pixels of (H, W, 3) uint8, halves rounded up."""
-        h, w = image.shape[:2]
-        out = image.new_empty((h // 2, w // 2, 3))
-        count = out.numel()
-        self.made['halve'](*one_each(count, _THREADS), [image.contiguous(), out, count, w // 2])
-        return out
-
-    def area(self, runs: Runs, grey: bool = False) -> Step:
-        """Make a resize of (H, W, 3) uint8 by area; to (h, w) if `grey`."""
-        shape = len(runs.top), len(runs.left)
-        numbers = [shape[1], runs.columns.shape[1], runs.rows.shape[1], int(grey)]
-
-        def step(image: Tensor) -> Tensor:
-            out = image.new_empty(shape if grey else (*shape, 3))
-            count = shape[0] * shape[1]
-            self.made['area'](*one_each(count, _THREADS),
-                              [image.contiguous(), out, runs.left, runs.columns, runs.top,
-                               runs.rows, count, image.shape[1], *numbers])
-            return out
-
-        return step
-
-
-def kernel_source() -> str:
-    """Read the source of the kernels, with the constants it needs."""
-    red, green, blue = GREY_WEIGHTS
-    return source_of('vjepa_ros.clip', 'resize', RED=red, GREEN=green, BLUE=blue, BITS=GREY_BITS)
-
-
-@lru_cache(maxsize=16)
-def kernels_of(device: torch.device) -> ResizeKernels | None:
-    """Compile the kernels for a device and compare them with the other path, once.
-
-    Returns None off CUDA and where there are none, which the log tells.
-    """
-    if device.type != 'cuda':
-        return None
-    with loading_on(device):
-        return kernels_for('resizing images', device, None, lambda: ResizeKernels({
-            name: compile_kernel(kernel_source(), name) for name in ('halve', 'area')}),
-            lambda kernels: trial(kernels, device), 0.0)[0]
-
-
-def trial(kernels: ResizeKernels | None, device: torch.device) -> Tensor:
-    """Resize a picture in each way, with kernels or without."""
-    size, wanted = (62, 46), (20, 15)
-    image = torch.randint(256, (size[1], size[0], 3), dtype=torch.uint8,
-                          generator=torch.Generator().manual_seed(0)).to(device)
-    if kernels is None:
-        plain = _plain_area(size, wanted, device)(image)
-        grey = _mixed(plain, torch.tensor(GREY_WEIGHTS, dtype=torch.int32, device=device))
-        found = _halved(image), plain, grey
-    else:
-        runs = Runs.of(size, wanted, device)
-        found = (kernels.halve(image), kernels.area(runs)(image),
-                 kernels.area(runs, grey=True)(image))
-    return torch.cat([part.flatten().float() for part in found])

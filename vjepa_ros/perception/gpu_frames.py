@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, kernels_of
+from vjepa_ros.clip.device_resize import DeviceGrey, DeviceView, means_of
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame
@@ -33,7 +33,7 @@ from vjepa_ros.runtime.runner import DeviceClip
 def open_stream(device: torch.device) -> DeviceStream:
     """Return a stream for frames and looming, whose kernels are compiled now."""
     prepare_kernels(device)
-    kernels_of(device)
+    means_of(device)
     return DeviceStream(device)
 
 
