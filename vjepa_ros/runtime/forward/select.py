@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.blocks import LayerMemory
+from vjepa_ros.model.blocks import LayerMemory, PLAIN_STEPS, Steps
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.compiler import kernels_for
@@ -18,20 +18,20 @@ from vjepa_ros.runtime.device import DeviceChoice, INSTEAD
 from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise, Step, Work
 from vjepa_ros.runtime.forward.cpu import OneCall, reordered, speed_up
 from vjepa_ros.runtime.forward.cuda import FusedEncoder
+from vjepa_ros.runtime.forward.metal import MetalSteps, check_rotation
 from vjepa_ros.runtime.forward.quantized import quantize
 from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer
 
-# Relative difference between two ways to compute in a precision that rounding explains. The
-# kernels for CUDA are for these precisions.
-CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3}
+# Relative difference between two ways to compute in a precision that rounding explains.
+CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
 
 
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
     """Make the best forward pass there is for an encoder; `clip_shape` is (T, S, S, 3).
 
-    On CUDA kernels serve only if their features of a random clip are close to those of the plain
-    path; otherwise the log says why not.
+    On CUDA and MPS kernels serve only if their features of a random clip are close to those of
+    the plain path; otherwise the log says why not.
     """
     device, narrow = choice.device.type, choice.precision in INSTEAD
     forward = Forward(encoder, normalise)
@@ -43,14 +43,29 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
     if narrow:
         with _on(choice.device):
             forward.note = quantize(encoder, choice, forward, clip_shape)
-    # The kernels know no block-causal clips.
-    elif fuse and device == 'cuda' and choice.dtype in CLOSE and not encoder.window:
-        fused, _ = kernels_for('whole clips', choice.device, forward,
-                               lambda: FusedEncoder(encoder, clip_shape),
-                               lambda one: _trial(one, clip_shape, choice.device),
-                               CLOSE[choice.dtype])
-        return fused or forward
-    return forward
+        return forward
+    kernels = device == 'mps' or (device == 'cuda' and choice.dtype != torch.float32)
+    if encoder.window or not (fuse and kernels):    # the kernels know no block-causal clips
+        return forward
+
+    def make() -> Forward:
+        if device == 'cuda':
+            return FusedEncoder(encoder, clip_shape)
+        check_rotation(encoder, clip_shape, CLOSE[choice.dtype])
+        _set_steps(encoder, MetalSteps())
+        return Forward(encoder, normalise, FUSED)
+
+    fused, _ = kernels_for('whole clips', choice.device, forward, make,
+                           lambda one: _trial(one, clip_shape, choice.device),
+                           CLOSE[choice.dtype])
+    if fused is None:
+        _set_steps(encoder, PLAIN_STEPS)
+    return fused or forward
+
+
+def _set_steps(encoder: Encoder, steps: Steps) -> None:
+    for block in encoder.blocks:
+        block.steps = steps
 
 
 def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -67,7 +82,7 @@ def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
     def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
         return encoder.step(normalise(pixels), times, memory)
 
-    if choice.device.type != 'cuda' or choice.dtype not in CLOSE:
+    if choice.device.type != 'cuda' or choice.dtype == torch.float32:
         return None
     step, _ = kernels_for('a stream', choice.device, plain,
                           lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
