@@ -404,6 +404,6 @@ class CameraState:
         engine, flags = self.engine, Quality(0)
         if engine is not None and not engine.report.trained:
             flags |= Quality.UNTRAINED
-        if engine is not None and engine.choice.fell_back:
+        if engine is not None and (engine.choice.fell_back or engine.config.shrunk):
             flags |= Quality.DEVICE_FALLBACK
         return flags

@@ -105,6 +105,7 @@ class ModelConfig:
     seed: int = 0  # seed of random weights
     # Names of the Hugging Face hub that may be fetched, see `located`; all when omitted
     fetched: tuple[str, ...] | None = None
+    shrunk: str = ''  # why this is less than what was asked for; '' where it is not
 
     def __post_init__(self):
         if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:

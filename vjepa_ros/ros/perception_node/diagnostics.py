@@ -300,7 +300,7 @@ def _problems(parts: Configured) -> list[str]:
         '' if engine.report.trained else 'untrained: random weights',
         "looming.method is 'learned' but there are no heads: geometry is used"
         if learned and engine.report.heads is None else '',
-        engine.choice.reason if engine.choice.fell_back else '',
+        engine.choice.reason if engine.choice.fell_back else '', engine.config.shrunk,
         engine.trouble,
         f'{worker.errors} errors, last {worker.last_error}' if worker.errors else '',
         f'model not changed: {parts.swapper.error}' if parts.swapper.error else '')

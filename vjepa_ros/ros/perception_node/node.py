@@ -25,10 +25,10 @@ from vjepa_ros.ros.common.diagnostics import stamped
 from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report
-from vjepa_ros.ros.perception_node.model_swapper import Swapper
+from vjepa_ros.ros.perception_node.model_swapper import OomFallback, Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
-from vjepa_ros.ros.perception_node.parameters import SCHEMA
+from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.model import Model
 
@@ -40,8 +40,10 @@ STOP_TIMEOUT_S = 1.2     # release waits this long for threads; Ctrl-C must end 
 class Configured:
     """What exists between configure and cleanup."""
 
+    config: NodeConfig  # parameters now
     worker: Worker  # serves a model
     swapper: Swapper  # loads the next one
+    shortage: OomFallback  # chooses what to load where memory is short
     cameras: dict[str, CameraInput]  # input side of each
     outputs: dict[str, Outputs]  # output side of each
     sources: Sources  # of obstacles in metres
@@ -89,7 +91,9 @@ class VjepaNode(ManagedNode):
                             self.get_logger())
             made.pop_all()
         swapper = Swapper(worker, self.get_logger())
-        self.parts = Configured(worker, swapper, cameras, outputs, sources)
+        self.parts = Configured(
+            config, worker, swapper, OomFallback(worker, swapper, self.get_logger()), cameras,
+            outputs, sources)
         worker.start()
         if not engine.report.trained:
             self.get_logger().warning(
@@ -165,10 +169,10 @@ class VjepaNode(ManagedNode):
         except ValueError as error:
             self.get_logger().error(f'parameters not applied: {error}')
             return
-        parts.worker.config = config
+        parts.config = parts.worker.config = config
         for outputs in parts.outputs.values():
             outputs.obstacles.apply(config.obstacles, config.settings)
-        parts.swapper.request(config, retry=structural)
+        parts.swapper.request(parts.shortage.fitting(config), retry=structural)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         if self.parts is None:
@@ -184,7 +188,7 @@ class VjepaNode(ManagedNode):
             self.parts.worker.request_reset('clock_jump')
 
     def _on_watch(self) -> None:
-        """Check for silent cameras, and what obstacles in metres need."""
+        """Check for silent cameras, short memory, and what obstacles in metres need."""
         parts, active = self.parts, self.state == 'active'
         if parts is None:
             return
@@ -192,8 +196,9 @@ class VjepaNode(ManagedNode):
             for outputs in parts.outputs.values():
                 steps.callback(outputs.obstacles.watch, active)
             if active:
+                steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
-                    steps.callback(camera.watch, parts.worker.config.silence_s,
+                    steps.callback(camera.watch, parts.config.silence_s,
                                    parts.worker.stats[camera.name].mixed)
                     if camera.imu is not None:
                         steps.callback(camera.imu.watch)

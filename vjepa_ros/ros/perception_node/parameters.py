@@ -106,6 +106,10 @@ class NodeConfig:
     allow_download: bool = parameter(
         False, 'Also download weights from the Hugging Face hub that are named while the node '
         'runs; those named at its start are always downloaded', effect=STARTUP)
+    on_out_of_memory: str = parameter(
+        'fail', 'When not even a single clip fits into memory; fail: give no results, but the '
+        'reason; degrade: use half precision, then fewer frames, then smaller images, flagged '
+        'device_fallback, until there is room again', choices=('fail', 'degrade'))
     max_rate: float = parameter(15.0, 'Largest rate of results for each camera', low=0.1,
                                 high=240.0, unit='Hz')
     max_image_pixels: int = parameter(
@@ -115,6 +119,11 @@ class NodeConfig:
     overlay_width: int = parameter(
         640, 'Width of the overlay, at least 480; 0: that of the camera', name='overlay.width',
         low=0, high=3840, unit='px')
+
+    @property
+    def degrades(self) -> bool:
+        """Whether less is served when memory runs out."""
+        return self.on_out_of_memory == 'degrade'
 
     @property
     def silence_s(self) -> float:
@@ -146,8 +155,7 @@ GONE = {
     **dict.fromkeys(('NAME.mount.y', 'NAME.mount.roll'),
                     'leave NAME.mount.height 0, set obstacles.base_frame and publish tf'),
     'max_image_aspect': 'it is 8, more than any panorama has: crop what is thinner',
-    **dict.fromkeys(('memory_fraction', 'on_out_of_memory'),
-                    'choose a smaller model_size, image_size or num_frames'),
+    'memory_fraction': 'choose a smaller model_size, or set on_out_of_memory to degrade',
     'features.reduce': 'features are those of the newest tubelet; successive messages have all',
     'no_frame_timeout': 'it is twice max_frame_gap',
     'obstacles.min_height': 'it is 0.05; Nav2 has a lower end of its own',

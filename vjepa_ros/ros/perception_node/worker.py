@@ -29,6 +29,8 @@ from vjepa_ros.ros.perception_node.diagnostics import CameraStats
 from vjepa_ros.ros.perception_node.obstacle_output import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
+from vjepa_ros.runtime.memory import is_out_of_memory
+from vjepa_ros.runtime.model import Model
 from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
@@ -53,6 +55,7 @@ class Worker:
                                 lambda: self.config.max_image_pixels, self._wake_up)
         self.errors = 0
         self.last_error = ''
+        self.starved: Model | None = None       # the model that ran out of memory last
         self._publishing = threading.Lock()     # held while publishing
         self._open = False
         self._activation = 0      # its number: an old one must not publish in a new one
@@ -184,6 +187,8 @@ class Worker:
             except Exception as error:
                 # Whatever happens to one clip must not end the service of the next.
                 self._count('inference step', error)
+                if is_out_of_memory(error):
+                    self.starved = self.perception.engine
                 time.sleep(BACKOFF_S)
                 wait_s = IDLE_S
         self._release()
