@@ -71,8 +71,8 @@ def clip_of(picture, seed=0):
 def half(monkeypatch):
     """A CPU that offers fp16, which PyTorch computes there."""
     real = devices.formats
-    monkeypatch.setattr(devices, 'formats', lambda device: replace(
-        real(device), able=(*real(device).able, torch.float16)))
+    monkeypatch.setattr(devices, 'formats', lambda device: (
+        (*real(device)[0], torch.float16), *real(device)[1:]))
 
 
 RUNNERS = {'host': Runner, 'graphs': CudaRunner, 'queue': QueuedRunner}

@@ -202,7 +202,7 @@ class DeviceChoice:
         return narrow.get(self.dtype, self.dtype)
 
 
-def _formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
+def formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
     """Return the number formats a device may compute, that of `auto`, and why; see the module.
 
     Half precision is left out where it is known to be slower than float32, but for bf16 on a CPU,
@@ -319,7 +319,7 @@ def _resolve(wanted: str, usable: Present, problems: Mapping[str, str]) -> tuple
 
 def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dtype, str]:
     """Return the type to compute in, and why; `lenient` if another device was asked for."""
-    able, best, why = _formats(device)
+    able, best, why = formats(device)
     if precision == 'auto':
         return best, why
     dtype = PRECISIONS[precision]
