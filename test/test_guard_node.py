@@ -83,7 +83,7 @@ def test_the_service_of_the_override_lets_all_pass_loudly():
             request = SetBool.Request(data=on)
             assert ros.call(SetBool, '/collision_guard/override', request).success
             rig.wait_for_speed(speed)
-        rig.wait_for_log('OVERRIDE for')
+        rig.wait_for_log('OVERRIDE: nothing is guarded')
 
 
 def test_two_guards_on_one_topic_are_told(rig):
