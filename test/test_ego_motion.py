@@ -9,7 +9,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from vjepa_ros.looming.ego_motion import camera_motion
+from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.ego_motion import CameraMotion, Rays
 
 FOCAL = 300.0
 
@@ -47,11 +48,20 @@ def scene(seed: int) -> Scene:
     return Scene(at, to, covariance, rotation, -way, bool(near.any()))
 
 
+def motion(one: Scene, count: int | None = None) -> CameraMotion:
+    """What the first cells of a scene show."""
+    at, to, covariance = (each[:count] for each in one[:3])
+    theta = np.zeros((len(at), 6))
+    theta[:, ::3] = (to - at) * FOCAL
+    fits = AffineFits(theta, covariance, np.ones(len(at)), np.zeros(len(at)))
+    return Rays(at, np.zeros((1, 1, 2)), FOCAL).camera_motion(fits)
+
+
 def test_rotation_and_direction_are_those_of_the_camera():
     kinds, errors, apart = set(), [], []
     for seed in range(120):
         one = scene(seed)
-        found = camera_motion(one.at, one.to, one.covariance, FOCAL)
+        found = motion(one)
         kinds.add(found.kind)
         # Moving sideways past a few cells looks like turning.
         if len(one.at) > 100 and (not one.moves or abs(one.direction[2]) > 0.7):
@@ -65,6 +75,6 @@ def test_rotation_and_direction_are_those_of_the_camera():
 
 def test_few_cells_tell_nothing():
     one = scene(3)
-    found = camera_motion(one.at[:7], one.to[:7], one.covariance[:7], FOCAL)
+    found = motion(one, 7)
     assert found.kind == 'unknown' and found.direction is None and found.agreement == 0
     np.testing.assert_array_equal(found.rotation, 0)

@@ -12,7 +12,7 @@ import pytest
 from recordings import video_packets
 from scenes import Approach, texture
 
-from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
+from vjepa_ros.looming.structure import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of

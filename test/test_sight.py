@@ -13,7 +13,7 @@ import pytest
 from scenes import texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.looming.still_view import StillView, WHOLE_VIEW
+from vjepa_ros.looming.structure import StillView, WHOLE_VIEW
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.fusion import Judgement, without_sight
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants

@@ -80,23 +80,32 @@ class Rays:
 
     def camera_motion(self, fits: AffineFits, start: CameraMotion | None = None,
                       turn: Turn | None = None) -> CameraMotion:
-        """Estimate the motion of the camera from fits; for the rest see `camera_motion`."""
-        return camera_motion(*self._evidence(fits), start, turn)
+        """Explain fits by a motion of the camera; `turn` is its rotation by a gyroscope."""
+        cells = self._evidence(fits)
+        if cells is not None:
+            return cells.camera_motion(start, turn)
+        prior = np.diag([TURN_PRIOR ** 2] * 3 + [1.0] * 3)
+        if turn is None:
+            return CameraMotion(np.zeros(3), None, prior, 0.0, 'unknown')
+        prior[:3, :3] = turn.covariance
+        return CameraMotion(turn.rotation, None, prior, 0.0, 'unknown')
 
     def rotation_at_rest(self, fits: AffineFits) -> np.ndarray | None:
         """Return the rotation (3,) [rad] that fits show of a camera at rest; None: it moved."""
-        evidence = self._evidence(fits)
-        return _Cells(*evidence).rotation_at_rest() if len(evidence[0]) >= LEAST_CELLS else None
+        cells = self._evidence(fits)
+        return None if cells is None else cells.rotation_at_rest()
 
-    def _evidence(self, fits: AffineFits) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def _evidence(self, fits: AffineFits) -> _Cells | None:
         cov, shift = fits.covariance, fits.theta[:, ::3]
         if cov.shape[1] != 2:
             cov = cov[:, ::3, ::3]
         use = np.flatnonzero((fits.inliers > 0.25) & (cov[:, 0, 0] + cov[:, 1, 1] < 9.0)
                              & (fits.misfit < 1.0) & np.isfinite(shift).all(1))
         use = use[::max(1, len(use) // MOST_USED)]
+        if len(use) < LEAST_CELLS:
+            return None
         rays = self.cells[use]
-        return rays, rays + shift[use] / self.focal_px, cov[use], self.focal_px
+        return _Cells(rays, rays + shift[use] / self.focal_px, cov[use], self.focal_px)
 
     def turn_displacement(self, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Compute the displacement, newer to older frame, that a rotation of the camera makes."""
@@ -112,49 +121,6 @@ class Rays:
         affine[:, 1:] = (r[:2, :2, None] - ends[:, None] * r[2, :2, None]) / depth
         affine[:, 1:] -= _EYE[:2, :2, None]
         return field, affine.reshape(6, -1).T
-
-
-def camera_motion(points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
-                  focal_px: float, start: CameraMotion | None = None,
-                  turn: Turn | None = None) -> CameraMotion:
-    """Explain displacements by a motion of the camera.
-
-    `points`: (N, 2) directions x/z, y/z in the newer frame; `displaced`: (N, 2) directions of the
-    same scene points in the older frame; `covariance`: (N, 2, 2) of `displaced`, in px^2.
-    """
-    if len(points) < LEAST_CELLS:
-        prior = np.diag([TURN_PRIOR ** 2] * 3 + [1.0] * 3)
-        if turn is not None:
-            prior[:3, :3] = turn.covariance
-        return CameraMotion(np.zeros(3) if turn is None else turn.rotation, None, prior, 0.0,
-                            'unknown')
-    cells = _Cells(points, displaced, covariance, focal_px)
-    if turn is not None:
-        return cells.turned(turn, start)
-    if start is not None and start.kind != 'unknown':
-        return cells.refined(start)
-    unmoved = cells.look(np.zeros(3))
-    still = unmoved.z < AGREE
-    cov, cost, seen = cells.turn(cells.worth, 5, unmoved)
-    turned = seen.z < AGREE
-    share = float(cells.worth @ turned)
-    # Cells that stay put are no coincidence, even a few, where another motion explains only a
-    # part of the image: a large object that moves before a plain wall otherwise passes for a
-    # turning camera.
-    fixed = cells.worth @ still >= FIXED_SHARE
-    filled = cells.worth * (~still * cells.filled)
-    if cells.worth @ still >= max(STILL_SHARE, share / 2):
-        return cells.still(still, unmoved)
-    if share >= TURN_SHARE and not (fixed and filled @ turned < 0.5):
-        return cells.with_direction(seen, cov, 'turn')
-    starts = unmoved, seen, cells.look(cells.turn_of_wall())
-    best, t = cells.direction(*starts)
-    found = cells.move(starts[best], t)
-    if fixed and filled @ found.agrees < 0.5:
-        return cells.still(still, unmoved)
-    if found.cost > cost - MOVE_GAIN:
-        return cells.with_direction(seen, cov, 'turn')
-    return found.camera_motion()
 
 
 class _Look(NamedTuple):
@@ -180,16 +146,9 @@ class _Lines(NamedTuple):
 class _Move(NamedTuple):
     """An explanation by turning and moving."""
 
-    rotation: np.ndarray
-    direction: np.ndarray
-    covariance: np.ndarray  # (6, 6), or (3, 3) of the direction where the rotation was given
+    motion: CameraMotion    # its covariance is that of the direction alone, without a rotation
     cost: float
     agrees: np.ndarray      # (N,) bool, cells that it explains
-    share: float            # of the evidence
-
-    def camera_motion(self) -> CameraMotion:
-        return CameraMotion(self.rotation, self.direction, self.covariance, self.share,
-                            'move' if self.share > 0.4 else 'unknown')
 
 
 class _Cells:
@@ -197,6 +156,7 @@ class _Cells:
 
     def __init__(self, points: np.ndarray, displaced: np.ndarray, covariance: np.ndarray,
                  focal_px: float) -> None:
+        """Take directions (N, 2) in the newer and the older frame; covariance (N, 2, 2) [px^2]."""
         self.at = points.T.copy()                                                       # 2 N
         self.middle = len(points) // 2      # of sorted values, by `numpy.partition`
         self.to = np.ones((3, len(points)))
@@ -225,6 +185,35 @@ class _Cells:
         self.filled = worth.sum() / 12      # share of the parts with any evidence
         self.worth = worth / worth.sum()
         self.near2 = (NEAR_PX / focal_px) ** 2
+
+    def camera_motion(self, start: CameraMotion | None, turn: Turn | None) -> CameraMotion:
+        """Choose the explanation; see `Rays.camera_motion`."""
+        if turn is not None:
+            return self.turned(turn, start)
+        if start is not None and start.kind != 'unknown':
+            return self.refined(start)
+        unmoved = self.look(np.zeros(3))
+        still = unmoved.z < AGREE
+        cov, cost, seen = self.turn(self.worth, 5, unmoved)
+        turned = seen.z < AGREE
+        share = float(self.worth @ turned)
+        # Cells that stay put are no coincidence, even a few, where another motion explains only a
+        # part of the image: a large object that moves before a plain wall otherwise passes for a
+        # turning camera.
+        fixed = self.worth @ still >= FIXED_SHARE
+        filled = self.worth * (~still * self.filled)
+        if self.worth @ still >= max(STILL_SHARE, share / 2):
+            return self.still(still, unmoved)
+        if share >= TURN_SHARE and not (fixed and filled @ turned < 0.5):
+            return self.with_direction(seen, cov, 'turn')
+        starts = unmoved, seen, self.look(self.turn_of_wall())
+        best, t = self.direction(*starts)
+        found = self.move(starts[best], t)
+        if fixed and filled @ found.agrees < 0.5:
+            return self.still(still, unmoved)
+        if found.cost > cost - MOVE_GAIN:
+            return self.with_direction(seen, cov, 'turn')
+        return found.motion
 
     def look(self, rotation: np.ndarray) -> _Look:
         """Take a rotation off the displacements."""
@@ -390,14 +379,16 @@ class _Cells:
             seen = self.lines(look.left, t)
         agrees = (np.square(seen.miss) < AGREE * seen.variance) & ~seen.behind
         covariance = np.linalg.inv(normal / self.worth.max() + 1e-3 * _EYE[:size, :size])
-        return _Move(look.rotation, t, covariance, float(self.cost(seen)), agrees,
-                     float(self.worth @ agrees))
+        share = float(self.worth @ agrees)
+        motion = CameraMotion(look.rotation, t, covariance, share,
+                              'move' if share > 0.4 else 'unknown')
+        return _Move(motion, float(self.cost(seen)), agrees)
 
     def refined(self, start: CameraMotion) -> CameraMotion:
         """Fit a motion of the same kind again from a start."""
         seen, worth = self.look(start.rotation), self.worth
         if start.kind == 'move' and start.direction is not None:
-            return self.move(seen, start.direction, rounds=3).camera_motion()
+            return self.move(seen, start.direction, rounds=3).motion
         if start.kind == 'still':
             worth = worth * (seen.z < AGREE)
         covariance, _, seen = self.turn(worth, 2, seen, started=True)
@@ -407,13 +398,13 @@ class _Cells:
         """Find the direction, and refine the rotation of a gyroscope."""
         seen = self.look(turn.rotation if start is None else start.rotation)
         if start is not None and start.direction is not None and start.kind != 'turn':
-            return self.move(seen, start.direction, rounds=3, turn=turn).camera_motion()
+            return self.move(seen, start.direction, rounds=3, turn=turn).motion
         # Turning alone, within the error of the gyroscope, comes first here, too.
         covariance, cost, turned = self.turn(self.worth, 3, seen, started=True, known=turn)
         if start is None or start.direction is None:
             found = self.move(seen, self.direction(seen)[1], turn=turn)
             if found.cost <= cost - MOVE_GAIN:
-                return found.camera_motion()
+                return found.motion
         return self.with_direction(turned, covariance, 'turn')
 
     def rotation_at_rest(self) -> np.ndarray | None:
@@ -431,10 +422,10 @@ class _Cells:
 
     def with_direction(self, seen: _Look, covariance: np.ndarray, kind: str) -> CameraMotion:
         """Add to a settled rotation the direction that explains the rest."""
-        found = self.move(seen, self.direction(seen)[1], fixed=True)
+        found = self.move(seen, self.direction(seen)[1], fixed=True).motion
         joint = np.zeros((6, 6))
         joint[:3, :3], joint[3:, 3:] = covariance, found.covariance
-        return CameraMotion(seen.rotation, found.direction, joint, found.share, kind)
+        return replace(found, covariance=joint, kind=kind)
 
 
 def _turn_rows(at: np.ndarray) -> np.ndarray:

@@ -67,16 +67,6 @@ class LoomingSettings:
     slant: float = 0.01
     min_confidence: float = 0.3  # confidence below which looming is unknown (NaN)
 
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        if self.cell_px < 8 or self.cell_px % 8:
-            raise ValueError(f'cell_px is {self.cell_px}, expected a positive multiple of 8')
-        for name in ('max_baseline_s', 'max_gap_s', 'target_px', 'looseness_px', 'slant'):
-            if not getattr(self, name) > 0:
-                raise ValueError(f'{name} is {getattr(self, name)}, expected a value above 0')
-        if not 0 <= self.min_confidence <= 1:
-            raise ValueError(f'min_confidence is {self.min_confidence}, expected 0 to 1')
-
 
 @dataclass(frozen=True)
 class LoomingField:

@@ -27,6 +27,7 @@ _BLUR = np.exp(-np.arange(-2, 3) ** 2 / 2.0)
 BLUR = _BLUR / _BLUR.sum()   # weights of the blur before slopes are taken, along a line
 _GRADIENT_NOISE = 0.129  # pure noise: energy of the frames' mean slope over their difference's
 _AREA, _LINEAR, _BORDER = cv2.INTER_AREA, cv2.INTER_LINEAR, cv2.BORDER_REPLICATE
+_BACKWARD = _LINEAR | cv2.WARP_INVERSE_MAP
 _NONE: Any = None      # an optional array that the type stubs of OpenCV take for required
 
 
@@ -106,11 +107,11 @@ class FlowMeter:
         searched.
         """
         if turn is not None:
-            older = turned_back(older, turn)
+            older = cv2.warpPerspective(older, turn, self.size, flags=_BACKWARD,
+                                        borderMode=_BORDER)
         guess = self.global_motion(newer, older) if search else None
         if guess is not None:
-            older = cv2.warpAffine(older, guess, self.size, flags=_LINEAR | cv2.WARP_INVERSE_MAP,
-                                   borderMode=_BORDER)
+            older = cv2.warpAffine(older, guess, self.size, flags=_BACKWARD, borderMode=_BORDER)
         w, h = self.size
         flow = cv2.resize(self._fine.calc(newer, older, _NONE), (w // SAMPLE_PX, h // SAMPLE_PX),
                           interpolation=_AREA)
@@ -136,7 +137,8 @@ class FlowMeter:
         half = self.size[0] // 2, self.size[1] // 2
         if turn is not None:
             # What the older frame does not show stays as it is.
-            older = turned_back(older, turn, newer)
+            older = cv2.warpPerspective(older, turn, self.size, newer.copy(), flags=_BACKWARD,
+                                        borderMode=cv2.BORDER_TRANSPARENT)
         flow = self._rough.calc(cv2.resize(newer, half, interpolation=_AREA),
                                 cv2.resize(older, half, interpolation=_AREA), _NONE)
         flow = 2 * flow[::4, ::4]   # every 8 px
@@ -170,8 +172,7 @@ class FlowMeter:
         for scale in SCALES:
             shrink = np.array([[1 / scale, 0, (cw - 1) / 2 * (1 - 1 / scale)],
                                [0, 1 / scale, (ch - 1) / 2 * (1 - 1 / scale)]])
-            moved = b if scale == 1.0 else cv2.warpAffine(
-                b, shrink, (cw, ch), flags=_LINEAR | cv2.WARP_INVERSE_MAP)
+            moved = b if scale == 1.0 else cv2.warpAffine(b, shrink, (cw, ch), flags=_BACKWARD)
             scores = cv2.matchTemplate(moved, middle, cv2.TM_CCOEFF_NORMED)
             _, score, _, (x, y) = cv2.minMaxLoc(scores)
             if scale == 1.0:
@@ -185,20 +186,6 @@ class FlowMeter:
         half = (COARSE - 1) / 2
         best[:, 2] = COARSE * best[:, 2] + half - best[:, :2] @ np.array([half, half])
         return best
-
-
-def turned_back(older: np.ndarray, turn: np.ndarray,
-                beyond: np.ndarray | None = None) -> np.ndarray:
-    """Show the older frame as if the camera had not turned.
-
-    `turn`: homography (3, 3) of the rotation, newer to older pixels.
-    """
-    h, w = older.shape
-    how = _LINEAR | cv2.WARP_INVERSE_MAP
-    if beyond is None:
-        return cv2.warpPerspective(older, turn, (w, h), flags=how, borderMode=_BORDER)
-    return cv2.warpPerspective(older, turn, (w, h), beyond.copy(), flags=how,
-                               borderMode=cv2.BORDER_TRANSPARENT)
 
 
 def evidence(newer: np.ndarray, older: np.ndarray, flow: np.ndarray, reduce: int = 1,

@@ -2,10 +2,10 @@
 # Copyright 2026 vjepa_ros maintainers
 """Integrate the rotation of a camera between two frames from the rates of a gyroscope.
 
-The rates of a strapdown gyroscope are integrated as unit quaternions by the midpoint rule
-(Titterton and Weston, "Strapdown Inertial Navigation Technology", IET 2004, chapter 11). The
-covariance states what limits a rotation: noise, the zero-rate offset, scale and alignment, and
-stamps of images that are off or a shutter that rolls.
+The rates of a strapdown gyroscope are integrated by the midpoint rule (Titterton and Weston,
+"Strapdown Inertial Navigation Technology", IET 2004, chapter 11). The covariance states what
+limits a rotation: noise, the zero-rate offset, scale and alignment, and stamps of images that are
+off or a shutter that rolls.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 MOST_RATE = 35.0       # rad/s, 2000 degrees/s: the range of common gyroscopes
@@ -130,7 +131,10 @@ class Gyroscope:
         rates = np.stack([np.interp(at, times, axis) for axis in rates.T], -1)
         rates = rates @ self.matrix.T - self.bias
         steps = (rates[:-1] + rates[1:]) / 2 * np.diff(at)[:, None]
-        rotation = _vector(_product(_quaternions(steps)))
+        matrix = np.eye(3)
+        for step in steps:
+            matrix = matrix @ cv2.Rodrigues(step)[0]
+        rotation = cv2.Rodrigues(matrix)[0].ravel()
         ends = rates[[0, -1]]
         even = (NOISE ** 2 * dt_s + self._bias_variance(newer_ns) * dt_s ** 2
                 + SCALE ** 2 * rotation @ rotation)
@@ -185,27 +189,3 @@ def rotation_matrix(quaternion: Sequence[float]) -> np.ndarray:
     return np.array([[1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
                      [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
                      [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]])
-
-
-def _quaternions(vectors: np.ndarray) -> np.ndarray:
-    """Turn rotation vectors (N, 3) into quaternions x, y, z, w (N, 4)."""
-    half = np.linalg.norm(vectors, axis=1, keepdims=True) / 2
-    return np.concatenate([vectors / 2 * np.sinc(half / np.pi), np.cos(half)], 1)
-
-
-def _product(q: np.ndarray) -> np.ndarray:
-    """Multiply quaternions (N, 4) in order, neighbours first."""
-    while len(q) > 1:
-        if len(q) % 2:
-            q = np.concatenate([q, [[0.0, 0.0, 0.0, 1.0]]])
-        (a, u), (b, v) = (q[::2, :3], q[::2, 3:]), (q[1::2, :3], q[1::2, 3:])
-        q = np.concatenate([u * b + v * a + np.cross(a, b),
-                            u * v - (a * b).sum(1, keepdims=True)], 1)
-    return q[0]
-
-
-def _vector(q: np.ndarray) -> np.ndarray:
-    """Turn a quaternion x, y, z, w into the rotation vector of at most half a turn."""
-    q = q if q[3] >= 0 else -q
-    length = float(np.linalg.norm(q[:3]))
-    return q[:3] * (2 * math.atan2(length, q[3]) / length if length > 1e-12 else 2.0)

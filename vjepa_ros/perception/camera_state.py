@@ -20,8 +20,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Push, Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
-from vjepa_ros.looming.still_view import StillView
-from vjepa_ros.looming.structure import Shown
+from vjepa_ros.looming.structure import Shown, StillView
 from vjepa_ros.perception.assessment import LevelFilter, assess
 from vjepa_ros.perception.frame_store import HostGeometry, geometry_for
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
