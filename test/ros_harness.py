@@ -26,7 +26,7 @@ from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
-from vjepa_ros.ros.common.environment import TUNING
+from vjepa_ros.ros.common.process import TUNING
 from vjepa_ros.ros.common.processes import FOREIGN, free_domain, ros_environment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -200,7 +200,7 @@ class NodeThread(Running):
             self._lines.append(f'[{severity}] [{logger}]: {text}\n')
 
     def _serve(self) -> None:
-        from vjepa_ros.ros.common.spin import serve
+        from vjepa_ros.ros.common.process import serve
 
         serve(self.node, self._signals)
 

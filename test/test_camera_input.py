@@ -14,7 +14,7 @@ pytest.importorskip('rclpy')
 
 from vjepa_ros.perception.types import Quality
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN
-from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
+from vjepa_ros.ros.perception_node.camera_input import Frame, FrameQueue
 from vjepa_ros.ros.perception_node.diagnostics import CameraStats, condition
 
 pytestmark = pytest.mark.ros

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +20,7 @@ from ros_harness import logged, ros_session
 
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
-from vjepa_ros.ros.common import spin
-from vjepa_ros.ros.common.spin import _serve_once
+from vjepa_ros.ros.common import node as common
 from vjepa_ros.ros.local_planner.node import LocalPlannerNode
 
 pytestmark = pytest.mark.ros
@@ -112,19 +110,19 @@ def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(kind, monkey
     with sending(kind) as (node, sent):
         node._on_command(twist_of(0.0, 0.5))
         for _ in range(3):
-            _serve_once(SimpleNamespace(spin_once=fail), node)
+            node.note_failed_callback(RuntimeError('out of order'))
         assert sent[1:] == [Motion()]                  # at once, and once
         assert 'out of order' in node.failure and node.callbacks_failed == 3
         node._on_command(twist_of(0.0, 0.5))
         node._on_tick()
         assert set(sent[1:]) == {Motion()}
         assert node.decided.state == 'fault' and 'out of order' in node.decided.reason
-        monkeypatch.setattr(spin, 'FAILED_S', 0.0)
+        monkeypatch.setattr(common, 'FAILED_S', 0.0)
         node._on_tick()
         assert sent[-1] == Motion(0.0, 0.0, 0.5)
         assert node.failure == '' and node.callbacks_failed == 3
         node._publish = fail                           # nor does this end the process
-        _serve_once(SimpleNamespace(spin_once=fail), node)
+        node.note_failed_callback(RuntimeError('out of order'))
         node._publish = sent.append
 
 

@@ -27,8 +27,7 @@ from ros_harness import REPOSITORY, Session, arguments_of, ros_env, ros_session
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.ros.command.output import CommandOutput, LATE_S, ZEROS_S
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.process import ENDING, SUSPENDING
+from vjepa_ros.ros.common.process import ENDING, LARGE_IMAGES, SUSPENDING
 
 pytestmark = pytest.mark.ros
 

@@ -26,8 +26,8 @@ from rcl_interfaces.srv import (
 from ros_harness import REPOSITORY, ros_env, ros_session
 
 from vjepa_ros.guard.settings import GuardSettings
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.spin import MOST_NAMES
+from vjepa_ros.ros.common.node import MOST_NAMES
+from vjepa_ros.ros.common.process import LARGE_IMAGES
 
 pytestmark = pytest.mark.ros
 

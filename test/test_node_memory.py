@@ -20,7 +20,7 @@ pytest.importorskip('rclpy')
 import psutil
 from ros_harness import ros_session
 
-from vjepa_ros.ros.common.environment import TUNING
+from vjepa_ros.ros.common.process import TUNING
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow, pytest.mark.any_distro]

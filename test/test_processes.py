@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.ros.common import environment
-from vjepa_ros.ros.common.environment import (
+from vjepa_ros.ros.common import process
+from vjepa_ros.ros.common.process import (
     LARGE_IMAGES,
     NETWORK_ONLY,
+    VARIABLE,
     avoiding_abandoned_queues,
 )
-from vjepa_ros.ros.common.process import VARIABLE
 from vjepa_ros.ros.common.processes import Children, ProcessFailed
 
 
@@ -75,12 +75,12 @@ def is_gone(pid, timeout_s=60.0):
     ({'ROS_DOMAIN_ID': 'four'}, []), ({'FASTDDS_BUILTIN_TRANSPORTS': NETWORK_ONLY}, [])])
 def test_queues_that_are_written_to_but_not_read_are_avoided(
         tmp_path, monkeypatch, environ, expected):
-    monkeypatch.setattr(environment, 'FOLDER', tmp_path)
-    for process, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
-                           ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
+    monkeypatch.setattr(process, 'FOLDER', tmp_path)
+    for number, names in (('12', ['fastdds_port7411', 'fastdds_port7415', 'fastdds_port7001']),
+                          ('34', ['fastdds_port7411', 'fastrtps_port7413 (deleted)', 'fastdds_a7',
                                    'fastdds_port8411'])):
-        (tmp_path / process).mkdir()
-        (tmp_path / process / 'maps').write_text(''.join(
+        (tmp_path / number).mkdir()
+        (tmp_path / number / 'maps').write_text(''.join(
             f'7f00-7f01 rw-s 00000000 00:17 9    /dev/shm/{name}\n' for name in names))
     (tmp_path / '56').mkdir()                             # has ended
     with open(tmp_path / 'fastdds_port7415_el', 'w') as reader:
@@ -110,8 +110,8 @@ def test_who_stands_by_takes_over_from_one_that_is_killed(tmp_path):
     with ros_session(REACHABLE) as ros, ros.spawn(module, env=env) as first:
         first.wait_for_output(READY[NAME])
         with ros.spawn(module, env=env) as second, ros.spawn(module, env=env) as third:
-            for process in (second, third):
-                process.wait_for_output('stands by')
+            for each in (second, third):
+                each.wait_for_output('stands by')
             ros.spin_for(0.5)
             assert ros.spin_until(lambda: NAME in ros.node.get_node_names())
             assert ros.node.get_node_names().count(NAME) == 1

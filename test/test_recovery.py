@@ -29,8 +29,7 @@ from sensor_msgs.msg import PointCloud2
 from test_launch import EXECUTABLES, LAUNCH, STAND_IN, launch_env, make_prefix
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
-from vjepa_ros.ros.common.process import LET_START_S
+from vjepa_ros.ros.common.process import LARGE_IMAGES, LET_START_S
 
 SIZE = (640, 480)
 ASSESSMENT = '/vjepa_node/camera/assessment'

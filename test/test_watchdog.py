@@ -26,7 +26,7 @@ from ros_harness import NodeProcess, Session, ros_session
 from std_msgs.msg import Header
 
 from vjepa_ros.ros.command.peers import QOS
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.process import LARGE_IMAGES
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 

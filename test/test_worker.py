@@ -20,8 +20,7 @@ from scenes import texture
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.ros.common.message_conversion import image, make_header
-from vjepa_ros.ros.perception_node.decoder import Frame, FrameQueue
-from vjepa_ros.ros.perception_node.diagnostics import Rate
+from vjepa_ros.ros.perception_node.camera_input import Frame, FrameQueue, Rate
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.model import Model, ModelConfig

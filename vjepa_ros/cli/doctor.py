@@ -26,7 +26,7 @@ from rich.text import Text
 
 from vjepa_ros.cli.console import positive, ros_problem, with_options
 from vjepa_ros.parameter import schemas
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
 from vjepa_ros.ros.doctor.rules import ERROR, Finding, NOTE, OK, WARNING, judge, judge_file
 

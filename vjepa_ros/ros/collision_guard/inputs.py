@@ -25,7 +25,7 @@ from vjepa_ros.ros.collision_guard.parameters import (
     Source,
 )
 from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.common.endpoints import Transforms
 
 LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
 MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]

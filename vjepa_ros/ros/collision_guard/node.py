@@ -24,7 +24,7 @@ from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.peers import CLOUD, Heartbeat, twist_type
 from vjepa_ros.ros.command.state_publisher import motion_values, report_values, said
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
-from vjepa_ros.ros.common.lifecycle import FAILURE, SUCCESS, transition
+from vjepa_ros.ros.common.node import FAILURE, SUCCESS, transition
 
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
 KEPT = 2000              # durations of which median and 99th percentile are told

@@ -14,8 +14,7 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 
 from vjepa_ros.ros import read
-from vjepa_ros.ros.common.endpoints import SMALL, bounded, subscribe
-from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.common.endpoints import SMALL, Transforms, bounded, subscribe
 
 NS = 1e9
 LOG_EVERY_S = 5.0

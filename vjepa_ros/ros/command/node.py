@@ -31,7 +31,7 @@ from vjepa_ros.ros.command.peers import Endpoints, topic_problems, twist_class
 from vjepa_ros.ros.command.state_publisher import StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
 from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
-from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
+from vjepa_ros.ros.common.node import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
 
 NS = 1e9

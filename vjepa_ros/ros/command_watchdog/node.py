@@ -27,7 +27,7 @@ from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY, twist_clas
 from vjepa_ros.ros.command_watchdog import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
-from vjepa_ros.ros.common.spin import ResilientNode
+from vjepa_ros.ros.common.node import ResilientNode
 
 CHECKS = 8               # of the silence within `timeout`
 RATE_HZ = 20.0           # of zeros: a base may time out after less than they are apart

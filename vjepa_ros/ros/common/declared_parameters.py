@@ -19,7 +19,7 @@ from rclpy.parameter import Parameter
 from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP, Schema
 
 if TYPE_CHECKING:
-    from vjepa_ros.ros.common.lifecycle import ManagedNode
+    from vjepa_ros.ros.common.node import ManagedNode
 
 
 class Declared:

@@ -28,8 +28,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 from vjepa_ros.parameter import TRANSPORTS
-from vjepa_ros.ros.common.environment import LARGE_IMAGES, TUNING
-from vjepa_ros.ros.common.process import VARIABLE
+from vjepa_ros.ros.common.process import LARGE_IMAGES, TUNING, VARIABLE
 
 # Values of an argument that is on or off.
 SWITCH = ['true', 'false', 'True', 'False']

@@ -16,15 +16,38 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from vjepa_ros.parameter import SCHEMAS, schema_of
-from vjepa_ros.ros.common.environment import TUNING, avoiding_abandoned_queues, leave_shared_memory
 from vjepa_ros.ros.parameter_file import is_for, readable, unknown
+
+if TYPE_CHECKING:
+    from vjepa_ros.ros.common.node import ResilientNode
+
+# Frames of several hundred kilobytes come and go at camera rate: by default glibc maps and unmaps
+# fresh pages for each. Of its arenas, by default up to eight a core, `malloc_trim` gives back what
+# is free at the end of the first alone. Idle threads of NumPy's matrix library would spin on the
+# cores that the encoder needs; threads of PyTorch that wait for each other would do so for
+# milliseconds, in which nothing else gets their core.
+TUNING = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(128 << 20),
+          'MALLOC_ARENA_MAX': '1', 'OPENBLAS_NUM_THREADS': '1', 'GOMP_SPINCOUNT': '300'}
+# Value of FASTDDS_BUILTIN_TRANSPORTS: with the default the datagrams of Fast DDS are too small for
+# its fragments of a raw image to arrive.
+LARGE_IMAGES = 'DEFAULT?max_msg_size=64KB&sockets_size=4MB'
+# The same without shared memory. There, each reader of Fast DDS has a queue with a lock. A process
+# that is stopped or killed while it holds one keeps all others from writing to that reader for the
+# second that they wait for the lock.
+NETWORK_ONLY = 'UDPv4?max_msg_size=64KB&sockets_size=4MB'
+FOLDER = Path('/dev/shm')
+QUEUE = re.compile(rb'/dev/shm/(fast(?:dds|rtps)_port(\d+))\b')
+OF_ALL = range(7000, 7400)       # numbers of queues that are not of one domain
+FIRST, OF_DOMAIN = 7400, 250     # those of a domain, by the rule of RTPS for its ports
+LOOKED_AT_S = 0.02               # for so long Fast DDS holds the lock of a queue to look at it
 
 # The log never waits for who reads: a pipe may be full, a terminal held by Ctrl-S. ROS writes it
 # while no other thread of Python can run, so that all of a node would wait.
@@ -102,6 +125,7 @@ class Turn:
 
 
 WAKE_S = 0.2             # a signal is seen at most this late
+LOG_EVERY_S = 2.0        # at most one warning of lost output in this time
 RARELY = 1000            # collections of the young that one of all waits for, by default 10
 # Those by which the kernel tells of a fault in the code, to which it would return and return.
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
@@ -144,6 +168,41 @@ class Signals:
 
 
 @contextmanager
+def avoiding_abandoned_queues(environ: Mapping[str, str], processes: Path = Path('/proc')
+                              ) -> Iterator[list[str]]:
+    """Keep what takes part in DDS here from queues that others still write to for killed readers.
+
+    A reader of Fast DDS takes the first number that is free for its queue: after a SIGKILL that of
+    the killed reader. Writers notice after one to four seconds, sometimes never
+    (https://github.com/eProsima/Fast-DDS/issues/5469), that it is another queue; until then the
+    new reader gets nothing. While the locks of such queues are held, Fast DDS takes other numbers.
+    """
+    domain, written = environ.get('ROS_DOMAIN_ID') or '0', set[str]()
+    if domain.isdecimal() and not environ.get('FASTDDS_BUILTIN_TRANSPORTS', '').startswith('UDP'):
+        begin = FIRST + OF_DOMAIN * int(domain)
+        for maps in processes.glob('[0-9]*/maps'):
+            with suppress(OSError):          # it has ended, or is of another user
+                written.update(
+                    name.decode() for name, number in QUEUE.findall(maps.read_bytes())
+                    if int(number) in OF_ALL or begin <= int(number) < begin + OF_DOMAIN)
+    with ExitStack() as kept:
+        first = {name for name in written if _keep(name, kept)}
+        time.sleep(LOOKED_AT_S if written else 0.0)
+        yield sorted(first | {name for name in written - first if _keep(name, kept)})
+
+
+def _keep(name: str, kept: ExitStack) -> bool:
+    """Hold the lock of a queue; whether nobody else holds it."""
+    with suppress(OSError), ExitStack() as stack:
+        lock = stack.enter_context(open(os.open(
+            FOLDER / f'{name}_el', os.O_RDWR | os.O_CREAT, 0o666), 'rb'))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        kept.push(stack.pop_all())
+        return True
+    return False
+
+
+@contextmanager
 def starting(name: str) -> Iterator[None]:
     """Make a node in this: Ctrl-C exits 0, a missing package is named with its remedy."""
     try:
@@ -173,7 +232,9 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     for variable in ('OPENBLAS_NUM_THREADS', 'GOMP_SPINCOUNT'):      # read at the import
         os.environ.setdefault(variable, TUNING[variable])
     if commands:
-        leave_shared_memory(os.environ)
+        transports = os.environ.get('FASTDDS_BUILTIN_TRANSPORTS') or 'DEFAULT'
+        if transports.startswith('DEFAULT'):     # else the user chose others
+            os.environ['FASTDDS_BUILTIN_TRANSPORTS'] = NETWORK_ONLY
     with starting(name):
         turn = Turn(os.environ.get(VARIABLE, ''))
         if stands_by := not turn.wait(0.0):
@@ -197,15 +258,13 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
             with avoiding_abandoned_queues(os.environ):
                 node = _made(name, sys.argv if args is None else args, make_node)
         except ValueError as error:
-            from vjepa_ros.ros.common.spin import tell_error
+            from vjepa_ros.ros.common.node import tell_error
 
             tell_error(rclpy.logging.get_logger(name), str(error), error)
             rclpy.try_shutdown()
             return 1
         # Callbacks are short and must not be torn apart. (No lambda: it would keep the node.)
         signals.may_interrupt = partial(getattr, node, 'may_interrupt')
-    from vjepa_ros.ros.common.spin import serve
-
     ended = serve(node, signals)
     code = 0 if signals.received else node.exit_code
     if not ended:
@@ -216,6 +275,40 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
     del node
     settle()
     return code
+
+
+def serve(node: ResilientNode, signals: Signals) -> bool:
+    """Serve a node, then destroy it; False when one of its threads is left over."""
+    import rclpy
+    from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+
+    executor = SingleThreadedExecutor(context=node.context)
+    executor.add_node(node)
+    signals.serves = True
+    try:
+        while not signals.received and not node.done and node.context.ok():
+            try:
+                executor.spin_once(timeout_sec=WAKE_S)
+                if signals.suspends:     # stop this process until SIGCONT, once that is safe
+                    signals.suspends = False
+                    if node.suspend():
+                        os.kill(os.getpid(), signal.SIGSTOP)
+            except ExternalShutdownException:
+                break
+            except Exception as error:
+                # One callback must not blind the robot: rclpy would end the process here.
+                node.note_failed_callback(error)
+            if lost_output():
+                node.get_logger().warning(
+                    'nobody read the output of this node for a while: lines of its log are '
+                    'missing before this one, but were published on /rosout',
+                    throttle_duration_sec=LOG_EVERY_S)
+    except KeyboardInterrupt:
+        node.get_logger().info('interrupted while configuring')
+    executor.shutdown(timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown(context=node.context)
+    return node.ended
 
 
 def _made(name: str, args: Sequence[str], make: Callable[[], Any]) -> Any:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import vjepa_ros
-from vjepa_ros.ros.common.environment import TUNING
+from vjepa_ros.ros.common.process import TUNING
 
 # Shared memory alone never leaves the machine, and with room for several images none gets lost.
 # The usual way to stay on the machine, ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST, makes rmw_fastrtps

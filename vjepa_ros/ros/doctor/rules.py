@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vjepa_ros.parameter import Param, Schema
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
+from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.parameter_file import read_file
 
 OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')

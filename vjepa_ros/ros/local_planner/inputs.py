@@ -25,8 +25,7 @@ from vjepa_ros.planning.local_config import ODOMETRY, SENT
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_class, twist_type
-from vjepa_ros.ros.common.endpoints import SMALL
-from vjepa_ros.ros.common.transforms import Transforms
+from vjepa_ros.ros.common.endpoints import SMALL, Transforms
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
 
 DEPTH = 5         # queue of a camera

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Queue the images of each camera, and decode them, for the next clip while a device computes.
+"""Decode the images of each camera, for the next clip while a device computes.
 
 A camera that is alone is decoded by the worker. Several cameras have a thread each, so that a
 slow image of one holds up no other: the worker lets them decode what has come before it chooses
@@ -12,139 +12,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TYPE_CHECKING
 
-from vjepa_ros.clip.ring import Frame as Resized
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.ros.common.message_conversion import ImageError, read
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame
 from vjepa_ros.sources.gain import GainControl
 
-if TYPE_CHECKING:
-    from vjepa_ros.ros.perception_node.camera_input import CameraInput
-
 PATIENCE_S = 0.03        # a pass waits so long for an image, to serve the cameras together
-
-
-@dataclass(eq=False)
-class Frame:
-    """An image of a camera that waits for the worker, first as a message, then decoded."""
-
-    message: Any  # None once it is decoded
-    stamp_ns: int  # of the message
-    arrival_ns: int  # when it came
-    size: int  # of message or pixels [bytes]
-    claimed: bool = False  # whether it was given out for decoding
-    left_out: int = 0  # images just before it that were dropped or skipped
-    frame_id: str = ''
-    rgb: Any = None  # (H, W, 3) uint8, once it is decoded
-    gain: int = 0  # number of the gain that made 8 bits of 16, see `GainControl.reduce`
-    prepared: Resized | None = None  # by `CameraState.prepare` of `track`
-    track: CameraState | None = None
-    decode_ms: float = 0.0
-    prepare_ms: float = 0.0
-
-    @property
-    def decoded(self) -> bool:
-        """Whether it has pixels."""
-        return self.rgb is not None
-
-
-class FrameQueue:
-    """The bounded queue of one camera between executor, decoder and worker; the newest wins.
-
-    The executor puts messages in. They are claimed and decoded where they are, and taken out in
-    order. Nothing blocks, and the newest is never dropped. Two images may wait in any case.
-    """
-
-    def __init__(self, limit: int = 64, max_bytes: int = 32 << 20) -> None:
-        self._limit, self._max_bytes = limit, max_bytes
-        self._lock = threading.Lock()
-        self._frames: list[Frame] = []
-        self._skipped = 0
-        self.dropped = 0         # because the queue was full
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    @property
-    def newest_ns(self) -> int | None:
-        """Stamp of the newest image [ns] if nobody has claimed it, else None."""
-        with self._lock:
-            newest = self._frames[-1] if self._frames else None
-            return None if newest is None or newest.claimed else newest.stamp_ns
-
-    def put(self, frame: Frame) -> None:
-        """Add an image; when full, one of the older ones goes (and is counted)."""
-        with self._lock:
-            self._frames.append(frame)
-            self._thin()
-
-    def claim(self, spacing_ns: int) -> list[Frame]:
-        """Return the images to decode now, oldest first; each must be given to `finish`.
-
-        Of images closer together than `spacing_ns` only some stay in the queue: a worker that is
-        behind need not decode what no clip will use. The newest always stays.
-        """
-        with self._lock:
-            kept: deque[Frame] = deque()
-            for frame in reversed(self._frames):
-                apart = kept[0].stamp_ns - frame.stamp_ns if kept else 0
-                idle = frame.decoded or not frame.claimed
-                if 0 < apart < spacing_ns and frame.stamp_ns and idle:
-                    self._skipped += 1
-                    kept[0].left_out += 1 + frame.left_out
-                else:
-                    kept.appendleft(frame)
-            self._frames = list(kept)
-            claimed = [frame for frame in kept if not frame.claimed]
-            for frame in claimed:
-                frame.claimed = True
-            return claimed
-
-    def finish(self, frame: Frame) -> None:
-        """Count a claimed image by its pixels; without any it could not be decoded and goes."""
-        with self._lock:
-            if frame not in self._frames:      # dropped or cleared meanwhile
-                return
-            if not frame.decoded:
-                self._frames.remove(frame)
-                return
-            frame.message = None
-            frame.size = frame.rgb.nbytes + (
-                0 if frame.prepared is None else frame.prepared.nbytes)
-            self._thin()
-
-    def take(self) -> tuple[list[Frame], int]:
-        """Return frames up to the first image not decoded yet, and how many were skipped."""
-        with self._lock:
-            count = next((i for i, frame in enumerate(self._frames) if not frame.decoded),
-                         len(self._frames))
-            taken, self._frames = self._frames[:count], self._frames[count:]
-            skipped, self._skipped = self._skipped, 0
-        return taken, skipped
-
-    def clear(self) -> None:
-        """Forget everything that waits; it counts as skipped."""
-        with self._lock:
-            self._skipped += len(self._frames)
-            self._frames = []
-
-    def _thin(self) -> None:
-        # What goes is the image whose neighbours are closest: the spacing of the others stays
-        # even, however long nobody takes them.
-        frames = self._frames
-        while len(frames) > self._limit or (
-                len(frames) > 2 and sum(frame.size for frame in frames) > self._max_bytes):
-            gone = min(range(1, len(frames) - 1), key=lambda i: (
-                frames[i + 1].arrival_ns - frames[i - 1].arrival_ns))
-            frames[gone + 1].left_out += 1 + frames[gone].left_out
-            del frames[gone]
-            self.dropped += 1
 
 
 class _Lane:

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -19,13 +18,12 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.danger import age_problem
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN, number, status
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Rate
 from vjepa_ros.runtime.memory import SMALLER, device_memory
-
-if TYPE_CHECKING:
-    from vjepa_ros.ros.perception_node.camera_input import CameraInput
-    from vjepa_ros.ros.perception_node.node import Configured
 
 # Quality flags that make a camera's status WARN.
 WORTH_WARNING = (Quality.UNTRAINED | Quality.STALE | Quality.LOW_TEXTURE
@@ -39,43 +37,10 @@ SLOW_S = 1.0             # of a pass
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 PARTS, PART_S = 6, 100.0  # of the window over which growth is judged: each above that before
 LEAST_SHARE, LEAST_BYTES = 0.03, 32 << 20      # growth below both is none
-RATE_WINDOW_S = 3.0      # of a rate; at least the two newest events count
 # Reasons of resets that two publishers on one topic cause in turn.
 MIXED = ('size_change', 'frame_id_change', 'time_backwards')
 OLD_S = 60.0             # a frame of this age: the clocks differ
 OBSERVE_S = 0.2          # least time between two observations of a frame memory
-
-
-class Rate:
-    """Events per second over a sliding window. Any thread may use it."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=1024)
-        self._lock = threading.Lock()
-        self.total = 0
-
-    def tick(self, now_s: float) -> None:
-        """Count one event at a steady time [s]."""
-        with self._lock:
-            self._times.append(now_s)
-            self.total += 1
-
-    def hz(self, now_s: float) -> float:
-        """Return the rate in the window that ends now [Hz].
-
-        0 when nothing happened in it, unless the next event is not overdue yet: it may take twice
-        as long as the newest interval.
-        """
-        with self._lock:
-            while len(self._times) > 2 and now_s - self._times[0] > RATE_WINDOW_S:
-                self._times.popleft()
-            if len(self._times) < 2:
-                return 0.0
-            span = self._times[-1] - self._times[0]
-            interval = span / (len(self._times) - 1)
-            if now_s - self._times[-1] > max(RATE_WINDOW_S, 2 * interval):
-                return 0.0
-            return 1 / interval if interval > 0 else 0.0
 
 
 class CameraStats:
@@ -103,7 +68,7 @@ class CameraStats:
         self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
         self.mixed = 0                  # resets as by the images of two cameras
-        self._observed: tuple[float, object] = (-math.inf, None)
+        self._observed_s = -math.inf
         self._latency: deque[float] = deque(maxlen=100)     # of results [ms]
         self._stages: dict[str, deque[float]] = {}      # times [ms]
         self._warned_of_clock: set[str] = set()
@@ -161,11 +126,10 @@ class CameraStats:
         ring, now = track.ring, time.monotonic()
         if math.isnan(self.waits_s) and ring.fill:
             self.waits_s = now
-        resets = dict(ring.resets)
-        if now - self._observed[0] < OBSERVE_S and self._observed[1] == (id(track), resets):
+        if now - self._observed_s < OBSERVE_S:
             return
-        self._observed = now, (id(track), resets)
-        fill, view = ring.fill, track.view
+        self._observed_s = now
+        fill, view, resets = ring.fill, track.view, ring.resets
         memory: dict[str, object] = {
             'clip_fill': f'{fill}/{ring.num_frames}',
             'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
@@ -200,14 +164,20 @@ def _clock_problem(age_s: float, problem: str) -> tuple[str, str]:
 
 
 class MemoryTrend:
-    """Growth of the memory of a process, by the least of each part of a window: no peaks."""
+    """Growth of the memory of this process, by the least of each part of a window: no peaks."""
 
     def __init__(self) -> None:
         self._began_s = -math.inf
         self._parts: list[int] = []      # least memory of each part, the newest last
+        self._used = 0
+
+    def measure(self) -> None:
+        """Take a measurement of this process."""
+        self.add(PROCESS.memory_info().rss, time.monotonic())
 
     def add(self, used_bytes: int, now_s: float) -> None:
         """Take a measurement at a steady time [s]."""
+        self._used = used_bytes
         if now_s - self._began_s >= PART_S:
             self._began_s = now_s
             self._parts = [*self._parts[-PARTS:], used_bytes]
@@ -232,48 +202,27 @@ class MemoryTrend:
         # A start that takes long slows down.
         return growth > max(LEAST_BYTES, LEAST_SHARE * whole[0]) and late > growth / 3
 
+    @property
+    def values(self) -> dict[str, object]:
+        """Return values for diagnostics."""
+        growth = self.bytes_per_hour / 2**20
+        return {'memory_rss_mb': f'{self._used / 2**20:.0f}',
+                'memory_growth_mb_per_h': 'unknown' if math.isnan(growth) else f'{growth:.0f}'}
 
-def report(node: str, state: str, failure: str, parts: Configured | None,
-           memory: MemoryTrend) -> list[DiagnosticStatus]:
-    """Return one status for the node and one for each camera; called once a second."""
-    used = PROCESS.memory_info().rss
-    memory.add(used, time.monotonic())
-    growth = memory.bytes_per_hour / 2**20
-    values: dict[str, object] = {
-        'state': state, 'memory_rss_mb': f'{used / 2**20:.0f}',
-        'memory_growth_mb_per_h': 'unknown' if math.isnan(growth) else f'{growth:.0f}'}
-    problems, hardware, cameras = [failure] if failure else [], '', []
-    if memory.steady:
-        problems.append(f'memory of the process grows steadily, by {growth:.0f} MB per hour: '
-                        'report this with the log, and restart the node before it runs out')
-    if parts is not None:
-        device = parts.worker.perception.engine.choice.device
-        hardware, held = str(device), device_memory(device)
-        values |= _model_values(parts)
-        problems += _problems(parts)
-        if held is not None:
-            values |= {'device_memory_used_mb': f'{held.used / 2**20:.0f}',
-                       'device_memory_limit_mb': f'{held.limit / 2**20:.0f}',
-                       'device_memory_share': f'{held.share:.2f}'}
-            if held.share > FULL_SHARE:
-                problems.append(f'{held.share:.0%} of the memory of {hardware} is used: {SMALLER}')
-        cameras = [_camera_status(node, state, parts, name) for name in parts.cameras]
-    return [status(f'{node}: model', WARN if problems else OK, '; '.join(problems) or state,
-                   values, hardware), *cameras]
+    @property
+    def problem(self) -> str:
+        """Return a warning of steady growth, '' for none."""
+        return '' if not self.steady else (
+            f'memory of the process grows steadily, by {self.bytes_per_hour / 2**20:.0f} MB per '
+            'hour: report this with the log, and restart the node before it runs out')
 
 
-def _model_values(parts: Configured) -> dict[str, object]:
-    worker, swapper = parts.worker, parts.swapper
-    engine, config = worker.perception.engine, worker.perception.config
-    choice, weights = engine.choice, engine.report
-    heads, change = weights.heads, 'none'
-    if swapper.loading:
-        change = f'loading {swapper.loading}'
-    elif worker.swapping:
-        change = 'waiting for clips of the new model to fill'
-    elif swapper.error:
-        change = f'failed: {swapper.error}'
-    return {
+def model_values(perception: Perception) -> dict[str, object]:
+    """Return values about the model that serves."""
+    engine, config = perception.engine, perception.config
+    choice, weights, held = engine.choice, engine.report, device_memory(engine.choice.device)
+    heads = weights.heads
+    values = {
         'device': choice.device, 'device_reason': choice.reason,
         'precision': choice.precision, 'execution': engine.execution,
         'execution_reason': engine.execution_reason or 'none',
@@ -286,34 +235,35 @@ def _model_values(parts: Configured) -> dict[str, object]:
         'weights_dtype': weights.dtype, 'weights_made_for': str(weights.profile or 'unknown'),
         'trained': weights.trained,
         'heads': 'none' if heads is None else f'{heads.path} (sha256 {heads.sha256[:16]})',
-        'looming_method': worker.config.settings.looming_method,
-        'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}',
-        'errors': worker.errors, 'last_error': worker.last_error or 'none',
-        'model_change': change,
-    }
+        'model_memory_mb': f'{engine.memory_bytes() / 2**20:.0f}'}
+    return values if held is None else {
+        **values, 'device_memory_used_mb': f'{held.used / 2**20:.0f}',
+        'device_memory_limit_mb': f'{held.limit / 2**20:.0f}',
+        'device_memory_share': f'{held.share:.2f}'}
 
 
-def _problems(parts: Configured) -> list[str]:
-    worker, engine = parts.worker, parts.worker.perception.engine
-    learned = worker.config.settings.looming_method == 'learned'
-    told = (
+def model_problems(perception: Perception, settings: Settings) -> list[str]:
+    """Return what is wrong with the model that serves; '' is nothing."""
+    engine = perception.engine
+    held, device = device_memory(engine.choice.device), engine.choice.device
+    return [
         '' if engine.report.trained else 'untrained: random weights',
         "looming.method is 'learned' but there are no heads: geometry is used"
-        if learned and engine.report.heads is None else '',
+        if settings.looming_method == 'learned' and engine.report.heads is None else '',
         engine.choice.reason if engine.choice.fell_back else '', engine.config.shrunk,
         engine.trouble,
-        f'{worker.errors} errors, last {worker.last_error}' if worker.errors else '',
-        f'model not changed: {parts.swapper.error}' if parts.swapper.error else '')
-    return [text for text in told if text]
+        f'{held.share:.0%} of the memory of {device} is used: {SMALLER}'
+        if held is not None and held.share > FULL_SHARE else '']
 
 
-def _camera_status(node: str, state: str, parts: Configured, name: str) -> DiagnosticStatus:
-    camera, stats, perception = (
-        parts.cameras[name], parts.worker.stats[name], parts.worker.perception)
-    track, steady = perception.tracks[name], time.monotonic()
+def camera_status(node: str, state: str, camera: CameraInput, stats: CameraStats,
+                  perception: Perception, due_s: float, obstacles: Mapping[str, object]
+                  ) -> DiagnosticStatus:
+    """Return the status of a camera whose results may take so long [s]."""
+    track, steady = perception.tracks[camera.name], time.monotonic()
     if camera.silent:
         stats.waits_s = math.nan
-    quiet = steady - stats.result_s > max(QUIET_S, 2.0 / parts.worker.config.max_rate)
+    quiet = steady - stats.result_s > max(QUIET_S, due_s)
     median, high = stats.latency()
     values: dict[str, object] = {
         'transport': camera.images.chosen or 'none yet',
@@ -338,14 +288,14 @@ def _camera_status(node: str, state: str, parts: Configured, name: str) -> Diagn
     }
     values |= {} if camera.imu is None else camera.imu.report(stats.gyroscope)
     values |= stats.memory
-    values |= parts.outputs[name].obstacles.report()
+    values |= obstacles
     values['input_fault'] = camera.last_fault or 'none'
     values |= {f'input.{k}': v for k, v in sorted(dict(camera.counts).items())}
     values |= {f'stage_ms.{stage}': number(ms) for stage, ms in stats.stages().items()}
     level, message = OK, state
     if state == 'active':
         level, message = condition(camera, stats, quiet, steady)
-    return status(f'{node}: camera {name}', level, message, values,
+    return status(f'{node}: camera {camera.name}', level, message, values,
                   str(perception.engine.choice.device))
 
 

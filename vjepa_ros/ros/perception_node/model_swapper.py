@@ -13,7 +13,7 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.ros.common.spin import tell_error
+from vjepa_ros.ros.common.node import tell_error
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.ros.perception_node.worker import Worker, let_go
 from vjepa_ros.runtime.device import DeviceChoice

@@ -12,7 +12,7 @@ from typing import Any
 import rclpy
 import rclpy.clock
 import rclpy.signals
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import JumpThreshold, TimeJump
 from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
@@ -21,10 +21,15 @@ from std_srvs.srv import Trigger
 
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.diagnostics import stamped
-from vjepa_ros.ros.common.lifecycle import FAILURE, ManagedNode, SUCCESS, transition
+from vjepa_ros.ros.common.diagnostics import OK, WARN, stamped, status
+from vjepa_ros.ros.common.node import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
-from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend, report
+from vjepa_ros.ros.perception_node.diagnostics import (
+    MemoryTrend,
+    camera_status,
+    model_problems,
+    model_values,
+)
 from vjepa_ros.ros.perception_node.model_swapper import OomFallback, Swapper
 from vjepa_ros.ros.perception_node.obstacle_output import Sources
 from vjepa_ros.ros.perception_node.outputs import Outputs
@@ -47,6 +52,15 @@ class Configured:
     cameras: dict[str, CameraInput]  # input side of each
     outputs: dict[str, Outputs]  # output side of each
     sources: Sources  # of obstacles in metres
+
+    @property
+    def change(self) -> str:
+        """What becomes of a change of the model."""
+        if self.swapper.loading:
+            return f'loading {self.swapper.loading}'
+        if self.worker.swapping:
+            return 'waiting for clips of the new model to fill'
+        return f'failed: {self.swapper.error}' if self.swapper.error else 'none'
 
 
 class VjepaNode(ManagedNode):
@@ -210,6 +224,30 @@ class VjepaNode(ManagedNode):
             for camera in parts.cameras.values():
                 if camera.silent:
                     parts.worker.report_silence(camera.name, camera.silent_s)
-        name = self.get_fully_qualified_name().lstrip('/')
-        self._diagnostics.publish(stamped(self, report(name, self.state, self.failure, parts,
-                                                       self._memory)))
+        self._diagnostics.publish(stamped(self, self._report()))
+
+    def _report(self) -> list[DiagnosticStatus]:
+        """Return a status of the node and one of each camera."""
+        name, parts = self.get_fully_qualified_name().lstrip('/'), self.parts
+        self._memory.measure()
+        hardware, cameras = '', []
+        problems = [self.failure, self._memory.problem]
+        values: dict[str, object] = {'state': self.state, **self._memory.values}
+        if parts is not None:
+            worker, perception = parts.worker, parts.worker.perception
+            hardware = str(perception.engine.choice.device)
+            values |= model_values(perception)
+            values |= {'looming_method': worker.config.settings.looming_method,
+                       'errors': worker.errors, 'last_error': worker.last_error or 'none',
+                       'model_change': parts.change}
+            problems += [
+                *model_problems(perception, worker.config.settings),
+                f'{worker.errors} errors, last {worker.last_error}' if worker.errors else '',
+                f'model not changed: {parts.swapper.error}' if parts.swapper.error else '']
+            cameras = [camera_status(
+                name, self.state, camera, worker.stats[camera.name], perception,
+                2.0 / worker.config.max_rate, parts.outputs[camera.name].obstacles.report())
+                for camera in parts.cameras.values()]
+        message = '; '.join(filter(None, problems))
+        return [status(f'{name}: model', WARN if message else OK, message or self.state, values,
+                       hardware), *cameras]

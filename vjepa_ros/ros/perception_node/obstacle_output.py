@@ -38,9 +38,8 @@ from vjepa_ros.obstacles import (
 )
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
-from vjepa_ros.ros.common.endpoints import advertise
+from vjepa_ros.ros.common.endpoints import Transforms, Vector, advertise
 from vjepa_ros.ros.common.message_conversion import cloud, stamp_ns
-from vjepa_ros.ros.common.transforms import Transforms, Vector
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
 

@@ -23,8 +23,8 @@ from vjepa_ros.clip.ring import Push, Sample
 from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.message_conversion import make_header
-from vjepa_ros.ros.perception_node.camera_input import CameraInput, IMU_WAIT_S
-from vjepa_ros.ros.perception_node.decoder import Decoder, Frame
+from vjepa_ros.ros.perception_node.camera_input import CameraInput, Frame, IMU_WAIT_S
+from vjepa_ros.ros.perception_node.decoder import Decoder
 from vjepa_ros.ros.perception_node.diagnostics import CameraStats
 from vjepa_ros.ros.perception_node.obstacle_output import WAIT_S
 from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publishing, wants_of

@@ -34,10 +34,9 @@ from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.ros.common.declared_parameters import read_once
-from vjepa_ros.ros.common.environment import LARGE_IMAGES
 from vjepa_ros.ros.common.message_conversion import cloud, image, jpeg, to_bytes
-from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import ResilientNode
+from vjepa_ros.ros.common.node import ResilientNode
+from vjepa_ros.ros.common.process import LARGE_IMAGES, run
 from vjepa_ros.ros.sim.parameters import SOURCE
 from vjepa_ros.sources import Source, SourceError, SourceFrame, SourceLost, open_source
 from vjepa_ros.sources.base import Intrinsics, Pacer

@@ -24,8 +24,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 
 from vjepa_ros.ros import read
+from vjepa_ros.ros.common.node import ResilientNode
 from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.sim.camera_source import TRUTH
 
 SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',

@@ -50,8 +50,8 @@ from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.message_conversion import image
+from vjepa_ros.ros.common.node import ResilientNode
 from vjepa_ros.ros.common.process import run
-from vjepa_ros.ros.common.spin import ResilientNode
 from vjepa_ros.ros.read import records
 from vjepa_ros.ros.sim.camera_source import camera_info
 from vjepa_ros.ros.sim.parameters import ROBOT
