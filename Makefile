@@ -95,11 +95,11 @@ $(TESTED) $(LINTED) $(FUZZED) $(AUDITED) $(AMENT): $(VENV)/.with-%: $(READY) req
 
 demo: $(READY) ## run camera and node together and write demo_output/report.html
 ifneq ($(GUARD),)
-	@$(PY) -m vjepa_ros.cli.main drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --page demo_output/guard.html $(ARGS)
+	@$(PY) -m vjepa_ros drive --ros --seed 1 --first 9 --episodes 1 --modes with_guard --json demo_output/guard.json --page demo_output/guard.html $(ARGS)
 else ifneq ($(PLAN),)
-	@$(PY) -m vjepa_ros.cli.main drive --ros --set get_past --seed 1 --first 1 --episodes 1 --modes with_planner --json demo_output/plan.json --page demo_output/plan.html $(ARGS)
+	@$(PY) -m vjepa_ros drive --ros --set get_past --seed 1 --first 1 --episodes 1 --modes with_planner --json demo_output/plan.json --page demo_output/plan.html $(ARGS)
 else
-	@$(PY) -m vjepa_ros.cli.main demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
+	@$(PY) -m vjepa_ros demo $(if $(SOURCE),--source '$(SOURCE)') $(ARGS)
 endif
 
 test: $(READY) $(if $(DISTRO),,$(TESTED)) ## run the tests; with DISTRO=jazzy the ROS tests that depend on it, on Jazzy
@@ -172,10 +172,10 @@ $(DOCS)/.ready: requirements/docs.txt
 	@touch $@
 
 bench: $(READY) $(TESTED) ## measure the speed on the CPU of this machine
-	@$(PY) -m vjepa_ros.cli.main benchmark --device cpu --baseline floor --baseline hf $(ARGS)
+	@$(PY) -m vjepa_ros benchmark --device cpu --baseline floor --baseline hf $(ARGS)
 
 evaluate: $(READY) ## measure the accuracy and write it into docs/accuracy.md
-	@$(PY) -m vjepa_ros.cli.main evaluate \
+	@$(PY) -m vjepa_ros evaluate \
 	  $(if $(wildcard $(DATA)/.),$(addprefix $(DATA)/,$(RECORDINGS))) --world $(WORLD) \
 	  --rough $(WORLD) \
 	  --document docs/accuracy.md --json docs/accuracy/figures.json $(ARGS)

@@ -91,7 +91,7 @@ setup(
             f'command_watchdog = {NAME}.ros.command_watchdog.__main__:main',
             f'simulated_robot = {NAME}.ros.common.process:simulated_robot',
             f'local_planner = {NAME}.ros.local_planner.__main__:main',
-            f'vjepa-ros = {NAME}.cli.main:main',
+            f'vjepa-ros = {NAME}.cli:main',
         ],
     },
 )

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sessions import SIZE
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.model.checkpoint.files import Opened
 from vjepa_ros.model.checkpoint.layouts import Profile, fits, parts_of, variant_of, version_of
 from vjepa_ros.model.checkpoint.load import WeightsError, convert, examine, load_encoder

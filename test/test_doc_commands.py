@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))]

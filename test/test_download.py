@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.model.checkpoint import download as fetching
 from vjepa_ros.model.checkpoint.download import download, located
 from vjepa_ros.model.checkpoint.load import WeightsError, load_encoder

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from vjepa_ros import cli
 from vjepa_ros.cli import drive
-from vjepa_ros.cli import main as cli
 from vjepa_ros.lab.drive.loop import Driver, Loop, MODES, Outcome, Recipe
 from vjepa_ros.lab.drive.page import figures
 from vjepa_ros.lab.world.clips import BANK_SEED

@@ -12,7 +12,7 @@ import pytest
 import torch
 from golden.cases import fill
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Heads

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 
 
 def test_a_missing_package_is_one_line_with_its_remedy(monkeypatch, capsys):

@@ -271,7 +271,7 @@ def test_hostile_neighbours_and_names_that_are_no_text_lose_nothing_else(tmp_pat
     cv2.imwrite(str(fleet / 'map.pgm'), np.zeros((9, 9), np.uint8))
     words = [word for one in WORDS for word in ('-p', one)]
     done = subprocess.run(
-        [sys.executable, '-m', 'vjepa_ros.cli.main', 'score', fleet, '--out', out, '--jobs', '1',
+        [sys.executable, '-m', 'vjepa_ros', 'score', fleet, '--out', out, '--jobs', '1',
          *words], capture_output=True, timeout=300, env={
              **os.environ, 'LC_ALL': 'C', 'PYTHONIOENCODING': 'ascii:strict', 'PYTHONUTF8': '0',
              'PYTHONCOERCECLOCALE': '0'})

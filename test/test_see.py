@@ -24,7 +24,7 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 from test_read import REGIONS, SEEN, over_the_wire, sent
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.cli.see import render
 from vjepa_ros.ros.common.diagnostics import WARN, status
 from vjepa_ros.ros.common.message_conversion import cloud, pack_regions

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scenes import synthetic
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.cli.watch import groups
 from vjepa_ros.sources import SourceError, SourceFrame
 

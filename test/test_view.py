@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vjepa_ros.cli import main as cli
+from vjepa_ros import cli
 from vjepa_ros.viewer.rerun_log import holds_outputs, published
 
 NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,

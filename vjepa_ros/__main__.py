@@ -4,7 +4,7 @@
 
 import sys
 
-from vjepa_ros.cli.main import main
+from vjepa_ros.cli import main
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -6,7 +6,8 @@ encode: time on the device to normalise and encode clips that are there already.
 same on the clock of the host, with upload and download. end to end: image on the host to
 assessment, one new frame per camera; beyond encode: end to end without the encoder, run by run.
 ratio: baseline over ours; for the floor, ours over the floor. Sizes without weights run with
-random ones, because speed does not depend on weights.
+random ones, because speed does not depend on weights. Baselines have random weights, and find
+their inputs on the device.
 """
 
 from __future__ import annotations
@@ -21,54 +22,57 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, fields
-from datetime import date
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vjepa_ros.cli.console import add_model, positive, print_error, save, steps, whole
-from vjepa_ros.cli.contenders import (
-    Case,
-    Contender,
-    Encode,
-    EndToEnd,
-    Floor,
-    HuggingFace,
-    WARM_RUNS,
-    statistics,
-    take_turns,
-)
 from vjepa_ros.lab.report.measurement import (
-    accelerator,
     command,
-    hardware,
     process_age,
-    versions,
+    provenance,
     without,
     write_json,
 )
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.model.encoder import VERSIONS
-from vjepa_ros.model.variants import PATCH
-from vjepa_ros.perception.settings import GEOMETRIES
+from vjepa_ros.model.variants import PATCH, TUBELET, find_variant
+from vjepa_ros.perception.pipeline import Perception
+from vjepa_ros.perception.settings import GEOMETRIES, Settings, TrackConfig, Wants
 from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_name
-from vjepa_ros.runtime.model import Model
+from vjepa_ros.runtime.model import Model, ModelConfig
+from vjepa_ros.sources import PlayOptions, open_source
 
-BASELINES = {'hf': ('hf_eager', 'hf_compiled'), 'floor': ('floor',)}    # and names in the result
-LABELS = {'hf_eager': 'Hugging Face, eager', 'hf_compiled': 'Hugging Face, compiled',
-          'floor': 'floor: products and attention only'}
+OF_MODEL = ('model_size', 'model_version', 'weights', 'device', 'num_frames', 'image_size',
+            'precision', 'compile', 'cpu_threads')
+LABELS = {'hf': 'Hugging Face', 'floor': 'floor: products and attention only'}
 PATHS = ('--json', '--profile', '--weights')    # which belong to one machine
 TIMES = ('encode_ms', 'stream_encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms')
 COMPARED = {'encode_ms': 'encoder alone, a clip', 'stream_encode_ms': 'encoder alone, a stream',
             'end_to_end_ms': 'image to assessment'}
+INPUTS = 4          # sets of random data, used in turn
+WARM_RUNS = 3
+LEAST_RUNS = 3
+BLOCK = 10          # runs of one contender before the next has its turn
+RESUME_RUNS = 16    # frames until a stream is remembered again
+RATE_HZ = 15.0                      # of the camera
+APPROACH_S, SCENE_S = 4.5, 2.0      # when the synthetic robot drives, and for how long
+TRIALS = 10         # runs to choose the kind of attention
+# PyTorch 2.4 lacks one of them.
+BACKENDS = {name: kind for name, kind in SDPBackend.__members__.items()
+            if name.endswith('_ATTENTION')}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -81,14 +85,13 @@ def make_parser() -> argparse.ArgumentParser:
                         help='clips in one forward pass (default: 1)')
     parser.add_argument('--compile', default='auto', choices=('off', 'auto', 'on'),
                         help='whether torch.compile is used (default: auto)')
-    parser.add_argument('--source', type=_image_size, default=Case.source, metavar='SIZE',
+    parser.add_argument('--source', type=_image_size, default=(640, 480), metavar='SIZE',
                         help='width and height of the images (default: 640x480)')
     parser.add_argument('--geometry', default='auto', choices=GEOMETRIES, help='where frames are '
                         'resized and looming is measured (default: auto)')
-    parser.add_argument('--baseline', action='append', default=[], choices=tuple(BASELINES),
-                        help='also measure hf, the transformers library, eager and (on CUDA) '
-                        'compiled, or floor, only the matrix products and attention; may be '
-                        'repeated')
+    parser.add_argument('--baseline', action='append', default=[], choices=tuple(LABELS),
+                        help='also measure hf, the transformers library, or floor, only the '
+                        'matrix products and attention; may be repeated')
     parser.add_argument('--iterations', type=whole(), default=100, metavar='N',
                         help='runs of each contender (default: 100)')
     parser.add_argument('--seconds', type=positive, default=10.0, metavar='S',
@@ -106,12 +109,28 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _image_size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r'(\d+)x(\d+)', text)
+    if match is None or min(int(match[1]), int(match[2])) < PATCH:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a width and height such as 1280x720, "
+                                         f'each at least {PATCH}')
+    return int(match[1]), int(match[2])
+
+
+def _devices(text: str) -> list[str]:
+    names = text.split(',')
+    if len(names) < 2 or 'auto' in names or not all(map(WANTED.fullmatch, names)):
+        raise argparse.ArgumentTypeError(f"'{text}' must name two or more of cpu, mps, cuda and "
+                                         'cuda:N, with commas between')
+    return names
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 1 when something could not be measured, 130 after Ctrl-C."""
     words = list(sys.argv[2:] if argv is None else argv)
     parser = make_parser()
     args = parser.parse_args(words)
-    if args.compare and (args.device != Case.device or args.profile):
+    if args.compare and (args.device != 'auto' or args.profile):
         parser.error('--device and --profile have no effect with --compare')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
@@ -125,128 +144,89 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print('stopped; nothing was written')
         return 130
     console.print(_table(result))
-    failed = save('--json', args.json, lambda path: write_json(path, result), console)
-    for name, each in result['baselines'].items():
-        if 'error' in each:
-            failed = print_error(f'NOT MEASURED {name}: {each["error"]}', console, args)
-    return failed
+    return save('--json', args.json, lambda path: write_json(path, result), console)
 
 
 def measure(args: argparse.Namespace, words: Sequence[str], console: Console) -> dict[str, Any]:
-    """Measure the case of a command line; a baseline that fails is reported in the result."""
+    """Measure what a command line asks for."""
     imports_s = process_age()
     if 'hf' in args.baseline and find_spec('transformers') is None:
         raise ValueError('--baseline hf needs the transformers library, which is not installed '
                          'here: pip install transformers')
-    case = Case(**{f.name: getattr(args, f.name) for f in fields(Case)})
-    with ExitStack() as stack:
-        say = stack.enter_context(steps(console))
-        say('loading and warming the engine')
+    # A fallback to the CPU would be measured as if it were the device.
+    config = ModelConfig(allow_random_weights=True, require_device=True,
+                         **{name: getattr(args, name) for name in OF_MODEL})
+    with steps(console) as say:
+        say('loading and warming the model')
         before = time.perf_counter()
-        engine = case.load()
-        stack.callback(engine.close)
-        start = {'load_s': round(time.perf_counter() - before, 3),
-                 **{f'load_{name}_s': value for name, value in engine.load_s.items()}}
-        encode = Encode(engine, case)
-        start['first_result_s'] = round(time.perf_counter() - before, 3)
-        if not math.isnan(imports_s):
-            start['ready_s'] = round(imports_s + start['first_result_s'], 3)
-        for _ in range(WARM_RUNS):
-            encode.step()
-        contenders: dict[str, Contender] = {'ours': encode}
-        geometry = case.geometry
-        if not args.encode_only:
-            say('filling the clip')
-            contenders['end_to_end'] = whole_way = EndToEnd(engine, case)
-            stack.callback(whole_way.close)
-            geometry = whole_way.geometry
-        held = _memory(engine)
-        facts = _add_baselines(contenders, case, engine.choice, args.baseline, say)
-        say('measuring')
-        samples = take_turns(contenders, args.iterations, args.seconds)
-        save('--profile', args.profile, lambda path: _profile(contenders, path), console)
-        choice = engine.choice
-        configuration = {
-            **asdict(case), 'tokens': case.tokens, 'compile': engine.config.compile,
+        engine = Model.load(config)
+        load_s = time.perf_counter() - before
+        try:
+            ours = Encode(engine, args.cameras)
+            ready_s = imports_s + time.perf_counter() - before
+            return {
+                **provenance('benchmark', without(words, PATHS), engine.choice.device),
+                'torch_threads': torch.get_num_threads(),
+                'start': {'load_s': round(load_s, 3), 'ready_s': round(ready_s, 3)},
+                **_figures(args, ours, console, say)}
+        finally:
+            engine.close()
+
+
+def _figures(args: argparse.Namespace, ours: Encode, console: Console,
+             say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure a model and the baselines in turns."""
+    engine, contenders = ours.engine, dict[str, Contender](ours=ours)
+    config, choice = engine.config, engine.choice
+    geometry = args.geometry
+    if not args.encode_only:
+        say('filling the clip')
+        contenders['end_to_end'] = whole_way = EndToEnd(engine, args)
+        geometry = whole_way.geometry
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    held = {'engine': engine.memory_bytes(),
+            'process_peak': peak * (1 if sys.platform == 'darwin' else 1024)}
+    if choice.device.type == 'cuda':
+        held['device_peak'] = torch.cuda.max_memory_allocated(choice.device)
+    for name in args.baseline:
+        say(f'{LABELS[name]}: warming up')
+        if name == 'floor':
+            contenders[name] = Floor(config, args.cameras, choice.device, choice.branches)
+        else:       # as users run it: half precision on accelerators, float32 on a CPU
+            contenders[name] = HuggingFace(
+                config, args.cameras, choice.device,
+                torch.float32 if choice.device.type == 'cpu' else choice.branches)
+    say('measuring')
+    samples = take_turns(contenders, args.iterations, args.seconds)
+    save('--profile', args.profile, lambda path: _profile(contenders, path), console)
+    times = {**samples['ours'], **samples.get('end_to_end', {})}
+    found = {f'{name}_ms': statistics(times[name]) for name in times}
+    baselines = {name: contenders[name].facts | statistics(samples[name]['encode'])
+                 for name in args.baseline}
+    mean = found['encode_ms']['median']
+    return {
+        'configuration': {
+            **{name: getattr(args, name) for name in OF_MODEL if name != 'weights'},
+            'cameras': args.cameras, 'source': args.source, 'tokens': _tokens(config),
             'device': str(choice.device), 'device_name': device_name(choice.device),
             'execution': engine.execution, 'execution_reason': engine.execution_reason,
             'geometry': geometry, 'precision': choice.precision, 'chosen_because': choice.reason,
-            'weights': 'trained' if engine.report.trained else 'random'}
-    return {'command': command('benchmark', without(words, PATHS)),
-            'date': date.today().isoformat(),
-            'hardware': {**hardware(), **accelerator(choice.device)}, 'versions': versions(),
-            'torch_threads': torch.get_num_threads(), 'configuration': configuration,
-            'memory_bytes': held, 'start': start, **_figures(facts, samples)}
+            'weights': 'trained' if engine.report.trained else 'random'},
+        'memory_bytes': held, **found, 'baselines': baselines,
+        'ratios': {name: round(mean / one['median'] if name == 'floor' else one['median'] / mean,
+                               3) for name, one in baselines.items()}}
 
 
-def _add_baselines(contenders: dict[str, Contender], case: Case, choice: Any, asked: list[str],
-                   say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Make and warm up the baselines; return facts about each, or its error."""
-    facts: dict[str, dict[str, Any]] = {}
-    device, dtype = choice.device, choice.dtype
-    if dtype not in (torch.float32, torch.float16):
-        dtype = torch.float32 if dtype == torch.int8 else torch.bfloat16
-    # As users run it: half precision on accelerators, float32 on a CPU.
-    theirs = torch.float32 if device.type == 'cpu' else dtype
-
-    def add(name: str, kind: torch.dtype, make: Callable[[], Contender]) -> None:
-        say(f'{LABELS[name]}: warming up')
-        facts[name] = {'dtype': str(kind).removeprefix('torch.')}
-        try:
-            contenders[name] = make()
-        except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-            facts[name]['error'] = f'{type(error).__name__}: {error}'.strip()[:600]
-
-    if 'floor' in asked:
-        add('floor', dtype, lambda: Floor(case, device, dtype))
-        if isinstance(floor := contenders.get('floor'), Floor):
-            facts['floor']['attention'] = floor.attention
-    if 'hf' in asked:
-        add('hf_eager', theirs, lambda: HuggingFace(case, device, theirs, False))
-        if device.type == 'cuda':   # the compiled model replays a CUDA graph
-            add('hf_compiled', theirs, lambda: HuggingFace(case, device, theirs, True))
-    return facts
-
-
-def _figures(facts: dict[str, dict[str, Any]],
-             samples: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Any]:
-    """Return the statistics of encoder, end to end, stages and baselines."""
-    ours, end_to_end = samples['ours'], samples.get('end_to_end', {})
-    found: dict[str, Any] = {
-        f'{"encode_call" if name == "call" else name}_ms': statistics(values)
-        for name, values in (*ours.items(), *end_to_end.items()) if ':' not in name}
-    if stages := {name.removeprefix('stage:'): statistics(values)['median']
-                  for name, values in end_to_end.items() if ':' in name}:
-        found['stages_ms'] = stages
-    ratios = {}
-    for name in facts.keys() & samples.keys():
-        facts[name].update(statistics(samples[name]['encode']))
-        ratio = facts[name]['median'] / found['encode_ms']['median']
-        ratios[name] = round(1 / ratio if name == 'floor' else ratio, 3)
-    return {**found, 'baselines': facts, 'ratios': ratios}
-
-
-def _memory(engine: Model) -> dict[str, int]:
-    """Return the memory of model and process in bytes."""
-    found = {'engine': engine.memory_bytes()}
-    device = engine.choice.device
-    if device.type == 'cuda':
-        found['device_allocated'] = torch.cuda.memory_allocated(device)
-        found['device_peak'] = torch.cuda.max_memory_allocated(device)
-    elif device.type == 'mps':
-        found['device_allocated'] = torch.mps.current_allocated_memory()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**found, 'process_peak': peak * (1 if sys.platform == 'darwin' else 1024)}
+def _tokens(config: ModelConfig) -> int:
+    """Return the tokens of one clip."""
+    return config.num_frames // TUBELET * (config.image_size // PATCH) ** 2
 
 
 def _profile(contenders: Mapping[str, Contender], path: Path) -> None:
     """Write a trace of one run of each contender, for Perfetto or chrome://tracing."""
-    from torch.profiler import ProfilerActivity, profile, record_function
+    from torch.profiler import profile, record_function
 
-    kinds = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        kinds.append(ProfilerActivity.CUDA)
-    with profile(activities=kinds) as profiled:
+    with profile() as profiled:
         for name, contender in contenders.items():
             with record_function(name):
                 contender.step()
@@ -261,7 +241,7 @@ def _table(result: Mapping[str, Any]) -> Table:
              f'{c["precision"]}, {c["execution"]}, weights {c["weights"]}')
     rows = {name.removesuffix('_ms').replace('_', ' '): result[name]
             for name in TIMES if name in result}
-    rows |= {LABELS[name]: {**found, 'ratio': result['ratios'].get(name, 'failed')}
+    rows |= {LABELS[name]: {**found, 'ratio': result['ratios'][name]}
              for name, found in result['baselines'].items()}
     held = ', '.join(f'{name.replace("_", " ")} {value / 2**20:.0f} MiB'
                      for name, value in result['memory_bytes'].items())
@@ -277,39 +257,39 @@ def _table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+# -- several devices -------------------------------------------------------------------------
+
 def compare(args: argparse.Namespace, words: Sequence[str], console: Console) -> int:
     """Measure each device in its own process, print and write the figures; 0 when all ran."""
     results: dict[str, Any] = {}
     for name in track(args.compare, 'measuring', console=console, transient=True):
-        problem, results[name] = measured_alone(['--device', name, *words])
+        problem, result = _measured_alone(['--device', name, *words])
         if problem:
-            del results[name]
-            console.print(f'{name}: NOT MEASURED\n{problem}', style='red', highlight=False,
-                          markup=False)
-    failed = len(results) < len(args.compare)
-    table = Table(title='the same model on each device', title_justify='left')
-    for name in ('measure', 'device', 'ms', 'FPS', 'factor'):
-        table.add_column(name, justify='left' if name in ('measure', 'device') else 'right')
+            print_error(f'{name}: NOT MEASURED\n{problem}', console)
+        else:
+            results[name] = result
+    table = Table('measure', 'device', title='the same model on each device',
+                  title_justify='left')
+    for column in ('ms', 'FPS', 'factor'):
+        table.add_column(column, justify='right')
     rows: dict[str, dict[str, dict[str, float]]] = {}
-    for measure_, text in COMPARED.items():
-        base = math.nan
-        for device, result in results.items():
-            if measure_ in result:
-                ms = result[measure_]['median']
-                base = ms if math.isnan(base) else base
-                fps = 1e3 * result['configuration']['cameras'] / ms
-                rows.setdefault(measure_, {})[device] = {'ms': ms, 'fps': fps, 'factor': base / ms}
-                table.add_row(text, device, f'{ms:.2f}', f'{fps:.1f}', f'{base / ms:.2f}')
-    if results:
-        console.print(table)
-        failed |= save('--json', args.json, lambda path: write_json(path, {
-            'command': command('benchmark', ['--compare', ','.join(args.compare),
-                                             *without(words, PATHS)]),
-            'compared': rows, 'devices': results}), console)
-    return int(failed)
+    for measured, text in COMPARED.items():
+        medians = {device: result[measured]['median'] for device, result in results.items()
+                   if measured in result}
+        for device, ms in medians.items():
+            fps, factor = 1e3 * args.cameras / ms, next(iter(medians.values())) / ms
+            rows.setdefault(measured, {})[device] = {'ms': ms, 'fps': fps, 'factor': factor}
+            table.add_row(text, device, f'{ms:.2f}', f'{fps:.1f}', f'{factor:.2f}')
+    if not results:
+        return 1
+    console.print(table)
+    said = command('benchmark', ['--compare', ','.join(args.compare), *without(words, PATHS)])
+    failed = save('--json', args.json, lambda path: write_json(
+        path, {'command': said, 'compared': rows, 'devices': results}), console)
+    return int(failed or len(results) < len(args.compare))
 
 
-def measured_alone(words: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
+def _measured_alone(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Measure in a process; return what went wrong, or '', and the result."""
     # Not a pipe, because background compilation may outlive the process and keep a pipe open.
     with tempfile.TemporaryDirectory() as folder:
@@ -319,22 +299,245 @@ def measured_alone(words: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
                                    '--json', str(file)], stdout=out, stderr=out).returncode
         if code:
             text = said.read_text(encoding='utf-8', errors='replace')
-            return '\n'.join(text.strip().splitlines()[-12:]), None
+            return '\n'.join(text.strip().splitlines()[-12:]), {}
         return '', json.loads(file.read_text(encoding='utf-8'))
 
 
-def _image_size(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r'(\d+)x(\d+)', text)
-    if match is None or min(int(match[1]), int(match[2])) < PATCH:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a width and height such as 1280x720, "
-                                         f'each at least {PATCH}')
-    return int(match[1]), int(match[2])
+# -- what is measured ------------------------------------------------------------------------
+
+class Contender:
+    """Something that is measured in turns with others; `facts` go into the result."""
+
+    facts: dict[str, str] = {}
+
+    def step(self) -> dict[str, float]:
+        """Run once on an input that differs from the last; milliseconds by name."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Get ready for a turn, which is not measured."""
 
 
-def _devices(text: str) -> list[str]:
-    names = [name for name in text.split(',') if name]
-    wrong = [name for name in names if name == 'auto' or not WANTED.fullmatch(name)]
-    if wrong or len(set(names)) != len(names) or len(names) < 2:
-        raise argparse.ArgumentTypeError(f"'{text}' must name two or more of cpu, mps, cuda and "
-                                         'cuda:N, each once, with commas between')
-    return names
+class Encode(Contender):
+    """The encoder on random clips, and on a stream where its weights are block-causal."""
+
+    def __init__(self, engine: Model, cameras: int) -> None:
+        self.engine = engine
+        random = np.random.default_rng(0)
+        self._clips = cycle([list(random.integers(0, 256, (cameras, *engine.clip_shape), np.uint8))
+                             for _ in range(INPUTS)])
+        self._streamed = 0      # tubelets of the stream so far
+        self.step()
+
+    def resume(self) -> None:       # the engine has forgotten the stream meanwhile
+        self.step()
+
+    def step(self) -> dict[str, float]:
+        """Encode clips, and the next tubelet of a stream."""
+        clips, engine = next(self._clips), self.engine
+        start = time.perf_counter()
+        engine.encode(clips)
+        call = 1e3 * (time.perf_counter() - start)
+        times = {'encode': engine.timings['encode'], 'encode_call': call}
+        if engine.not_streaming:
+            return times
+        self._streamed += 1
+        stamps = TUBELET * self._streamed + np.arange(len(clips[0]), dtype=np.float64)
+        keys = [[(camera, stamp) for stamp in stamps] for camera in range(len(clips))]
+        engine.keep({key for each in keys for key in each})
+        engine.run(clips, features=False, keys=keys, stamps=[stamps] * len(clips))
+        return {**times, 'stream_encode': engine.timings['encode']}
+
+
+class EndToEnd(Contender):
+    """One new image of each camera in, one assessment of each out, with a sliding clip."""
+
+    def __init__(self, engine: Model, args: argparse.Namespace) -> None:
+        self._engine = engine
+        with open_source('synthetic', PlayOptions(
+                rate=RATE_HZ, size=args.source, start_s=APPROACH_S,
+                max_frames=round(SCENE_S * RATE_HZ))) as source:
+            self._frames = [frame.rgb for frame in source]
+        self._count = 0
+        config = TrackConfig(num_frames=args.num_frames, image_size=args.image_size,
+                             geometry=args.geometry)
+        self._perception = Perception(engine, config,
+                                      [f'camera_{n}' for n in range(args.cameras)])
+        self._tracks = list(self._perception.tracks.values())
+        engine.prepare(args.cameras)
+        results = 0
+        while results <= WARM_RUNS:
+            results += bool(self._next())
+        self.geometry = self._tracks[0].geometry
+
+    def resume(self) -> None:
+        for _ in range(0 if self._engine.not_streaming else RESUME_RUNS):
+            self._next()
+
+    def step(self) -> dict[str, float]:
+        """Take one frame of each camera and assess it."""
+        start = time.perf_counter()
+        timings = self._next()
+        total = 1e3 * (time.perf_counter() - start)
+        for camera in self._tracks:
+            camera.still.look()      # as in a node, which has sent the result by now
+        return {'end_to_end': total, 'beyond_encode': total - timings['encode']}
+
+    def _next(self) -> Mapping[str, float]:
+        """Return the stage times of the assessment [ms], none before the clip is full."""
+        rgb = self._frames[self._count % len(self._frames)]
+        self._count += 1
+        for camera in self._tracks:
+            # One camera runs as in `ObstacleDetector`, which owns a copy of each frame.
+            owned = rgb.copy() if len(self._tracks) == 1 and not camera.on_device else rgb
+            camera.push(owned, round(self._count / RATE_HZ * 1e9))
+        samples = self._perception.pending()
+        if not samples:
+            return {}
+        results = self._perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
+                                       lambda stamp: math.nan)
+        return results[0].assessment.timings
+
+
+class Floor(Contender):
+    """Matrix products and attention of the encoder, without all that is between them.
+
+    On CUDA they are replayed from a graph, with the fastest kind of attention: a floor must not
+    be slower than any kernel.
+    """
+
+    def __init__(self, config: ModelConfig, cameras: int, device: torch.device,
+                 dtype: torch.dtype) -> None:
+        self._device, self._variant = device, find_variant(config.model_size)
+        dim, mlp = self._variant.dim, self._variant.mlp
+        made = {'device': device, 'dtype': dtype}
+        # Variance one in and out, because zeros or overflow would change the power draw.
+        self._patch = torch.randn(dim, 3 * TUBELET * PATCH ** 2, **made) / 1536 ** 0.5
+        self._layers = [tuple(torch.randn(*shape, **made) / shape[1] ** 0.5 for shape in
+                              ((3 * dim, dim), (dim, dim), (mlp, dim), (dim, mlp)))
+                        for _ in range(self._variant.depth)]
+        sets = [[torch.randn(cameras, _tokens(config), width, **made)
+                 for width in (3 * TUBELET * PATCH ** 2, dim, dim, dim)] for _ in range(INPUTS)]
+        self._turn = cycle(sets)
+        self._static = [x.clone() for x in sets[0]]
+        self._run: Callable[[], object] = self._work
+        self.facts = {'dtype': str(dtype).removeprefix('torch.')}
+        if device.type == 'cuda':
+            self.facts['attention'] = self._capture()
+
+    @torch.inference_mode()
+    def step(self) -> dict[str, float]:
+        for static, new in zip(self._static, next(self._turn), strict=True):
+            static.copy_(new)
+        return {'encode': device_ms(self._device, self._run)}
+
+    def _work(self) -> None:
+        patches, *acts = self._static
+        heads = self._variant.heads
+        F.linear(patches, self._patch)
+        for number, (qkv, proj, fc1, fc2) in enumerate(self._layers):
+            split = F.linear(acts[number % 3], qkv).unflatten(-1, (3, heads, -1))
+            q, k, v = split.permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            F.linear(mixed, proj)
+            F.linear(F.linear(acts[(number + 1) % 3], fc1), fc2)
+
+    def _capture(self) -> str:
+        """Capture the work with the fastest kind of attention, and name it."""
+        graphs, times = dict[str, torch.cuda.CUDAGraph](), dict[str, float]()
+        for name, backend in BACKENDS.items():
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.inference_mode(), torch.cuda.device(self._device), \
+                        sdpa_kernel(backend):
+                    self._work()        # libraries initialise outside the graph
+                    with torch.cuda.graph(graph):
+                        self._work()
+            except RuntimeError as error:       # this kind does not take these shapes or types
+                if 'kernel' not in str(error).lower():
+                    raise
+                continue
+            self._run, graphs[name] = graph.replay, graph
+            times[name] = float(np.median([self.step()['encode'] for _ in range(TRIALS)]))
+        fastest = min(times, key=times.__getitem__)
+        self._run = graphs[fastest].replay
+        return fastest
+
+
+class HuggingFace(Contender):
+    """`VJEPA2Model` of transformers in eager mode, without its predictor."""
+
+    def __init__(self, config: ModelConfig, cameras: int, device: torch.device,
+                 dtype: torch.dtype) -> None:
+        from transformers.models.vjepa2 import (  # pyright: ignore[reportMissingImports]
+            VJEPA2Config,
+            VJEPA2Model,
+        )
+        self._device, variant = device, find_variant(config.model_size)
+        with torch.device(device):      # random weights are drawn there
+            model = VJEPA2Model(VJEPA2Config(
+                crop_size=config.image_size, frames_per_clip=config.num_frames,
+                hidden_size=variant.dim, num_hidden_layers=variant.depth,
+                num_attention_heads=variant.heads,
+                mlp_ratio=(variant.mlp + 0.5) / variant.dim,    # the library rounds down
+                pred_num_hidden_layers=1))                      # the predictor does not run
+        self._model = nn.Module.to(model, dtype).eval()
+        shape = (cameras, config.num_frames, 3, config.image_size, config.image_size)
+        self._clips = cycle([torch.randn(shape, device=device, dtype=dtype)
+                             for _ in range(INPUTS)])
+        self.facts = {'dtype': str(dtype).removeprefix('torch.')}
+
+    @torch.inference_mode()
+    def step(self) -> dict[str, float]:
+        clip: Tensor = next(self._clips)
+        return {'encode': device_ms(
+            self._device, lambda: self._model(clip, skip_predictor=True))}
+
+
+def device_ms(device: torch.device, work: Callable[[], object]) -> float:
+    """Measure how long a device takes for some work [ms], with events on CUDA."""
+    if device.type == 'cuda':
+        torch.cuda.synchronize(device)
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.device(device):
+            first.record()
+            work()
+            last.record()
+        last.synchronize()
+        return first.elapsed_time(last)
+    start = time.perf_counter()
+    work()
+    if device.type == 'mps':
+        torch.mps.synchronize()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def take_turns(contenders: Mapping[str, Contender], iterations: int, seconds: float
+               ) -> dict[str, dict[str, list[float]]]:
+    """Run contenders in turn, so that other load on the machine affects all alike."""
+    samples = {name: defaultdict[str, list[float]](list) for name in contenders}
+    left = dict.fromkeys(contenders, iterations)
+    spent_s = dict.fromkeys(contenders, 0.0)
+    for contender in contenders.values():
+        for _ in range(WARM_RUNS):
+            contender.step()
+    while any(left.values()):
+        for name in [name for name in contenders if left[name]]:
+            contenders[name].resume()
+            for _ in range(min(BLOCK, left[name])):
+                start = time.perf_counter()
+                for key, value in contenders[name].step().items():
+                    samples[name][key].append(value)
+                spent_s[name] += time.perf_counter() - start
+                left[name] -= 1
+                if spent_s[name] >= seconds and iterations - left[name] >= LEAST_RUNS:
+                    left[name] = 0
+                    break
+    return {name: dict(times) for name, times in samples.items()}
+
+
+def statistics(samples: Sequence[float]) -> dict[str, Any]:
+    """Return median, percentiles, minimum and number of times [ms]."""
+    median, p95, p99 = (round(float(v), 4) for v in np.percentile(samples, (50, 95, 99)))
+    return {'median': median, 'p95': p95, 'p99': p99, 'min': round(float(min(samples)), 4),
+            'runs': len(samples)}

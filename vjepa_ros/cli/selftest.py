@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import time
 from collections.abc import Callable, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,22 +28,14 @@ from torch import nn
 
 from vjepa_ros.cli.console import print_error, save, steps
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.report.measurement import (
-    accelerator,
-    command,
-    hardware,
-    versions,
-    without,
-    write_json,
-)
+from vjepa_ros.lab.report.measurement import provenance, without, write_json
 from vjepa_ros.model.checkpoint.load import bundled_file, load_model
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import HEADS, Laplace
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, find_variant
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.model import Model, ModelConfig
-from vjepa_ros.runtime.prediction import Prediction, pack, unpack
+from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.sources import PlayOptions, open_source
 
 # Largest rms error of features relative to their rms in float32 on the CPU, by precision. Plain
@@ -57,6 +47,8 @@ LEVEL_LIMIT = 0.15  # of the levels may differ: a score at a threshold may fall 
 CLIP_S, STEP_S = 5.0, 0.25      # of the clip of the synthetic drive
 DRIVE = PlayOptions(rate=10.0, start_s=5.5, max_frames=32)
 SPEED_RUNS = 10
+NEVER_TESTED = {'cameras, brakes, delays of a robot': 'no test on a desk replaces yours',
+                'nodes, guard, topics': 'their tests are `make test`, which needs ROS 2'}
 
 
 class Network(NamedTuple):
@@ -71,7 +63,7 @@ class Network(NamedTuple):
         return f'{self.size} {self.version}, {self.num_frames} x {self.image_size} px'
 
 
-# Bundled weights at their own size, which the limits of heads are for, and random ones.
+# Bundled weights at their own size, and random ones.
 USUAL = (Network(), Network('tiny', '2.0', 4, 96))
 # Another head width, a grid unseen in pretraining, and the size for robots with a GPU.
 FULL = (*USUAL, Network('large', '2.0', 16, 256), Network('huge', '2.0', 4, 64),
@@ -91,28 +83,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    words = sys.argv[2:] if argv is None else argv
     # Without the path of the file, which is sent in.
-    about = {'command': command('selftest', without(words, ['--json'])),
-             'date': date.today().isoformat(), 'versions': versions(), 'hardware': hardware()}
+    words = without(sys.argv[2:] if argv is None else argv, ['--json'])
     try:
-        choice = choose_device(args.device, True, 'auto')
+        device = choose_device(args.device, True, 'auto').device
     except DeviceError as error:
         print_error(f'SELF-TEST NOT DONE: {error}', console, args)
-        result = {'ok': False, 'problems': [str(error)], **about}
+        result = {'ok': False, 'problems': [str(error)], **provenance('selftest', words, None)}
     else:
-        about['hardware'] |= accelerator(choice.device)
-        result = {**about, **_tested(choice.device, FULL if args.full else USUAL, console)}
+        result = {**provenance('selftest', words, device),
+                  **_tested(device, FULL if args.full else USUAL, console)}
         _show(result, console)
     return save('--json', args.json, partial(write_json, result=result), console) or int(
         not result['ok'])
 
 
-def _tested(device: torch.device, models: Sequence[Network], console: Console) -> dict[str, Any]:
+def _tested(device: torch.device, networks: Sequence[Network], console: Console
+            ) -> dict[str, Any]:
     """Test a device; the result is ready for JSON, and its ``ok`` tells whether all is right."""
-    left_out = {'cameras, brakes, delays of a robot': 'no test on a desk replaces yours',
-                'nodes, guard, topics': 'their tests are `make test`, which needs ROS 2'}
-    precisions = []
+    left_out, precisions = dict(NEVER_TESTED), []
     for precision in LIMITS:
         try:
             choose_device(str(device), True, precision)
@@ -121,50 +110,47 @@ def _tested(device: torch.device, models: Sequence[Network], console: Console) -
             left_out[precision] = str(error)
     found: list[dict[str, Any]] = []
     with steps(console) as say:
-        for model in models:
-            say(f'{model}: reference on the CPU')
+        for network in networks:
+            say(f'{network}: reference on the CPU')
             with TemporaryDirectory() as folder:
-                weights = weights_of(model, Path(folder))
-                reference = Reference(model, weights)
+                reference = Reference(network, weights_of(network, Path(folder)))
                 for precision in precisions:
-                    say(f'{model}, {precision}')
-                    found.append({'model': str(model), 'path': precision, **_attempt(
-                        partial(reference.try_precision, precision, str(device)))})
+                    say(f'{network}, {precision}')
+                    found.append(_attempt(str(network), precision, partial(
+                        reference.try_precision, precision, str(device))))
         say('from image to assessment')
-        found.append({'model': 'default model', 'path': 'image to assessment', **_attempt(
-            partial(compare_detectors, str(device)))})
+        found.append(_attempt('default model', 'image to assessment',
+                              partial(compare_detectors, str(device))))
     problems = [f'{each["model"]}, {each["path"]}: {each["problem"]}'
                 for each in found if not each['ok']]
     return {'ok': not problems, 'problems': problems, 'device': device_name(device),
             'torch_threads': torch.get_num_threads(), 'paths': found, 'left_out': left_out}
 
 
-def _attempt(test: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _attempt(model: str, path: str, test: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Run a test that returns facts with ``checks``: error and limit by name."""
     try:
         facts = test()
     # A self-test is there to find whatever keeps a model from running.
     except (RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        return {'ok': False, 'problem': f'does not run: {type(error).__name__}: {error}'.strip(),
-                'checks': {}}
+        return {'model': model, 'path': path, 'ok': False, 'checks': {},
+                'problem': f'does not run: {type(error).__name__}: {error}'.strip()}
     wrong = [f'the error of {name} is {error:.4g}, more than {limit:.3g}'
              for name, (error, limit) in facts['checks'].items() if not error <= limit]
-    return {**facts, 'ok': not wrong, 'problem': '; '.join(wrong), 'checks': {
-        name: {'error': float(f'{error:.4g}') if np.isfinite(error) else None, 'limit': limit}
-        for name, (error, limit) in facts['checks'].items()}}
+    return {'model': model, 'path': path, **facts, 'ok': not wrong, 'problem': '; '.join(wrong),
+            'checks': {name: {'error': error, 'limit': limit}
+                       for name, (error, limit) in facts['checks'].items()}}
 
 
 def _show(result: dict[str, Any], console: Console) -> None:
-    table = Table(title=f'{result["device"]}, PyTorch {result["versions"]["torch"]}',
+    table = Table('model', 'path', 'closest to its limit', 'error', 'allowed', 'encode ms', '',
+                  title=f'{result["device"]}, PyTorch {result["versions"]["torch"]}',
                   title_justify='left', caption_justify='left',
                   caption='errors: rms relative to float32 on the CPU, and largest allowed')
-    for name in ('model', 'path', 'closest to its limit', 'error', 'allowed', 'encode ms', ''):
-        table.add_column(name, overflow='fold')
     for each in result['paths']:
-        name, worst = max(each['checks'].items(), default=('', {}), key=lambda one: (
-            one[1]['error'] is None or one[1]['error'] / max(one[1]['limit'], 1e-9)))
-        way = f'{each["path"]} ({each["execution"]})' if 'execution' in each else each['path']
-        table.add_row(each['model'], way, name, *(
+        name, worst = max(each['checks'].items(), default=('', {}),
+                          key=lambda one: one[1]['error'] / max(one[1]['limit'], 1e-9))
+        table.add_row(each['model'], f'{each["path"]} ({each.get("execution", "whole")})', name, *(
             '' if value is None else f'{value:.3g}'
             for value in (worst.get('error'), worst.get('limit'), each.get('encode_ms'))),
             '[green]ok' if each['ok'] else '[bold red]FAILED')
@@ -184,68 +170,52 @@ class Reference:
     """Clips, and the outputs of the plain network for them in float32 on the CPU."""
 
     @torch.inference_mode()
-    def __init__(self, model: Network, weights: str) -> None:
-        self.model, self.weights = model, weights
-        side = (model.image_size, model.image_size)
+    def __init__(self, network: Network, weights: str) -> None:
+        self.network, self.weights = network, weights
         with open_source('synthetic', PlayOptions(
-                rate=1 / STEP_S, size=side, start_s=CLIP_S,
-                max_frames=model.num_frames)) as source:
+                rate=1 / STEP_S, size=(network.image_size, network.image_size), start_s=CLIP_S,
+                max_frames=network.num_frames)) as source:
             drive = np.stack([frame.rgb for frame in source])
         self.clips = [drive, np.random.default_rng(5).integers(0, 256, drive.shape, np.uint8)]
-        encoder, heads, report = load_model(model.size, model.version, weights)
+        encoder = load_model(network.size, network.version, weights)[0]
         self.features: list[np.ndarray] = []
-        self.heads: list[Any] = []
         mean, std = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
         for clip in self.clips:
             pixels = torch.tensor((clip / 255.0 - mean) / std, dtype=torch.float32)
-            features = encoder(pixels.permute(3, 0, 1, 2)[None])
-            self.features.append(features[0].numpy())
-            if heads is not None and report.heads is not None:
-                packed, = pack(report.heads.meta.calibration.apply(heads(features))).numpy()
-                rows, cols = features.shape[2:4]
-                self.heads.append(unpack(packed, rows, cols, heads.specs))
+            self.features.append(encoder(pixels.permute(3, 0, 1, 2)[None])[0].numpy())
 
     def try_precision(self, precision: str, device: str) -> dict[str, Any]:
         """Load the model in a precision and compare it."""
-        model, start = self.model, time.perf_counter()
+        size, version, num_frames, image_size = self.network
         engine = Model.load(ModelConfig(
-            model_size=model.size, model_version=model.version, num_frames=model.num_frames,
-            image_size=model.image_size, weights=self.weights, device=device,
-            precision=precision, require_device=True))
+            model_size=size, model_version=version, num_frames=num_frames, image_size=image_size,
+            weights=self.weights, device=device, precision=precision, require_device=True))
         try:
-            load_s = time.perf_counter() - start
-            checks = self.compare(engine, LIMITS[precision])
-            times = []
+            checks, times = self.compare(engine, LIMITS[precision]), []
             for _ in range(SPEED_RUNS):
                 engine.encode([self.clips[0]])
                 times.append(engine.timings['encode'])
-            return {'checks': checks, 'execution': engine.execution, 'load_s': round(load_s, 3),
-                    'encode_ms': round(float(np.median(times)), 3),
-                    'memory_bytes': engine.memory_bytes()}
+            return {'checks': checks, 'execution': engine.execution,
+                    'encode_ms': round(float(np.median(times)), 3)}
         finally:
             engine.close()
 
     def compare(self, engine: Model, most: float) -> dict[str, tuple[float, float]]:
         """Return error and limit of each check of a loaded model."""
         first, second = self.clips
-        a = engine.run([first])[0]
-        kept = _features(a).copy()
-        b = engine.run([second])[0]
-        changed = float(np.abs(_features(a) - kept).max())      # before the first clip runs again
-        again = _features(engine.run([first])[0])
+        a = _features(engine.run([first])[0])
+        kept = a.copy()
+        b = _features(engine.run([second])[0])
+        changed = float(np.abs(a - kept).max())     # before the first clip runs again
         both = [_features(one) for one in engine.run([first, second])]
-        pairs = [(kept, self.features[0]), (_features(b), self.features[1]),
+        pairs = [(kept, self.features[0]), (b, self.features[1]),
                  (engine.encode([first])[0], self.features[0])]
-        checks = {
+        return {
             'features': (max(relative(*pair) for pair in pairs), most),
             # One wrong token among thousands hardly moves the mean.
             'worst token': (max(relative(*pair, worst=True) for pair in pairs), 4 * most),
-            'repeated': (relative(again, kept), 0.1 * most),
             'kept': (changed, 0.0),     # a result must not change when the next one is made
             'together': (max(map(relative, both, self.features)), most)}
-        if self.heads:
-            checks['heads'] = max(map(_heads, (a, b), self.heads)), 4 * most
-        return checks
 
 
 def relative(got: np.ndarray, wanted: np.ndarray, worst: bool = False) -> float:
@@ -263,21 +233,8 @@ def _features(output: Prediction) -> np.ndarray:
     return output.features
 
 
-def _heads(got: Prediction, wanted: Any) -> float:
-    """Return the largest error; probabilities are compared as they are."""
-    if got.heads is None:
-        return float('inf')
-    errors = []
-    for spec in HEADS.values():
-        for name in spec.array_shapes(1, 1):
-            a, b = getattr(got.heads, name), getattr(wanted, name)
-            error = relative(a, b) if isinstance(spec.kind, Laplace) else float(abs(a - b).max())
-            errors.append(error if np.isfinite(error) else float('inf'))
-    return max(errors)
-
-
 def compare_detectors(device: str) -> dict[str, Any]:
-    """Compare the default model in its own precision with float32 on the CPU."""
+    """Compare the default model and its heads in its own precision with float32 on the CPU."""
     wanted, got = assessments('cpu', 'fp32'), assessments(device, 'auto')
     if len(got) != len(wanted) or not got:
         raise RuntimeError(f'{len(got)} assessments, not {len(wanted)}')
@@ -302,24 +259,22 @@ def assessments(device: str, precision: str) -> list[Assessment]:
     return [one for one in seen if one is not None]
 
 
-def weights_of(model: Network, folder: Path) -> str:
+def weights_of(network: Network, folder: Path) -> str:
     """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
-    if bundled_file(model.size, model.version):
+    if bundled_file(network.size, network.version):
         return ''
     path = folder / 'random.safetensors'
-    save_file(lively(model).state_dict(), path)
+    save_file(_lively(network).state_dict(), path)
     return str(path)
 
 
 @torch.no_grad()
-def lively(model: Network) -> Encoder:
-    """Make an encoder whose branches are as large as its residual stream, always the same.
-
-    With the start values of training, branches hardly change the residual stream, and a wrong
-    rotation of queries and keys would stay below the limits of low precision.
-    """
+def _lively(network: Network) -> Encoder:
+    """Make an encoder whose branches are as large as its residual stream, always the same."""
+    # With the start values of training, branches hardly change the residual stream, and a wrong
+    # rotation of queries and keys would stay below the limits of low precision.
     with torch.device('meta'):
-        encoder = Encoder(find_variant(model.size), model.version)
+        encoder = Encoder(find_variant(network.size), network.version)
     encoder.to_empty(device='cpu').requires_grad_(False)
     generator = torch.Generator().manual_seed(3)
     for name, values in encoder.named_parameters():

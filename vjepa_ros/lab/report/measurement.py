@@ -11,6 +11,7 @@ import platform
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def accelerator(device: torch.device) -> dict[str, Any]:
     # PyTorch calls devices of AMD cuda, too.
     return {**about, 'rocm' if torch.version.hip else 'cuda': torch.version.hip
             or torch.version.cuda}
+
+
+def provenance(tool: str, words: Sequence[str], device: torch.device | None) -> dict[str, Any]:
+    """Tell when and by which command a measurement was made, and on what."""
+    found = {} if device is None else accelerator(device)
+    return {'command': command(tool, words), 'date': date.today().isoformat(),
+            'hardware': {**hardware(), **found}, 'versions': versions()}
 
 
 def process_age() -> float:
