@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run camera, node and recorder as processes over DDS, and write a report."""
+"""Run camera and node as processes, listen to them over DDS, and write a report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from rich.console import Console
 
@@ -24,9 +24,10 @@ from vjepa_ros.cli.console import (
     real,
     ros_problem,
 )
-from vjepa_ros.lab.report.live_view import Recording, Status, View, log_to
+from vjepa_ros.lab.report.live_view import Status, View, log_to
 from vjepa_ros.lab.report.measurement import command
-from vjepa_ros.lab.report.report import summary_lines, write_outputs
+from vjepa_ros.lab.report.report import write_outputs
+from vjepa_ros.ros import read
 from vjepa_ros.ros.common.processes import (
     Children,
     ProcessFailed,
@@ -38,6 +39,10 @@ from vjepa_ros.ros.common.processes import (
     takes_large_images,
 )
 from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
+from vjepa_ros.viewer.messages import CLOUD, COMPRESSED, DIAGNOSTICS, INFO, STAGE, own_statuses
+
+if TYPE_CHECKING:
+    from vjepa_ros.ros.listener import Listener
 
 LONGEST_S = 60.0          # for a source, without --seconds
 CAMERA, NODE = 'camera', 'vjepa_node'
@@ -46,10 +51,12 @@ FIRST_RESULT_LIMIT_S = 40.0
 STALL_LIMIT_S = 30.0      # without a new frame while playing
 DRAIN_S = 2.5             # for the last results and two diagnostics messages
 TICK_S = 0.1
+SHOWN = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
+         'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
 
 
 class Demo:
-    """One run of camera, node (with some parameters) and recorder on a source.
+    """One run of camera and node (with some parameters) on a source.
 
     `SourceError` when it cannot be opened. `seconds` limits the time; `rate` is that of pictures
     without stamps [Hz].
@@ -62,7 +69,7 @@ class Demo:
                 if source.frame_count and source.rate_hz > 0 else math.inf
             # Slow recordings must not start a new clip with every frame.
             gap = max(1.0, 2.5 / source.rate_hz) if source.rate_hz > 0 else 1.0
-            self.name = f'{source.name}, {source.size[0]}x{source.size[1]}'
+            name = f'{source.name}, {source.size[0]}x{source.size[1]}'
         endless = spec.strip().startswith('synthetic')
         self.seconds = min(length, LONGEST_S) if seconds is None else seconds
         if not endless:
@@ -74,142 +81,191 @@ class Demo:
         self._camera = {'source': spec, 'camera': CAMERA, 'loop': endless, 'truth': True,
                         'rate': rate or 0.0, 'transport': self.transport,
                         'wait_for_subscribers': True}
-        self.status = Status('vjepa-ros demo', self.name, span_s=self.seconds,
-                             parts=dict.fromkeys(('camera', 'node', 'recorder'), 'starting'))
-        self.recording = Recording(self.status)
+        self.status = Status('vjepa-ros demo', name, span_s=self.seconds,
+                             parts=dict.fromkeys(('camera', 'node'), 'starting'))
         self.interrupted = False         # whether Ctrl-C ended it after the first result
+        self._model: dict[str, Any] = {}      # the newest diagnostics of the node,
+        self._stages: dict[str, float] = {}   # its stage times [ms],
+        self._reports = 0                     # and how many have come
+        self._sent, self._last_ns = 0, 0      # frames of the camera, and the newest stamp
+        self._pictures: dict[int, Path] = {}  # overlays by stamp [ns]
 
-    def run(self, console: Console, out: Path, line: str) -> tuple[dict[str, Any], list[Path]]:
-        """Play, stop all processes, write the files; return the summary and files beside it."""
+    def run(self, console: Console, out: Path, line: str) -> list[str]:
+        """Play, stop all processes, write the files; return lines that describe the run."""
+        from vjepa_ros.ros.listener import Listener
+
         with tempfile.TemporaryDirectory(prefix='vjepa_ros_demo_') as folder_name, \
                 View(self.status, console) as view:
             work = Path(folder_name)
             try:
-                with free_domain() as domain, Children(
-                        ros_environment(domain, work / 'ros', os.environ), work) as children:
-                    self._play(children, view, work)
-                    self._finish(children, view)
+                with free_domain() as domain:
+                    environment = ros_environment(domain, work / 'ros', os.environ)
+                    os.environ.clear()
+                    os.environ.update(environment)
+                    with Listener('vjepa_ros_demo') as ros, \
+                            Children(environment, work) as children:
+                        self._listen(ros, work)
+                        self._play(children, ros, view)
+                        self._finish(children, ros, view)
                 self.status.phase = f'writing {out}'
                 view.tick()
                 # Before and after the run, pictures show that there is no camera.
-                pictures = [(int(path.stem), path) for path in sorted((work / 'overlay').iterdir())
-                            if self.recording.covers(int(path.stem))]
-                result = write_outputs(out, self.recording.records(), pictures,
-                                       self._meta(line))
+                pictures = [(stamp, path) for stamp, path in sorted(self._pictures.items())
+                            if self.status.begin_ns <= stamp <= self._last_ns]
+                lines = write_outputs(out, self.status, pictures, self._facts(line))
                 self.status.phase = ''
-                return result
+                return lines
             except ProcessFailed:
                 keep_logs(work, out / 'logs')
                 raise
 
-    def _play(self, children: Children, view: View, work: Path) -> None:
-        recording, parts = self.recording, self.status.parts
-        self.status.phase = 'starting the processes'
+    # -- what camera and node say -----------------------------------------------------------
+
+    def _listen(self, ros: Listener, work: Path) -> None:
+        outputs = f'/{NODE}/{CAMERA}'
+        ros.subscribe(f'/{CAMERA}/camera_info', INFO, self._on_info)
+        ros.subscribe(f'/{CAMERA}/truth', CLOUD, self._on_truth)
+        ros.subscribe(f'{outputs}/assessment', CLOUD, self._on_assessment)
+        ros.subscribe(f'{outputs}/overlay/compressed', COMPRESSED,
+                      lambda _, msg: self._on_overlay(msg, work))
+        ros.subscribe('/diagnostics', DIAGNOSTICS, self._on_diagnostics)
+
+    def _on_info(self, _: str, msg: Any) -> None:
+        self._sent += 1
+        self._last_ns = read.stamp_ns(msg)
+        self.status.begin_ns = self.status.begin_ns or self._last_ns
+
+    def _on_truth(self, _: str, msg: Any) -> None:
+        true = float(read.records(msg)['ttc'][0])
+        if not math.isnan(true):
+            self.status.truth[read.stamp_ns(msg)] = true
+
+    def _on_assessment(self, _: str, msg: Any) -> None:
+        latency_ms = (time.time_ns() - read.stamp_ns(msg)) / 1e6
+        # An assessment has no stage times; those of the diagnostics are at most a second old.
+        self.status.add(replace(read.assessment(msg, CAMERA), latency_ms=latency_ms,
+                                timings=self._stages))
+
+    def _on_overlay(self, msg: Any, work: Path) -> None:
+        # A silent camera repeats the stamp of its newest frame.
+        stamp = read.stamp_ns(msg)
+        stamp = time.time_ns() if stamp in self._pictures else stamp
+        self._pictures[stamp] = work / f'{stamp}.jpg'
+        self._pictures[stamp].write_bytes(memoryview(msg.data))
+
+    def _on_diagnostics(self, _: str, msg: Any) -> None:
+        status = self.status
+        for node, part, got in own_statuses(msg):
+            values = got['values']
+            if (node, part) == (NODE, 'model'):
+                self._reports += 1
+                self._model = {**values, 'message': got['message']}
+                if 'device' in values:
+                    status.model, status.device = values['model'], values['device']
+                    status.precision = values['precision']
+                    status.trained = values['trained'] == 'True'
+                if values['state'] == 'active':
+                    status.parts['node'] = 'ready'
+            elif (node, part) == (NODE, f'camera {CAMERA}'):
+                status.frames_in, status.rate_in_hz = values['frames_in'], values['rate_in_hz']
+                self._stages = {name.removeprefix(STAGE): ms for name, ms in values.items()
+                                if name.startswith(STAGE) and not math.isnan(ms)}
+
+    # -- the run ----------------------------------------------------------------------------
+
+    def _play(self, children: Children, ros: Listener, view: View) -> None:
+        status = self.status
+        status.phase = 'loading the model in the node process'
         children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, self._node))
-        children.start('recorder', 'vjepa_ros.ros.sim.recorder', ros_arguments(
-            'recorder', {'folder': str(work), 'camera': CAMERA, 'node': NODE}),
-            on_line=recording.take)
-        self._await(children, view, 'recorder', recording.ready.is_set)
-        parts['recorder'] = 'ready'
         children.start('camera', 'vjepa_ros.ros.sim.camera_source',
                        ros_arguments('camera_source', self._camera))
-        self.status.phase = 'loading the model in the node process'
-        self._await(children, view, 'node', lambda: recording.model.get('state') == 'active')
-        parts['node'] = 'ready'
-        self.status.phase = 'waiting for the first frame of the camera process'
-        self._await(children, view, 'camera', lambda: recording.frames_sent > 0)
-        parts['camera'] = 'ready'
-        self.status.phase = 'filling the first clip'
+        self._await(children, ros, view, 'node', lambda: status.parts['node'] == 'ready')
+        status.phase = 'waiting for the first frame of the camera process'
+        self._await(children, ros, view, 'camera', lambda: self._sent > 0)
+        status.parts['camera'] = 'ready'
+        status.phase = 'filling the first clip'
         try:
-            self._follow(children, view)
+            self._follow(children, ros, view)
         except KeyboardInterrupt:
-            if not recording.results:
+            if not status.results:
                 raise
             self.interrupted = True
 
-    def _ticks(self, children: Children, view: View) -> Iterator[float]:
+    def _ticks(self, children: Children, ros: Listener, view: View) -> Iterator[float]:
         """Yield the seconds since the first time, ten times a second, while all children run."""
         begin = time.monotonic()
         while True:
             # A short source may have ended already.
-            children.check(may_end=('camera',) if self.recording.frames_sent else ())
+            children.check(may_end=('camera',) if self._sent else ())
             view.tick()
             yield time.monotonic() - begin
-            time.sleep(TICK_S)
+            ros.spin(TICK_S)
 
-    def _await(self, children: Children, view: View, name: str,
+    def _await(self, children: Children, ros: Listener, view: View, name: str,
                ready: Callable[[], bool]) -> None:
-        for waited_s in self._ticks(children, view):
+        for waited_s in self._ticks(children, ros, view):
             if ready():
                 return
-            if self.recording.configure_failed:
-                raise children.all['node'].failure(
-                    f'could not start ({self.recording.model["message"]})')
+            model = self._model
+            if model.get('state') == 'unconfigured' and model['message'] != 'unconfigured':
+                raise children.all['node'].failure(f'could not start ({model["message"]})')
             if waited_s > START_LIMIT_S:
                 raise children.all[name].failure(
                     f'was not ready after {START_LIMIT_S:.0f} s{middleware_hint(os.environ)}')
 
-    def _follow(self, children: Children, view: View) -> None:
+    def _follow(self, children: Children, ros: Listener, view: View) -> None:
         """Supervise the run until the source ends or has played long enough."""
-        recording, camera = self.recording, children.all['camera']
-        seen, moved_s = recording.frames_sent, 0.0
-        for now_s in self._ticks(children, view):
-            if camera.returncode is not None or recording.played_s >= self.seconds:
+        camera, seen, moved_s = children.all['camera'], self._sent, 0.0
+        for now_s in self._ticks(children, ros, view):
+            if camera.returncode is not None or self._played_s >= self.seconds:
                 return
-            if recording.frames_sent > seen:
-                seen, moved_s = recording.frames_sent, now_s
+            if self._sent > seen:
+                seen, moved_s = self._sent, now_s
             if now_s - moved_s > STALL_LIMIT_S:
                 raise camera.failure(f'sent no frame for {STALL_LIMIT_S:.0f} s')
-            if not recording.results and now_s > FIRST_RESULT_LIMIT_S:
+            if not self.status.results and now_s > FIRST_RESULT_LIMIT_S:
                 raise children.all['node'].failure(
                     f'gave no assessment within {FIRST_RESULT_LIMIT_S:.0f} s of the first frame'
                     f'{middleware_hint(os.environ)}')
 
-    def _finish(self, children: Children, view: View) -> None:
-        """Stop the camera, wait for the last results, then stop the others."""
+    @property
+    def _played_s(self) -> float:
+        return (self._last_ns - self.status.begin_ns) / 1e9
+
+    def _finish(self, children: Children, ros: Listener, view: View) -> None:
+        """Stop the camera, wait for the last results, then stop the node."""
         self.status.phase = 'waiting for the last results'
         camera = children.all['camera']
         camera.interrupt()
         camera.wait(DRAIN_S)
         self.status.parts['camera'] = 'ended'
-        states = self.recording.states
-        for waited_s in self._ticks(children, view):
+        reports = self._reports
+        for waited_s in self._ticks(children, ros, view):
             # Two messages, because the first may describe the time before.
-            if self.recording.states >= states + 2 or waited_s > DRAIN_S:
+            if self._reports >= reports + 2 or waited_s > DRAIN_S:
                 break
         children.stop()
         children.check(may_end=tuple(children.all))
-        for name in self.status.parts:
-            self.status.parts[name] = 'ended'
-        if not self.recording.results:
-            raise ProcessFailed(f'{self.name} ended before the first clip was full: nothing '
-                                'to report (a clip takes about 2 s)')
+        self.status.parts['node'] = 'ended'
+        if not self.status.results:
+            raise ProcessFailed(f'{self.status.source} ended before the first clip was full: '
+                                'nothing to report (a clip takes about 2 s)')
 
-    def _meta(self, command: str) -> dict[str, Any]:
-        model, camera, played = self.recording.model, self.recording.camera, \
-            self.recording.played_s
-        sent, came = self.recording.frames_sent, int(camera.get('frames_in', 0))
-        notes = [f'Camera, node and recorder ran as three processes and talked over DDS for '
-                 f'{played:.1f} s. Latency runs from the stamp of a frame to the arrival of its '
-                 'assessment in the recorder. Every estimate is compared with the truth of its '
-                 'own stamp.']
-        if self.recording.results < sent:
-            notes.append(f'The camera sent {sent} frames, {came} came in, and '
-                         f'{self.recording.results} were assessed: results begin with the first '
+    def _facts(self, command: str) -> dict[str, Any]:
+        status = self.status
+        notes = [f'Camera and node ran as processes and talked over DDS for {self._played_s:.1f} '
+                 's. Latency runs from the stamp of a frame to the arrival of its assessment in '
+                 'the demo. Every estimate is compared with the truth of its own stamp.']
+        if status.count < self._sent:
+            notes.append(f'The camera sent {self._sent} frames, {status.frames_in} came in, and '
+                         f'{status.count} were assessed: results begin with the first '
                          'full clip, and a busy node continues with the newest frame.')
         if self.interrupted:
             notes.append(f'The run was interrupted; its planned length was '
                          f'{self.seconds:.0f} s.')
-        shown = ('model', 'model_version', 'precision', 'num_frames', 'image_size', 'clip_fps',
-                 'resize_mode', 'weights', 'heads', 'looming_method', 'device_reason')
-        return {
-            'title': 'vjepa_ros demo', 'source': self.name, 'command': command,
-            'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
-            'frames_in': came, 'device': model.get('device', 'unknown'),
-            'model': model.get('model', 'unknown'), 'trained': model.get('trained') == 'True',
-            'configuration': {**{name: model[name] for name in shown if name in model},
-                              'image_transport': self.transport},
-            'notes': notes}
+        return {'command': command, 'notes': notes, 'configuration': {
+            **{name: self._model[name] for name in SHOWN if name in self._model},
+            'image_transport': self.transport}}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -241,12 +297,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_like_ctrl_c()
     try:
         demo = Demo(args.source, args.seconds, args.rate, parameters)
-        summary, files = demo.run(console, args.out, command('demo', argv or []))
+        lines = demo.run(console, args.out, command('demo', argv or []))
     except (ProcessFailed, SourceError, OSError) as error:
         return print_error(f'vjepa-ros demo: {error}', console, args)
     except KeyboardInterrupt:
         console.print('stopped; nothing was written')
         return 130
-    for line in summary_lines(summary, args.out, files):
+    for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
     return 130 if demo.interrupted else 0

@@ -24,7 +24,7 @@ from rich.text import Text
 from vjepa_ros.cli.console import positive, print_error, ros_problem, whole
 from vjepa_ros.lab.report.live_view import LEVEL_STYLES
 from vjepa_ros.perception.types import Assessment, Level
-from vjepa_ros.viewer.messages import States, Told, json_line, readable
+from vjepa_ros.viewer.messages import STAGE, States, Told, json_line, readable
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 SILENT_S = 3.0           # after which echo says why nothing comes
 PUBLISHED = ('assessment', 'obstacles', 'state')      # named where the wanted topic is not there
 CONDITION_STYLES = {'ok': 'green', 'warn': 'yellow', 'error': 'bold red', 'stale': 'bold red'}
-STAGE = 'stage_ms.'
 LATE_S = 3.0             # without a word for longer, a node may be gone: it reports each second
 REFRESH_S = 0.25         # of the table in a terminal, and of the list of topics
 SETTLE_S = 2.5           # with `--once`: nodes report each second, and results then have a rate

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import add_model, add_source, folder, print_error
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.lab.report.live_view import Point, SCORES, Status, View, log_to
+from vjepa_ros.lab.report.live_view import KEEP, Status, View, log_to
 from vjepa_ros.lab.report.measurement import command
-from vjepa_ros.lab.report.report import summary_lines, write_outputs
+from vjepa_ros.lab.report.report import write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
@@ -37,7 +37,6 @@ from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 WAKE_S = 0.1
 TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
-KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
 
 
 def groups(source: Source, realtime: bool, limit: int = 64) -> Iterator[list[SourceFrame]]:
@@ -118,24 +117,23 @@ def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate
 
 
 class Watch:
-    """One source, one detector, and the records and pictures (in a folder) for the report."""
+    """One source, one detector, and the overlays in a folder."""
 
     def __init__(self, detector: ObstacleDetector, source: Source, status: Status,
                  folder: Path) -> None:
         self.detector, self.source, self.status = detector, source, status
-        self.records: deque[dict[str, Any]] = deque(maxlen=KEEP)
         self.pictures: deque[tuple[int, Path]] = deque()
-        self._folder, self._first_ns = folder, 0
+        self._folder = folder
         self._recent: deque[int] = deque(maxlen=30)
         engine = detector.engine
-        status.model = (f'{engine.config.model_size} on {engine.choice.device}, '
-                        f'{engine.choice.precision}')
-        status.trained = engine.report.trained
+        status.model, status.device = engine.config.model_size, str(engine.choice.device)
+        status.precision, status.trained = engine.choice.precision, engine.report.trained
 
     def take(self, frames: list[SourceFrame]) -> np.ndarray:
         """Add frames, assess the newest, and return its overlay (BGR)."""
         start, newest, status = time.perf_counter(), frames[-1], self.status
-        self._first_ns = self._first_ns if status.frames_in else frames[0].stamp_ns
+        if not status.frames_in:
+            status.begin_ns = frames[0].stamp_ns
         for frame in frames:
             self.detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
             self._recent.append(frame.stamp_ns)
@@ -149,14 +147,11 @@ class Watch:
         if result is None:
             status.phase = 'filling the first clip'
         else:
-            a, truth = result.assessment, newest.truth or {}
-            true_ttc = truth.get('time_to_contact_s', math.nan)
-            self.records.append({
-                'stamp_ns': newest.stamp_ns, 'level': int(a.level), 'flags': int(a.flags),
-                'latency_ms': latency_ms, 'timings': a.timings, 'true_ttc': true_ttc,
-                'true_looming': truth.get('looming_rate', math.nan),
-                **{name: getattr(a, name) for name in SCORES}})
-            status.add(Point((newest.stamp_ns - self._first_ns) / 1e9, a, true_ttc, latency_ms))
+            true = (newest.truth or {}).get('time_to_contact_s', math.nan)
+            if not math.isnan(true):
+                status.truth[newest.stamp_ns] = true
+            status.add(replace(result.assessment, stamp_ns=newest.stamp_ns,
+                               latency_ms=latency_ms))
         overlay = draw(self.detector, self.source, result, status.rate_in_hz, latency_ms)
         path = self._folder / f'{status.frames_in:09d}.jpg'
         cv2.imwrite(str(path), overlay, [cv2.IMWRITE_JPEG_QUALITY, 90])
@@ -165,21 +160,12 @@ class Watch:
             self.pictures.popleft()[1].unlink()
         return overlay
 
-    def meta(self, command: str, notes: list[str]) -> dict[str, Any]:
-        """Return the facts of the report besides the records."""
+    def configuration(self) -> dict[str, Any]:
+        """Return the settings that the report names."""
         engine, track = self.detector.engine, self.detector.track.config
-        if len(self.records) == KEEP:
-            notes.append(f'Report and video show the newest {KEEP} results.')
-        return {
-            'title': 'vjepa_ros watch', 'source': self.source.name, 'command': command,
-            'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
-            'frames_in': self.status.frames_in, 'device': str(engine.choice.device),
-            'model': engine.config.model_size, 'trained': engine.report.trained,
-            'configuration': {
-                'precision': engine.choice.precision, 'num_frames': engine.config.num_frames,
+        return {'precision': engine.choice.precision, 'num_frames': engine.config.num_frames,
                 'image_size': engine.config.image_size, 'clip_fps': track.clip_fps,
-                'resize_mode': track.resize_mode, 'weights': engine.report.path or 'random'},
-            'notes': notes}
+                'resize_mode': track.resize_mode, 'weights': engine.report.path or 'random'}
 
 
 def detector_of(source: Source, args: argparse.Namespace, **options: Any) -> ObstacleDetector:
@@ -208,15 +194,15 @@ def watch(args: argparse.Namespace, console: Console, line: str) -> int:
                             span_s=span if math.isfinite(span) else None)
             run = Watch(detector, source, status, Path(work))
             failed = _play(run, groups(source, args.realtime or source.live), args, console)
-            if not run.records:
+            if not status.results:
                 return print_error(failed or (
                     'the source ended before the first clip was full: nothing to report (a clip '
                     f'has {args.num_frames} frames at {args.clip_fps:g} Hz)'), console)
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
-            notes = [failed] if failed else []
-            summary, files = write_outputs(args.out, list(run.records), list(run.pictures),
-                                           run.meta(line, notes))
-    for line in summary_lines(summary, args.out, files):
+            lines = write_outputs(args.out, status, run.pictures, {
+                'command': line, 'configuration': run.configuration(),
+                'notes': [failed] if failed else []})
+    for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
     return print_error(failed, console, args) if failed else 0
 

@@ -21,6 +21,9 @@ from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros import read
 
 CLOUD, DIAGNOSTICS = 'sensor_msgs/msg/PointCloud2', 'diagnostic_msgs/msg/DiagnosticArray'
+IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+INFO = 'sensor_msgs/msg/CameraInfo'
+STAGE = 'stage_ms.'      # begins the names of the times of stages in the diagnostics
 OWN = re.compile(r'(?P<node>[^:]+): (?P<part>model|guard|planner|(camera|source) .+)')
 WINDOW = 30              # assessments of which the rate is taken
 FEW = 64                 # longer lists are described instead of printed

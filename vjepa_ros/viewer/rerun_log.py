@@ -22,7 +22,16 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region, Result
 from vjepa_ros.ros import read
 from vjepa_ros.sources.encodings import decode_raw
-from vjepa_ros.viewer.messages import CLOUD, DIAGNOSTICS, camera_of, own_statuses
+from vjepa_ros.viewer.messages import (
+    CLOUD,
+    COMPRESSED,
+    DIAGNOSTICS,
+    IMAGE,
+    INFO,
+    STAGE,
+    camera_of,
+    own_statuses,
+)
 from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, LEVEL_COLORS, SLOW_RATE
 
 rr: Any = None
@@ -49,12 +58,9 @@ STATE_COLORS = {         # RGB, of cameras and of nodes
     'turned': _LEVELS['caution'], 'stopped': _LEVELS['warning'], 'fault': _LEVELS['danger'],
     **dict.fromkeys(('override', 'uncovered', 'unmeasured'), _LEVELS['unknown'])}
 SPEED_COLORS = {'asked': STILL, 'sent': (40, 120, 229)}
-IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
-INFO = 'sensor_msgs/msg/CameraInfo'
 OUTPUTS = {              # of the perception node, below ~/CAMERA/
     'assessment': CLOUD, 'obstacles': CLOUD, 'looming_field': CLOUD, 'motion_map': IMAGE,
     'moving_map': IMAGE, 'looming_map': IMAGE, 'map_info': INFO, 'overlay/compressed': COMPRESSED}
-STAGE = 'stage_ms.'
 What = tuple[str, str]   # one of `OUTPUTS`, 'image', 'diagnostics', 'state'; camera
 
 

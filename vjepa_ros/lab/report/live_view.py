@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,70 +20,61 @@ from rich.text import Text
 
 from vjepa_ros.perception.types import Assessment, Level, Quality
 
-MAX_POINTS = 36000
+KEEP = 9000              # newest results for report and video: ten minutes at 15 Hz
 LEVEL_STYLES = {Level.CLEAR: 'green', Level.CAUTION: 'yellow', Level.WARNING: 'dark_orange',
                 Level.DANGER: 'red', Level.UNKNOWN: 'medium_purple'}
 DOTS = {'starting': ('◌', 'yellow'), 'ready': ('●', 'green'), 'ended': ('○', 'grey50')}
 PLAIN_PERIOD_S = 2.0     # between two lines where there is no terminal
 RECENT_S = 3.0           # over which rates and latency are taken
-STAGE = 'stage_ms.'      # prefix of the stage times in the diagnostics
-SCORES = ('motion_score', 'obstacle_score', 'collision_probability', 'collision_if_ahead',
-          'time_to_contact', 'looming_rate', 'bearing', 'elevation', 'known_fraction')
 # Flags that every user should see; the others are in the overlay and the report.
 NOTABLE = (Quality.LOW_TEXTURE | Quality.STALE | Quality.SLOW_CAMERA | Quality.DEVICE_FALLBACK
            | Quality.WARMING_UP)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One assessment on the time axis of its source; an unknown truth is NaN."""
-
-    time_s: float
-    assessment: Assessment
-    truth_s: float = math.nan
-    latency_ms: float = math.nan
-
-
 @dataclass
 class Status:
-    """State for the view, which the tool updates."""
+    """A run so far: what the view shows and the report is made of."""
 
     title: str
     source: str
     span_s: float | None = None  # expected length of the source [s], None when it has no end
     phase: str = 'starting'  # what the tool waits for; '' while results arrive
     parts: dict[str, str] = field(default_factory=dict)  # state of each process, one of `DOTS`
-    model: str = ''  # model and device in words
-    trained: bool | None = None  # None: unknown
-    points: deque[Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    results: int = 0  # so far, of which `points` are the newest
+    model: str = ''
+    device: str = ''
+    precision: str = ''
+    trained: bool = True
+    # The newest results, whose latency is that of their arrival here
+    results: deque[Assessment] = field(default_factory=lambda: deque(maxlen=KEEP))
+    truth: dict[int, float] = field(default_factory=dict)  # time to contact [s] by stamp [ns]
+    count: int = 0  # of all results
+    begin_ns: int = 0  # stamp of the first frame
     frames_in: int = 0
     rate_in_hz: float = math.nan  # of the frames
-    note: str = ''  # the last problem
 
-    def add(self, point: Point) -> None:
-        self.points.append(point)
-        self.results += 1
+    def add(self, assessment: Assessment) -> None:
+        self.results.append(assessment)
+        self.count += 1
         self.phase = ''
 
     @property
     def time_s(self) -> float:
         """Time of the newest result on the axis of the source [s]."""
-        return self.points[-1].time_s if self.points else 0.0
+        return (self.results[-1].stamp_ns - self.begin_ns) / 1e9 if self.results else 0.0
 
     def speed(self) -> str:
         """Return rates and latency of the last seconds in words."""
-        recent = [p for p in self.points.copy() if self.time_s - p.time_s <= RECENT_S]
-        span = recent[-1].time_s - recent[0].time_s if recent else 0.0
-        latencies = [p.latency_ms for p in recent if not math.isnan(p.latency_ms)]
+        results = self.results.copy()
+        recent = [a for a in results if results[-1].stamp_ns - a.stamp_ns <= RECENT_S * 1e9]
+        span_s = (recent[-1].stamp_ns - recent[0].stamp_ns) / 1e9 if recent else 0.0
         parts = []
         if not math.isnan(self.rate_in_hz):
             parts.append(f'{self.rate_in_hz:.1f} Hz in')
-        if span > 0:
-            parts.append(f'{(len(recent) - 1) / span:.1f} Hz out')
-        if latencies:
-            parts.append(f'latency {median(latencies):.0f} ms')
-        return ', '.join([*parts, f'{self.frames_in} frames, {self.results} results'])
+        if span_s > 0:
+            parts.append(f'{(len(recent) - 1) / span_s:.1f} Hz out')
+        if recent:
+            parts.append(f'latency {median(a.latency_ms for a in recent):.0f} ms')
+        return ', '.join([*parts, f'{self.frames_in} frames, {self.count} results'])
 
 
 class View:
@@ -117,7 +105,7 @@ class View:
         if not phase and not self._said[0] and now - self._said[1] < PLAIN_PERIOD_S:
             return
         self._said = (phase, now)
-        self.console.print(phase or plain_line(self.status), highlight=False, soft_wrap=True)
+        self.console.print(phase or _plain_line(self.status), highlight=False, soft_wrap=True)
 
 
 def log_to(console: Console) -> None:
@@ -126,12 +114,11 @@ def log_to(console: Console) -> None:
     logging.getLogger('vjepa_ros').handlers = [handler]
 
 
-def plain_line(status: Status) -> str:
+def _plain_line(status: Status) -> str:
     """Return the newest result as one line of a log."""
-    point = status.points[-1]
-    return ' | '.join((
-        f'[{point.time_s:5.1f} s] {point.assessment.level.name:<8} {_contact(point)}',
-        _scores(point.assessment), status.speed()))
+    a = status.results[-1]
+    return ' | '.join((f'[{status.time_s:5.1f} s] {a.level.name:<8} {_contact(a, status)}',
+                       _scores(a), status.speed()))
 
 
 def render(status: Status) -> RenderableType:
@@ -141,21 +128,20 @@ def render(status: Status) -> RenderableType:
         about.append('  ' + DOTS[state][0], DOTS[state][1]).append(f' {name}', 'not bold')
     span = '' if status.span_s is None else f' / {status.span_s:.1f}'
     about.append(f'  {status.time_s:.1f}{span} s', 'not bold')
-    model = Text(status.model, 'cyan')
-    if status.trained is False:
+    model = Text(f'{status.model} on {status.device}, {status.precision}' if status.model else '',
+                 'cyan')
+    if not status.trained:
         model.append(' ').append('\u00a0UNTRAINED\u00a0', 'bold black on yellow')
     rows: list[RenderableType] = [about, model]
-    if status.points:
-        point = status.points[-1]
-        a, style = point.assessment, LEVEL_STYLES[point.assessment.level]
+    if status.results:
+        a = status.results[-1]
+        style = LEVEL_STYLES[a.level]
         head = Text.assemble((f'  {a.level.name:^7}  ', f'bold black on {style}'), '  ',
-                             (_contact(point), f'bold {style}'))
+                             (_contact(a, status), f'bold {style}'))
         head.append('   ' + ' '.join((a.flags & NOTABLE).names).replace('_', ' '), 'yellow')
         rows += [head, Text(_scores(a)), Text(status.speed(), 'grey70')]
     if status.phase:
         rows.append(Spinner('dots', Text(status.phase, 'bold')))
-    if status.note:
-        rows.append(Text(status.note, 'yellow', no_wrap=True, overflow='ellipsis'))
     return Panel(Group(*rows), title=f'[bold]{status.title}', border_style='grey50',
                  padding=(0, 1))
 
@@ -168,8 +154,8 @@ def _scores(a: Assessment) -> str:
                          ('if ahead', a.collision_if_ahead)))
 
 
-def _contact(point: Point) -> str:
-    a, truth = point.assessment, point.truth_s
+def _contact(a: Assessment, status: Status) -> str:
+    truth = status.truth.get(a.stamp_ns, math.nan)
     degrees = math.degrees(a.bearing)
     if math.isnan(a.time_to_contact):
         said = 'contact unknown'
@@ -182,91 +168,3 @@ def _contact(point: Point) -> str:
     if math.isnan(truth):
         return said
     return said + (' (true: none)' if math.isinf(truth) else f' (true: {truth:.1f} s)')
-
-
-class Recording:
-    """Output of the recorder of the demo so far, which also updates a `Status`.
-
-    `take` may run in another thread than the rest.
-    """
-
-    def __init__(self, status: Status) -> None:
-        self.ready = threading.Event()          # set when the recorder has subscribed
-        self.model: dict[str, str] = {}         # the newest diagnostics of the node
-        self.camera: dict[str, str] = {}
-        self.frames_sent = self.states = 0      # by the camera, and diagnostics so far
-        self._status = status
-        self._results: list[dict[str, Any]] = []
-        self._truth: dict[int, dict[str, Any]] = {}
-        self._first_ns = self._last_ns = 0
-
-    def take(self, line: str) -> None:
-        """Take one line of JSON; other lines, such as output of libraries, are ignored."""
-        if not line.startswith('{'):
-            return
-        message = json.loads(line)
-        getattr(self, '_on_' + message.pop('kind'))(message)
-
-    @property
-    def configure_failed(self) -> bool:
-        """Whether the node failed to load its model."""
-        state = self.model.get('state', '')
-        return state == 'unconfigured' and self.model['message'] != state
-
-    @property
-    def played_s(self) -> float:
-        """Time from the first to the newest frame of the camera [s]."""
-        return (self._last_ns - self._first_ns) / 1e9
-
-    def covers(self, stamp_ns: int) -> bool:
-        """Return whether a time lies between the first and the newest frame of the camera."""
-        return self._first_ns <= stamp_ns <= self._last_ns
-
-    @property
-    def results(self) -> int:
-        """Return the number of assessments so far."""
-        return len(self._results)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return all assessments by stamp, each with the truth of its stamp."""
-        unknown = {'true_ttc': math.nan, 'true_looming': math.nan}
-        return sorted(({**r, **self._truth.get(r['stamp_ns'], unknown)} for r in self._results),
-                      key=lambda record: record['stamp_ns'])
-
-    def _on_ready(self, message: dict[str, Any]) -> None:
-        self.ready.set()
-
-    def _on_frames(self, message: dict[str, Any]) -> None:
-        self.frames_sent = message['count']
-        self._first_ns, self._last_ns = message['first_ns'], message['last_ns']
-
-    def _on_truth(self, message: dict[str, Any]) -> None:
-        self._truth[message.pop('stamp_ns')] = message
-
-    def _on_result(self, message: dict[str, Any]) -> None:
-        # Assessments have no stage times; those of the diagnostics are at most a second old.
-        timings = {k[len(STAGE):]: float(v) for k, v in self.camera.items()
-                   if k.startswith(STAGE) and v != 'unknown'}
-        self._results.append({**message, 'timings': timings})
-        stamp = message['stamp_ns']
-        self._first_ns = self._first_ns or stamp
-        truth = self._truth.get(stamp, {}).get('true_ttc', math.nan)
-        seen = Assessment(camera='', stamp_ns=stamp, frame_id='', level=Level(message['level']),
-                          flags=Quality(message['flags']), **{k: message[k] for k in SCORES})
-        self._status.add(Point((stamp - self._first_ns) / 1e9, seen, truth,
-                               message['latency_ms']))
-
-    def _on_state(self, message: dict[str, Any]) -> None:
-        self.states += 1
-        self.model = message.get('model', self.model)
-        self.camera = message.get('camera', self.camera)
-        status, model = self._status, self.model
-        if 'device' in model:
-            status.model = f"{model['model']} on {model['device']}, {model['precision']}"
-            status.trained = model['trained'] == 'True'
-        if model.get('state') == 'active' and status.parts.get('node') == 'starting':
-            status.parts['node'] = 'ready'
-        if self.camera:
-            status.frames_in = int(self.camera['frames_in'])
-            rate = self.camera['rate_in_hz']
-            status.rate_in_hz = math.nan if rate == 'unknown' else float(rate)

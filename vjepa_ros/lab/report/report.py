@@ -7,14 +7,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cv2
 import numpy as np
 
 from vjepa_ros.lab.evaluation.metrics import mean, median_relative_error
+from vjepa_ros.lab.report.live_view import Status
 from vjepa_ros.lab.report.measurement import json_safe, write_json
 from vjepa_ros.lab.report.page import (
     LEVELS,
@@ -29,15 +31,15 @@ from vjepa_ros.lab.report.page import (
     over_time,
     percent,
 )
+from vjepa_ros.perception.types import Assessment, Level
 
 log = logging.getLogger(__name__)
 
-T = TypeVar('T')
 FPS_RANGE = (1.0, 30.0)
 MAX_STILL_S = 5.0          # longest time that a picture is shown
 JUDGED_TTC = (0.3, 6.0)    # true times to contact [s] at which estimates are judged
 TTC_RANGE = (0.2, 20.0)    # that are drawn [s]; larger ones at the upper edge
-THUMBNAIL_WIDTH = 720
+STILLS, THUMBNAIL_WIDTH = 9, 720
 ABOUT_TTC = (
     'Estimated and, where it is known, true; logarithmic. A gap in the estimate means unknown; '
     'triangles at the upper edge mean that nothing on course comes nearer (infinite) or more '
@@ -49,62 +51,75 @@ ABOUT_SCORES = (
     'where nothing comes nearer.')
 
 
-class Series:
-    """Columns of the records of `write_report` as float arrays; what is missing is NaN."""
+def write_outputs(out_dir: Path, status: Status, pictures: Sequence[tuple[int, Path]],
+                  facts: dict[str, Any]) -> list[str]:
+    """Write page, summary and video of a run into a folder; return lines that describe it.
 
-    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
-        self.records = records
-        stamps = np.array([r['stamp_ns'] for r in records], np.int64)
-        self.time = (stamps - stamps[0]) / 1e9 if len(stamps) else np.zeros(0)
-        self.level = np.array([int(r['level']) for r in records], int)
-
-    def column(self, name: str) -> np.ndarray:
-        """Return one value per record."""
-        values = (r.get(name) for r in self.records)
-        return np.array([np.nan if v is None else float(v) for v in values], float)
-
-    def stages(self) -> dict[str, np.ndarray]:
-        """Return milliseconds per stage, as far as records have them."""
-        timings = [r.get('timings') or {} for r in self.records]
-        return {name: np.array([float(one[name]) for one in timings if name in one])
-                for name in dict.fromkeys(name for one in timings for name in one)}
-
-
-def write_outputs(out_dir: Path, records: Sequence[dict[str, Any]],
-                  pictures: Sequence[tuple[int, Path]], meta: dict[str, Any]
-                  ) -> tuple[dict[str, Any], list[Path]]:
-    """Write page, summary and video into a folder.
-
-    `pictures`: stamp [ns] and JPEG file of each overlay, oldest first; some have no record.
+    `pictures`: stamp [ns] and JPEG file of each overlay, oldest first; some show no result.
+    `facts`: command, configuration, and what else a reader should know (notes).
     """
-    video = out_dir / 'overlay.mp4'
+    out_dir.mkdir(parents=True, exist_ok=True)
+    facts = {'date': datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'), **facts}
+    results, video = list(status.results), out_dir / 'overlay.mp4'
     video.unlink(missing_ok=True)       # of an earlier run
-    files = []
     if pictures:
         try:
             _write_video(video, pictures)
-            files.append(video)
-            meta = {**meta, 'video': video.name}
         except OSError as error:
             log.warning('%s', error)
-    index = {record['stamp_ns']: at for at, record in enumerate(records)}
+    files = [out_dir / 'report.html', *[video] * video.exists(), out_dir / 'summary.json']
+    index = {a.stamp_ns: at for at, a in enumerate(results)}
     # Chosen before they are decoded, because a run has many pictures.
-    chosen = pick_frames(records, [(index[stamp], path) for stamp, path in pictures
+    stills = pick_stills(results, [(index[stamp], path) for stamp, path in pictures
                                    if stamp in index])
-    stills = [(at, image) for at, path in chosen if (image := load(path)) is not None]
-    return write_report(out_dir, records, stills, meta), files
+    summary = summarise(status, facts)
+    write_json(files[-1], summary)
+    files[0].write_text(_page(status, facts, summary, stills, video), encoding='utf-8')
+    kind = 'trained' if status.trained else 'UNTRAINED, random weights'
+    return [', '.join(f'{value} {name}' for value, name in _figures(summary)),
+            f'model {status.model} on {status.device} ({kind})',
+            f'open {files[0]}', *(f'     {path}' for path in files[1:])]
 
 
-def summary_lines(summary: dict[str, Any], out_dir: Path, others: Sequence[Path]) -> list[str]:
-    """Describe a run in two lines, and name its files."""
-    files = [out_dir / 'report.html', *others, out_dir / 'summary.json']
-    kind = 'trained' if summary['trained'] else 'UNTRAINED, random weights'
-    return [', '.join(f'{value} {name}' for value, name in figures(summary)),
-            f'model {summary["model"]} on {summary["device"]} ({kind})',
-            'open ' + str(files[0]), *('     ' + str(path) for path in files[1:])]
+def summarise(status: Status, facts: dict[str, Any]) -> dict[str, Any]:
+    """Compute the numbers of a run, ready for JSON.
+
+    ``ttc_median_relative_error`` is the median of ``|estimate - truth| / truth`` over the
+    results whose true time to contact is 0.3 to 6 s and whose estimate is known; an error counts
+    as 1000 % at most. ``ttc_coverage`` is the share with an estimate.
+    """
+    latency = _known(_column(status, 'latency_ms'))
+    estimate, truth = _column(status, 'time_to_contact'), _truth(status)
+    judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
+    return json_safe({
+        'assessments_out': len(status.results),
+        'latency_ms': {'median': np.median(latency) if latency.size else None,
+                       'p95': np.percentile(latency, 95) if latency.size else None},
+        'ttc_median_relative_error': median_relative_error(estimate[judged], truth[judged]),
+        'ttc_coverage': mean(~np.isnan(estimate[judged])),
+        'ttc_judged': int(judged.sum()),
+        'level_changes': int((np.diff(_column(status, 'level')) != 0).sum()),
+        'frames_in': status.frames_in, 'device': status.device, 'model': status.model,
+        'trained': status.trained, 'source': status.source,
+        **{name: facts[name] for name in ('date', 'command', 'configuration')},
+    })
 
 
-def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _column(status: Status, name: str) -> np.ndarray:
+    """Return a field of all results as numbers."""
+    return np.array([getattr(a, name) for a in status.results], float)
+
+
+def _truth(status: Status) -> np.ndarray:
+    """Return the true time to contact of each result [s]; NaN unknown."""
+    return np.array([status.truth.get(a.stamp_ns, math.nan) for a in status.results], float)
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    return values[np.isfinite(values)]
+
+
+def _figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the figures of a run as text, each with its name."""
     latency = summary['latency_ms']
     found = [(str(summary['frames_in']), 'frames in'),
@@ -118,113 +133,57 @@ def figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return [*found, (str(summary['level_changes']), 'changes of level')]
 
 
-def load(path: Path) -> np.ndarray | None:
-    """Read a picture as BGR, None for a damaged file."""
-    return cv2.imread(str(path))
+def pick_stills(results: Sequence[Assessment], pictures: Sequence[tuple[int, Path]]
+                ) -> list[tuple[int, Path]]:
+    """Return the picture of the most urgent result of each part of the run, with its index."""
+    def urgency(picture: tuple[int, Path]) -> tuple[int, float]:
+        a = results[picture[0]]
+        return (-1 if a.level == Level.UNKNOWN else int(a.level),
+                -math.inf if math.isnan(a.time_to_contact) else -a.time_to_contact)
+
+    parts = np.array_split(np.arange(len(pictures)), STILLS)
+    return [max((pictures[at] for at in part), key=urgency) for part in parts if part.size]
 
 
-def write_report(out_dir: Path, records: Sequence[dict[str, Any]],
-                 frames: Sequence[tuple[int, np.ndarray]], meta: dict[str, Any]) -> dict[str, Any]:
-    """Write ``report.html`` and ``summary.json`` into a folder, which is made if needed.
-
-    `records`: one per assessment, oldest first: stamp_ns, level (0..3 or 255), flags,
-    motion_score, obstacle_score, collision_probability, collision_if_ahead, time_to_contact [s],
-    looming_rate [1/s], bearing [rad], true_ttc [s], true_looming [1/s], latency_ms and timings
-    (milliseconds by stage). `meta` needs frames_in, device, model and trained.
-    """
-    out_dir.mkdir(parents=True, exist_ok=True)
-    summary = summarise(records, meta)
-    write_json(out_dir / 'summary.json', summary)
-    page = _page(records, pick_frames(records, frames), meta, summary)
-    (out_dir / 'report.html').write_text(page, encoding='utf-8')
-    return summary
-
-
-def summarise(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> dict[str, Any]:
-    """Compute the numbers of a run, ready for JSON; parameters as in `write_report`.
-
-    ``ttc_median_relative_error`` is the median of ``|estimate - truth| / truth`` over the
-    records whose true time to contact is 0.3 to 6 s and whose estimate is known; an error counts
-    as 1000 % at most. ``ttc_coverage`` is the share with an estimate.
-    """
-    series = Series(records)
-    latency = series.column('latency_ms')
-    latency = latency[np.isfinite(latency)]
-    estimate, truth = series.column('time_to_contact'), series.column('true_ttc')
-    judged = (truth >= JUDGED_TTC[0]) & (truth <= JUDGED_TTC[1])
-    kept = ('frames_in', 'device', 'model', 'trained', 'source', 'date', 'command',
-            'configuration')
-    return json_safe({
-        'assessments_out': len(records),
-        'latency_ms': {'median': float(np.median(latency)) if latency.size else None,
-                       'p95': float(np.percentile(latency, 95)) if latency.size else None},
-        'ttc_median_relative_error': median_relative_error(estimate[judged], truth[judged]),
-        'ttc_coverage': mean(~np.isnan(estimate[judged])),
-        'ttc_judged': int(judged.sum()),
-        'level_changes': int((np.diff(series.level) != 0).sum()),
-        **{key: meta[key] for key in kept if key in meta},
-    })
-
-
-def pick_frames(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, T]],
-                count: int = 9) -> list[tuple[int, T]]:
-    """Return at most `count` frames in order: the most urgent one of each part of the run."""
-    frames = sorted(frames, key=lambda item: item[0])
-
-    def urgency(frame: tuple[int, T]) -> tuple[int, float]:
-        record = records[frame[0]]
-        level, ttc = int(record['level']), record.get('time_to_contact')
-        return (level if level < 255 else -1,
-                -math.inf if ttc is None or math.isnan(ttc) else -float(ttc))
-
-    parts = np.array_split(np.arange(len(frames)), count)
-    return [max((frames[at] for at in part), key=urgency) for part in parts if part.size]
-
-
-def _page(records: Sequence[dict[str, Any]], frames: Sequence[tuple[int, np.ndarray]],
-          meta: dict[str, Any], summary: dict[str, Any]) -> str:
-    series = Series(records)
-    title = escape(str(meta.get('title', 'V-JEPA 2 obstacle detection: run report')))
-    body = [_header(title, meta), html_tiles(figures(summary)), _notes(records, meta, summary)]
-    if records:
-        levels = ''.join(chip(level) for level in LEVELS if (series.level == level).any())
-        body += [_plot('Time to contact', f'{ABOUT_TTC} Level: {levels}', _ttc_plot(series)),
-                 _plot('Scores', f'{ABOUT_SCORES} Level: {levels}', _score_plot(series))]
-    if frames:
-        body.append(_frames(series, frames, meta))
+def _page(status: Status, facts: dict[str, Any], summary: dict[str, Any],
+          stills: Sequence[tuple[int, Path]], video: Path) -> str:
+    badge = ('yes', 'TRAINED') if status.trained else ('no', 'UNTRAINED')
+    shown = ''.join(f'<div><b>{name}</b>{escape(value)}</div>' for name, value in (
+        ('Source', status.source), ('Model', status.model), ('Device', status.device),
+        ('Date', facts['date'])))
+    title = escape(status.title)
+    body = [f'<header><div class="head"><h1>{title}</h1><div class="badge {badge[0]}">{badge[1]}'
+            f'</div></div><div class="facts">{shown}</div><code class="cmd">'
+            f'{escape(facts["command"])}</code></header>',
+            html_tiles(_figures(summary)), _notes(status, facts, summary)]
+    level = _column(status, 'level').astype(int)
+    levels = ''.join(chip(one) for one in LEVELS if (level == one).any())
+    time_s = (_column(status, 'stamp_ns') - status.results[0].stamp_ns) / 1e9
+    body += [_plot('Time to contact', f'{ABOUT_TTC} Level: {levels}',
+                   _ttc_plot(status, time_s, level)),
+             _plot('Scores', f'{ABOUT_SCORES} Level: {levels}',
+                   _score_plot(status, time_s, level))]
+    if stills:
+        body.append(_stills(status, stills, video))
     settings = html_table(('parameter', 'value'), [
-        (str(key), str(value)) for key, value in (meta.get('configuration') or {}).items()], False)
-    body.append(f'<div class="pair">{_stage_table(series)}<section><h2>Configuration</h2>'
+        (name, str(value)) for name, value in facts['configuration'].items()], False)
+    body.append(f'<div class="pair">{_stage_table(status)}<section><h2>Configuration</h2>'
                 f'{settings}</section></div>')
     return html_page(title, body)
 
 
-def _header(title: str, meta: dict[str, Any]) -> str:
-    badge = ('yes', 'TRAINED') if meta['trained'] else ('no', 'UNTRAINED')
-    facts = ''.join(f'<div><b>{name}</b>{escape(str(meta[key]))}</div>' for key, name in (
-        ('source', 'Source'), ('model', 'Model'), ('device', 'Device'), ('date', 'Date'))
-        if meta.get(key))
-    command = f'<code class="cmd">{escape(str(meta["command"]))}</code>' if meta.get(
-        'command') else ''
-    return (f'<header><div class="head"><h1>{title}</h1>'
-            f'<div class="badge {badge[0]}">{badge[1]}</div></div>'
-            f'<div class="facts">{facts}</div>{command}</header>')
-
-
-def _notes(records: Sequence[dict[str, Any]], meta: dict[str, Any],
-           summary: dict[str, Any]) -> str:
+def _notes(status: Status, facts: dict[str, Any], summary: dict[str, Any]) -> str:
     notes = []
-    if not meta['trained']:
+    if not status.trained:
         notes.append('The encoder ran with random weights. Motion score and features react to '
                      'change, but are not learned. Time to contact, looming and level are '
                      'geometric and need no weights.')
-    if not records:
-        notes.append('This run has no assessment.')
-    elif summary['ttc_coverage'] is None:
+    if summary['ttc_coverage'] is None:
         notes.append('This source has no true time to contact between 0.3 and 6 s, so the '
                      'estimates are shown but not judged.')
-    notes += [str(note) for note in meta.get('notes', ())]
-    notes.append('This software is not a certified safety device.')
+    if len(status.results) < status.count:
+        notes.append(f'Report and video show the newest {len(status.results)} results.')
+    notes += [*facts['notes'], 'This software is not a certified safety device.']
     items = ''.join(f'<li>{escape(note)}</li>' for note in notes)
     return f'<section class="notes"><h2>Read this first</h2><ul>{items}</ul></section>'
 
@@ -235,19 +194,19 @@ def _plot(heading: str, caption: str, svg: bytes) -> str:
             f'src="{data_uri(svg, "svg+xml")}"></div></section>')
 
 
-def _ttc_plot(series: Series) -> bytes:
-    figure, axes = over_time(series.time, series.level, 3.4)
+def _ttc_plot(status: Status, time_s: np.ndarray, level: np.ndarray) -> bytes:
+    figure, axes = over_time(time_s, level, 3.4)
     low, high = TTC_RANGE
-    true, estimate = series.column('true_ttc'), series.column('time_to_contact')
+    true, estimate = _truth(status), _column(status, 'time_to_contact')
     if not np.isnan(true).all():
         # An infinite truth interrupts the line.
-        axes.plot(series.time, np.where(true <= high, true, np.nan), '--', color='#111820',
+        axes.plot(time_s, np.where(true <= high, true, np.nan), '--', color='#111820',
                   linewidth=2.2, label='true')
-    axes.plot(series.time, np.where(estimate <= high, np.maximum(estimate, low), np.nan),
+    axes.plot(time_s, np.where(estimate <= high, np.maximum(estimate, low), np.nan),
               color='#0b6bcb', marker='o', markersize=3, label='estimated')
     over = estimate > high
     if over.any():
-        axes.plot(series.time[over], np.full(over.sum(), high), '^', color='#0b6bcb', alpha=0.55,
+        axes.plot(time_s[over], np.full(over.sum(), high), '^', color='#0b6bcb', alpha=0.55,
                   clip_on=False, label=f'none, or over {high:.0f} s')
     axes.set(yscale='log', ylim=TTC_RANGE, ylabel='time to contact [s]')
     ticks = [0.2, 0.5, 1, 2, 5, 10, 20]
@@ -257,36 +216,34 @@ def _ttc_plot(series: Series) -> bytes:
     return drawn(figure, 'svg')
 
 
-def _score_plot(series: Series) -> bytes:
-    figure, axes = over_time(series.time, series.level, 2.7)
+def _score_plot(status: Status, time_s: np.ndarray, level: np.ndarray) -> bytes:
+    figure, axes = over_time(time_s, level, 2.7)
     for name, color, label in (('motion_score', '#3b82f6', 'motion'),
                                ('obstacle_score', '#d99a00', 'obstacle'),
                                ('collision_probability', '#d62828', 'collision'),
                                ('collision_if_ahead', '#9d4edd', 'collision if ahead')):
-        values = series.column(name)
+        values = _column(status, name)
         if np.isfinite(values).any():
-            axes.plot(series.time, values, color=color, linewidth=1.7, label=label)
+            axes.plot(time_s, values, color=color, linewidth=1.7, label=label)
     axes.set(ylim=(-0.02, 1.02), ylabel='score or probability')
     legend(axes)
     return drawn(figure, 'svg')
 
 
-def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
-            meta: dict[str, Any]) -> str:
+def _stills(status: Status, stills: Sequence[tuple[int, Path]], video: Path) -> str:
     figures = []
-    for index, image in frames:
-        record = series.records[index]
-        words = [f'{series.time[index]:.1f} s', f'TTC {_ttc(record.get("time_to_contact"))}']
-        if (truth := record.get('true_ttc')) is not None and not math.isnan(truth):
-            words.append(f'true {_ttc(truth)}')
+    for index, path in stills:
+        a = status.results[index]
+        seconds = f'{(a.stamp_ns - status.results[0].stamp_ns) / 1e9:.1f} s'
+        words = [seconds, f'TTC {_seconds(a.time_to_contact)}']
+        if a.stamp_ns in status.truth:
+            words.append(f'true {_seconds(status.truth[a.stamp_ns])}')
         figures.append(
-            f'<figure><img loading="lazy" alt="overlay at {words[0]}" '
-            f'src="{data_uri(_thumbnail(image), "jpeg")}">'
-            f'<figcaption>{chip(int(record["level"]))}{" &middot; ".join(words)}</figcaption>'
-            '</figure>')
-    video = meta.get('video')
-    link = (f' The whole run: <a href="{escape(str(video), quote=True)}">{escape(str(video))}</a>'
-            ' in the same folder.' if video else '')
+            f'<figure><img loading="lazy" alt="overlay at {seconds}" '
+            f'src="{data_uri(_thumbnail(_load(path)), "jpeg")}">'
+            f'<figcaption>{chip(a.level)}{" &middot; ".join(words)}</figcaption></figure>')
+    link = (f' The whole run: <a href="{video.name}">{video.name}</a> in the same folder.'
+            if video.exists() else '')
     return ('<section><h2>What the camera saw</h2><p class="soft">Blue: moving by itself (without '
             'learned heads: all change). Yellow to red: coming nearer. Dots: looming unknown. '
             'Boxes carry the time to contact; those in the colour of the level are on '
@@ -294,15 +251,21 @@ def _frames(series: Series, frames: Sequence[tuple[int, np.ndarray]],
             f'<div class="frames">{"".join(figures)}</div></section>')
 
 
-def _stage_table(series: Series) -> str:
-    rows = list(series.stages().items())
-    total = series.column('latency_ms')
-    if (known := total[np.isfinite(total)]).size:
-        rows.append(('total latency', known))
+def _stage_table(status: Status) -> str:
+    names = dict.fromkeys(name for a in status.results for name in a.timings)
+    rows = [(name, np.array([a.timings[name] for a in status.results if name in a.timings]))
+            for name in names]
+    if (latency := _known(_column(status, 'latency_ms'))).size:
+        rows.append(('total latency', latency))
     return '<section><h2>Stages</h2>' + html_table(
         ('stage', 'median ms', '95 % ms'),
         [(name, f'{np.median(values):.1f}', f'{np.percentile(values, 95):.1f}')
          for name, values in rows]) + '</section>'
+
+
+def _load(path: Path) -> np.ndarray:
+    """Read a picture as BGR."""
+    return np.asarray(cv2.imread(str(path)))
 
 
 def _thumbnail(bgr: np.ndarray) -> bytes:
@@ -313,8 +276,8 @@ def _thumbnail(bgr: np.ndarray) -> bytes:
     return cv2.imencode('.jpg', bgr, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
 
 
-def _ttc(value: float | None) -> str:
-    if value is None or math.isnan(value):
+def _seconds(value: float) -> str:
+    if math.isnan(value):
         return 'unknown'
     return 'none' if math.isinf(value) else f'{value:.1f} s'
 
@@ -332,17 +295,15 @@ def film(stamps_ns: Sequence[int]) -> tuple[np.ndarray, float]:
 
 def _write_video(path: Path, pictures: Sequence[tuple[int, Path]]) -> None:
     """Write a video of pictures with stamps [ns]; OSError where OpenCV cannot."""
-    # The first pictures have another shape when no frame has arrived yet.
-    shape = next((i.shape for _, p in reversed(pictures) if (i := load(p)) is not None), (2, 2))
+    shape = _load(pictures[-1][1]).shape
     # Video codecs store colour at half resolution and need even sides.
     size = max(2, shape[1] // 2 * 2), max(2, shape[0] // 2 * 2)
     shown, fps = film([stamp for stamp, _ in pictures])
-    path.parent.mkdir(parents=True, exist_ok=True)
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'mp4v'), fps, size)
     if not writer.isOpened():
         raise OSError(f'OpenCV {cv2.__version__} cannot write {path} (codec mp4v)')
     for at in shown:
-        image = load(pictures[at][1])
-        if image is not None and image.shape == shape:
+        image = _load(pictures[at][1])
+        if image.shape == shape:
             writer.write(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
     writer.release()
