@@ -46,4 +46,4 @@ def serve(encoder, choice=None, shape=SHAPE, heads=None, runner=None, **options)
 def session(precision='fp32', device=CPU, heads=True, size=SIZE, shape=SHAPE, **more):
     encoder, _ = load_encoder(size, allow_random_weights=True)
     return serve(encoder, choice_of(precision, device), shape,
-                 lively_heads(size.dim) if heads else None, **{'compile': 'off', **more})
+                 lively_heads(size.dim) if heads else None, **more)

@@ -3,6 +3,7 @@
 """The encoder made fast for the CPU computes what the plain one computes."""
 
 import copy
+from functools import partial
 
 import cv2
 import numpy as np
@@ -11,11 +12,10 @@ import torch
 from golden.cases import fill, noise
 from scenes import synthetic
 
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.blocks import Block
+from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.variants import Variant, find_variant
-from vjepa_ros.runtime import torchscript
 from vjepa_ros.runtime.forward import cpu
-from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.streaming import StreamEncoder
 
@@ -80,23 +80,25 @@ def test_attention_in_parts_is_attention(scores, monkeypatch):
 
 
 def streamed(dtype, clips=2):
-    """Encode a whole clip and one tubelet more of several streams, as many times as wished."""
+    """Encode a whole clip and one tubelet more of several streams: in one call, and by block."""
     encoder = Encoder(find_variant('tiny'), '2.1', 3)
     encoder.init_random(0)
     encoder.set_branch_precision(dtype)
     cpu.speed_up(encoder.eval().requires_grad_(False))
-    encoder.run_blocks = cpu.OneCall(encoder)
-    stream = StreamEncoder(encoder, cpu.reordered, 48, eager=True)
     frames = pixels(clips, 8, 48, 48)
 
-    def work():
+    def work(stream):
         for first in (0, 2):
             keys = [[(clip, first + at) for at in range(6)] for clip in range(clips)]
             stream.send(stream.find(keys), [np.arange(first, first + 6.0)] * clips)
             found = (stream.decode if first else stream.prefill)(frames[:, first:first + 6])
         return found[:, -1]
 
-    return encoder, work
+    by_block = StreamEncoder(encoder, cpu.reordered, 48, eager=True)
+    fast = copy.copy(encoder)
+    fast.run_blocks = cpu.OneCall(encoder)
+    at_once = StreamEncoder(fast, cpu.reordered, 48, eager=True)
+    return partial(work, at_once), partial(work, by_block)
 
 
 @pytest.mark.parametrize('products', [False, True])
@@ -108,16 +110,16 @@ def test_a_step_in_one_call_is_the_one_block_by_block(dtype, onednn, products, m
         pytest.skip('no linear layers of oneDNN here')
     monkeypatch.setattr(cpu, 'has_fused_linear', lambda dtype: onednn)
     monkeypatch.setattr(cpu, 'products_are_faster', lambda: products)
-    calls, compiled = [], cpu.scripted(cpu._step)
-    assert isinstance(compiled, torch.jit.ScriptFunction)
-    monkeypatch.setattr(cpu, 'scripted', lambda function: lambda *given: (
-        calls.append(function), compiled(*given))[1])
-    encoder, work = streamed(dtype)
-    at_once = work()
-    assert calls == [cpu._step]     # and not in the pass of the whole clip
-    encoder.run_blocks = encoder.run_blocks._one_by_one
-    assert torch.equal(at_once, work())
-    assert len(calls) == 1
+    runs = []
+    monkeypatch.setattr(Block, 'forward', lambda *given, forward=Block.forward: (
+        runs.append(1), forward(*given))[1])
+    at_once, work = streamed(dtype)
+    first = at_once()
+    recorded = len(runs)
+    again = at_once()
+    assert len(runs) == recorded + 12       # blocks of the whole clip, which is not one call
+    assert torch.equal(first, again)
+    assert torch.equal(first, work())
 
 
 @torch.inference_mode()
@@ -125,17 +127,14 @@ def test_without_torchscript_a_step_is_the_same(monkeypatch, caplog):
     _, work = streamed(torch.float32, 1)
     wanted = work()
 
-    def missing(function):
+    def missing(*given, **more):
         raise RuntimeError('Unknown builtin op: mkldnn::_linear_pointwise.\nCould not find it')
 
-    monkeypatch.setattr(torch.jit, 'script', missing)
+    monkeypatch.setattr(torch.jit, 'trace', missing)
     caplog.set_level('INFO')
-    torchscript.scripted.cache_clear()
-    try:
-        assert torch.equal(work(), wanted)
-    finally:
-        torchscript.scripted.cache_clear()
-    assert '_step runs operator by operator' in caplog.text and 'Unknown builtin' in caplog.text
+    at_once, _ = streamed(torch.float32, 1)
+    assert torch.equal(at_once(), wanted)
+    assert 'runs operator by operator' in caplog.text and 'Unknown builtin' in caplog.text
     assert 'Could not find' not in caplog.text
 
 

@@ -54,7 +54,7 @@ TIMERS = ('_on_watch', '_on_report')
 # The whole way of a frame, with heads and geometry.
 WAY = {f'vjepa_ros.{name}' for name in (
     'ros.perception_node.camera_input', 'ros.perception_node.decoder', 'clip.ring',
-    'runtime.torchscript', 'looming.estimator', 'perception.fusion', 'perception.assessment',
+    'runtime.forward.cpu', 'looming.estimator', 'perception.fusion', 'perception.assessment',
     'perception.danger', 'ros.perception_node.outputs')}
 
 

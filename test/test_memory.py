@@ -13,7 +13,6 @@ import torch
 from vjepa_ros.ros.perception_node.diagnostics import MemoryTrend
 from vjepa_ros.runtime import memory
 from vjepa_ros.runtime.device import Device, DeviceError, MPS, choose_device
-from vjepa_ros.runtime.model import ModelConfig
 
 MB = 1 << 20
 SECONDS = np.arange(0, 1300.0)
@@ -57,7 +56,3 @@ def test_a_model_that_is_larger_than_its_part_of_a_device_is_refused():
     assert choose_device('mps', True, present=mac, need_bytes=10 << 30).device.type == 'mps'
     with pytest.raises(DeviceError, match=r'needs 10000\.0 GB and it has 12\.0 GB'):
         choose_device('mps', True, present=mac, need_bytes=10_000 << 30)
-    with pytest.raises(DeviceError, match=r'12\.0 GB, of which memory_fraction allows 0\.5'):
-        choose_device('mps', True, present=mac, need_bytes=10 << 30, memory_fraction=0.5)
-    with pytest.raises(ValueError, match='memory_fraction is 0'):
-        ModelConfig(memory_fraction=0)

@@ -58,15 +58,6 @@ def test_half_precision_training_keeps_the_residual_stream_exact():
         assert parameter.grad.abs().sum() > 0, name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(('version', 'depth'), [('2.0', 2), ('2.1', 12)])
-def test_an_encoder_can_be_traced_in_one_piece_once_its_tables_are_made(version, depth):
-    encoder = Encoder(Variant('test', 64, depth, 1, 128), version)
-    encoder.prepare(CLIP.shape, CLIP.device)
-    explained = torch._dynamo.explain(encoder)(CLIP)
-    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
-
-
 DEEP = Variant('test', 96, 12, 2, 384)
 WHOLE = 4.0 * noise(1, 3, 4, 64, 64)
 NETWORKS = {

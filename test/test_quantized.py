@@ -39,7 +39,7 @@ def lively(window=0):
 
 
 def session(precision, encoder=None):
-    return serve(encoder or lively(), choice_of(precision), SHAPE, compile='off')
+    return serve(encoder or lively(), choice_of(precision), SHAPE)
 
 
 def error(got, exact):

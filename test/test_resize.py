@@ -19,7 +19,7 @@ from vjepa_ros.clip.device_resize import (
     trial,
 )
 from vjepa_ros.clip.resize import LETTERBOX_RGB, MODES, PatchCells, View
-from vjepa_ros.runtime.forward.base import Normalise
+from vjepa_ros.model.encoder import Normalise
 
 CPU = torch.device('cpu')
 RARE = 2e-4     # part of the bytes that may fall to the other side of a border of rounding

@@ -130,7 +130,7 @@ def test_closing_waits_for_the_clip_that_is_being_encoded():
 
 @pytest.mark.parametrize(('field', 'value'), [
     ('num_frames', 2), ('num_frames', 7), ('image_size', 100), ('image_size', 16),
-    ('cpu_threads', -1), ('memory_fraction', 0)])
+    ('cpu_threads', -1)])
 def test_an_impossible_configuration_is_refused_by_field_and_value(field, value):
     with pytest.raises(ValueError, match=f'{field} is {value}'):
         ModelConfig(**{field: value})

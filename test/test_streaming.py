@@ -9,7 +9,6 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from bundles import save_causal_bundle
 from fake_cuda import install
 from plain_kernels import PlainKernels
 from sessions import CPU, choice_of, serve
@@ -19,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from vjepa_ros.clip.ring import Frame, FrameRing
 from vjepa_ros.lab.world.clips import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.variants import find_variant
 from vjepa_ros.perception.pipeline import Perception
@@ -28,10 +27,8 @@ from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import cuda
-from vjepa_ros.runtime.forward.base import Normalise
 from vjepa_ros.runtime.forward.cpu import speed_up
 from vjepa_ros.runtime.forward.select import prepare_step
-from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.runner import QueuedRunner
 from vjepa_ros.runtime.streaming import LEAST_CLIPS, StreamEncoder
 
@@ -296,23 +293,6 @@ def test_what_cannot_stream_says_why(window, frames, reason):
     made = Encoder(find_variant('tiny'), '2.1', window)
     session = engine_of(made, frames=frames)
     assert reason in session.not_streaming
-
-
-def test_an_engine_streams_unless_it_is_told_not_to(tmp_path):
-    weights = save_causal_bundle(tmp_path / 'causal.safetensors')
-    clip = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), np.uint8)
-    keys, stamps, found = [('cam', at) for at in range(4)], np.arange(4.0), []
-    for streaming, reason in (('auto', ''), ('off', "'streaming' is off")):
-        engine = Model.load(ModelConfig(weights=weights, num_frames=4, image_size=64,
-                                          device='cpu', precision='fp32', streaming=streaming))
-        output, = engine.run([clip], keys=[keys], stamps=[stamps])
-        assert engine.not_streaming == reason
-        assert engine.remembered() == ({('cam', 1), ('cam', 3)} if streaming == 'auto' else set())
-        found.append(output.features)
-        engine.close()
-    np.testing.assert_allclose(*found, atol=1e-4)
-    with pytest.raises(ValueError, match=r"'perhaps'.*auto, off"):
-        ModelConfig(streaming='perhaps')
 
 
 def test_what_a_camera_no_longer_holds_is_forgotten(encoder):

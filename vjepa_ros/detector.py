@@ -69,7 +69,7 @@ class ObstacleDetector:
     geometry
         Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
         `TrackConfig`.
-    model_version, weights_part, require_device, precision, compile, seed, cpu_threads
+    model_version, weights_part, require_device, precision, seed, cpu_threads
         Further fields of `ModelConfig`.
 
     Raises

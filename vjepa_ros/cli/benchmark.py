@@ -56,7 +56,7 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, open_source
 
 OF_MODEL = ('model_size', 'model_version', 'weights', 'device', 'num_frames', 'image_size',
-            'precision', 'compile', 'cpu_threads')
+            'precision', 'cpu_threads')
 LABELS = {'hf': 'Hugging Face', 'floor': 'floor: products and attention only'}
 PATHS = ('--json', '--profile', '--weights')    # which belong to one machine
 TIMES = ('encode_ms', 'stream_encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms')
@@ -83,8 +83,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--model-version', default='auto', choices=('auto', *VERSIONS))
     parser.add_argument('--cameras', type=whole(), default=1, metavar='N',
                         help='clips in one forward pass (default: 1)')
-    parser.add_argument('--compile', default='auto', choices=('off', 'auto', 'on'),
-                        help='whether torch.compile is used (default: auto)')
     parser.add_argument('--source', type=_image_size, default=(640, 480), metavar='SIZE',
                         help='width and height of the images (default: 640x480)')
     parser.add_argument('--geometry', default='auto', choices=GEOMETRIES, help='where frames are '

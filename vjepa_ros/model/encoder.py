@@ -19,9 +19,21 @@ from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import Block, EPS, LayerMemory, ModuleList, fill_random, set_branches
 from vjepa_ros.model.rope import Positions
-from vjepa_ros.model.variants import PATCH, TUBELET, Variant
+from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET, Variant
 
 VERSIONS = ('2.0', '2.1')
+
+
+class Normalise:
+    """uint8 clips (B, T, H, W, 3) to the float32 input of the encoder (B, 3, T, H, W)."""
+
+    def __init__(self, device: torch.device):
+        self._mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float32, device=device) * 255.0
+        self._scale = 1.0 / (torch.tensor(IMAGENET_STD, dtype=torch.float32, device=device)
+                             * 255.0)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return ((pixels - self._mean) * self._scale).permute(0, 4, 1, 2, 3)
 
 
 class PatchEmbed(nn.Module):
@@ -150,10 +162,6 @@ class Encoder(nn.Module):
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
         set_branches(self.blocks, dtype)
         self._positions.kept.clear()
-
-    def prepare(self, shape: torch.Size | tuple[int, ...], device: torch.device) -> None:
-        """Make the position tables for clips of `shape`, which torch.compile cannot trace."""
-        self._positions.tables(self.grid(shape), device, self.branch_dtype)
 
     def _tables(self, grid: tuple[int, int, int], device: torch.device, times: Tensor | None
                 ) -> tuple[Tensor, Tensor]:

@@ -235,8 +235,7 @@ def formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
 
 
 def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 'auto',
-                  present: Present | None = None, need_bytes: int = 0,
-                  memory_fraction: float = 1.0) -> DeviceChoice:
+                  present: Present | None = None, need_bytes: int = 0) -> DeviceChoice:
     """Decide on device and precision; the reason is logged.
 
     `wanted`: auto (CUDA or ROCm, then MPS, then CPU), cpu, cuda, cuda:N or mps.
@@ -250,7 +249,7 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
         raise DeviceError(f"precision '{precision}' is unknown; set `precision` to one of auto, "
                           f'{", ".join(PRECISIONS)}')
     problems = {name: problem for name, device in present.items()
-                if (problem := _problem(device, need_bytes, memory_fraction))}
+                if (problem := _problem(device, need_bytes))}
     usable = {name: device for name, device in present.items() if name not in problems}
     name, trouble = _resolve(wanted, usable, problems)
     if trouble and require:
@@ -290,13 +289,11 @@ def _instead(trouble: str, name: str, dtype: torch.dtype, why: str) -> str:
     return reason
 
 
-def _problem(device: Device, need_bytes: int, memory_fraction: float) -> str:
+def _problem(device: Device, need_bytes: int) -> str:
     """Why a device cannot be used for a model; '' when it can."""
-    may = memory_fraction * device.memory_bytes
-    if not device.problem and 0 < may < need_bytes:
-        part = f', of which memory_fraction allows {memory_fraction:g}' * (memory_fraction < 1)
+    if not device.problem and 0 < device.memory_bytes < need_bytes:
         return (f'the model needs {need_bytes / 2**30:.1f} GB and it has '
-                f'{device.memory_bytes / 2**30:.1f} GB{part}')
+                f'{device.memory_bytes / 2**30:.1f} GB')
     return device.problem
 
 

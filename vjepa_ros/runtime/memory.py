@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Recognise that the memory of a device ran out, limit it, and release it."""
+"""Recognise that the memory of a device ran out, and release it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +19,6 @@ SMALLER = ('choose a smaller model_size, image_size or num_frames, or half preci
 
 # A process captures one CUDA graph at a time, and frees no memory meanwhile.
 CAPTURING = threading.RLock()
-_limits: dict[torch.device, float] = {}     # of this process, as `limit_memory` has set them
 
 # In errors of backends without a type for it. The last two are of cuBLAS, cuDNN and their kin on
 # AMD GPUs: *_STATUS_ALLOC_FAILED and, newer, *_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
@@ -75,27 +72,6 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
         return DeviceMemory(torch.mps.driver_allocated_memory(),
                             torch.mps.recommended_max_memory())
     return None
-
-
-def limit_memory(device: torch.device, fraction: float) -> None:
-    """Let this process use at most a part, 0..1, of the memory of a device."""
-    _limits[device] = fraction
-    if device.type == 'cuda':
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
-    elif device.type == 'mps':
-        torch.mps.set_per_process_memory_fraction(fraction)
-
-
-@contextmanager
-def limited_memory(device: torch.device, fraction: float) -> Iterator[None]:
-    """Do what `limit_memory` does, and take it back where what follows fails."""
-    before = _limits.get(device, 1.0)
-    limit_memory(device, fraction)
-    try:
-        yield
-    except BaseException:
-        limit_memory(device, before)
-        raise
 
 
 def clear_workspaces() -> None:

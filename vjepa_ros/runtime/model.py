@@ -42,18 +42,16 @@ from vjepa_ros.runtime.device import (
     device_name,
     load_on,
 )
-from vjepa_ros.runtime.forward.compilation import MODES, allow_shapes
 from vjepa_ros.runtime.memory import (
     OutOfMemory,
     SMALLER,
     is_out_of_memory,
-    limited_memory,
     release_memory,
 )
 from vjepa_ros.runtime.noise_floor import NoiseFloor, measure_noise_floor
 from vjepa_ros.runtime.prediction import Pass, Prediction
 from vjepa_ros.runtime.runner import Clip, DeviceClip, QueuedRunner, Runner
-from vjepa_ros.runtime.streaming import Keys, STREAMING
+from vjepa_ros.runtime.streaming import Keys
 
 log = logging.getLogger(__name__)
 
@@ -96,12 +94,6 @@ class ModelConfig:
     cpu_threads: int = parameter(0, 'CPU threads of PyTorch; 0 keeps its default', low=0, high=256)
     model_version: str = 'auto'     # generation of V-JEPA; auto: that of the weights
     weights_part: str = 'auto'      # encoder of a file with several, see `load_encoder`
-    # Whether torch.compile is used: 'off', 'auto' or 'on', see `why_not_compiled`
-    compile: str = 'auto'
-    # 'auto': encode each tubelet once where the weights are block-causal; 'off': whole clips
-    streaming: str = 'auto'
-    # Part of the memory of an accelerator, 0..1, that this process may use
-    memory_fraction: float = 1.0
     seed: int = 0  # seed of random weights
     # Names of the Hugging Face hub that may be fetched, see `located`; all when omitted
     fetched: tuple[str, ...] | None = None
@@ -115,15 +107,6 @@ class ModelConfig:
         if self.image_size < 2 * PATCH or self.image_size % PATCH:
             raise ValueError(f'image_size is {self.image_size}, but must be a multiple of '
                              f'{PATCH} and at least {2 * PATCH}')
-        if self.compile not in MODES:
-            raise ValueError(f"compile is '{self.compile}', but must be one of "
-                             f"{', '.join(MODES)}")
-        if self.streaming not in STREAMING:
-            raise ValueError(f"streaming is '{self.streaming}', but must be one of "
-                             f"{', '.join(STREAMING)}")
-        if not 0 < self.memory_fraction <= 1:
-            raise ValueError(f'memory_fraction is {self.memory_fraction}, but must be above 0 and '
-                             'at most 1')
         if self.cpu_threads < 0:
             raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
 
@@ -157,14 +140,13 @@ class Model:
         self._trial: threading.Thread | None = None     # in fp32
         self._better: Model | None = None              # which has helped
         kind = runner or _runner_for(choice.device)
-        self._runner = kind(encoder, heads, calibration, choice, self.clip_shape, config.compile)
-        self.not_streaming = "'streaming' is off"       # '': each tubelet is encoded once
-        if config.streaming == 'auto':
-            try:
-                self.not_streaming = self._runner.begin_stream()
-            except BaseException:
-                self.close()
-                raise
+        self._runner = kind(encoder, heads, calibration, choice, self.clip_shape)
+        self.not_streaming = ''     # why it encodes whole clips; '': each tubelet once
+        try:
+            self.not_streaming = self._runner.begin_stream()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def load(cls, config: ModelConfig) -> Model:
@@ -175,20 +157,19 @@ class Model:
         # In half precision; whether there is room for the rest only a pass can show.
         need = 2 * find_variant(config.model_size).weights
         choice = choose_device(config.device, config.require_device, config.precision,
-                               need_bytes=need, memory_fraction=config.memory_fraction)
+                               need_bytes=need)
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
 
         def made(chosen: DeviceChoice) -> Model:
-            with limited_memory(chosen.device, config.memory_fraction):
-                try:
-                    return cls._on(chosen, config)
-                except NotFinite:
-                    if chosen.dtype == torch.float32:
-                        raise
-                engine = cls._on(_in_fp32(chosen), config)
-                engine._tell(_instead(chosen))
-                return engine
+            try:
+                return cls._on(chosen, config)
+            except NotFinite:
+                if chosen.dtype == torch.float32:
+                    raise
+            engine = cls._on(_in_fp32(chosen), config)
+            engine._tell(_instead(chosen))
+            return engine
 
         return load_on(choice, made, config.require_device, config.precision)
 
@@ -222,7 +203,7 @@ class Model:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, compiled or fused; with graph if captured."""
+        """How passes run: eager or fused; with graph if captured."""
         return self._runner.execution
 
     @property
@@ -402,12 +383,10 @@ class Model:
                     self.choice.device, what, problem, self._most)
 
     def _open(self) -> Encoder:
-        """Return the encoder, ready for this thread."""
+        """Return the encoder; SessionError when it is closed."""
         encoder = self._runner.encoder
         if encoder is None:
             raise SessionError('the model is closed')
-        if not self._runner.not_compiled:
-            allow_shapes()
         return encoder
 
     def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vjepa_ros.model.encoder import Normalise
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
 
 SENSOR_SIGMA = 2.5  # noise of a pixel at the size of the model input [grey levels]
@@ -145,9 +146,7 @@ class ChangeReader:
     """
 
     def __init__(self, device: torch.device):
-        mean, gain = [255.0 * m for m in IMAGENET_MEAN], [1.0 / (255.0 * s) for s in IMAGENET_STD]
-        self._mean = torch.tensor(mean, dtype=torch.float32, device=device)
-        self._gain = torch.tensor(gain, dtype=torch.float32, device=device)
+        self._normalise = Normalise(device)
 
     def __call__(self, features: Tensor, pixels: Tensor, valid: Tensor) -> Tensor:
         """Compute change and strength of the patches of clips.
@@ -161,9 +160,8 @@ class ChangeReader:
         share = valid / valid.sum((1, 2), keepdim=True).clamp_min(1.0)
         common = (steps * share[:, None, :, :, None]).sum((2, 3), keepdim=True)
         change = (steps - common).square_().mean(-1).sqrt_()
-        seen = pixels[:, :, STEP // 2::STEP, STEP // 2::STEP].float()
-        power = ((seen - self._mean) * self._gain).square_().mean((1, 4))
+        power = self._normalise(pixels[:, :, STEP // 2::STEP, STEP // 2::STEP]).square_()
         rows, cols = valid.shape[1:]
         each = PATCH // STEP
-        strength = power.view(-1, rows, each, cols, each).mean((2, 4)).sqrt_()
+        strength = power.mean((1, 2)).view(-1, rows, each, cols, each).mean((2, 4)).sqrt_()
         return torch.cat([change, strength[:, None]], 1)

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from vjepa_ros.model.blocks import LayerMemory
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.head_specs import Calibration, array_names, to_arrays
 from vjepa_ros.model.heads import Heads
 from vjepa_ros.model.rope import rotate
-from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET
+from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.streaming import why_not
 
 OPSET = 18
@@ -61,17 +61,12 @@ class Exported:
 class Graph(nn.Module):
     """What is exported: features and calibrated outputs of the heads, in float32 on the CPU."""
 
-    pixel_mean: Tensor
-    pixel_gain: Tensor
-
     def __init__(self, encoder: Encoder, heads: Heads | None = None,
                  calibration: Calibration | None = None):
         super().__init__()
         self.encoder, self.heads = encoder, heads
         self.calibration = calibration or Calibration()
-        # Buffers and outputs share the names of one graph.
-        self.register_buffer('pixel_mean', 255.0 * torch.tensor(IMAGENET_MEAN))
-        self.register_buffer('pixel_gain', 1 / (255.0 * torch.tensor(IMAGENET_STD)))
+        self._clip = Normalise(torch.device('cpu'))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,9 +76,6 @@ class Graph(nn.Module):
         """Make an input of `forward`, by name, for clips of T frames of S pixels."""
         return {PIXELS: torch.from_numpy(np.random.default_rng(0).integers(
             0, 256, (clips, frames, size, size, 3), dtype=np.uint8))}
-
-    def _clip(self, pixels: Tensor) -> Tensor:
-        return ((pixels.float() - self.pixel_mean) * self.pixel_gain).permute(0, 4, 1, 2, 3)
 
     def _answers(self, features: Tensor) -> Sequence[Tensor]:
         if self.heads is None:

@@ -17,18 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.head_specs import Calibration
 from vjepa_ros.model.heads import Branch, Heads, IN_TURN
 from vjepa_ros.model.variants import TUBELET
-from vjepa_ros.runtime.device import DeviceChoice
-from vjepa_ros.runtime.forward.base import FUSED, Normalise, PLAIN, Work, closed
-from vjepa_ros.runtime.forward.compilation import (
-    compile_blocks,
-    missing_tools,
-    why_not_compiled,
-)
-from vjepa_ros.runtime.forward.select import prepare, prepare_step
+from vjepa_ros.runtime.device import DeviceChoice, SessionError
+from vjepa_ros.runtime.forward.cpu import Traced
+from vjepa_ros.runtime.forward.select import FUSED, PLAIN, prepare, prepare_step
 from vjepa_ros.runtime.memory import (
     OutOfMemory,
     SMALLER,
@@ -37,8 +32,7 @@ from vjepa_ros.runtime.memory import (
     stored_bytes,
 )
 from vjepa_ros.runtime.prediction import Pass, checked, reading
-from vjepa_ros.runtime.streaming import Keys, StreamEncoder, why_not
-from vjepa_ros.runtime.torchscript import Traced
+from vjepa_ros.runtime.streaming import Keys, StreamEncoder, Work, why_not
 
 # Runs the pass, the slots of its tubelets in the cache (None: it has none), and what it reads of
 # each clip.
@@ -68,14 +62,14 @@ class Runner:
     """An encoder and its heads on a device. Passes are over when `start` returns.
 
     The methods are called by one thread at once. The calibration of the heads is applied here and
-    nowhere else. `clip_shape`: (T, S, S, 3); `compile`: see `why_not_compiled`.
+    nowhere else. `clip_shape`: (T, S, S, 3).
     """
 
     captured, reason = False, ''     # whether passes are CUDA graphs, and why not if they could be
     eager = True    # whether each pass runs from Python
 
     def __init__(self, encoder: Encoder, heads: Heads | None, calibration: Calibration,
-                 choice: DeviceChoice, clip_shape: tuple[int, ...], compile: str = 'off'):
+                 choice: DeviceChoice, clip_shape: tuple[int, ...]):
         encoder.set_branch_precision(choice.branches)
         try:
             self.encoder: Encoder | None = encoder.to(choice.device).eval()
@@ -92,40 +86,23 @@ class Runner:
         self._clock = _settled if choice.device.type == 'mps' else time.perf_counter
         self.specs = () if heads is None else heads.specs
         self.stream: StreamEncoder | None = None    # None: all clips are encoded as a whole
-        forward = prepare(encoder, choice, Normalise(choice.device), clip_shape,
-                          fuse=compile != 'on')
-        self.normalise: Callable[[Tensor], Tensor] = forward.normalise
-        self._forward: Work = forward
+        forward = prepare(encoder, choice, Normalise(choice.device), clip_shape)
+        self.normalise, self._forward = forward.normalise, forward.run
         self._kind, self._note = forward.kind, forward.note
         branch = self._open(choice.device)
         read = checked if heads is None else reading(heads, calibration, branch)
         self._read: Work = Traced(read, 'reading of heads') if heads and self.eager else read
-        try:
-            self.not_compiled = self._compile(compile, encoder)
-        except BaseException:
-            self.close()
-            raise
 
     def _open(self, device: torch.device) -> Branch:
         """Prepare the device; return what lets heads work beside each other."""
         return IN_TURN
 
-    def _compile(self, wanted: str, encoder: Encoder) -> str:
-        """Compile the encoder, if so decided; '' or why not."""
-        instead = ('kernels of this package' if self._kind != PLAIN else
-                   'layers of torchao' if self._note else 'streams' if encoder.window else '')
-        device = self.choice.device.type
-        problem = why_not_compiled(wanted, device, instead, missing_tools(device))
-        grey = np.full(self.clip_shape, 128, np.uint8)
-        return problem or compile_blocks(encoder.blocks, wanted == 'on',
-                                         lambda: self.start([grey], None, False))
-
     def begin_stream(self) -> str:
         """Encode each tubelet once from now on, if possible; '' or why not."""
         assert self.encoder is not None
         problem = why_not(self.encoder, self.clip_shape[0])
-        if problem or not self.not_compiled:
-            return problem or 'torch.compile is used'
+        if problem:
+            return problem
         side = self.clip_shape[1]
         try:
             step = prepare_step(self.encoder, self.choice, self.normalise, side)
@@ -141,15 +118,14 @@ class Runner:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager, compiled or fused; with graph if captured."""
-        kind = self._kind if self.not_compiled else 'compiled'
-        words = ([] if kind == PLAIN else [kind]) + (['graph'] if self.captured else [])
+        """How passes run: eager or fused; with graph if captured."""
+        words = ([] if self._kind == PLAIN else [self._kind]) + ['graph'] * self.captured
         return ' '.join(words) or 'eager'
 
     @property
     def execution_reason(self) -> str:
-        """Why there are no graphs or compiled kernels, and how much is in float8 or int8; ''."""
-        return '; '.join(filter(None, (self.reason, self.not_compiled, self._note)))
+        """Why there are no graphs, and how much is in float8 or int8; ''."""
+        return '; '.join(filter(None, (self.reason, self._note)))
 
     @property
     def nbytes(self) -> int:
@@ -224,6 +200,10 @@ class Runner:
         """Wait for what runs, then drop the networks."""
         self.encoder = self.heads = self.stream = None
         self._forward = self._read = self.normalise = closed
+
+
+def closed(pixels: Tensor) -> Tensor:
+    raise SessionError('the model is closed')
 
 
 def _settled() -> float:

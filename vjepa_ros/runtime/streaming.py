@@ -15,7 +15,7 @@ of a head, D width.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 
 import numpy as np
 import torch
@@ -24,18 +24,17 @@ from torch import Tensor
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import PATCH, TUBELET
-from vjepa_ros.runtime.forward.base import Step, Work
 
-STREAMING = ('auto', 'off')
 MAX_BYTES = 512 << 20   # of the cache, for all cameras
 MOST_TUBELETS = 256     # in the cache
 LEAST_CLIPS = 4         # of a pass, at any size
 
 # For each frame of a clip a key that no other frame has; None for a frame that never comes again.
 Keys = Sequence[Hashable]
-# Where keys and values of the newest tubelets of a pass belong: what a layer keeps (see
-# `StoredLayer`), the slots of these tubelets (B,), and slots and room (see `CacheSlots`).
-Place = tuple[Tensor, list[int], Tensor, Tensor]
+Work = Callable[[Tensor], Tensor]       # pixels to features, or features to packed heads
+# From the pixels (B, 2, S, S, 3) uint8 of the newest tubelets, `Encoder.times` of these, and what
+# each block remembers, to features (B, 1, Hp, Wp, D) float32.
+Step = Callable[[Tensor, Tensor, Sequence[LayerMemory]], Tensor]
 
 
 class KeyValueCache:
@@ -90,7 +89,7 @@ class KeyValueCache:
 class CacheSlots:
     """Where the cached tubelets of the clips of a pass are."""
 
-    def __init__(self, slots: Tensor, room: Tensor, newest: list[int] | None = None):
+    def __init__(self, slots: Tensor, room: Tensor, newest: Tensor | None = None):
         self.slots = slots      # (B, W) of the tubelets of each clip, oldest first
         # (2, H, B W, P, d) for the keys and values of the clips, of one layer after the other.
         self.room = room
@@ -108,47 +107,32 @@ class StoredLayer(LayerMemory):
 
     def __init__(self, kept: Tensor, given: CacheSlots, new: int):
         super().__init__()
-        self._kept, self._given, self._new = kept, given, new
-        # Where `remember` puts keys and values; None where `extend` has to
-        self.place: Place | None = None
-        if new == 1 and given.newest is not None:
-            self.place = kept, given.newest, given.slots, given.room
+        self.kept, self.given, self._new = kept, given, new
+        self.newest = given.newest if new == 1 else None
 
     @property
     def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Where one tubelet of each clip belongs; None where there are more of them."""
-        return (self._kept, self._given.slots, self._given.room) if self._new == 1 else None
+        return (self.kept, self.given.slots, self.given.room) if self._new == 1 else None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put keys and values (B, H, nP, d) of a pass into slots; return those of its clips."""
-        place, slots = self.place, self._given.slots
-        if place is not None:
-            return remember(keys, values, place)
-        newest = slots[:, -self._new:].flatten()
-        for kept, part in zip(self._kept, (keys, values), strict=True):
-            kept[:, newest] = part.transpose(0, 1).unflatten(2, (self._new, -1)).flatten(1, 2)
-        if self._new == slots.shape[1]:
-            return keys, values
-        return _collected(self._kept, slots, self._given.room)
-
-
-def remember(keys: Tensor, values: Tensor, place: Place) -> tuple[Tensor, Tensor]:
-    """Put keys and values (B, H, P, d) into their place; return those of all tubelets of clips.
-
-    TorchScript compiles it.
-    """
-    # Copies take a quarter of the time of one by index.
-    kept, newest, slots, room = place
-    for clip, slot in enumerate(newest):
-        kept[0, :, slot].copy_(keys[clip])
-        kept[1, :, slot].copy_(values[clip])
-    return _collected(kept, slots, room)
-
-
-def _collected(kept: Tensor, slots: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    # One copy, of blocks that lie as attention reads them.
-    torch.index_select(kept, 2, slots.flatten(), out=room)
-    return by_clip(room, slots)
+        slots, room = self.given.slots, self.given.room
+        both = zip(self.kept, (keys, values), strict=True)
+        if self.newest is not None:
+            # Copies take a quarter of the time of one by index.
+            for kept, part in both:
+                for own, slot in zip(part, self.newest, strict=True):
+                    kept.narrow(1, slot, 1).copy_(own[:, None])
+        else:
+            newest = slots[:, -self._new:].flatten()
+            for kept, part in both:
+                kept[:, newest] = part.transpose(0, 1).unflatten(2, (self._new, -1)).flatten(1, 2)
+            if self._new == slots.shape[1]:
+                return keys, values
+        # One copy, of blocks that lie as attention reads them.
+        torch.index_select(self.kept, 2, slots.flatten(), out=room)
+        return by_clip(room, slots)
 
 
 def by_clip(room: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,7 +150,7 @@ class _Inputs(CacheSlots):
         super().__init__(
             torch.empty((clips, encoder.window), dtype=torch.int64, device=device),
             cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1),
-            [0] * clips if eager else None)
+            torch.zeros(clips, dtype=torch.int64) if eager else None)
         self.times = torch.empty((clips, *encoder.times_of(even[None]).shape[1:]), device=device)
         self.layers: dict[int, list[StoredLayer]] = {}      # by the number of new tubelets
         self._nothing = [cache.spare] * self.slots.numel(), np.stack([even] * clips)
@@ -179,7 +163,7 @@ class _Inputs(CacheSlots):
         """
         if self.newest is not None:
             window = self.slots.shape[1]
-            self.newest[:] = slots[window - 1::window]
+            self.newest.numpy()[:] = slots[window - 1::window]
         upload(np.reshape(slots, self.slots.shape), self.slots)
         upload(self._times_of(stamps), self.times)
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from vjepa_ros.model.heads import Branch
 from vjepa_ros.model.variants import PATCH, TUBELET
-from vjepa_ros.runtime.forward.base import Work, closed
 from vjepa_ros.runtime.memory import (
     CAPTURING,
     abandon_pool,
@@ -28,6 +27,7 @@ from vjepa_ros.runtime.memory import (
     is_out_of_memory,
 )
 from vjepa_ros.runtime.noise_floor import ChangeReader
+from vjepa_ros.runtime.streaming import Work
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
@@ -327,11 +327,6 @@ class GraphCache:
         self._kept.clear()
         self._pool = None  # of which the device gets the memory back with the last graph
         self._pool_bytes = 0
-
-    def close(self) -> None:
-        """Drop all stages and the networks. Nothing may be running."""
-        self.reset()
-        self._forward, self._read = closed, closed
 
     @property
     def nbytes(self) -> int:

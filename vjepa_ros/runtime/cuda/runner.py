@@ -19,10 +19,9 @@ from torch import Tensor
 
 from vjepa_ros.model.heads import Branch
 from vjepa_ros.runtime.cuda.graph_replay import Fork, GraphCache, Stage, mark
-from vjepa_ros.runtime.forward.base import Work
 from vjepa_ros.runtime.prediction import Pass
 from vjepa_ros.runtime.runner import Clip, DeviceClip, Runner
-from vjepa_ros.runtime.streaming import Keys
+from vjepa_ros.runtime.streaming import Keys, Work
 
 STAGES = ('upload', 'encode', 'heads', 'download')
 
@@ -166,8 +165,7 @@ class CudaRunner(Runner):
             with self._here():
                 self._compute.synchronize()
         finally:
-            for graphs in self._graphs.values():
-                graphs.close()
+            self._graphs.clear()
             super().close()
 
     @contextlib.contextmanager

@@ -13,24 +13,32 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import EPS, LayerMemory, Steps, bias_of, extended
+from vjepa_ros.model.blocks import LayerMemory, Steps, bias_of, extended
 from vjepa_ros.model.encoder import Encoder, PatchEmbed
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH
 from vjepa_ros.runtime.device import AMX, AVX512_BF16, cpu_features
-from vjepa_ros.runtime.streaming import Place, StoredLayer, remember
-from vjepa_ros.runtime.torchscript import scripted
+from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer
 
 log = logging.getLogger(__name__)
 
 SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does not map anew
+# What TorchScript raises for code that it does not know, and in builds that lack an operator.
+PROBLEMS = (RuntimeError, TypeError, ValueError, AttributeError, OSError)
+MOST_TRACES = 16    # of one function
+WARM_RUNS = 2       # in which TorchScript learns what it runs
 
 
 def speed_up(encoder: Encoder) -> None:
@@ -88,7 +96,9 @@ class PixelEmbed(PatchEmbed):
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 3, 5, 7, 1)  # B T' Hp Wp frames 16 16 3
         x = x.to(torch.float32, memory_format=torch.contiguous_format).flatten(4).flatten(1, 3)
-        return _linear(x, self.weight, self.bias, has_fused_linear(x.dtype))
+        if has_fused_linear(x.dtype):
+            return _scripted_onednn()(x, self.weight, self.bias, 'none')
+        return F.linear(x, self.weight, self.bias)
 
 
 class HalfPositions(Positions):
@@ -116,10 +126,14 @@ class CpuSteps(Steps):
     """Steps of a block without what PyTorch wastes on a CPU, with tables of `HalfPositions`."""
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        return _linear(x, layer.weight, bias_of(layer), _fuses(layer))
+        if _fuses(layer):
+            return _scripted_onednn()(x, layer.weight, layer.bias, 'none')
+        return layer(x)
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        return _hidden(x, layer.weight, bias_of(layer), _fuses(layer))
+        if _fuses(layer):
+            return _scripted_onednn()(x, layer.weight, layer.bias, 'gelu')
+        return F.gelu(layer(x))
 
     def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
               memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -150,56 +164,81 @@ class OneCall:
 
     def __init__(self, encoder: Encoder):
         self._one_by_one = partial(type(encoder).run_blocks, encoder)
-        self._heads = encoder.blocks[0].attn.heads
-        layers = [(block.norm1, block.attn.qkv, block.attn.proj, block.norm2, block.mlp.fc1,
-                   block.mlp.fc2) for block in encoder.blocks]
-        self._weights = [[part for layer in each for part in (layer.weight, layer.bias)]
-                         for each in layers]
+        self._traced = Traced(self._blocks, 'step of a stream')
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None,
                  memory: Sequence[LayerMemory]) -> Tensor:
-        places = [layer.place for layer in memory if isinstance(layer, StoredLayer)]
-        places = [place for place in places if place is not None]
-        if allowed is not None or not len(places) == len(memory) == len(self._weights):
+        layers = [layer for layer in memory if isinstance(layer, StoredLayer)]
+        newest = layers[0].newest if len(layers) == len(memory) else None
+        if allowed is not None or newest is None:
             return self._one_by_one(x, cos, sin, allowed, memory)
-        most = SCORES if cos.dtype == torch.bfloat16 and products_are_faster() else 0
-        return scripted(_step)(x, (cos, sin), self._weights, places,
-                               (self._heads, EPS, has_fused_linear(cos.dtype), most))
+        given = layers[0].given
+        return self._traced(x, cos, sin, given.slots, given.room, newest,
+                            *(layer.kept for layer in layers))
+
+    def _blocks(self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, room: Tensor,
+                newest: Tensor, *kept: Tensor) -> Tensor:
+        given = CacheSlots(slots, room, newest)
+        return self._one_by_one(x, cos, sin, None, [StoredLayer(one, given, 1) for one in kept])
 
 
-def _step(x: Tensor, tables: tuple[Tensor, Tensor], weights: list[list[Tensor]],
-          places: list[Place], how: tuple[int, float, bool, int]) -> Tensor:
-    """Do what `Block.forward` does with `CpuSteps`, block after block.
+class Traced:
+    """A function of tensors as TorchScript recorded it for the shapes it is called with.
 
-    `weights` are those of `OneCall`; `how` is the number of heads, the epsilon of norms,
-    `has_fused_linear`, and the scores at a time of `attend_in_parts`, 0 for the attention of
-    PyTorch.
+    Python needs its global lock between two operators. Where another thread works in Python, too,
+    each waits for the other again and again. TorchScript is deprecated for torch.compile, which
+    needs a C++ compiler on the robot; where it does not serve, the function runs as it is. What it
+    does may depend on shapes, not on values, and other tensors that it reads must stay the same.
     """
-    cos, sin = tables
-    heads, eps, fused, most = how
-    width = [x.shape[2]]
-    for w, place in zip(weights, places):  # noqa: B905  (TorchScript knows no `strict`)
-        y = F.layer_norm(x, width, w[0], w[1], eps).to(cos.dtype)
-        q, k, v = turned(_linear(y, w[2], w[3], fused), heads, cos, sin)
-        k, v = remember(k, v, place)
-        y = (attend_in_parts(q, k, v, most) if most > 0
-             else F.scaled_dot_product_attention(q, k, v))
-        x = x + _linear(y.transpose(1, 2).flatten(2), w[4], w[5], fused)
-        y = F.layer_norm(x, width, w[6], w[7], eps).to(cos.dtype)
-        x = x.add_(_linear(_hidden(y, w[8], w[9], fused), w[10], w[11], fused))
-    return x
+
+    def __init__(self, function: Callable[..., Tensor], name: str):
+        self._function, self._name = function, name
+        self._made: OrderedDict[tuple[torch.Size, ...], Callable[..., Tensor]] = OrderedDict()
+        self._making = threading.Lock()
+
+    def __call__(self, *given: Tensor) -> Tensor:
+        shapes = tuple(one.shape for one in given)
+        with self._making:
+            made = self._made.get(shapes)
+            if made is None:
+                while len(self._made) >= MOST_TRACES:
+                    self._made.popitem(last=False)
+                made = self._made[shapes] = self._trace(given)
+        return made(*given)
+
+    def _trace(self, given: tuple[Tensor, ...]) -> Callable[..., Tensor]:
+        try:
+            with _quiet():
+                made: Any = torch.jit.trace(self._function, given, check_trace=False)
+            for _ in range(WARM_RUNS):
+                made(*given)
+        except PROBLEMS as error:
+            log.info('%s runs operator by operator, because TorchScript does not take it: %s',
+                     self._name, str(error).strip().partition('\n')[0])
+            return self._function
+        return made
 
 
-def _hidden(x: Tensor, weight: Tensor, bias: Tensor, fused: bool) -> Tensor:
-    if fused:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'gelu', [], 'none')
-    return F.gelu(F.linear(x, weight, bias))
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')     # deprecated; and shapes are recorded as they are
+        yield
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor, fused: bool) -> Tensor:
-    if fused:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
-    return F.linear(x, weight, bias)
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor, then: str) -> Tensor:
+    """Apply the linear layer of oneDNN, and then nothing ('none') or an exact GELU ('gelu')."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, then, [], 'none')
+
+
+@lru_cache
+def _scripted_onednn() -> Callable[..., Tensor]:
+    """Compile `_onednn` for TorchScript, which cannot record its empty list."""
+    try:
+        with _quiet():
+            return torch.jit.script(_onednn)
+    except PROBLEMS:
+        return _onednn
 
 
 def turned(qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -258,8 +297,7 @@ def has_fused_linear(dtype: torch.dtype) -> bool:
     rows = torch.arange(-96.0, 96.0).view(8, 24).div(48).to(dtype)
     plain = F.gelu(F.linear(rows.float(), rows.float(), rows[:, 0].float()))
     try:
-        found = torch.ops.mkldnn._linear_pointwise(rows, rows, rows[:, 0].contiguous(), 'gelu', [],
-                                                   'none')
+        found = _onednn(rows, rows, rows[:, 0].contiguous(), 'gelu')
     # A private operator of PyTorch: a build may lack it, or have it with other arguments or types.
     # The plain layers that run then compute the same, only slower.
     except (AttributeError, RuntimeError, TypeError, NotImplementedError) as error:

@@ -32,7 +32,6 @@ from vjepa_ros.runtime.cuda.compiler import (
     one_each,
     source_of,
 )
-from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise
 from vjepa_ros.runtime.streaming import by_clip
 
 NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
@@ -142,7 +141,7 @@ class KernelSteps(Steps):
             return F.scaled_dot_product_attention(q, k, v)
 
 
-class FusedEncoder(Forward):
+class FusedEncoder:
     """An encoder for uint8 clips (T, H, W, 3) on a CUDA device; T is that of a tubelet for `step`.
 
     Its branches are in float16 or bfloat16. Its weights are shared, not copied, except for the
@@ -151,7 +150,7 @@ class FusedEncoder(Forward):
 
     def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):
         variant, device = encoder.variant, encoder.branch_device
-        super().__init__(encoder, Normalise(device), FUSED)
+        self._encoder = encoder
         frames, height, width, _ = clip_shape
         self.grid = frames // TUBELET, height // PATCH, width // PATCH
         self.dtype = encoder.branch_dtype

@@ -26,9 +26,9 @@ from vjepa_ros.runtime.device import (
     choose_device,
     cpu_features,
 )
-from vjepa_ros.runtime.forward.base import Forward
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.noise_floor import random_scene
+from vjepa_ros.runtime.streaming import Work
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ LAYERS = ('attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2')
 CHOICES = (LAYERS, LAYERS[:2], LAYERS[:1])   # tried in this order
 
 
-def quantize(encoder: Encoder, choice: DeviceChoice, forward: Forward,
+def quantize(encoder: Encoder, choice: DeviceChoice, forward: Work,
              clip_shape: tuple[int, ...]) -> str:
     """Quantise layers of an encoder, in place; return what was done, for logs and diagnostics.
 
@@ -121,7 +121,7 @@ def _quantized(encoder: Encoder, config: Any, layers: tuple[str, ...]
     return before
 
 
-def _features(forward: Forward, clips: Tensor) -> Tensor:
+def _features(forward: Work, clips: Tensor) -> Tensor:
     with torch.no_grad():
         return torch.cat([forward(clip[None]) for clip in clips])
 

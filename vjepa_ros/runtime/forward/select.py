@@ -6,57 +6,78 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vjepa_ros.model.blocks import LayerMemory, PLAIN_STEPS, Steps
-from vjepa_ros.model.encoder import Encoder
+from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.compiler import kernels_for
 from vjepa_ros.runtime.device import DeviceChoice, INSTEAD
-from vjepa_ros.runtime.forward.base import FUSED, Forward, Normalise, Step, Work
 from vjepa_ros.runtime.forward.cpu import OneCall, reordered, speed_up
 from vjepa_ros.runtime.forward.cuda import FusedEncoder
 from vjepa_ros.runtime.forward.metal import MetalSteps, check_rotation
 from vjepa_ros.runtime.forward.quantized import quantize
-from vjepa_ros.runtime.streaming import CacheSlots, StoredLayer
+from vjepa_ros.runtime.streaming import CacheSlots, Step, StoredLayer, Work
 
 # Relative difference between two ways to compute in a precision that rounding explains.
 CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
+PLAIN, FUSED = 'plain', 'fused'     # operators of PyTorch, or kernels of this package
+
+
+@dataclass
+class Forward:
+    """The part of a pass from uint8 clips (B, T, S, S, 3) on the device to features there.
+
+    `run` may be captured in a CUDA graph after a few calls with clips of the same shape. From then
+    on it must neither wait for the device nor copy from the host, and what it reads besides the
+    clips must stay at its address.
+    """
+
+    run: Work           # features (B, T', Hp, Wp, D) float32
+    normalise: Work     # uint8 clips to the present input of the encoder
+    kind: str = PLAIN
+    note: str = ''      # what is quantised
+
+    @classmethod
+    def plain(cls, encoder: Encoder, normalise: Work, kind: str = PLAIN) -> Forward:
+        """Run the encoder itself."""
+        return cls(lambda pixels: encoder(normalise(pixels)), normalise, kind)
 
 
 def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
-            clip_shape: tuple[int, ...], fuse: bool = True) -> Forward:
+            clip_shape: tuple[int, ...]) -> Forward:
     """Make the best forward pass there is for an encoder; `clip_shape` is (T, S, S, 3).
 
     On CUDA and MPS kernels serve only if their features of a random clip are close to those of
     the plain path; otherwise the log says why not.
     """
     device, narrow = choice.device.type, choice.precision in INSTEAD
-    forward = Forward(encoder, normalise)
-    if fuse and device == 'cpu':
+    forward = Forward.plain(encoder, normalise)
+    if device == 'cpu':
         speed_up(encoder)
-        forward = Forward(encoder, reordered, FUSED)
+        forward = Forward.plain(encoder, reordered, FUSED)
         if not narrow:
             encoder.run_blocks = OneCall(encoder)
     if narrow:
         with _on(choice.device):
-            forward.note = quantize(encoder, choice, forward, clip_shape)
+            forward.note = quantize(encoder, choice, forward.run, clip_shape)
         return forward
     kernels = device == 'mps' or (device == 'cuda' and choice.dtype != torch.float32)
-    if encoder.window or not (fuse and kernels):    # the kernels know no block-causal clips
+    if encoder.window or not kernels:   # the kernels know no block-causal clips
         return forward
 
     def make() -> Forward:
         if device == 'cuda':
-            return FusedEncoder(encoder, clip_shape)
+            return Forward(FusedEncoder(encoder, clip_shape), normalise, FUSED)
         check_rotation(encoder, clip_shape, CLOSE[choice.dtype])
         _set_steps(encoder, MetalSteps())
-        return Forward(encoder, normalise, FUSED)
+        return Forward.plain(encoder, normalise, FUSED)
 
     fused, _ = kernels_for('whole clips', choice.device, forward, make,
-                           lambda one: _trial(one, clip_shape, choice.device),
+                           lambda one: _trial(one.run, clip_shape, choice.device),
                            CLOSE[choice.dtype])
     if fused is None:
         _set_steps(encoder, PLAIN_STEPS)
@@ -68,7 +89,7 @@ def _set_steps(encoder: Encoder, steps: Steps) -> None:
         block.steps = steps
 
 
-def _trial(forward: Forward, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _trial(forward: Work, clip_shape: tuple[int, ...], device: torch.device) -> Tensor:
     pixels = torch.randint(0, 256, (1, *clip_shape), dtype=torch.uint8,
                            generator=torch.Generator().manual_seed(0)).to(device)
     with torch.inference_mode(), _on(device):
