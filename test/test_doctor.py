@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +15,12 @@ import pytest
 from vjepa_ros.cli import doctor as machine
 from vjepa_ros.cli.console import behind_p, with_options
 from vjepa_ros.parameter import schemas
-from vjepa_ros.ros.doctor.rules import (
+from vjepa_ros.ros.doctor import (
     ERROR,
     Graph,
     NOTE,
     NodeSeen,
     OK,
-    Status,
     Topic,
     WARNING,
     fit,
@@ -32,7 +30,6 @@ from vjepa_ros.ros.doctor.rules import (
 
 SCHEMAS = schemas()
 IMAGE, ASSESSMENT = 'sensor_msgs/msg/Image', '/vjepa_node/front/assessment'
-VALUES = {row.name: row.default for row in SCHEMAS['vjepa_node'].rows}
 
 
 # -- errors of commands -----------------------------------------------------------------------
@@ -81,24 +78,24 @@ def test_a_parameter_file_is_judged_by_its_own_node(tmp_path):
 
 def healthy() -> Graph:
     """A node with one camera, all well."""
-    topic = Topic((IMAGE,), ('/driver',), ('/vjepa_node',), (), True, 40, 10.0, 900, 0.02)
-    node = NodeSeen('vjepa_node', {**VALUES, 'cameras': ['front']}, ('/front/image_raw',),
-                    'active')
-    status = Status(0, 'running', {'rate_in_hz': '10.0', 'rate_out_hz': '10.0', 'flags': 'none',
-                                   'latency_ms_median': '60.0', 'stage_ms.encode': '40.0'})
+    topic = Topic((IMAGE,), ('/driver',), ('/vjepa_node',), (), True, 40, 10.0, 0.02)
+    node = NodeSeen('model', ('/front/image_raw',), {
+        'use_sim_time': False, 'max_frame_gap': 1.0, 'max_rate': 15.0})
     heard = Topic(('sensor_msgs/msg/PointCloud2',), ('/vjepa_node',), ('/guard',))
-    return Graph(4.0, 2, {'/front/image_raw': topic, ASSESSMENT: heard}, {'/vjepa_node': node},
-                 {'vjepa_node: camera front': status})
+    return Graph(4.0, 2, {'/front/image_raw': topic, ASSESSMENT: heard}, {'/vjepa_node': node}, {
+        ('vjepa_node', 'model'): {'level': 'ok', 'message': 'active', 'values': {
+            'state': 'active'}},
+        ('vjepa_node', 'camera front'): {'level': 'ok', 'message': 'running', 'values': {
+            'rate_in_hz': 10.0, 'rate_out_hz': 10.0, 'flags': 'none',
+            'latency_ms_median': 60.0, 'stage_ms.encode': 40.0}}})
 
 
-def values(graph: Graph, **changes) -> None:
-    status = graph.diagnostics['vjepa_node: camera front']
-    graph.diagnostics['vjepa_node: camera front'] = replace(
-        status, values={**status.values, **changes})
+def camera(graph: Graph, **changes) -> None:
+    graph.statuses['vjepa_node', 'camera front']['values'].update(changes)
 
 
-def parameters(graph: Graph, **changes) -> None:
-    graph.nodes['/vjepa_node'].parameters.update(changes)
+def node(graph: Graph, **changes) -> None:
+    vars(graph.nodes['/vjepa_node']).update(changes)
 
 
 def topic(graph: Graph, **changes) -> None:
@@ -106,25 +103,26 @@ def topic(graph: Graph, **changes) -> None:
 
 
 ILLS = {
-    'slow': (lambda g: values(g, rate_out_hz='2.0'), WARNING, 'encode'),
-    'rare frames': (lambda g: values(g, rate_in_hz='0.5', rate_out_hz='0.5'), ERROR,
+    'slow': (lambda g: camera(g, rate_out_hz=2.0), WARNING, 'encode'),
+    'rare frames': (lambda g: camera(g, rate_in_hz=0.5, rate_out_hz=0.5), ERROR,
                     'no clip ever fills'),
-    'no clock': (lambda g: parameters(g, use_sim_time=True), ERROR, '/clock'),
-    'inactive': (lambda g: vars(g.nodes['/vjepa_node']).update(state='inactive'), WARNING,
-                 'inactive'),
-    'hangs': (lambda g: vars(g.nodes['/vjepa_node']).update(state=''), WARNING, 'answer'),
-    'mute': (lambda g: vars(g).update(nodes={}, mute=('/vjepa_node',)), WARNING, 'not answer'),
+    'no clock': (lambda g: g.nodes['/vjepa_node'].parameters.update(use_sim_time=True), ERROR,
+                 '/clock'),
+    'inactive': (lambda g: g.statuses['vjepa_node', 'model']['values'].update(state='inactive'),
+                 WARNING, 'inactive'),
+    'hangs': (lambda g: node(g, parameters=None), WARNING, 'answer'),
+    'mute': (lambda g: vars(g).update(nodes={}, mute=('/vjepa_node',)), WARNING, 'not report'),
     'no stamps': (lambda g: topic(g, unstamped=True), ERROR, 'stamp 0'),
     'other clock': (lambda g: topic(g, age_s=-3.0), ERROR, 'future'),
     'two cameras': (lambda g: topic(g, publishers=('/a', '/b')), WARNING, '2 publishers'),
     'unheard': (lambda g: vars(g.topics[ASSESSMENT]).update(subscribers=()), NOTE,
                 f'nobody subscribes to {ASSESSMENT}'),
-    'uncalibrated': (lambda g: values(g, flags='warming_up assumed_intrinsics',
+    'uncalibrated': (lambda g: camera(g, flags='warming_up assumed_intrinsics',
                                       camera_info='it is of 640 x 480'), WARNING, '640 x 480'),
     'silent': (lambda g: topic(g, count=0), ERROR, 'silent'),
-    'silent beside a video': (lambda g: (topic(g, count=0), values(
+    'silent beside a video': (lambda g: (topic(g, count=0), camera(
         g, image_topic='/front/image_raw/ffmpeg')), WARNING, 'image_raw/ffmpeg delivers'),
-    'heard by the node alone': (lambda g: (topic(g, count=0), values(
+    'heard by the node alone': (lambda g: (topic(g, count=0), camera(
         g, image_topic='/front/image_raw')), NOTE, 'the node receives it'),
     'two types': (lambda g: topic(g, types=(IMAGE, 'x/msg/Y')), ERROR, 'several types'),
 }
@@ -169,14 +167,14 @@ def test_it_works_without_ros_and_says_so(capsys):
 # -- over DDS ---------------------------------------------------------------------------------
 
 @pytest.mark.ros
-def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
+def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds(monkeypatch):
     pytest.importorskip('rclpy')
     from guard_rig import Every
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from ros_harness import ros_session
     from sensor_msgs.msg import Image
 
-    from vjepa_ros.ros.doctor.graph import observe
+    from vjepa_ros.ros.graph import observe
 
     parameters = {'cameras': ['well', 'wrong', 'missing', 'mute'], 'autostart': True,
                   'qos_overrides./wrong/image_raw.subscription.reliability': 'reliable'}
@@ -184,6 +182,7 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
         best = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         sent = {name: ros.node.create_publisher(Image, f'{name}/image_raw', best)
                 for name in ('well', 'wrong', 'mute', 'elsewhere')}
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(ros.domain_id))
         node.wait_for_output(': active')
         times = []
 
@@ -197,8 +196,8 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds():
 
         with Every(0.1, publish):
             time.sleep(2.5)          # diagnostics tell rates over three seconds
-            graph = observe(2.0, ros.context)
-    assert graph.nodes['/vjepa_node'].state == 'active'
+            graph = observe(2.0)
+    assert graph.nodes['/vjepa_node'].parameters['max_frame_gap'] == 1.0
     # Best effort: a busy machine publishes slower, and loses some.
     rate = 1 / float(np.median(np.diff(times)))
     assert 0.3 * rate < graph.topics['/well/image_raw'].rate_hz < 1.5 * rate

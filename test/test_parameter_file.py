@@ -13,7 +13,7 @@ import yaml
 
 from vjepa_ros.fleet.config import read_config
 from vjepa_ros.parameter import schema_of, schemas
-from vjepa_ros.ros.doctor.rules import ERROR, judge_file
+from vjepa_ros.ros.doctor import ERROR, judge_file
 from vjepa_ros.ros.parameter_file import read_file, readable, unknown, values_of
 
 ROW = schema_of('vjepa_node').row

@@ -39,7 +39,7 @@ from vjepa_ros.ros.common.processes import (
     takes_large_images,
 )
 from vjepa_ros.sources import PlayOptions, SUPPORTED, SourceError, open_source
-from vjepa_ros.viewer.messages import CLOUD, COMPRESSED, DIAGNOSTICS, INFO, STAGE, own_statuses
+from vjepa_ros.viewer.messages import CLOUD, COMPRESSED, DIAGNOSTICS, INFO, STAGE
 
 if TYPE_CHECKING:
     from vjepa_ros.ros.listener import Listener
@@ -155,7 +155,7 @@ class Demo:
 
     def _on_diagnostics(self, _: str, msg: Any) -> None:
         status = self.status
-        for node, part, got in own_statuses(msg):
+        for node, part, got in read.statuses(msg):
             values = got['values']
             if (node, part) == (NODE, 'model'):
                 self._reports += 1

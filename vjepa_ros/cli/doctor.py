@@ -28,7 +28,7 @@ from vjepa_ros.cli.console import positive, ros_problem, with_options
 from vjepa_ros.parameter import schemas
 from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
-from vjepa_ros.ros.doctor.rules import ERROR, Finding, NOTE, OK, WARNING, judge, judge_file
+from vjepa_ros.ros.doctor import ERROR, Finding, NOTE, OK, WARNING, judge, judge_file
 
 MARKS = {OK: ('✓', 'green'), NOTE: ('·', 'cyan'), WARNING: ('!', 'yellow'),
          ERROR: ('✗', 'bold red')}
@@ -128,7 +128,7 @@ def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
     elif ros_problem():
         found['ROS'] = [Finding(NOTE, 'ROS', f'works without it: {ros_problem()}')]
     else:
-        from vjepa_ros.ros.doctor.graph import observe
+        from vjepa_ros.ros.graph import observe
 
         graph = observe(args.seconds)
         found['ROS'] = [*middleware(os.environ, graph.middleware), *judge(graph)]

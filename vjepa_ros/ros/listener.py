@@ -37,9 +37,9 @@ class Listener:
     def __init__(self, name: str) -> None:
         self._context = rclpy.Context()
         rclpy.init(args=[], context=self._context, signal_handler_options=SignalHandlerOptions.NO)
-        self._node = rclpy.create_node(name, context=self._context)
+        self.node = rclpy.create_node(name, context=self._context)
         self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
+        self._executor.add_node(self.node)
         self.domain_id: int = self._context.get_domain_id()
         self._subscriptions: dict[str, Any] = {}
 
@@ -48,19 +48,19 @@ class Listener:
 
     def __exit__(self, *exc: object) -> None:
         self._executor.shutdown(timeout_sec=1.0)
-        self._node.destroy_node()
+        self.node.destroy_node()
         rclpy.try_shutdown(context=self._context)
 
     def topics(self) -> dict[str, str]:
         """Return the type (``package/msg/Name``) of each topic that somebody publishes."""
-        return {name: types[0] for name, types in self._node.get_topic_names_and_types()
-                if types and self._node.count_publishers(name)}
+        return {name: types[0] for name, types in self.node.get_topic_names_and_types()
+                if types and self.node.count_publishers(name)}
 
     def read_by(self, node: str) -> dict[str, str]:
         """Return the type of each topic that a node (``NAMESPACE/NAME``) has subscribed to."""
         namespace, _, name = f'/{node.lstrip("/")}'.rpartition('/')
         try:
-            found = self._node.get_subscriber_names_and_types_by_node(name, namespace or '/')
+            found = self.node.get_subscriber_names_and_types_by_node(name, namespace or '/')
         except NodeNameNonExistentError:
             return {}
         return {topic: types[0] for topic, types in found if types}
@@ -75,12 +75,12 @@ class Listener:
         except (ImportError, AttributeError) as error:
             raise ListenError(f"'{topic}' has the type {kind}, which this Python cannot import "
                               f'({error}); install the package {package}') from error
-        self._subscriptions[topic] = self._node.create_subscription(
+        self._subscriptions[topic] = self.node.create_subscription(
             made, topic, lambda msg: take(topic, msg), self._profile(topic))
 
     def _profile(self, topic: str) -> QoSProfile:
         """Return one as reliable and as latched as all publishers of now are."""
-        offered = [info.qos_profile for info in self._node.get_publishers_info_by_topic(topic)]
+        offered = [info.qos_profile for info in self.node.get_publishers_info_by_topic(topic)]
         reliable = all(one.reliability == ReliabilityPolicy.RELIABLE for one in offered)
         latched = offered and all(one.durability == DurabilityPolicy.TRANSIENT_LOCAL
                                   for one in offered)
@@ -91,7 +91,7 @@ class Listener:
 
     def silence(self, topic: str) -> str:
         """Return why nothing comes on a topic that was subscribed to, and what is waited for."""
-        senders = self._node.get_publishers_info_by_topic(topic)
+        senders = self.node.get_publishers_info_by_topic(topic)
         if not senders:
             return f"nobody publishes '{topic}' any more; waiting for a publisher"
         wanted = self._subscriptions[topic].qos_profile

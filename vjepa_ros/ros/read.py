@@ -9,6 +9,8 @@ but NumPy besides their own rclpy.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -40,6 +42,9 @@ REGION = np.dtype([
     ('elevation', '<f4'), ('time_to_contact', '<f4'), ('looming_rate', '<f4'),
     ('confidence', '<f4'), ('side', 'u1'), ('on_course', 'u1'), ('reserved', '<u2'),
 ])
+
+OWN = re.compile(r'(?P<node>[^:]+): (?P<part>model|guard|planner|(camera|source) .+)')
+CONDITIONS = ('ok', 'warn', 'error', 'stale')    # levels of a DiagnosticStatus
 
 # One point for each cell of the looming field, with the fields of `LoomingCells`.
 ENCODER = 'encoder_'      # and the beginning of the hash of the encoder: a field of features
@@ -157,6 +162,35 @@ def records(msg: Any) -> np.ndarray:
                      'offsets': [field.offset for field in msg.fields],
                      'itemsize': msg.point_step})
     return np.frombuffer(msg.data, kind, msg.width * msg.height)
+
+
+def statuses(msg: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield node, part and `diagnostic` of each status of this package in a DiagnosticArray.
+
+    The part is 'model', 'guard', 'planner', 'camera NAME' or 'source NAME'.
+    """
+    for status in msg.status:
+        if match := OWN.fullmatch(status.name):
+            yield match['node'], match['part'], diagnostic(status)
+
+
+def diagnostic(status: Any) -> dict[str, Any]:
+    """Return a DiagnosticStatus as name, level, message and ``values`` by their names."""
+    level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
+    return {'name': status.name, 'level': CONDITIONS[level] if level < 4 else str(level),
+            'message': status.message,
+            'values': {pair.key: _value(pair.value) for pair in status.values}}
+
+
+def _value(text: str) -> Any:
+    if text == 'unknown':
+        return math.nan
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarray:

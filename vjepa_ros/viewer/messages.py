@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +23,8 @@ CLOUD, DIAGNOSTICS = 'sensor_msgs/msg/PointCloud2', 'diagnostic_msgs/msg/Diagnos
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 INFO = 'sensor_msgs/msg/CameraInfo'
 STAGE = 'stage_ms.'      # begins the names of the times of stages in the diagnostics
-OWN = re.compile(r'(?P<node>[^:]+): (?P<part>model|guard|planner|(camera|source) .+)')
 WINDOW = 30              # assessments of which the rate is taken
 FEW = 64                 # longer lists are described instead of printed
-CONDITIONS = ('ok', 'warn', 'error', 'stale')    # levels of a DiagnosticStatus
 _COLUMNS = {             # what the numbers of clouds of this package mean
     'level': lambda value: Level(value).name.lower(),
     'flags': lambda value: list(Quality(value).names),
@@ -44,19 +41,11 @@ def readable(msg: Any) -> dict[str, Any]:
     if hasattr(msg, 'point_step'):
         return {**out, **_cloud(msg)}
     if hasattr(msg, 'status') and hasattr(msg, 'header'):
-        return {**out, 'status': [diagnostic(one) for one in msg.status]}
+        return {**out, 'status': [read.diagnostic(one) for one in msg.status]}
     if getattr(msg, 'encoding', '') == '32FC1':
         return {**out, 'rows': msg.height, 'columns': msg.width, **_range(read.grid(msg))}
     return {**out, **{name: _plain(getattr(msg, name)) for name in _names(msg)
                       if name != 'header'}}
-
-
-def diagnostic(status: Any) -> dict[str, Any]:
-    """Return a DiagnosticStatus as name, level, message and ``values`` by their names."""
-    level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
-    return {'name': status.name, 'level': CONDITIONS[level] if level < 4 else str(level),
-            'message': status.message,
-            'values': {pair.key: _value(pair.value) for pair in status.values}}
 
 
 def json_line(values: dict[str, Any]) -> str:
@@ -120,21 +109,11 @@ def _names(msg: Any) -> list[str]:
     return [name for name in getattr(msg, '__dataclass_fields__', ()) if name[0] != '_']
 
 
-def _value(text: str) -> Any:
-    if text == 'unknown':
-        return math.nan
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
-
 # -- what nodes have said so far ------------------------------------------------------------------
 
 @dataclass
 class Told:
-    """The newest status of a part of a node: as `diagnostic`, and when it came [s]."""
+    """The newest status of a part of a node: as `read.diagnostic`, and when it came [s]."""
 
     level: str
     message: str
@@ -184,7 +163,7 @@ class States:
     def take(self, topic: str, msg: Any, now_s: float) -> None:
         """Take a message that came at this steady time [s]; foreign ones are passed over."""
         if hasattr(msg, 'status'):
-            for node, part, got in own_statuses(msg):
+            for node, part, got in read.statuses(msg):
                 self.told[node, part] = Told(got['level'], got['message'], got['values'], now_s)
             return
         node, camera = camera_of(topic)
@@ -195,13 +174,6 @@ class States:
         seen = self.seen.setdefault((node, camera), Seen(found))
         seen.assessment = found
         seen.times_s.append(now_s)
-
-
-def own_statuses(msg: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield node, part and `diagnostic` of each status of this package in a DiagnosticArray."""
-    for status in msg.status:
-        if match := OWN.fullmatch(status.name):
-            yield match['node'], match['part'], diagnostic(status)
 
 
 def camera_of(topic: str) -> tuple[str, str]:

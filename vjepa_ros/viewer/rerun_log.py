@@ -30,7 +30,6 @@ from vjepa_ros.viewer.messages import (
     INFO,
     STAGE,
     camera_of,
-    own_statuses,
 )
 from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, LEVEL_COLORS, SLOW_RATE
 
@@ -293,7 +292,7 @@ class Topics:
             self._log.at(read.stamp_ns(msg))
         try:
             if name in ('diagnostics', 'state'):
-                for node, part, got in own_statuses(msg):
+                for node, part, got in read.statuses(msg):
                     self._status(node, part, got)
             elif name == 'image':
                 data = np.frombuffer(msg.data, np.uint8)

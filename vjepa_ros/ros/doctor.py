@@ -15,10 +15,9 @@ from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.parameter_file import read_file
 
 OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')
-# Parameters by which nodes of this package are told, and what is compared with what they do.
-KINDS = {'vjepa_node': 'clip_fps', 'collision_guard': 'stop_time_to_contact',
-         'local_planner': 'on_fault'}
-PARAMETERS = {'use_sim_time', 'cameras', 'max_frame_gap', 'max_rate'}
+# What is compared with what nodes do, by the part of a node that reports.
+PARAMETERS = {'model': ['use_sim_time', 'max_frame_gap', 'max_rate'],
+              'guard': ['use_sim_time'], 'planner': ['use_sim_time']}
 IMAGE, PICTURES = 'sensor_msgs/msg/Image', ('image_raw', '/compressed')
 # Ends of the names of topics that a node can do without.
 OPTIONAL = ('camera_info', '/tf', '/tf_static', '/odom', 'odometry', 'goal_pose', '/path')
@@ -43,6 +42,7 @@ REMEDIES = {             # by the quality flag that a camera shows
 SHOWN = ('device', 'precision', 'execution', 'streaming', 'weights', 'heads', 'weights_made_for',
          'image_topic', 'transport_reason', 'level', 'flags', 'rate_in_hz', 'rate_out_hz',
          'latency_ms_median')
+ASK_AGAIN = 'it starts, hangs or has no time: read its log, and ask again'
 STATES = {'unconfigured': 'configure', 'inactive': 'activate'}
 
 
@@ -67,41 +67,29 @@ class Topic:
     # Publisher, subscriber, and the policies on which they do not agree
     mismatches: tuple[tuple[str, str, str], ...] = ()
     sampled: bool = False  # whether this process subscribed to it
-    # count, rate_hz, size: messages that came, their rate [Hz], and the bytes of the newest
-    count: int = 0
+    count: int = 0  # messages that came
     rate_hz: float = math.nan
-    size: int = 0
     age_s: float = math.nan  # arrival minus stamp of the newest [s]; NaN without stamp
     unstamped: bool = False  # whether the stamp was 0
 
 
 @dataclass
 class NodeSeen:
-    kind: str  # its executable
-    parameters: dict[str, Any]  # those of `PARAMETERS` that it has, once it answers
+    part: str  # what it reports on: 'model', 'guard' or 'planner'
     reads: tuple[str, ...]  # topics that it subscribes to
-    state: str = ''  # of its lifecycle; '' when it did not answer
-
-
-@dataclass(frozen=True)
-class Status:
-    """One status of ``/diagnostics``; level 0 is OK, 1 WARN, 2 ERROR, 3 STALE."""
-
-    level: int
-    message: str
-    values: Mapping[str, str]
+    parameters: dict[str, Any] | None = None  # its `PARAMETERS`, once it answers
 
 
 @dataclass
 class Graph:
     seconds: float  # how long topics were sampled [s]
     nodes_total: int = 0  # nodes in the graph, those of others included
-    # topics, nodes, diagnostics: by their full names
+    # topics, nodes: by their full names
     topics: dict[str, Topic] = field(default_factory=dict)
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
-    diagnostics: dict[str, Status] = field(default_factory=dict)
-    # Nodes with diagnostics that did not answer what their parameters are
-    mute: tuple[str, ...] = ()
+    # What nodes of this package report (`read.diagnostic`), by node (without '/') and part
+    statuses: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    mute: tuple[str, ...] = ()  # nodes with topics of this package that report nothing
     middleware: str = ''  # implementation that this process uses, such as rmw_fastrtps_cpp
 
     @property
@@ -117,12 +105,10 @@ def judge(graph: Graph) -> list[Finding]:
     found = [Finding(OK, 'graph', f'{graph.nodes_total} nodes, {len(graph.topics)} topics; '
                      f'looked for {graph.seconds:.1f} s')]
     found += [Finding(
-        WARNING, name, 'reports diagnostics, but does not answer what its parameters are',
-        'it starts, hangs or has no time: read its log, look at `vjepa-ros top`, and ask again')
-        for name in graph.mute]
+        WARNING, name, 'does not report on /diagnostics', ASK_AGAIN) for name in graph.mute]
     if not graph.nodes and not graph.mute:
         found.append(Finding(
-            NOTE, 'graph', 'no node of this package answers', 'start one (ros2 launch vjepa_ros '
+            NOTE, 'graph', 'no node of this package reports', 'start one (ros2 launch vjepa_ros '
             'vjepa.launch.py); if it runs, compare ROS_DOMAIN_ID, RMW_IMPLEMENTATION and '
             'ROS_AUTOMATIC_DISCOVERY_RANGE of both terminals'))
     for name, node in graph.nodes.items():
@@ -130,31 +116,33 @@ def judge(graph: Graph) -> list[Finding]:
     for name, topic in sorted(graph.topics.items()):
         if topic.sampled or name in graph.read:
             found += _topic(name, topic, graph)
-    for name, status in sorted(graph.diagnostics.items()):
-        if any(name.startswith(f'{node.lstrip("/")}:') for node in graph.nodes):
-            found += _status(name, status)
+    for (node, part), status in sorted(graph.statuses.items()):
+        if f'/{node}' in graph.nodes:
+            found += _status(f'{node}: {part}', status)
     return found
 
 
 # -- nodes ---------------------------------------------------------------------------------
 
 def _node(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
-    yield Finding(OK, name, f'{node.kind}, {node.state or "lifecycle state unknown"}')
-    if node.state in STATES:
-        yield Finding(WARNING, name, f'is {node.state}: it reads no images',
-                      f'ros2 lifecycle set {name} {STATES[node.state]}, or autostart: true')
-    if not node.state:
-        yield Finding(WARNING, name, 'does not answer whether it is active', 'it is starting, or '
-                      'hangs: read its log')
+    state = graph.statuses[name.lstrip('/'), node.part]['values']['state']
+    yield Finding(OK, name, f'{node.part}, {state}')
+    if state in STATES:
+        yield Finding(WARNING, name, f'is {state}: it reads no images',
+                      f'ros2 lifecycle set {name} {STATES[state]}, or autostart: true')
     for topic in node.reads:
         if not graph.publishers(topic) and not topic.endswith(OPTIONAL):
             yield _unpublished(name, topic, graph)
-    if node.parameters.get('use_sim_time') and not graph.publishers('/clock'):
+    if node.parameters is None:
+        yield Finding(WARNING, name, 'does not answer what its parameters are', ASK_AGAIN)
+        return
+    if node.parameters['use_sim_time'] and not graph.publishers('/clock'):
         yield Finding(ERROR, name, 'use_sim_time is true, but nobody publishes /clock: all frames '
                       'are of unknown age, every level is UNKNOWN', 'play the bag with --clock, '
                       'start the simulator, or set use_sim_time to false')
-    if 'max_rate' in node.parameters:
-        yield from _cameras(name, node, graph)
+    for (owner, part), status in graph.statuses.items():
+        if f'/{owner}' == name and part.startswith('camera ') and state == 'active':
+            yield from _camera(name, part, status, node.parameters, graph)
 
 
 def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
@@ -201,8 +189,9 @@ def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
 
 def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
     """Judge a topic on which nothing came; a node of ours may receive it, or another transport."""
-    read = [seen for each in graph.diagnostics.values() if _number(each.values, 'rate_in_hz') > 0
-            and _camera(seen := each.values.get('image_topic', '')) == _camera(name)]
+    read = [seen for each in graph.statuses.values() if each['values'].get('rate_in_hz', 0) > 0
+            and _untransported(seen := each['values'].get('image_topic', ''))
+            == _untransported(name)]
     if name in read:
         yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
                       f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
@@ -217,7 +206,7 @@ def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
                   f'came in {graph.seconds:.1f} s{instead}', remedy)
 
 
-def _camera(topic: str) -> str:
+def _untransported(topic: str) -> str:
     """Return an image topic without its transport."""
     return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
 
@@ -235,86 +224,73 @@ def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
 
 # -- what nodes report of themselves ---------------------------------------------------------
 
-def _status(name: str, status: Status) -> Iterator[Finding]:
-    flags = status.values.get('flags', '').split()
-    if status.level:
-        remedies = [REMEDIES[flag] for flag in flags
-                    if flag in REMEDIES and flag in status.message]
-        if status.values.get('heads', '').startswith('out of range'):
-            remedies.append(status.values['heads'].rpartition('; ')[2])
-        yield Finding(ERROR if status.level == 2 else WARNING, name, status.message,
+def _status(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+    level, message, values = (status[key] for key in ('level', 'message', 'values'))
+    flags = str(values.get('flags', '')).split()
+    if level != 'ok':
+        remedies = [REMEDIES[flag] for flag in flags if flag in REMEDIES and flag in message]
+        if str(values.get('heads', '')).startswith('out of range'):
+            remedies.append(values['heads'].rpartition('; ')[2])
+        yield Finding(ERROR if level == 'error' else WARNING, name, message,
                       '; '.join(remedies) or 'the findings of its topics and its log say more')
-    fault = status.values.get('input_fault', 'none')
+    fault = values.get('input_fault', 'none')
     if fault != 'none':
         yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
                       'driver, or NAME.transport')
     if 'assumed_intrinsics' in flags:
         yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
-                      f'from assumed_fov ({status.values.get("camera_info", "reason unknown")})',
+                      f'from assumed_fov ({values.get("camera_info", "reason unknown")})',
                       REMEDIES['assumed_intrinsics'])
-    if status.message == 'nobody listens':
+    if message == 'nobody listens':
         yield Finding(NOTE, name, 'assesses nothing: nobody subscribes to its outputs',
                       'subscribe, for example: ros2 topic echo --once the assessment')
-    facts = ', '.join(f'{key} {status.values[key]}' for key in SHOWN if key in status.values)
-    if facts or not status.level:
+    facts = ', '.join(f'{key} {values[key]}' for key in SHOWN if key in values)
+    if facts or level == 'ok':
         yield Finding(OK, name, '; '.join(filter(None, (
-            '' if status.level else status.message, facts))))
+            message if level == 'ok' else '', facts))))
 
 
-def _number(values: Mapping[str, str], key: str) -> float:
-    try:
-        return float(values[key])
-    except (KeyError, ValueError):
-        return math.nan
-
-
-def _cameras(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
-    """Compare the rates of each camera with the parameters; its flags say the rest."""
-    value = node.parameters
-    for camera in value.get('cameras') or ():
-        status = graph.diagnostics.get(f'{name.lstrip("/")}: camera {camera}')
-        if status is None or node.state != 'active':
-            continue
-        about, topic = f'{name}: camera {camera}', f'{name}/{camera}/assessment'
-        came, sent = (_number(status.values, key) for key in ('rate_in_hz', 'rate_out_hz'))
-        if topic in graph.topics and not graph.topics[topic].subscribers and (
-                status.message != 'nobody listens'):
-            yield Finding(NOTE, about, f'nobody subscribes to {topic}: nothing acts on it',
-                          'start a guard or planner, or look at its topic names; '
-                          f'vjepa-ros echo {camera}/assessment shows it')
-        if came > 0 and 1 / came > value['max_frame_gap']:
-            yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
-                          f'{value["max_frame_gap"]:g}: no clip ever fills', 'raise max_frame_gap')
-        possible = min(came, value['max_rate'])
-        if 0 < sent < SLACK * possible:
-            stages = {key.partition('.')[2]: _number(status.values, key) for key in status.values
-                      if key.startswith('stage_ms.') and not key.endswith('wait')}
-            worst = max(stages, key=lambda stage: stages[stage], default='')
-            where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
-            yield Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} '
-                          f'possible{where}', 'choose a smaller model_size, image_size or '
-                          'num_frames, streaming weights, precision auto or a GPU; lower max_rate '
-                          'to what the machine can do')
+def _camera(name: str, part: str, status: Mapping[str, Any], parameters: Mapping[str, Any],
+            graph: Graph) -> Iterator[Finding]:
+    """Compare the rates of a camera with the parameters; its flags say the rest."""
+    camera, values = part.removeprefix('camera '), status['values']
+    about, topic = f'{name}: {part}', f'{name}/{camera}/assessment'
+    came, sent = values['rate_in_hz'], values['rate_out_hz']
+    if topic in graph.topics and not graph.topics[topic].subscribers and (
+            status['message'] != 'nobody listens'):
+        yield Finding(NOTE, about, f'nobody subscribes to {topic}: nothing acts on it',
+                      'start a guard or planner, or look at its topic names; '
+                      f'vjepa-ros echo {camera}/assessment shows it')
+    if came > 0 and 1 / came > parameters['max_frame_gap']:
+        yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
+                      f'{parameters["max_frame_gap"]:g}: no clip ever fills',
+                      'raise max_frame_gap')
+    possible = min(came, parameters['max_rate'])
+    if 0 < sent < SLACK * possible:
+        stages = {key.partition('.')[2]: ms for key, ms in values.items()
+                  if key.startswith('stage_ms.') and not key.endswith('wait')}
+        worst = max(stages, key=lambda stage: stages[stage], default='')
+        where = f'; the longest stage is {worst} ({stages[worst]:.0f} ms)' if worst else ''
+        yield Finding(WARNING, about, f'{sent:.1f} results per second of {possible:.1f} '
+                      f'possible{where}', 'choose a smaller model_size, image_size or '
+                      'num_frames, streaming weights, precision auto or a GPU; lower max_rate '
+                      'to what the machine can do')
 
 
 # -- parameter files -------------------------------------------------------------------------
 
 def judge_file(path: Path, schemas: Mapping[str, Schema]) -> list[Finding]:
     """Return what is wrong with a parameter file of any node of this package."""
-    about = path.name
-
     def row(name: str) -> Param | None:     # of any node, until it is known which one this is
         return next(filter(None, (schema.row(name) for schema in schemas.values())), None)
 
     try:
-        blocks = read_file(path, row)
-        if not blocks:
-            return [Finding(NOTE, about, 'has no parameters: the defaults hold')]
-        found = [finding for node, values in blocks.items()
+        found = [finding for node, values in read_file(path, row).items()
                  for finding in _block(path, node, values, schemas)]
     except ValueError as error:
-        return [Finding(ERROR, about, str(error), 'correct it: nodes do not start with this file')]
-    return found or [Finding(OK, about, 'nothing is wrong with it')]
+        return [Finding(ERROR, path.name, str(error),
+                        'correct it: nodes do not start with this file')]
+    return found or [Finding(OK, path.name, 'nothing is wrong with it')]
 
 
 def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[str, Schema]
@@ -323,9 +299,6 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
         return len(set(values) & {row.name for row in schema.rows})
 
     about, name = f'{path.name}: {node}', node.rpartition('/')[2]
-    if not values:
-        yield Finding(NOTE, about, 'has no parameters: the defaults hold')
-        return
     schema = schemas.get(name) or max(schemas.values(), key=score)
     if 2 * score(schema) < len(values) and name not in (*schemas, '**'):
         yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
@@ -344,13 +317,10 @@ def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
     """Return what is wrong with values of parameters, alone and together with defaults."""
     problems, legal = [], {}
     for row in _rows(values, schema):
-        value, problem = values.get(row.name), ''
-        if value is not None:
-            value, problem = row.check(list(value) if hasattr(value, 'tolist') else value)
-            problems += [problem] * bool(problem)
-        legal[row.name] = row.default if value is None else value
-    together = schema.problem(legal)
-    return [*problems, together] if together else problems
+        value, problem = row.check(values.get(row.name, row.default))
+        problems += filter(None, [problem])
+        legal[row.name] = row.default if problem else value
+    return [*problems, *filter(None, [schema.problem(legal)])]
 
 
 def _rows(values: Mapping[str, Any], schema: Schema) -> list[Param]:
@@ -358,6 +328,6 @@ def _rows(values: Mapping[str, Any], schema: Schema) -> list[Param]:
     rows = list(schema.rows)
     for listing, make_rows in schema.lists.items():
         default = next(row.default for row in schema.rows if row.name == listing)
-        for name in default if values.get(listing) is None else values[listing]:
+        for name in values.get(listing, default):
             rows += make_rows(name)
     return rows
