@@ -94,7 +94,7 @@ def test_cameras_and_range_sensors_get_topics_and_directions():
     (PERCEPTION, {'thresholds.danger_ttc': 3.0}, 'danger'),
     (PERCEPTION, {'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'),
     (PERCEPTION, {'obstacles.scan': True}, 'base_frame'),
-    (PERCEPTION, {'obstacles.max_height': 0.04}, 'min_height'),
+    (PERCEPTION, {'obstacles.max_height': 0.04}, 'above 0.05'),
     (PERCEPTION, {'camera.imu_rotation': (1.0, 1.0)}, 'camera.imu_rotation'),
     (GUARD, {'sources': ()}, 'empty'), (GUARD, {'ranges': ('camera',)}, 'once'),
     (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),

@@ -142,10 +142,10 @@ def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, p
     out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
     mounts: list[Mount] = []
     reach = np.array([2.0])
-    found = Obstacles(reach, 0 * reach, np.array([0]), np.array([[0.1, -0.1]]),
-                      np.array([False]), np.array([np.inf]), np.array([0.8]))
+    found = Obstacles(reach, 0 * reach, np.array([[0.1, -0.1]]), np.array([False]),
+                      np.array([np.inf]), np.array([0.8]))
     monkeypatch.setattr(out, '_find',
-                        lambda _, camera, *more: mounts.append(camera.mount) or found)
+                        lambda _, optics, mount, *more: mounts.append(mount) or found)
     result = SimpleNamespace(view=SimpleNamespace(source_size=(640, 480)))
     for second in (4, 7, 12):
         out.publish(result, header(second), OPTICS, frozenset({'obstacle_points'}), 0.0)

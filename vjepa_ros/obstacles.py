@@ -5,26 +5,25 @@
 A looming rate L = closing speed / depth is free of scale. Three things give the scale:
 
 - *odometry*: depth = v / L with the camera's speed v along its optical axis (Lee 1976). Valid for
-  what stands still; what comes towards the robot is placed too near, what goes away too far.
+  what stands still.
 - *ground speed*: a patch of the ground at a known depth (camera height, pitch, intrinsics) looms
-  with v over that depth, so the ground itself gives v; then as above. This is the usual way to
-  fix the scale of visual odometry with one camera (Song and Chandraker 2014, "Robust scale
-  estimation in real-time monocular SFM for autonomous driving").
+  with v over that depth, so the ground itself gives v; then as above (Song and Chandraker 2014).
 - *contact*: the ray of the lowest patch of an obstacle meets the ground where it stands. Needs no
-  speed, and is valid for what moves; useless near the horizon. It is far less exact than the two
-  others (docs/nav2.md), so it only limits them, and counts alone where the speed is unknown.
+  speed, and is valid for what moves. It is far less exact than the two others (docs/nav2.md), so
+  it only limits them, and counts alone where the speed is unknown.
 
 Obstacles are separated from the ground column by column, as in the Stixel World (Badino, Franke,
 Pfeiffer 2009) with looming in place of disparity. Where heads are valid, the free way ahead that
 they estimate (`LearnedField.clearance`) counts as well: it alone sees what is still while the
-robot stands. Nothing here guesses: what has no known scale has no place.
+robot stands. What has no known scale has no place.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -37,6 +36,10 @@ from vjepa_ros.perception.danger import is_alarm
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
 
+MIN_HEIGHT = 0.05        # m above the ground, from where points lie and obstacles reach
+MIN_KNOWN = 0.25         # part of the patches that look where the robot drives
+PITCH_ERROR = math.radians(1.0)     # standard error of the pitch of a camera while driving
+SPACING = 0.05           # m between points, sideways
 LEAST_CELLS = 4          # a region of fewer cells is taken for noise
 LEAST_ROWS = 2           # one row alone is the smeared horizon
 ROBOT_HALF_WIDTH = 0.3   # m, of the robot whose free way the heads were trained to estimate
@@ -139,39 +142,20 @@ def _turn(x: float, y: float, z: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class RobotCamera:
-    """A camera on a robot: width and height of its image [px], its lens, and its pose."""
-
-    size: tuple[int, int]
-    optics: Optics
-    mount: Mount
-
-
-@dataclass(frozen=True)
 class ObstacleSettings:
     """How obstacles are placed."""
 
-    # min_height, max_height: band above the ground that points lie in [m]; obstacles reach above
-    # the lower one, which the error of the pitch of a camera leaves
-    min_height: float = 0.05
     max_height: float = parameter(0.5, 'Upper end of the height band of points', low=0.01,
                                   high=10.0, unit='m')
     max_range: float = parameter(5.0, 'Largest distance of obstacles', low=0.3, high=50.0,
                                  unit='m')
-    # Least part of the patches that look where the robot drives that must be known
-    min_known: float = 0.25
     min_sight: float = parameter(
         1.5, 'Measured distance straight ahead below which nothing is published, unless the path '
         'is blocked or the heads know it', low=0.0, high=20.0, unit='m')
-    # Standard error of the camera's pitch while driving [rad]
-    pitch_error: float = math.radians(1.0)
-    caution: float = 1.0  # points are placed nearer than the estimate by so many standard errors
-    spacing: float = 0.05  # between points, sideways [m]
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_height < self.max_height:
-            raise ValueError(f'min_height is {self.min_height} and max_height {self.max_height}, '
-                             'must be 0 <= min_height < max_height')
+        if self.max_height <= MIN_HEIGHT:
+            raise ValueError(f'max_height is {self.max_height}, must be above {MIN_HEIGHT}')
 
 
 @dataclass(frozen=True)
@@ -181,56 +165,46 @@ class Obstacles:
     # (N,) level distance from the camera along its heading [m], NaN without an obstacle
     reach: np.ndarray
     sigma: np.ndarray  # (N,) standard error of it [m]
-    # (N,) int, number of the region that a column belongs to, -1 without an obstacle
-    region: np.ndarray
     # (N, 2) offset to the left per distance along the heading, at the two borders of a column; 0
     # for a column that sees nothing of the band
     slope: np.ndarray
     # (N,) bool: able to see what stands still, measured up to max_range, and nothing there
     free: np.ndarray
-    # (N,) how far a column is measured without a break [m], inf up to the horizon
-    sight: np.ndarray
-    # (N,) mean confidence of looming on an obstacle, 0..1, NaN without one
-    confidence: np.ndarray
+    sight: np.ndarray  # (N,) how far it is measured without a break [m], inf up to the horizon
+    confidence: np.ndarray  # (N,) of looming on an obstacle, 0..1, NaN without one
     way: float = math.nan  # free way ahead by the heads where that is short [m], else NaN
-    # Probability by the heads that it ends within max_range; NaN without
-    way_confidence: float = math.nan
-    # Of the camera along its axis [m/s], NaN unknown; `source` says by what: 'odometry',
-    # 'ground' or ''
-    speed: float = math.nan
-    source: str = ''
+    way_confidence: float = math.nan  # probability by the heads that it ends within max_range
     withheld: str = ''  # why nothing may be published, '' when it may
 
 
-def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: Settings,
+def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, settings: Settings,
                    how: ObstacleSettings, still: bool = False) -> Obstacles:
-    """Place the obstacles of one result; `speed` along the optical axis [m/s], NaN unknown."""
+    """Place the obstacles of one result; `speed` along the optical axis [m/s], NaN unknown.
+
+    `still`: odometry says that the robot stood for as long as the picture has been the same.
+    """
     field = result.looming
     if field is None:
         nothing = np.empty(0)
-        return Obstacles(nothing, nothing, np.empty(0, int), np.empty((0, 2)), np.empty(0, bool),
-                         nothing, nothing, withheld='the looming of this frame is unknown')
-    mount = camera.mount
-    cells = _cells_of(field, camera, settings)
-    columns = cells.rate.shape[1]
-    speed, part, source = _closing_speed(cells, mount, speed, how)
+        return Obstacles(nothing, nothing, np.empty((0, 2)), np.empty(0, bool), nothing, nothing,
+                         withheld='the looming of this frame is unknown')
+    cells = _cells_of(field, result.view.source_size, optics, mount, settings)
+    speed, part = _closing_speed(cells, mount, speed, how)
     learned = result.learned if result.method != 'geometric' else None
+    heads_see = learned is not None and learned.sees
     way = likely = math.nan
-    if learned is not None and learned.sees and (
-            learned.clearance.quantile(0.5) <= how.max_range):
+    if learned is not None and heads_see and learned.clearance.quantile(0.5) <= how.max_range:
         way = learned.clearance.quantile(0.5)
         likely = learned.clearance.below(how.max_range)
     moving = abs(speed) >= SLOWEST
     evidence, standing = _standing_cells(cells, mount, speed, how)
+    reach, sigma, confidence = np.full((3, cells.rate.shape[1]), np.nan)
     watched = cells.drop / cells.ahead >= _horizon(mount, how)
-    reach = np.full(columns, np.nan)
-    sigma, region = np.full(columns, np.nan), np.full(columns, -1)
-    confidence = np.full(columns, np.nan)
     placeable = watched & np.isfinite(cells.edges).all(axis=-1)
     slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
              / np.maximum(1, placeable.sum(axis=0))[:, None])
     count, labels = cv2.connectedComponents(evidence.astype(np.uint8), connectivity=8)
-    placed, lost, seen = 0, False, np.zeros(columns, bool)
+    lost, seen = False, np.zeros(len(reach), bool)
     for label in range(1, count):
         whole = labels == label
         inside = whole & standing
@@ -239,58 +213,51 @@ def find_obstacles(result: Result, camera: RobotCamera, speed: float, settings: 
             continue
         unplaced = True
         for column in np.flatnonzero(inside.any(axis=0)).tolist():
-            at, error = _distance_of(cells, inside[:, column], column, mount,
-                                     speed if moving else math.nan, part, how)
+            rows = inside[:, column]
+            at, error = _distance_of(cells, rows, column, mount, speed if moving else math.nan,
+                                     part)
             unplaced &= math.isnan(at)
             seen[column] |= not math.isnan(at)
-            if not at <= how.max_range or at >= np.nan_to_num(reach[column], nan=np.inf):
-                continue
-            reach[column], sigma[column], region[column] = at, error, placed
-            slope[column] = cells.edges[inside[:, column], column].mean(axis=0)
-            confidence[column] = cells.confidence[inside[:, column], column].mean()
-        placed += bool((region == placed).any())
+            if at <= how.max_range and at < np.nan_to_num(reach[column], nan=np.inf):
+                reach[column], sigma[column] = at, error
+                slope[column] = cells.edges[rows, column].mean(axis=0)
+                confidence[column] = cells.confidence[rows, column].mean()
         lost |= unplaced
     far = _sight(cells, mount, watched)
-    sees_still = moving or (learned is not None and learned.sees)
     free = (far >= how.max_range) & watched.any(axis=0) & moving & ~standing.any(axis=0)
-    share = float((cells.known & watched).sum() / max(1, watched.sum()))
-    found = not lost and _danger_is_placed(result, field, seen, slope, way, camera, settings)
-    withheld = _withheld(result, share, sees_still, found, settings, how)
-    if not withheld and moving and not (learned is not None and learned.sees):
+    found = Obstacles(reach, sigma, slope, free, far, confidence, way, likely)
+    known = float((cells.known & watched).sum() / max(1, watched.sum()))
+    placed = not lost and _danger_is_placed(result, field, seen, found, optics, settings)
+    withheld = _withheld(result, known, moving or heads_see, placed, settings)
+    if not withheld and not heads_see:
         withheld = _out_of_sight(far, seen, slope, how)
     if not withheld and not still and result.unchanged_s > 0:
         # A camera that hangs repeats its picture with new stamps. What does not change looks like
         # ground without obstacles, however fast the robot is; the sooner that is seen the better.
         withheld = (f'the picture has not changed by a single bit for {result.unchanged_s:.2f} s, '
                     'and no odometry says that the robot stood all the time')
-    return Obstacles(reach, sigma, region, slope, free, far, confidence, way, likely, speed,
-                     source, withheld)
+    return replace(found, withheld=withheld)
 
 
-def _withheld(result: Result, known: float, sees_still: bool, found: bool,
-              settings: Settings, how: ObstacleSettings) -> str:
+def _withheld(result: Result, known: float, sees_still: bool, placed: bool, settings: Settings
+              ) -> str:
     """Name the reason why a result must not reach a planner, or '': unknown is not clear."""
     seen = result.assessment
-    if Quality.STALE in seen.flags:
-        return 'the frame is stale'
-    if seen.level == Level.UNKNOWN:
-        return 'the level is unknown'
-    if Quality.WARMING_UP in seen.flags:
-        return 'warming up after a reset'
-    if Quality.UNTRAINED in seen.flags and settings.looming_method != 'geometric':
-        return ('the model is untrained; give weights, or set looming.method to geometric, which '
-                'takes nothing from it')
-    if Quality.ASSUMED_INTRINSICS in seen.flags:
-        return 'there is no camera_info for this image'
-    if known < how.min_known:
-        return (f'only {known:.0%} of what lies ahead could be measured, less than '
-                f'{how.min_known:.0%}')
-    if not sees_still:
-        return ('the camera stands or its speed is unknown, and no heads tell the free way: what '
-                'stands still can not be seen')
-    if seen.level in (Level.WARNING, Level.DANGER) and not found:
-        return f'the level is {seen.level.name} but what is dangerous has no known place'
-    return ''
+    untrained = Quality.UNTRAINED in seen.flags and settings.looming_method != 'geometric'
+    reasons = (
+        (Quality.STALE in seen.flags, 'the frame is stale'),
+        (seen.level == Level.UNKNOWN, 'the level is unknown'),
+        (Quality.WARMING_UP in seen.flags, 'warming up after a reset'),
+        (untrained, 'the model is untrained; give weights, or set looming.method to geometric, '
+         'which takes nothing from it'),
+        (Quality.ASSUMED_INTRINSICS in seen.flags, 'there is no camera_info for this image'),
+        (known < MIN_KNOWN, f'only {known:.0%} of what lies ahead could be measured, less than '
+         f'{MIN_KNOWN:.0%}'),
+        (not sees_still, 'the camera stands or its speed is unknown, and no heads tell the free '
+         'way: what stands still can not be seen'),
+        (seen.level in (Level.WARNING, Level.DANGER) and not placed,
+         f'the level is {seen.level.name} but what is dangerous has no known place'))
+    return next((text for applies, text in reasons if applies), '')
 
 
 def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
@@ -308,22 +275,22 @@ def _out_of_sight(far: np.ndarray, seen: np.ndarray, slope: np.ndarray,
             'what lies beyond has too little texture')
 
 
-def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, slope: np.ndarray,
-                      way: float, camera: RobotCamera, settings: Settings) -> bool:
+def _danger_is_placed(result: Result, field: LoomingField, seen: np.ndarray, found: Obstacles,
+                      optics: Optics, settings: Settings) -> bool:
     """Tell whether each danger that made the level has a distance in a column (N,) `seen`."""
     # Dangers are the regions on course below the time of WARNING, and the direction that is told.
-    told, size, optics = result.assessment, camera.size, camera.optics
-    x = (field.centers[0, :, 0] + 0.5) * size[0] / field.gray_size[0] - 0.5
-    half = 0.5 * field.cell_px * size[0] / field.gray_size[0]
+    told, scale = result.assessment, result.view.source_size[0] / field.gray_size[0]
+    x = (field.centers[0, :, 0] + 0.5) * scale - 0.5
+    half = 0.5 * field.cell_px * scale
     spans = [(r.x, r.x + r.width) for r in told.regions
              if r.on_course and is_alarm(r.time_to_contact, settings)]
     if not math.isnan(told.bearing):
         at = float(optics.pixels(np.array((math.tan(told.bearing), 0.0)))[0])
         spans.append((at - half, at + half))
     known = seen
-    if not math.isnan(way):
-        ahead = ROBOT_HALF_WIDTH / max(way, 1e-6)
-        known = seen | ((slope.min(axis=1) < ahead) & (slope.max(axis=1) > -ahead))
+    if not math.isnan(found.way):
+        ahead = ROBOT_HALF_WIDTH / max(found.way, 1e-6)
+        known = seen | ((found.slope.min(axis=1) < ahead) & (found.slope.max(axis=1) > -ahead))
     return bool(spans) and all((known & (x + half > low) & (x - half < high)).any()
                                for low, high in spans)
 
@@ -344,9 +311,9 @@ class Cells:
     pitch: float          # angle of a cell [rad]
 
 
-def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> Cells:
-    """Lay a looming field out; arguments as for `find_obstacles`."""
-    size, optics, mount = camera.size, camera.optics, camera.mount
+def _cells_of(field: LoomingField, size: tuple[int, int], optics: Optics, mount: Mount,
+              settings: Settings) -> Cells:
+    """Lay a looming field out."""
     left = np.cross((0, 0, 1), mount.heading)
     to = mount.directions(_rays(optics, size, field.gray_size, field.cell_px,
                                 tuple(field.centers[0, 0].tolist()), field.rate.shape))
@@ -355,10 +322,8 @@ def _cells_of(field: LoomingField, camera: RobotCamera, settings: Settings) -> C
     known = (np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
              & np.isfinite(ahead).all(axis=0))
     rate = np.where(known, field.rate, 0.0).astype(float)
-    course = field.course if isinstance(field, CourseField) else None
-    if course is None:
-        focal = optics.fx * field.gray_size[0] / size[0]
-        course = course_weight(field, focal, settings)
+    course = field.course if isinstance(field, CourseField) else course_weight(
+        field, optics.fx * field.gray_size[0] / size[0], settings)
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
     return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
                  np.where(known, course, 0.0), ahead[0], drop[0],
@@ -384,16 +349,16 @@ def _horizon(mount: Mount, how: ObstacleSettings) -> float:
 
 
 def _closing_speed(cells: Cells, mount: Mount, odometry: float,
-                   how: ObstacleSettings) -> tuple[float, float, str]:
-    """Estimate the speed along the optical axis [m/s], its relative error, and its source."""
+                   how: ObstacleSettings) -> tuple[float, float]:
+    """Estimate the speed along the optical axis [m/s], and its relative error."""
     if not math.isnan(odometry):
-        return odometry, 0.05, 'odometry'
+        return odometry, LEAST_PART
     # Far ground is seen at too flat an angle; what is on course is no ground.
     depth = mount.height / np.maximum(cells.drop, 1e-6)
     ground = (cells.known & (cells.drop * 1.2 * how.max_range > mount.height * cells.ahead)
-              & (cells.drop > 4 * how.pitch_error) & (cells.course < ON_COURSE))
+              & (cells.drop > 4 * PITCH_ERROR) & (cells.course < ON_COURSE))
     if ground.sum() < LEAST_GROUND:
-        return math.nan, math.nan, ''
+        return math.nan, math.nan
     # The nearest ground: what is higher up in the picture may be something that stands on it.
     nearest = ground & (cells.drop / cells.ahead >= np.quantile(
         (cells.drop / cells.ahead)[ground], 1 - max(NEAREST, LEAST_GROUND / ground.sum())))
@@ -401,10 +366,10 @@ def _closing_speed(cells: Cells, mount: Mount, odometry: float,
     low, speed, high = np.quantile(speeds, (0.25, 0.5, 0.75))
     part = (high - low) / max(abs(speed), SLOWEST)
     if part > MOST_SPREAD and abs(speed) >= SLOWEST:
-        return math.nan, math.nan, ''
-    tilt = how.pitch_error * float(np.median(1.0 / cells.drop[nearest]))
+        return math.nan, math.nan
+    tilt = PITCH_ERROR * float(np.median(1.0 / cells.drop[nearest]))
     error = math.hypot(max(LEAST_PART, part / math.sqrt(LEAST_GROUND)), tilt)
-    return float(speed), error, 'ground'
+    return float(speed), error
 
 
 def _standing_cells(cells: Cells, mount: Mount, speed: float,
@@ -423,14 +388,14 @@ def _standing_cells(cells: Cells, mount: Mount, speed: float,
     depth = abs(speed) / np.maximum(rate, 1e-3)
     height = mount.height - depth * cells.drop
     error = depth * np.hypot(cells.drop * cells.sigma / np.maximum(rate, 1e-3),
-                             cells.ahead * how.pitch_error)
+                             cells.ahead * PITCH_ERROR)
     top = max(how.max_height, mount.height + 0.1)
     near = depth * cells.ahead <= 1.2 * how.max_range
     # A cell is measured in a window that reaches into its neighbours, also into nearer ground;
     # one with little texture, as at the horizon, in a wider window.
     reach = depth * cells.ahead * cells.pitch
-    above = height - BLUR * reach - SURE * error > how.min_height
-    course = (cells.course >= ON_COURSE) & (height - 2 * BLUR * reach > how.min_height)
+    above = height - BLUR * reach - SURE * error > MIN_HEIGHT
+    course = (cells.course >= ON_COURSE) & (height - 2 * BLUR * reach > MIN_HEIGHT)
     found = sure & near & (above | course)
     return found, found & (height < top)
 
@@ -472,7 +437,7 @@ def _foot(cells: Cells, rows: np.ndarray, column: int) -> int:
 
 
 def _distance_of(cells: Cells, rows: np.ndarray, column: int, mount: Mount, speed: float,
-                 part: float, how: ObstacleSettings) -> tuple[float, float]:
+                 part: float) -> tuple[float, float]:
     """Estimate the level distance of a thing in a column, and its error [m]; NaN unknown."""
     found = None
     if not math.isnan(speed):
@@ -489,7 +454,7 @@ def _distance_of(cells: Cells, rows: np.ndarray, column: int, mount: Mount, spee
     if fall <= 0:
         return found or (math.nan, math.nan)
     at = mount.height / fall
-    error = at * math.hypot(0.4 * cells.pitch, how.pitch_error) / fall
+    error = at * math.hypot(0.4 * cells.pitch, PITCH_ERROR) / fall
     if found:
         # What stands on the ground or above it is nearer than the ground behind its lowest patch.
         return found if found[0] < at + error else (at, max(error, found[1]))
@@ -502,29 +467,25 @@ def _distance_of(cells: Cells, rows: np.ndarray, column: int, mount: Mount, spee
 
 # -- points and rays for planners ------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """Rays from the origin of the base frame in its x-y plane, as in sensor_msgs/LaserScan."""
 
-    # (M,) float32 [m]: a number, inf for free up to max_range, NaN for not known (neither marks
-    # nor clears). Also a number says that all before it is free.
+    # (M,) float32 [m]: a number, and all before it is free; inf for free up to max_range; NaN for
+    # not known (neither marks nor clears)
     ranges: np.ndarray
-    # angle_min, step: of the first ray and between rays [rad], left positive
-    angle_min: float
-    step: float
-    # range_min, range_max: limits of numbers [m]
-    range_min: float
-    range_max: float
+    angle_min: float    # of the first ray [rad], left positive; SCAN_STEP from ray to ray
+    range_max: float    # limit of numbers [m], the lower one is NEAREST_M
 
 
 def base_points(found: Obstacles, mount: Mount, how: ObstacleSettings) -> np.ndarray:
-    """Spread points over the width of obstacles and the band."""
-    lines = [(_line(mount, reach, reach * slope, how.spacing), confidence)
-             for reach, slope, confidence in _placed(found, how)]
-    heights = how.min_height + np.array(LEVELS) * (how.max_height - how.min_height)
-    parts = [np.column_stack((flat, np.full(len(flat), z), np.full(len(flat), confidence)))
-             for z in heights for flat, confidence in lines]
-    return np.concatenate([np.empty((0, 4)), *parts])
+    """Spread points (n, 4) over the width of obstacles and the band: x, y, z, confidence."""
+    heights = MIN_HEIGHT + np.array(LEVELS) * (how.max_height - MIN_HEIGHT)
+    parts = [np.empty((0, 4))]
+    for z in heights:
+        for reach, slope, confidence in _placed(found):
+            flat = _line(mount, reach, reach * slope, SPACING)
+            parts.append(np.column_stack((flat, np.full((len(flat), 2), (z, confidence)))))
+    return np.concatenate(parts)
 
 
 def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
@@ -541,9 +502,8 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
     for column in np.flatnonzero(found.free):
         low, high = np.sort(borders[:, column])
         ranges[(angles >= low) & (angles <= high)] = np.inf
-    for reach, slope, _ in _placed(found, how, measured=True):
-        spacing = min(how.spacing, 0.4 * SCAN_STEP * reach)
-        points = _line(mount, reach, reach * slope, spacing)
+    for reach, slope, _ in _placed(found, measured=True):
+        points = _line(mount, reach, reach * slope, min(SPACING, 0.4 * SCAN_STEP * reach))
         index = np.round((_turned(np.arctan2(points[:, 1], points[:, 0]) - middle) - first)
                          / SCAN_STEP).astype(int)
         inside = (index >= 0) & (index < count)
@@ -553,19 +513,18 @@ def scan(found: Obstacles, mount: Mount, how: ObstacleSettings) -> Scan:
     # The end of a free ray, and of none: what is obliquely ahead can be farther away, and is left
     # to the points.
     ranges[np.isfinite(ranges) & (ranges > limit)] = np.nan
-    return Scan(ranges.astype(np.float32), middle + first, SCAN_STEP, NEAREST_M, limit)
+    return Scan(ranges.astype(np.float32), middle + first, limit)
 
 
-def _placed(found: Obstacles, how: ObstacleSettings,
-            measured: bool = False) -> list[tuple[float, np.ndarray, float]]:
+def _placed(found: Obstacles, measured: bool = False) -> list[tuple[float, np.ndarray, float]]:
     """List level distance, both borders to the left per distance, confidence."""
     parts = []
-    for column in np.flatnonzero(found.region >= 0):
-        reach = max(NEAREST_M, float(found.reach[column] - how.caution * found.sigma[column]))
+    for column in np.flatnonzero(~np.isnan(found.reach)):
+        reach = max(NEAREST_M, float(found.reach[column] - found.sigma[column]))
         if not measured or found.sight[column] >= MEASURED * reach:
             parts.append((reach, found.slope[column], float(found.confidence[column])))
     if not math.isnan(found.way):
-        reach = max(NEAREST_M, found.way * (1 - WAY_PART * how.caution))
+        reach = max(NEAREST_M, found.way * (1 - WAY_PART))
         parts.append((reach, np.array((ROBOT_HALF_WIDTH, -ROBOT_HALF_WIDTH)) / reach,
                       found.way_confidence))
     return parts

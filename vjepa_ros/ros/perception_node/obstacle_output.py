@@ -30,8 +30,9 @@ from vjepa_ros.guard.source import MOVED_S, STILL_TRAVEL
 from vjepa_ros.guard.types import MAX_VELOCITY
 from vjepa_ros.obstacles import (
     Mount,
+    NEAREST_M,
     Obstacles,
-    RobotCamera,
+    SCAN_STEP,
     base_points,
     find_obstacles,
     scan,
@@ -293,8 +294,7 @@ class ObstacleOutput:
         if mount is None:
             self._withhold(problem)
             return
-        camera = RobotCamera(result.view.source_size, optics, mount)
-        found = self._find(result, camera, config, settings)
+        found = self._find(result, optics, mount, config, settings)
         if found.withheld:
             self._withhold(found.withheld)
             return
@@ -326,12 +326,12 @@ class ObstacleOutput:
                           f"'{info.header.frame_id:.99}', which camera_info names")
         return self._sources.mount(header.frame_id, header.stamp, until_s)
 
-    def _find(self, result: Result, camera: RobotCamera, config: ObstacleConfig,
+    def _find(self, result: Result, optics: Optics, mount: Mount, config: ObstacleConfig,
               settings: Settings) -> Obstacles:
         odometry, at_ns = self._sources.odometry, result.assessment.stamp_ns
-        speed = math.nan if odometry is None else odometry.closing_speed(camera.mount, at_ns)
+        speed = math.nan if odometry is None else odometry.closing_speed(mount, at_ns)
         blind = self._blind(result)      # also where something else withholds: it is remembered
-        found = find_obstacles(result, camera, speed, settings, config.settings,
+        found = find_obstacles(result, optics, mount, speed, settings, config.settings,
                                self.still(result))
         if blind and not found.withheld:
             return replace(found, withheld='the view has not moved for '
@@ -403,7 +403,7 @@ def scan_message(header: Header, found: Obstacles, mount: Mount,
     """Make a LaserScan: ranges for obstacles, inf for free, NaN for unknown."""
     rays = scan(found, mount, config.settings)
     out = LaserScan(header=header, angle_min=rays.angle_min,
-                    angle_max=rays.angle_min + rays.step * (len(rays.ranges) - 1),
-                    angle_increment=rays.step, range_min=rays.range_min, range_max=rays.range_max)
+                    angle_max=rays.angle_min + SCAN_STEP * (len(rays.ranges) - 1),
+                    angle_increment=SCAN_STEP, range_min=NEAREST_M, range_max=rays.range_max)
     out.ranges.frombytes(np.ascontiguousarray(rays.ranges, '<f4').tobytes())
     return out
