@@ -70,7 +70,7 @@ def test_an_upload_stays_until_it_was_resized():
     for pixels, image in zip(frames.pixels(range(40)), images, strict=True):
         np.testing.assert_array_equal(pixels, resized(image, view))
     for found, pixels in zip(frames.structure(range(40)), frames.pixels(range(40)), strict=True):
-        expected = Structure.of(coarse(pixels), view.patch_valid())
+        expected = Structure.of(coarse(pixels), view.patch_valid)
         np.testing.assert_allclose(found, expected, atol=0.01)
 
 

@@ -203,7 +203,7 @@ def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
 @pytest.mark.parametrize('size', [(256, 256), (1280, 720), (1000, 30)])
 def test_a_device_finds_the_structure_of_pictures_that_the_host_finds(size):
     # The narrowest has too few whole patches for a slope.
-    valid = View('letterbox', size, 256).patch_valid()
+    valid = View('letterbox', size, 256).patch_valid
     device = torch.device(DEVICE)
     measure, random = DeviceStructure(256, valid, device), np.random.default_rng(0)
     ramp = np.linspace(0, 200, 256)[None, :, None] * np.ones((256, 1, 3))

@@ -62,7 +62,7 @@ def field(what, sample=None, picture=None, view=None):
     interval = Rhythm.of((sample or even(0.1)).stamps_ns).interval_s
     view = view or View('squash', SIZE, 64)
     frames = picture[None] if picture.ndim == 3 else picture
-    valid = view.patch_valid()
+    valid = view.patch_valid
     shown = Shown.by(valid, (Structure.of(coarse(frame), valid) for frame in frames[::-1]))
     return learned_field(what, interval, view, shown)
 

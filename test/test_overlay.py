@@ -65,7 +65,7 @@ def test_every_size_and_mode_is_drawn_with_the_aspect_ratio_of_the_image(size, m
     image = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     before = image.copy()
     view = View(mode, size, 192)
-    motion = np.where(view.patch_valid() > 0.5, 0.7, NAN).astype(np.float32)
+    motion = np.where(view.patch_valid > 0.5, 0.7, NAN).astype(np.float32)
     result = show(image, assessment(Level.DANGER, 0.8, flags=511, bearing=0.1, regions=(BOX,)),
                   motion, field(size, 0.6), view)
     width = max(480, size[0])

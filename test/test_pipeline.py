@@ -134,11 +134,11 @@ def test_a_textureless_view_is_unknown_and_never_clear(engine):
 
 def test_bars_of_the_letterbox_are_unknown_and_not_still(engine, picture):
     result = one(engine, [picture[:60]] * 4, replace(CONFIG, resize_mode='letterbox'))
-    outside = result.view.patch_valid() == 0
+    outside = result.view.patch_valid == 0
     assert outside.any()
     assert np.isnan(result.motion_map[outside]).all()
     assert np.isnan(result.looming_map[outside]).all()
-    assert np.isfinite(result.motion_map[result.view.patch_valid() > 0.5]).all()
+    assert np.isfinite(result.motion_map[result.view.patch_valid > 0.5]).all()
     assert Quality.PARTIAL_VIEW not in result.assessment.flags
 
 

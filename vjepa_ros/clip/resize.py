@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -35,18 +36,16 @@ class View:
     mode: str
     source_size: tuple[int, int]  # width and height of the camera image [px]
     image_size: int  # side of the input [px], a multiple of `patch`
-    patch: int = PATCH  # side of a patch [px]
+    patch: ClassVar[int] = PATCH  # side of a patch [px]
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"resize mode '{self.mode}' is unknown; use one of {list(MODES)}")
-        width, height = (int(n) for n in self.source_size)
-        if width < 1 or height < 1:
-            raise ValueError(f'source_size is {width}x{height}; both sides must be at least 1')
-        if self.patch < 1 or self.image_size < 1 or self.image_size % self.patch:
-            raise ValueError(f'image_size {self.image_size} must be a positive multiple of the '
-                             f'patch size {self.patch}')
-        object.__setattr__(self, 'source_size', (width, height))
+        if min(self.source_size) < 1:
+            raise ValueError(f'source_size is {self.source_size}; both sides must be at least 1')
+        if self.image_size < 1 or self.image_size % PATCH:
+            raise ValueError(f'image_size is {self.image_size}, must be a positive multiple of '
+                             f'{PATCH}')
 
     @cached_property
     def resized(self) -> tuple[int, int]:
@@ -99,7 +98,7 @@ class View:
     @property
     def grid(self) -> tuple[int, int]:
         """(rows, columns) of patches."""
-        n = self.image_size // self.patch
+        n = self.image_size // PATCH
         return n, n
 
     @cached_property
@@ -117,8 +116,9 @@ class View:
         return (x1 - x0) * (y1 - y0) / (self.source_size[0] * self.source_size[1])
 
     @cached_property
-    def _boxes(self) -> np.ndarray:
-        edges = [np.clip(np.arange(n + 1) * self.patch / s + o, 0, size) for n, s, o, size in
+    def patch_boxes(self) -> np.ndarray:
+        """Edges (x0, y0, x1, y1) of every patch in source pixels, clipped to the image."""
+        edges = [np.clip(np.arange(n + 1) * PATCH / s + o, 0, size) for n, s, o, size in
                  zip(self.grid[::-1], self.scale, self.origin, self.source_size, strict=True)]
         boxes = np.empty((*self.grid, 4))
         boxes[..., 0], boxes[..., 2] = edges[0][None, :-1], edges[0][None, 1:]
@@ -126,46 +126,35 @@ class View:
         boxes.flags.writeable = False
         return boxes
 
-    def patch_boxes(self) -> np.ndarray:
-        """Edges (x0, y0, x1, y1) of every patch in source pixels, clipped to the image."""
-        return self._boxes
-
     @cached_property
-    def _valid(self) -> np.ndarray:
-        size = self._boxes[..., 2:] - self._boxes[..., :2]
-        whole = self.patch * self.patch / (self.scale[0] * self.scale[1])
+    def patch_valid(self) -> np.ndarray:
+        """Fraction of every patch that shows image, (Hp, Wp) float32, read only; bars are 0."""
+        size = self.patch_boxes[..., 2:] - self.patch_boxes[..., :2]
+        whole = PATCH * PATCH / (self.scale[0] * self.scale[1])
         valid = np.clip(size[..., 0] * size[..., 1] / whole, 0, 1).astype(np.float32)
         valid.flags.writeable = False
         return valid
 
-    def patch_valid(self) -> np.ndarray:
-        """Fraction of every patch that shows image, (Hp, Wp) float32, read only; bars are 0."""
-        return self._valid
-
     def from_source(self, points: np.ndarray) -> np.ndarray:
-        """Map points (..., 2) of the source image to points of the model input.
-
-        A result below -0.5 or above ``image_size - 0.5`` lies outside the view.
-        """
+        """Map points (..., 2) of the source image to points of the model input."""
         points = np.asarray(points, np.float64)
         return (points + 0.5 - np.array(self.origin)) * np.array(self.scale) - 0.5
 
     def camera_info(self, fx: float, fy: float, cx: float,
                     cy: float) -> tuple[float, float, float, float]:
         """Scale pinhole intrinsics of the source image to the patch grid, a pixel for a patch."""
-        center = (self.from_source(np.array([cx, cy])) + 0.5) / self.patch - 0.5
-        return (fx * self.scale[0] / self.patch, fy * self.scale[1] / self.patch,
+        center = (self.from_source(np.array([cx, cy])) + 0.5) / PATCH - 0.5
+        return (fx * self.scale[0] / PATCH, fy * self.scale[1] / PATCH,
                 float(center[0]), float(center[1]))
 
     def apply(self, rgb: np.ndarray) -> np.ndarray:
         """Resize one image (H, W, 3) uint8 into the square input of the model (S, S, 3)."""
         width, height = self.source_size
         if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3:
-            raise ValueError(f'image is {rgb.shape} {rgb.dtype}, expected (H, W, 3) uint8; '
-                             'convert it to RGB first')
+            raise ValueError(f'image is {rgb.shape} {rgb.dtype}, expected (H, W, 3) uint8')
         if rgb.shape[:2] != (height, width):
             raise ValueError(f'image is {rgb.shape[1]}x{rgb.shape[0]} but this view was made for '
-                             f'{width}x{height}; make a new View when the camera changes its size')
+                             f'{width}x{height}')
         s, (x, y) = self.image_size, self.crop_offset
         out = np.empty((s, s, 3), np.uint8)
         if self.mode == 'squash':
@@ -189,9 +178,7 @@ class View:
 
 
 class PatchCells:
-    """Resample a grid of cells over the image onto the patches of a view.
-
-    Each patch takes the cell whose centre is nearest to the centre of its visible part.
+    """Give each patch of a view the cell nearest to the centre of its visible part.
 
     `xs, ys`: centres of the columns and of the rows of cells, in pixels of an image that shows the
     whole source and has a `size` (width, height).
@@ -202,7 +189,7 @@ class PatchCells:
         columns, touches_x = _nearest(np.asarray(xs, np.float64), 0, size[0], view)
         rows, touches_y = _nearest(np.asarray(ys, np.float64), 1, size[1], view)
         self._places = rows[:, None] * len(xs) + columns
-        self._without = ~(touches_y[:, None] & touches_x[None, :] & (view.patch_valid() > 0))
+        self._without = ~(touches_y[:, None] & touches_x[None, :] & (view.patch_valid > 0))
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Resample (Hc, Wc) float32 to (Hp, Wp); NaN where no image or no cell is."""
@@ -222,7 +209,7 @@ def _nearest(cells: np.ndarray, axis: int, length: int,
     """Per patch along one axis: index of the nearest cell and whether the two overlap."""
     extent = view.source_size[axis]
     cells = (cells + 0.5) * extent / length
-    boxes = view.patch_boxes()
+    boxes = view.patch_boxes
     line = boxes[0] if axis == 0 else boxes[:, 0]
     low, high = line[:, axis], line[:, axis + 2]
     distance = np.abs((low + high)[:, None] / 2 - cells[None, :])

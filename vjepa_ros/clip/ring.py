@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 KEYS = itertools.count()    # of the frames of all cameras
 NS = 1_000_000_000
 SAME_NS = 1_000     # closer stamps are of one picture that was published twice
-LOGGED_RESETS = 5      # of each reason that are all logged; then the 8th, 16th, 32nd and so on
 LONELY_FRAMES = 3      # in a row without a neighbour within max_frame_gap: the camera is too slow
 # Every frame of a camera up to this rate is kept; frames of a faster one are thinned, the most
 # redundant first, never the newest.
@@ -49,11 +48,7 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Size [bytes]."""
-        total = 0
-        for part in (self.rgb, self.grey, self.upload):
-            total += 0 if part is None else part.nbytes
-        return total
+        return sum(part.nbytes for part in (self.rgb, self.grey, self.upload) if part is not None)
 
 
 class Push(Enum):
@@ -77,15 +72,11 @@ class Sample:
 
     frames: tuple[Frame, ...]  # oldest first (length ``num_frames``)
     stamps_ns: tuple[int, ...]  # their stamps [ns]; a slow camera makes neighbours equal
-    # newest_ns, frame_id, size: stamp [ns], frame id and source size (width, height) [px] of the
-    # newest frame
-    newest_ns: int
+    newest_ns: int  # stamp of the newest frame [ns], and its frame id
     frame_id: str
-    size: tuple[int, int]
+    size: tuple[int, int]  # width and height of its source image [px]
     span_s: float  # time from the first to the last chosen frame [s]
-    # Effective rate: distinct frames per second over the span. At most ``clip_fps``, lower when
-    # the camera is slower than that.
-    rate_hz: float
+    rate_hz: float  # distinct frames per second over the span; lower with a slow camera
     distinct: int  # number of different frames in the clip
 
     def moments(self, clip_fps: float) -> np.ndarray:
@@ -103,8 +94,6 @@ class FrameRing:
 
     def __init__(self, num_frames: int, clip_fps: float, max_frame_gap: float = 1.0, *,
                  history: float = 0.6, name: str = 'camera') -> None:
-        if num_frames < 2:
-            raise ValueError(f'num_frames is {num_frames}, must be at least 2')
         for key, value in (('clip_fps', clip_fps), ('max_frame_gap', max_frame_gap)):
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f'{key} is {value}, must be a positive number')
@@ -123,10 +112,8 @@ class FrameRing:
         self.size = (0, 0)
         self.counts: Counter[str] = Counter()
         self.resets: Counter[str] = Counter()
-        self._warned_zero = False
         self._lonely = 0     # frames in a row that stayed alone
-        # Images of the camera left out just before the next frame; set by who pushes.
-        self.left_out = 0
+        self.left_out = 0    # images of the camera just before the next frame; set by who pushes
         self.problem = ''   # why no clip fills, while frames stay alone
 
     def __len__(self) -> int:
@@ -134,9 +121,8 @@ class FrameRing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all frames."""
-        frames = self.frames[:1]        # all have the same size
-        return len(self.frames) * frames[0].nbytes if frames else 0
+        """Bytes of all frames, which have the same size."""
+        return sum(frame.nbytes for frame in self.frames[:1]) * len(self.frames)
 
     def room(self, frame_bytes: int) -> int:
         """Return how many frames of so many bytes are kept."""
@@ -171,11 +157,7 @@ class FrameRing:
 
     def push(self, stamp_ns: int, frame: Frame, *, frame_id: str = '',
              size: tuple[int, int] = (0, 0), arrival_ns: int | None = None) -> Push:
-        """Put a frame at its place in time.
-
-        `stamp_ns`: time of capture [ns]; `frame_id, size`: frame id and size (width, height) [px]
-        of the source image; `arrival_ns`: time of arrival [ns], needed only for unstamped frames.
-        """
+        """Put a frame at its place in time; `arrival_ns` is needed only for stamp 0."""
         if stamp_ns == 0:
             stamp_ns = self._arrival(arrival_ns)
         reason = self._break(stamp_ns, frame_id, size) if self._stamps else ''
@@ -209,10 +191,9 @@ class FrameRing:
         return Push.RESET if reason else Push.ACCEPTED
 
     def sample(self) -> Sample | None:
-        """Choose ``num_frames`` frames at ``clip_fps`` ending with the newest.
+        """Choose the frames nearest to even times that end with the newest.
 
-        Each target time takes the frame nearest to it. Returns None until the frames held cover
-        the whole span of a clip, to within half a camera interval.
+        None until the frames cover the span of a clip, to within half a camera interval.
         """
         if not self._covered():
             return None
@@ -222,11 +203,10 @@ class FrameRing:
         """Choose the tubelets that a stream continues with, instead of an even clip.
 
         The newest frame goes with the one nearest to an interval before it. The tubelets before
-        it end about 2, 4, 6 and so on intervals earlier: in frames that are remembered where
-        those are within an interval of that time, else in the nearest ones. No frame goes with
-        itself, however slow the camera is. Where a gap leaves too few frames before it, the
-        oldest tubelet stands for those before it, as in training. None until the frames cover
-        the span of a clip, and there is one more of them than tubelets.
+        it end about 2, 4, 6 and so on intervals earlier: in remembered frames within an interval
+        of that time, else in the nearest ones. No frame goes with itself. Where a gap leaves too
+        few frames, the oldest tubelet stands for those before it, as in training. None until the
+        frames cover the span of a clip, and there is one more of them than tubelets.
         """
         if not self._covered() or len(self._stamps) <= self.num_frames // 2:
             return None
@@ -257,10 +237,7 @@ class FrameRing:
                       self.frame_id, self.size, span_s, rate, distinct)
 
     def recent(self, span_s: float) -> list[Frame]:
-        """Return the frames of the last `span_s` seconds, oldest first.
-
-        At least the newest two are given when there are two.
-        """
+        """Return the frames of the last `span_s` seconds, oldest first, but at least two."""
         if not self._stamps:
             return []
         first = bisect.bisect_left(self._stamps, self._stamps[-1] - round(span_s * NS))
@@ -269,10 +246,9 @@ class FrameRing:
     def reset(self, reason: str = 'manual') -> None:
         """Forget all frames and count the reason."""
         self.resets[reason] += 1
-        count = self.resets[reason]
-        if self._stamps and (count <= LOGGED_RESETS or count.bit_count() == 1):
+        if self._stamps and self.resets[reason].bit_count() == 1:   # the 1st, 2nd, 4th and so on
             log.info('%s: ring of %d frames reset: %s (%d so far)', self.name, len(self._stamps),
-                     reason, count)
+                     reason, self.resets[reason])
         self.release()
 
     def release(self) -> None:
@@ -283,31 +259,29 @@ class FrameRing:
     def take_over(self, old: FrameRing) -> None:
         """Carry on the counts of another ring (of the same camera, before a change of model)."""
         self.counts, self.resets = old.counts, old.resets
-        self._warned_zero = self._warned_zero or old._warned_zero
 
     def _told_gap(self, gap_s: float) -> str:
         """Return the reason of a reset by a gap; say once when that keeps clips from filling."""
         interval_s = gap_s / (self.left_out + 1)
-        reason = 'gap' if interval_s > self.max_frame_gap else 'slow_inference'
+        slow_camera = interval_s > self.max_frame_gap
         self._lonely = self._lonely + 1 if len(self._stamps) == 1 else 0
         if self._lonely == LONELY_FRAMES:
             limit = f"'max_frame_gap' ({self.max_frame_gap:g} s)"
             self.problem = (
                 f'frames come {gap_s:.2f} s apart, more than {limit}, so no clip ever fills; '
-                'raise it above the interval of the camera' if reason == 'gap' else
+                'raise it above the interval of the camera' if slow_camera else
                 f'inference is slower than {limit}: the camera sends a frame each '
                 f'{interval_s:.2f} s, but they are taken {gap_s:.2f} s apart, so clips start '
                 'anew; choose a smaller model_size, image_size or num_frames, fewer cameras, or '
                 'a larger max_frame_gap')
             log.warning('%s: %s', self.name, self.problem)
-        return reason
+        return 'gap' if slow_camera else 'slow_inference'
 
     def _arrival(self, arrival_ns: int | None) -> int:
-        self.counts['zero_stamp'] += 1
         if arrival_ns is None:
             raise ValueError(f'{self.name}: a frame has stamp 0 and no arrival time was given')
-        if not self._warned_zero:
-            self._warned_zero = True
+        self.counts['zero_stamp'] += 1
+        if self.counts['zero_stamp'] == 1:
             log.warning('%s: images carry stamp 0; arrival time is used instead. Rates and times '
                         'to contact are less exact: let the camera driver stamp its images.',
                         self.name)
@@ -349,11 +323,7 @@ class FrameRing:
 
 
 def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
-    """Return the places of the stamps nearest to `count` times, the newest the last.
-
-    `stamps_ns` ascend [ns], the times are `step_ns` apart. Of two equally near stamps the later
-    one is taken.
-    """
+    """Return the places of the ascending stamps nearest to even times, of two the later one."""
     places = []
     for back in range(count - 1, -1, -1):
         target = stamps_ns[-1] - round(step_ns * back)
@@ -365,9 +335,9 @@ def _evenly(stamps_ns: Sequence[int], count: int, step_ns: float) -> list[int]:
 
 
 def _nearest(stamps_ns: Sequence[int], target_ns: int, first: int, end: int) -> int:
-    """Return the place, from the first to before the end, of the stamp nearest to a time.
+    """Return the place in [first, end) of the ascending stamp nearest to a time.
 
-    The stamps ascend. Of two equally near ones the older one is taken.
+    Of two equally near ones the older one.
     """
     at = bisect.bisect_left(stamps_ns, target_ns, first, end)
     older = at > first and (at == end or

@@ -123,7 +123,7 @@ class Observation:
     @cached_property
     def shown(self) -> Shown:
         """Where the frames show structure."""
-        return Shown.by(self.geometry.view.patch_valid(),
+        return Shown.by(self.geometry.view.patch_valid,
                         self.geometry.structure(self.sample.frames[::-1]))
 
     @cached_property
@@ -155,7 +155,7 @@ class Observation:
         """Change of the features of each patch; None where it is not wanted."""
         found, view = self.prediction, self.geometry.view
         if found is not None and not found.finite:
-            return np.full(view.patch_valid().shape, np.nan, np.float32)
+            return np.full(view.patch_valid.shape, np.nan, np.float32)
         if found is None or not self._has_features or not (
                 self.wants.change or self.learned is None):
             return None

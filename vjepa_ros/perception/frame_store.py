@@ -90,7 +90,7 @@ class HostGeometry:
 
     def structure(self, frames: Sequence[Frame]) -> Iterable[Structure]:
         """Measure the structure of frames, of each when it is asked for."""
-        valid = self.view.patch_valid()
+        valid = self.view.patch_valid
         return (Structure.of(coarse(rgb), valid) for rgb in self.clip(frames))
 
     def begin(self, recent: Sequence[Frame], optics: Optics, gyroscope: Gyroscope | None) -> None:

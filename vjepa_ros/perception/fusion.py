@@ -241,7 +241,7 @@ def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
     points = (np.frombuffer(centers, np.float32).reshape(*shape, 2) + 0.5) * (
         np.array(size) / gray_size) - 0.5
     place = np.floor((view.from_source(points) + 0.5) / view.patch).astype(int)
-    rows, cols = view.patch_valid().shape
+    rows, cols = view.patch_valid.shape
     inside = np.asarray(((place >= 0) & (place < (cols, rows))).all(axis=-1))
     patches = place[..., 1].clip(0, rows - 1) * cols + place[..., 0].clip(0, cols - 1)
     return inside, patches, bool(inside.all())

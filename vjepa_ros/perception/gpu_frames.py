@@ -78,7 +78,7 @@ class DeviceFrames:
             self._dim = zeros(1, *grey_size[::-1])
             self._view = DeviceView(view, device)
             self._make_grey = DeviceGrey(view.source_size, grey_size, device)
-            valid = view.patch_valid()
+            valid = view.patch_valid
             self._measure = DeviceStructure(side, valid, device)
         self._structure = np.zeros((capacity, len(Structure._fields), *valid.shape), np.float32)
         self._made = Replay(stream, self._work, np.zeros(1, np.int64), 'resizing')

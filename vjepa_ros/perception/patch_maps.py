@@ -41,13 +41,13 @@ WEAK = 0.4     # strength assumed when the pixels are unknown
 @lru_cache(CACHED)
 def valid_mask(view: View) -> np.ndarray:
     """Return the patches that show image and not bars, (Hp, Wp) bool, read only."""
-    return _read_only(view.patch_valid() > 0.5)
+    return _read_only(view.patch_valid > 0.5)
 
 
 @lru_cache(CACHED)
 def score_mask(view: View, roi: tuple[float, float, float, float]) -> np.ndarray:
     """Return the patches of `valid_mask` centred in a region of interest, (Hp, Wp), read only."""
-    boxes = view.patch_boxes()
+    boxes = view.patch_boxes
     x = 0.5 * (boxes[..., 0] + boxes[..., 2]) / view.source_size[0]
     y = 0.5 * (boxes[..., 1] + boxes[..., 3]) / view.source_size[1]
     inside = (x >= roi[0]) & (x <= roi[2]) & (y >= roi[1]) & (y <= roi[3])
@@ -57,7 +57,7 @@ def score_mask(view: View, roi: tuple[float, float, float, float]) -> np.ndarray
 def looming_map(view: View, field: LoomingField | None, min_confidence: float) -> np.ndarray:
     """Return the looming rate [1/s] of each patch, (Hp, Wp) float32; NaN below the confidence."""
     if field is None:
-        return np.full(view.patch_valid().shape, np.nan, np.float32)
+        return np.full(view.patch_valid.shape, np.nan, np.float32)
     rate = np.where(field.confidence >= min_confidence, field.rate, np.nan)
     xs, ys = field.centers[0, :, 0], field.centers[:, 0, 1]
     return _cells(tuple(xs.tolist()), tuple(ys.tolist()), field.gray_size, view).of(rate)

@@ -179,14 +179,14 @@ def _known(values: np.ndarray | None, what: str) -> np.ndarray:
 def _moving(result: Result) -> np.ndarray:
     """Return the moving map, unknown everywhere without valid heads."""
     if result.moving_map is None:
-        return np.full(result.view.patch_valid().shape, np.nan, np.float32)
+        return np.full(result.view.patch_valid.shape, np.nan, np.float32)
     return result.moving_map
 
 
 def _map_info(header: Header, result: Result, optics: Optics) -> CameraInfo:
     """Make a CameraInfo of the patch grid; `roi` is the part of the source image seen."""
     fx, fy, cx, cy = result.view.camera_info(optics.fx, optics.fy, optics.cx, optics.cy)
-    height, width = result.view.patch_valid().shape
+    height, width = result.view.patch_valid.shape
     x0, y0, x1, y1 = (round(v) for v in result.view.region)
     bent = optics.distortion
     return CameraInfo(
