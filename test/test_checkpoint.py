@@ -119,8 +119,8 @@ def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
         [int(n) for n in line.split(' ', 1)[1].strip('()').split(',') if n.strip()],
         device='meta') for line in lines}
     part, = parts_of(Opened(cases.FOLDER, (), tensors), 'weights')
-    assert fits(part) == (part.kind not in ('probe', 'action predictor'))   # known, but not run
     if name.endswith('encoder'):
+        assert fits(part)
         assert variant_of(part).name == name.split('_')[1]
         assert version_of(part) == ('2.1' if name.startswith('21') else '2.0')
     else:

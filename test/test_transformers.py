@@ -7,11 +7,9 @@ Needs requirements/test.txt, which `make test` installs; skipped without it.
 
 import pytest
 import torch
-from golden.cases import fill, noise, some_tokens
-from safetensors.torch import load_file
+from golden.cases import fill, noise
 
-from vjepa_ros.model.checkpoint.load import convert, load_encoder
-from vjepa_ros.model.predictor import Predictor
+from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.variants import Variant, find_variant
 
 vjepa2 = pytest.importorskip('transformers.models.vjepa2', reason='transformers is not installed')
@@ -61,14 +59,3 @@ def test_we_read_the_files_of_the_library(tmp_path):
     assert (report.layout, report.profile.image_size, report.profile.num_frames) == (
         'Hugging Face', 64, 4)
     assert_features_are_the_same(encoder, model.vjepa2.encoder, 4, 64)
-
-    convert(tmp_path / 'theirs', tmp_path / 'a.safetensors')
-    predictor = Predictor(192, 96, 2, 3, masks=3)
-    predictor.load_state_dict({key.removeprefix('predictor.'): value for key, value in load_file(
-        tmp_path / 'a.safetensors').items() if key.startswith('predictor.')})
-    whole, keep = noise(2, 32, 192), some_tokens(2, 32, 20)
-    wanted = some_tokens(2, 32, 12, start=20)
-    expected = model.vjepa2.predictor(whole, [keep], [wanted]).last_hidden_state
-    context = torch.stack([tokens[index] for tokens, index in zip(whole, keep, strict=True)])
-    # The mask token is the one that they always use.
-    assert_same(predictor(context, keep, wanted, (2, 4, 4), mask=1), expected)

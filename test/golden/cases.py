@@ -39,22 +39,6 @@ class EncoderCase:
     dense: bool = False
 
 
-@dataclass(frozen=True)
-class PredictorCase:
-    """`grid` T', Hp, Wp; 20 tokens are seen and 13 wanted, of features 48 wide.
-
-    `seen_as` is the grid on which the reference numbers tokens. `levels` 0 is version 2.0.
-    """
-
-    grid: tuple[int, int, int]
-    seen_as: tuple[int, int, int]
-    levels: int = 0
-    depth: int = 2
-    mask: int = 1
-    image: bool = False
-    out: int = 0
-
-
 ENCODERS = {
     '20_native_256': EncoderCase('2.0', (128, 2, 2, 512), (4, 256), (1, 4, 256, 256)),
     '20_native_384': EncoderCase('2.0', (128, 2, 2, 512), (64, 384), (1, 2, 384, 384)),
@@ -73,14 +57,6 @@ ENCODERS = {
     '21_layers': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (1, 4, 48, 80), layers=(2, 8)),
     '21_image': EncoderCase('2.1', (64, 12, 1, 256), (64, 384), (2, 1, 96, 160)),
     '21_long': EncoderCase('2.1', (64, 12, 1, 256), (16, 256), (1, 64, 48, 32)),
-}
-PREDICTORS = {
-    '20_square': PredictorCase((3, 4, 4), (3, 4, 4)),
-    '20_not_square': PredictorCase((3, 3, 5), (5, 3, 3), mask=12),
-    '21_one_level': PredictorCase((3, 4, 4), (3, 4, 4), levels=1, depth=12, out=80),
-    '21_four_levels': PredictorCase((3, 4, 4), (3, 4, 4), levels=4, depth=4),
-    '21_image': PredictorCase((1, 6, 6), (1, 6, 6), levels=4, depth=4, image=True),
-    '21_not_square': PredictorCase((3, 3, 5), (5, 3, 3), levels=1, depth=4),
 }
 
 
@@ -108,14 +84,6 @@ def fill(module: nn.Module) -> nn.Module:
 def clip_of(case: EncoderCase) -> Tensor:
     batch, frames, height, width = case.shape
     return 4.0 * noise(batch, 3, frames, height, width, seed=1000)
-
-
-def some_tokens(batch: int, total: int, count: int, start: int = 0) -> Tensor:
-    """(batch, count) int64: different tokens of each clip, in no order."""
-    strides = [s for s in (7, 11, 13, 17) if math.gcd(s, total) == 1]
-    order = torch.stack([(torch.arange(total) * strides[number % len(strides)] + 3 * number)
-                         % total for number in range(batch)])
-    return order[:, start:start + count]
 
 
 def digest(output: Tensor) -> np.ndarray:

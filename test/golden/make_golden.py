@@ -20,7 +20,7 @@ from pathlib import Path
 import cases
 import numpy as np
 import torch
-from cases import EncoderCase, PredictorCase, fill, noise, some_tokens
+from cases import EncoderCase, fill
 from torch import Tensor, nn
 
 NORM = partial(nn.LayerNorm, eps=1e-6)
@@ -65,26 +65,6 @@ def encoder(case: EncoderCase) -> tuple[nn.Module, Tensor]:
     return model(cases.clip_of(case))
 
 
-def predictor(case: PredictorCase) -> Tensor:
-    from app.vjepa_2_1.models.predictor import VisionTransformerPredictor as New
-    from src.models.predictor import VisionTransformerPredictor as Old
-    tubelets, rows, cols = case.grid
-    shared = {'img_size': (16 * rows, 16 * cols), 'num_frames': max(2 * tubelets, 2),
-              'embed_dim': 48, 'predictor_embed_dim': 64, 'depth': case.depth, 'num_heads': 2,
-              'use_mask_tokens': True, 'num_mask_tokens': 3, 'norm_layer': NORM,
-              'use_rope': True}
-    total = tubelets * rows * cols
-    masks = some_tokens(2, total, 20), some_tokens(2, total, 13, start=20)
-    context = 4.0 * noise(2, 20, 48 * max(case.levels, 1), seed=1001)
-    if not case.levels:
-        return fill(Old(**shared))(context, *masks, mask_index=case.mask)
-    model = fill(New(**shared, img_temporal_dim_size=1, return_all_tokens=True,
-                     n_output_distillation=case.levels, interpolate_rope=False,
-                     teacher_embed_dim=case.out or None))
-    both = model(context, *masks, mod='image' if case.image else 'video', mask_index=case.mask)
-    return torch.cat(both, dim=1)
-
-
 def probe(classes: dict[str, int], blocks: int, width: int) -> nn.Module:
     from evals.action_anticipation_frozen.models import AttentiveClassifier as Several
     from src.models.attentive_pooler import AttentiveClassifier as Single
@@ -126,15 +106,10 @@ def main() -> None:
     find_reference(__doc__, cases.COMMIT)
     warnings.filterwarnings('ignore', category=FutureWarning)
     stamp = {'source': np.array(f'{cases.SOURCE} at {cases.COMMIT}')}
-    outputs = {
-        'encoders': {name: encoder(case) for name, case in cases.ENCODERS.items()},
-        'others': {f'predictor_{name}': predictor(case)
-                   for name, case in cases.PREDICTORS.items()},
-    }
-    for file, found in outputs.items():
-        arrays = {name: cases.digest(torch.stack(out) if isinstance(out, list) else out)
-                  for name, out in found.items()}
-        np.savez_compressed(cases.FOLDER / f'{file}.npz', **stamp, **arrays)
+    found = {name: encoder(case) for name, case in cases.ENCODERS.items()}
+    arrays = {name: cases.digest(torch.stack(out) if isinstance(out, list) else out)
+              for name, out in found.items()}
+    np.savez_compressed(cases.FOLDER / 'encoders.npz', **stamp, **arrays)
     names = {name: np.array(text) for name, text in published_names()}
     np.savez_compressed(cases.FOLDER / 'names.npz', **stamp, **names)
 

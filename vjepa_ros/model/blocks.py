@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The transformer block that encoders and predictors share, and how it is first filled.
+"""The transformer block of encoders, with the parameter names of the published checkpoints.
 
-The names of parameters equal those of the published checkpoints. B clips, N tokens, H heads,
-D width.
+B clips, N tokens, H heads, D width.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TYPE_CHECKING, TypeVar
@@ -21,7 +19,6 @@ from vjepa_ros.model.rope import rotate
 from vjepa_ros.model.variants import Variant
 
 EPS = 1e-6
-INIT_STD = 0.02
 
 Item = TypeVar('Item', bound=nn.Module)
 
@@ -47,11 +44,6 @@ class LayerMemory:
     # Those (B, H, N, D/H) of the last pass, which `extend` puts here
     own: tuple[Tensor, Tensor] | None = None
 
-    @property
-    def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Where a kernel may do the work of `extend`; see `runtime.forward.cuda.Kernels`."""
-        return None
-
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep keys and values of a pass; return those of earlier tokens and these."""
         self.own = keys, values
@@ -62,13 +54,9 @@ class LayerMemory:
 
 
 class Steps:
-    """What a block computes between its norms, in operators of PyTorch.
-
-    `vjepa_ros.runtime.forward` has others for some devices, see `Block.steps`.
-    """
+    """What a block computes between its norms; `runtime.forward` has others for some devices."""
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """Apply a linear layer."""
         return layer(x)
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
@@ -83,7 +71,7 @@ class Steps:
         if torch.is_grad_enabled():
             # The backward of fused attention gave NaN under torch.compile for other strides.
             q, k = q.contiguous(), k.contiguous()
-        return q, *(extended(k, qkv[2], memory))
+        return q, *extended(k, qkv[2], memory)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
         """Compute softmax attention with scores divided by sqrt(D/H): (B, H, N, D/H)."""
@@ -145,38 +133,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, allowed: Tensor | None = None,
                 memory: LayerMemory | None = None) -> Tensor:
-        """Apply the block.
-
-        `x`: (B, N, D) float32; `cos, sin`: (N, D/H), see `rope_tables`; `allowed`: (N, N) bool:
-        which token, the row, may attend to which, the column.
-        """
+        """Apply the block to (B, N, D) float32; `allowed[row, column]`: row may see column."""
         y = self.norm1(x).to(cos.dtype)
         x = x + self.attn(y, cos, sin, allowed, memory, self.steps)
         return x + self.mlp(self.norm2(x).to(cos.dtype), self.steps)
-
-
-def set_branches(blocks: Iterable[Block], dtype: torch.dtype) -> None:
-    """Convert attention and MLP of blocks to `dtype`; their norms stay as they are."""
-    for block in blocks:
-        for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
-            linear.to(dtype)
 
 
 def bias_of(layer: nn.Linear | nn.Conv3d) -> Tensor:
     """Return the bias of a layer; all layers here have one."""
     assert layer.bias is not None
     return layer.bias
-
-
-def fill_random(module: nn.Module, blocks: Iterable[Block], generator: torch.Generator) -> None:
-    """Fill an encoder with start values, see `Encoder.init_random`."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Conv3d):
-            nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
-            nn.init.zeros_(bias_of(part))
-        elif isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
-    for number, block in enumerate(blocks, start=1):
-        block.attn.proj.weight.div_(math.sqrt(2 * number))
-        block.mlp.fc2.weight.div_(math.sqrt(2 * number))

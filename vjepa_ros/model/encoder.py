@@ -2,14 +2,15 @@
 # Copyright 2026 vjepa_ros maintainers
 """The V-JEPA 2 video encoder: a vision transformer over tubelets.
 
-Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1. The names of
-parameters equal those of the published checkpoints. A block-causal encoder, which is our own,
-can also read a stream: each tubelet once, with the keys and values of those before it.
+Architecture after arXiv 2506.09985, and arXiv 2603.14482 for version 2.1. A block-causal encoder,
+which is our own, can also read a stream: each tubelet once, with the keys and values of those
+before it. The names of parameters equal those of the published checkpoints.
 B clips, T frames, T' tubelets, Hp x Wp patches, N tokens, D width.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vjepa_ros.model.blocks import Block, EPS, LayerMemory, ModuleList, fill_random, set_branches
+from vjepa_ros.model.blocks import Block, EPS, LayerMemory, ModuleList, bias_of
 from vjepa_ros.model.rope import Positions
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, PATCH, TUBELET, Variant
 
 VERSIONS = ('2.0', '2.1')
+INIT_STD = 0.02
 
 
 class Normalise:
@@ -117,8 +119,7 @@ class Encoder(nn.Module):
              allowed: Tensor | None = None) -> Tensor:
         """Encode the next tubelet (B, 3, 2, height, width) of B streams, as at the end of a clip.
 
-        `allowed`: (B, 1, 1, M + N) bool, tokens of the memory, and of this tubelet, that a stream
-        has.
+        `allowed`: (B, 1, 1, M + N) bool, which tokens of memory and tubelet a stream has.
         """
         grid = self.grid(frames.shape)
         x = self._embed(frames, times)
@@ -134,10 +135,7 @@ class Encoder(nn.Module):
         return x
 
     def times(self, stamps: Tensor) -> Tensor:
-        """Compute what a block-causal encoder is told of stamps, on their device.
-
-        `stamps`: (B, T), when each frame was taken, in frame intervals since any moment.
-        """
+        """Compute what a block-causal encoder is told of stamps (B, T) in frame intervals."""
         spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
         return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
 
@@ -160,7 +158,9 @@ class Encoder(nn.Module):
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
-        set_branches(self.blocks, dtype)
+        for block in self.blocks:
+            for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
+                linear.to(dtype)
         self._positions.kept.clear()
 
     def _tables(self, grid: tuple[int, int, int], device: torch.device, times: Tensor | None
@@ -214,23 +214,26 @@ class Encoder(nn.Module):
 
     @property
     def branch_dtype(self) -> torch.dtype:
-        """Type of keys and values."""
         return self.blocks[0].attn.qkv.weight.dtype
 
     @property
     def branch_device(self) -> torch.device:
-        """Device of keys and values."""
         return self.blocks[0].attn.qkv.weight.device
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
-        """Fill all parameters with untrained values that depend on `seed` alone.
-
-        Truncated normal with standard deviation 0.02, biases and modality embeddings 0; the
-        output layers of block l are divided by sqrt(2 l) as at the start of V-JEPA training.
-        The global random state is neither used nor changed.
-        """
-        fill_random(self, self.blocks, torch.Generator().manual_seed(seed))
+        """Fill all parameters as at the start of V-JEPA training, by the seed alone."""
+        generator = torch.Generator().manual_seed(seed)
+        for part in self.modules():
+            if isinstance(part, nn.Linear | nn.Conv3d):
+                nn.init.trunc_normal_(part.weight, std=INIT_STD, generator=generator)
+                nn.init.zeros_(bias_of(part))
+            elif isinstance(part, nn.LayerNorm):
+                nn.init.ones_(part.weight)
+                nn.init.zeros_(part.bias)
+        for number, block in enumerate(self.blocks, start=1):
+            block.attn.proj.weight.div_(math.sqrt(2 * number))
+            block.mlp.fc2.weight.div_(math.sqrt(2 * number))
         if self.version == '2.1':
             self.img_mod_embed.zero_()
             self.video_mod_embed.zero_()

@@ -30,8 +30,7 @@ class LogBins:
     count: int  # K
 
     @property
-    def step(self) -> float:
-        """Width of a bin in the natural logarithm."""
+    def step(self) -> float:  # in the natural logarithm
         return math.log(self.last / self.first) / self.count
 
     @property

@@ -4,8 +4,7 @@
 
 Dense heads read each patch of the newest two tubelets. Clip heads pool all tokens with one
 learned query, as the attentive probes of V-JEPA 2 do (arXiv 2506.09985), and the hidden layer of
-the dense heads with another. All times count in frame intervals, so that a clip means the same at
-any rate; results are converted to seconds later.
+the dense heads with another. All times count in frame intervals.
 
 B clips, T' tubelets, Hp x Wp patches, D width, H attention heads.
 """
@@ -59,8 +58,6 @@ class CrossAttention(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """Cross attention and MLP around a query."""
-
     def __init__(self, dim: int):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
@@ -75,7 +72,7 @@ class CrossBlock(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Pool all tokens of a clip to one vector."""
+    """Pool all tokens (B, N, D) of clips to one vector each (B, D)."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -83,7 +80,6 @@ class Pooler(nn.Module):
         self.cross_attention_block = CrossBlock(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pool tokens (B, N, D) to (B, D)."""
         return self.cross_attention_block(self.query_tokens, x)[:, 0]
 
 
@@ -169,12 +165,7 @@ class Heads(nn.Module):
 
     @torch.no_grad()
     def init_random(self, seed: int) -> None:
-        """Fill all parameters with untrained values that depend on `seed` alone.
-
-        The last layers start at zero: nothing expands, give or take 5 % per interval, little
-        moves or is on a course, and all contact times and clearances are equally likely. The
-        global random state is neither used nor changed.
-        """
+        """Fill all parameters by the seed alone; the last layers start at `kind.start`."""
         generator = torch.Generator().manual_seed(seed)
         for module in self.modules():
             if isinstance(module, nn.Linear):

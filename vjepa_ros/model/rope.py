@@ -24,20 +24,12 @@ def axis_width(head_dim: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str = '2.0',
-                stretched: bool | None = None) -> tuple[Tensor, Tensor]:
-    """Compute cosine and signed sine tables for one token grid.
-
-    `stretched`: whether its sides count as `PRETRAINED_GRID` patches, by default in 2.1.
-
-    A head x of `head_dim` channels is encoded by ``x * cos + swap(x) * sin`` with `swap`
-    exchanging the two channels of each neighbouring pair, see `rotate`.
-    """
-    if stretched is None:
-        stretched = version == '2.1'
+def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str = '2.0'
+                ) -> tuple[Tensor, Tensor]:
+    """Compute cosine and signed sine tables (N, head_dim) for `rotate` and one token grid."""
     # A single row or column has position 0; the published code divides by zero there.
-    row_step, col_step = ((PRETRAINED_GRID - 1) / (count - 1) if stretched and count > 1 else 1.0
-                          for count in (rows, cols))
+    row_step, col_step = ((PRETRAINED_GRID - 1) / (count - 1)
+                          if version == '2.1' and count > 1 else 1.0 for count in (rows, cols))
     # Tables outlive the call that needs them first, whatever mode and device are its defaults.
     with torch.inference_mode(False), torch.device('cpu'):
         width = axis_width(head_dim)
@@ -58,9 +50,9 @@ def rope_tables(tubelets: int, rows: int, cols: int, head_dim: int, version: str
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Encode positions into queries or keys.
+    """Encode positions into queries or keys by `rope_tables` in the type of `x`.
 
-    `cos, sin`: tables of `rope_tables`, (N, head_dim), in the type of `x`.
+    The two channels of each neighbouring pair turn.
     """
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(x * cos, swapped, sin)
@@ -74,10 +66,9 @@ MOST_KEPT = 16
 class Positions:
     """Position tables in the precision a model needs, kept for the last few token grids."""
 
-    def __init__(self, head_dim: int, version: str = '2.0', stretched: bool | None = None):
+    def __init__(self, head_dim: int, version: str):
         self.head_dim = head_dim
         self.version = version
-        self.stretched = stretched
         self.kept: dict[tuple, tuple[Tensor, Tensor]] = {}  # by (grid, device, dtype)
         self._turning: tuple[Tensor, Tensor] | None = None
 
@@ -88,16 +79,13 @@ class Positions:
         if key not in self.kept:
             if len(self.kept) >= MOST_KEPT:
                 self.kept.pop(next(iter(self.kept)))
-            tables = rope_tables(*grid, self.head_dim, self.version, self.stretched)
+            tables = rope_tables(*grid, self.head_dim, self.version)
             with torch.inference_mode(False):
                 self.kept[key] = tables[0].to(device, dtype), tables[1].to(device, dtype)
         return self.kept[key]
 
     def turns(self, times: Tensor) -> Tensor:
-        """Return cosines and signed sines (B, T', 2 width) float32 of the time axis alone.
-
-        `times`: (B, T'), in tubelets.
-        """
+        """Return cosines and signed sines (B, T', 2 width) float32 of times (B, T') [tubelets]."""
         if self._turning is None:
             pairs = axis_width(self.head_dim) // 2
             with torch.inference_mode(False), torch.device('cpu'):

@@ -110,11 +110,6 @@ class StoredLayer(LayerMemory):
         self.kept, self.given, self._new = kept, given, new
         self.newest = given.newest if new == 1 else None
 
-    @property
-    def stored(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Where one tubelet of each clip belongs; None where there are more of them."""
-        return (self.kept, self.given.slots, self.given.room) if self._new == 1 else None
-
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put keys and values (B, H, nP, d) of a pass into slots; return those of its clips."""
         slots, room = self.given.slots, self.given.room

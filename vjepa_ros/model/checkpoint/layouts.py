@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vjepa_ros.model.checkpoint.files import Opened, WeightsError, foreign, unmap
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import Binned, Calibration, HEADS
-from vjepa_ros.model.predictor import DensePredictor, Predictor
 from vjepa_ros.model.variants import VARIANTS, Variant
 
 AUTO = 'auto'
@@ -41,7 +40,6 @@ ACTIONS = 'action predictor'
 PROBE = 'probe'
 COLLISION = 'collision head'
 LEARNED = 'heads'
-NOT_RUN = (LEARNED, PROBE, COLLISION, ACTIONS)  # other code, or none here, builds them
 
 META = 'Meta'
 HUGGING_FACE = 'Hugging Face'
@@ -73,7 +71,6 @@ SPLIT = re.compile(r'(.*\.attn)\.(query|key|value)\.(\w+)')
 
 LISTED = 12  # names in an error: the parameters of one block
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-HEAD_DIM = 32          # of predictors as published
 MOST_BLOCKS = 200
 
 
@@ -273,72 +270,39 @@ def variant_of(part: Part) -> Variant | None:
 
 
 def fits(part: Part) -> bool:
-    """Return whether a part has exactly the parameters of some network."""
+    """Return whether an encoder has exactly the parameters of one in this package."""
     try:
-        return not differences(build(part).state_dict(), part.stored)
+        return not differences(wanted_by(part), part.stored)
     except ValueError:
         return False
 
 
-def build(part: Part) -> nn.Module:
-    """Build the network of a part by its shapes, without memory for its parameters.
-
-    Predictors get the attention heads of the published ones, which shapes do not tell.
-    """
-    try:
-        with torch.device('meta'):
-            network = _build(part)
-    except (ArithmeticError, LookupError, RuntimeError, TypeError) as error:
-        raise ValueError(f'its shapes make no {part.kind}: {str(error).splitlines()[0]}'
-                         ) from error
-    return network.requires_grad_(False).eval()
+def wanted_by(part: Part) -> dict[str, Tensor]:
+    """Return the parameters that an encoder must have, by its shapes and without memory."""
+    variant = variant_of(part)
+    if variant is None:
+        raise ValueError(f'it looks like version {version_of(part)} and fits none of the '
+                         f'sizes {", ".join(VARIANTS)}')
+    with torch.device('meta'):
+        # Only the names of parameters count here, and not how large the window is.
+        return Encoder(variant, version_of(part), int('interval_embed' in part.stored)
+                       ).state_dict()
 
 
-def _build(part: Part) -> nn.Module:
-    if part.kind == ENCODER:
-        variant = variant_of(part)
-        if variant is None:
-            raise ValueError(f'it looks like version {version_of(part)} and fits none of the '
-                             f'sizes {", ".join(VARIANTS)}')
-        # Only the names of parameters count here.
-        return Encoder(variant, version_of(part), int('interval_embed' in part.stored))
-    if part.kind not in (PREDICTOR, DENSE):
-        raise ValueError(f"parameters of the kind '{part.kind or 'unknown'}' are no network of "
-                         'vjepa_ros')
-    width = _size(part, 'predictor_norm.weight', 0)
-    depth = _depth(part, 'predictor_blocks')
-    if not width or not depth:
-        raise ValueError("a predictor has the parameters 'predictor_norm.weight' and "
-                         "'predictor_blocks'")
-    heads = max(1, width // HEAD_DIM)     # shapes do not tell
-    masks = sum(key.startswith('mask_tokens.') for key in part.stored)
-    if part.kind == PREDICTOR:
-        return Predictor(_size(part, 'predictor_embed.weight', 1), width, depth, heads, masks)
-    out = _size(part, 'predictor_proj.weight', 0)
-    if 'predictor_embed.0.weight' not in part.stored:
-        return DensePredictor(_size(part, 'predictor_embed.weight', 1), width, depth, heads,
-                              masks, out=out)
-    dim = _size(part, 'predictor_embed.0.weight', 0)
-    levels = _size(part, 'predictor_embed.0.weight', 1) // max(dim, 1)
-    return DensePredictor(dim, width, depth, heads, masks, levels, out)
-
-
-def fill(network: nn.Module, part: Part, misfit: str, name: str) -> None:
-    """Copy the parameters of a part into a network that has no memory yet, in float32."""
+def fill(network: Encoder, part: Part, misfit: str, name: str) -> None:
+    """Copy the parameters of a part into an encoder that has no memory yet, in float32."""
     want = network.state_dict()
     problem = differences(want, part.stored)
     if problem:
         advice = 'It is damaged, or its network was changed (`vjepa-ros inspect` lists all).'
-        if part.kind == ENCODER:
-            variant = variant_of(part)
-            size = f'fits none of the sizes {", ".join(VARIANTS)}'
-            if variant is not None:
-                size = f"is nearest to model size '{variant.name}'"
-            if fits(part):  # of another size: no long lists
-                problem = differences(want, part.stored, limit=2)
-                advice = 'Set `model_size` to that, or `weights` to another file.'
-            advice = f'The file {size} version {version_of(part)}. {advice}'
-        raise WeightsError(f'{misfit}: {problem}. {advice}')
+        variant = variant_of(part)
+        size = (f'fits none of the sizes {", ".join(VARIANTS)}' if variant is None else
+                f"is nearest to model size '{variant.name}'")
+        if fits(part):  # of another size: no long lists
+            problem = differences(want, part.stored, limit=2)
+            advice = 'Set `model_size` to that, or `weights` to another file.'
+        raise WeightsError(f'{misfit}: {problem}. The file {size} version {version_of(part)}. '
+                           f'{advice}')
     check_numbers(part, name)
     state: dict[str, Tensor] = {}
     broken = []

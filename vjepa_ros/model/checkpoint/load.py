@@ -42,12 +42,10 @@ from vjepa_ros.model.checkpoint.layouts import (
     HeadsReport,
     KEY,
     LEARNED,
-    NOT_RUN,
     PREDICTOR,
     Part,
     Profile,
     Stored,
-    build,
     check_numbers,
     choose_encoder,
     compare,
@@ -59,6 +57,7 @@ from vjepa_ros.model.checkpoint.layouts import (
     profile_of,
     variant_of,
     version_of,
+    wanted_by,
 )
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.heads import Heads
@@ -360,21 +359,20 @@ def examine(path: str | Path) -> Contents:
 
 
 def _report(part: Part) -> PartReport:
-    variant = variant_of(part) if part.kind == ENCODER else None
-    missing, unexpected, mismatched = (), (), ()
-    problem = ''
-    if part.kind not in NOT_RUN:
-        try:
-            check_numbers(part, 'it')
-            missing, unexpected, mismatched = map(tuple, compare(build(part).state_dict(),
-                                                                 part.stored))
-        except ValueError as error:
-            problem = str(error)
-    return PartReport(
-        part.label, part.kind, part.layout, part.dtype, variant.name if variant else '',
-        version_of(part) if part.kind == ENCODER else '', len(part.stored),
-        sum(math.prod(one.shape) for one in part.stored.values()), missing, unexpected, mismatched,
-        part.ignored, problem, part.root)
+    report = PartReport(
+        part.label, part.kind, part.layout, part.dtype, '', '', len(part.stored),
+        sum(math.prod(one.shape) for one in part.stored.values()), ignored=part.ignored,
+        wrapper=part.root)
+    if part.kind != ENCODER:
+        return report
+    variant = variant_of(part)
+    report = replace(report, variant=variant.name if variant else '', version=version_of(part))
+    try:
+        check_numbers(part, 'it')
+        missing, unexpected, mismatched = map(tuple, compare(wanted_by(part), part.stored))
+    except ValueError as error:
+        return replace(report, problem=str(error))
+    return replace(report, missing=missing, unexpected=unexpected, mismatched=mismatched)
 
 
 def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
@@ -401,9 +399,9 @@ def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
         if part is None:
             continue
         check_numbers(part, name)
-        if not fits(part):
-            raise WeightsError(f'{name} has a {part.kind} that is not complete; `vjepa-ros '
-                               'inspect` lists what is missing')
+        if part is encoder and not fits(part):
+            raise WeightsError(f'{name} has an encoder that is not complete; `vjepa-ros inspect` '
+                               'lists what is missing')
         for key, stored in part.stored.items():
             tensors[f'{section}.{key}'] = _cast(stored, dtype, f"'{key}' of the {part.kind}")
     if not tensors:

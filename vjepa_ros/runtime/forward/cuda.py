@@ -32,7 +32,7 @@ from vjepa_ros.runtime.cuda.compiler import (
     one_each,
     source_of,
 )
-from vjepa_ros.runtime.streaming import by_clip
+from vjepa_ros.runtime.streaming import StoredLayer, by_clip
 
 NORM_THREADS = 128   # of the norm, at most: four values of a row each, and again
 BLOCK = 256
@@ -126,10 +126,10 @@ class KernelSteps(Steps):
         if memory is None:
             self._kernels.rotate(qkv, cos, sin)
             return q, k, v
-        stored = memory.stored
-        assert stored is not None, 'a stream remembers in slots'
-        self._kernels.remember(qkv, cos, sin, *stored)
-        return q, *by_clip(stored[2], stored[1])
+        assert isinstance(memory, StoredLayer), 'a stream remembers in slots'
+        given = memory.given
+        self._kernels.remember(qkv, cos, sin, memory.kept, given.slots, given.room)
+        return q, *by_clip(given.room, given.slots)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
         backend = attention.SDPBackend
