@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from numpy.lib.recfunctions import repack_fields
 
 pytest.importorskip('rclpy')
 
@@ -28,7 +27,7 @@ from vjepa_ros.ros.common.message_conversion import (
     pack_assessment,
     pack_regions,
 )
-from vjepa_ros.ros.read import ASSESSMENT, REGION
+from vjepa_ros.ros.read import REGION
 
 pytestmark = pytest.mark.ros
 
@@ -89,18 +88,6 @@ def test_a_flag_of_a_newer_version_is_refused_with_the_remedy():
     newer = replace(SEEN, flags=Quality(1 << 15 | Quality.STALE))
     with pytest.raises(ValueError, match=r'bits 0x8000, .*same version'):
         read.assessment(sent(newer))
-
-
-@pytest.mark.parametrize('lacks', range(1, len(read.LATER) + 1))
-def test_an_assessment_of_an_older_version_lacks_only_what_it_did_not_send(lacks):
-    names = ASSESSMENT.names[:-lacks]
-    later = {{'still': 'still_s'}.get(name, name): 0.0 for name in read.LATER[-lacks:]}
-    old = repack_fields(pack_assessment(SEEN, 12.5)[list(names)])
-    msg = over_the_wire(cloud(make_header(STAMP, SEEN.frame_id), old))
-    assert msg.point_step == ASSESSMENT.fields[names[-1]][1] + 4 == 68 - 4 * lacks   # in place
-    got = read.assessment(msg, 'front')
-    assert all(math.isnan(getattr(got, name)) for name in later)
-    assert replace(got, timings={}, **later) == replace(SEEN, latency_ms=12.5, **later)
 
 
 @pytest.mark.parametrize('regions', [REGIONS, ()])

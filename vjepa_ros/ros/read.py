@@ -34,8 +34,6 @@ ASSESSMENT = np.dtype([
 NUMBERS = {name: {'clip_span': 'clip_span_s', 'clip_rate': 'clip_rate_hz',
                   'still': 'still_s'}.get(name, name)
            for name in ASSESSMENT.names or () if name not in ('level', 'regions', 'flags')}
-# Fields that older versions did not send, at the end; NaN when the last of them are missing.
-LATER = ('collision_if_ahead', 'approach_speed', 'collision_horizon', 'still')
 
 REGION = np.dtype([
     ('x', '<f4'), ('y', '<f4'), ('width', '<f4'), ('height', '<f4'), ('bearing', '<f4'),
@@ -60,18 +58,14 @@ def stamp_ns(msg: Any) -> int:
 def assessment(msg: Any, camera: str = '') -> Assessment:
     """Return the `Assessment` in a message of ``~/NAME/assessment``, without its regions.
 
-    Messages of older versions have NaN in the fields that they lack.
-
     Raises
     ------
     ValueError
         When the cloud is not one of this package, or says what cannot be.
     """
-    row = _records(msg, ASSESSMENT, LATER)[0]
-    sent = row.dtype.names or ()
-    values: dict[str, Any] = {name: float(row[name]) if name in sent else math.nan
-                              for name in NUMBERS}
-    problem = problem_of(row['flags'], {name: values[name] for name in sent if name in LIMITS})
+    row = _records(msg, ASSESSMENT)[0]
+    values: dict[str, Any] = {name: float(row[name]) for name in NUMBERS}
+    problem = problem_of(row['flags'], {name: values[name] for name in LIMITS})
     if problem:
         raise ValueError(problem)
     return Assessment(
@@ -193,11 +187,8 @@ def _value(text: str) -> Any:
     return text
 
 
-def _records(msg: Any, kind: np.dtype, later: tuple[str, ...] = ()) -> np.ndarray:
+def _records(msg: Any, kind: np.dtype) -> np.ndarray:
     names = tuple(field.name for field in msg.fields)
-    missing = (kind.names or ())[len(names):]
-    if missing and missing == later[-len(missing):] and (*names, *missing) == kind.names:
-        kind = np.dtype(kind.descr[:len(names)])
     if names != kind.names or msg.point_step != kind.itemsize:
         raise ValueError(f'cloud has the fields {names!s:.999} in {msg.point_step} bytes, '
                          f'expected {kind.names} in {kind.itemsize}; is it from a vjepa_node of '

@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
@@ -61,11 +62,6 @@ class Frame:
     decode_ms: float = 0.0
     prepare_ms: float = 0.0
 
-    @property
-    def decoded(self) -> bool:
-        """Whether it has pixels."""
-        return self.rgb is not None
-
 
 class FrameQueue:
     """The bounded queue of one camera between executor, decoder and worker; the newest wins.
@@ -107,7 +103,7 @@ class FrameQueue:
             kept: deque[Frame] = deque()
             for frame in reversed(self._frames):
                 apart = kept[0].stamp_ns - frame.stamp_ns if kept else 0
-                idle = frame.decoded or not frame.claimed
+                idle = frame.rgb is not None or not frame.claimed
                 if 0 < apart < spacing_ns and frame.stamp_ns and idle:
                     self._skipped += 1
                     kept[0].left_out += 1 + frame.left_out
@@ -124,7 +120,7 @@ class FrameQueue:
         with self._lock:
             if frame not in self._frames:      # dropped or cleared meanwhile
                 return
-            if not frame.decoded:
+            if frame.rgb is None:
                 self._frames.remove(frame)
                 return
             frame.message = None
@@ -135,9 +131,8 @@ class FrameQueue:
     def take(self) -> tuple[list[Frame], int]:
         """Return frames up to the first image not decoded yet, and how many were skipped."""
         with self._lock:
-            count = next((i for i, frame in enumerate(self._frames) if not frame.decoded),
-                         len(self._frames))
-            taken, self._frames = self._frames[:count], self._frames[count:]
+            taken = list(takewhile(lambda frame: frame.rgb is not None, self._frames))
+            self._frames = self._frames[len(taken):]
             skipped, self._skipped = self._skipped, 0
         return taken, skipped
 
@@ -373,7 +368,7 @@ class CameraInput:
             if self._mixed is not None:
                 self._warn_publishers()
             self._mixed = mixed
-        self.images.look()
+        self.images.look(timeout_s / 2)
         if silent_s <= SEARCH_AFTER_S or not any(self._publishers().values()):
             self._published_since = None
         elif self._published_since is None:

@@ -102,13 +102,9 @@ class Decoder:
         """
         self._settling = True
         self._begin(tracks, spacing_ns)
-        until_s = time.monotonic() + PATIENCE_S
-        while (now := time.monotonic()) < until_s:
-            jobs = [lane.job for lane in self._lanes.values()
-                    if lane.job is not None and not lane.slow and now < lane.begun_s + PATIENCE_S]
-            if not jobs:
-                break
-            wait(jobs, until_s - now)
+        now = time.monotonic()
+        wait([lane.job for lane in self._lanes.values() if lane.job is not None
+              and not lane.slow and now < lane.begun_s + PATIENCE_S], PATIENCE_S)
         self.tracks, self._settling = None, False
 
     def take(self, name: str, track: CameraState, spacing_ns: int) -> tuple[list[Frame], int]:
@@ -158,7 +154,7 @@ class Decoder:
                     self._on_error(lane.camera.name, 'decoding', error)
                 lane.slow = time.monotonic() - begin_s > PATIENCE_S
                 lane.camera.queue.finish(frame)
-                if frame.decoded and not (self.alone or self._settling):
+                if frame.rgb is not None and not (self.alone or self._settling):
                     self._on_ready()
 
     def _fill(self, frame: Frame, track: CameraState, control: GainControl) -> None:

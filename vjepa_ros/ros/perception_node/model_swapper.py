@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
@@ -36,7 +36,7 @@ class Swapper:
         self._thread: threading.Thread | None = None
         self._closed = False
         self.error = ''
-        self.starved = False                    # whether memory ran out while a model was loaded
+        self.starved = False         # whether memory ran out while a model was loaded
         self.loading = ''
 
     def request(self, config: NodeConfig, retry: bool = False) -> None:
@@ -70,64 +70,45 @@ class Swapper:
         return thread is None or not thread.is_alive()
 
     def _run(self) -> None:
-        made: Perception | None = None      # by the requests so far
         while True:
             with self._lock:
                 config, self._wanted = self._wanted, None
                 if config is None:
                     self._thread = None
-                    if made is not None and not self._closed:
-                        self._worker.offer(made)
-                        made = None
+                    return
             try:
-                if config is not None:
-                    made = self._make(config, made)
-                elif made is not None:
-                    let_go(made, self._worker.perception)
+                self._make(config)
             except Exception as error:
-                # The next request must still find a loader.
-                self._fail(error)
-            if config is None:
-                return
+                # Whatever goes wrong is a failed change, not a failed node: say why, keep serving.
+                self.error = f'{type(error).__name__}: {error}'
+                self.starved = is_out_of_memory(error)
+                tell_error(self._log, 'model not changed, the old one keeps serving: '
+                           f'{self.error}', error)
+            finally:
+                self.loading = ''
 
-    def _make(self, config: NodeConfig, earlier: Perception | None) -> Perception | None:
-        """Return what is to be offered now; what was made earlier outlives a failure."""
+    def _make(self, config: NodeConfig) -> None:
+        """Offer this configuration: with the model that serves, if it fits, or a new one."""
         # From here on nothing can be adopted, so the model that serves now stays alive.
-        serving, offered = self._worker.take_back()
-        earlier = offered or earlier
-        made, self.error = earlier, ''
-        try:
-            made = self._load(config, [serving] if earlier is None else [serving, earlier])
-        except Exception as error:
-            # Whatever goes wrong is a failed change, not a failed node: say why, keep serving.
-            self._fail(error, earlier is not None)
-        finally:
-            self.loading = ''
-        if earlier is not None and earlier is not made:
-            let_go(earlier, serving, *([] if made is None else [made]))
-        return None if made is serving else made
-
-    def _load(self, config: NodeConfig, ready: Sequence[Perception]) -> Perception:
-        """Return this configuration: one that is ready, or with a ready model, or loaded."""
-        for each in ready:
-            if _key(config) == (each.engine.config, each.config):
-                return each
+        serving = self._worker.withdraw()
+        self.error = ''
+        if _key(config) == (serving.engine.config, serving.config):
+            return
         self.loading = f'{config.engine.model_size} on {config.engine.device}'
-        shared = next((each.engine for each in ready if each.engine.config == config.engine), None)
-        engine = shared or Model.load(config.engine)
-        try:
+        shared = serving.engine.config == config.engine
+        engine = serving.engine if shared else Model.load(config.engine)
+        with ExitStack() as on_error:
+            if not shared:
+                on_error.callback(engine.close)
             engine.noise_floor()     # measured now, and not when it serves
-            return Perception(engine, config.track, list(ready[0].tracks))
-        except BaseException:
-            if shared is None:
-                engine.close()
-            raise
-
-    def _fail(self, error: Exception, earlier: bool = False) -> None:
-        self.error = f'{type(error).__name__}: {error}'
-        self.starved = is_out_of_memory(error)
-        next_one = 'the change before it is still made' if earlier else 'the old one keeps serving'
-        tell_error(self._log, f'model not changed, {next_one}: {self.error}', error)
+            made = Perception(engine, config.track, list(serving.tracks))
+            on_error.pop_all()
+        with self._lock:
+            newest = self._wanted is None and not self._closed
+            if newest:
+                self._worker.offer(made)
+        if not newest:
+            let_go(made, serving)
 
 
 def _key(config: NodeConfig) -> tuple[object, object]:

@@ -219,11 +219,6 @@ class VjepaNode(ManagedNode):
 
     def _on_report(self) -> None:
         """Once a second: publish diagnostics, show silent cameras as such."""
-        parts = self.parts
-        if self.state == 'active' and parts is not None:
-            for camera in parts.cameras.values():
-                if camera.silent:
-                    parts.worker.report_silence(camera.name, camera.silent_s)
         self._diagnostics.publish(stamped(self, self._report()))
 
     def _report(self) -> list[DiagnosticStatus]:

@@ -36,6 +36,7 @@ from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
 IDLE_S = 0.25            # longest sleep without news
+SILENT_EVERY_S = 1.0     # between overlays of a silent camera
 
 
 class Worker:
@@ -67,7 +68,7 @@ class Worker:
         self._news = False
         self._running = False
         self._resets: list[str] = []
-        self._silence: dict[str, float] = {}
+        self._drawn_s = dict.fromkeys(cameras, -math.inf)    # when each was drawn as silent
         self._due = dict.fromkeys(cameras, 0.0)
         self._thread: threading.Thread | None = None
         for camera in self._cameras.values():
@@ -137,12 +138,6 @@ class Worker:
         for camera in self._cameras.values():
             camera.queue.clear()
 
-    def report_silence(self, camera: str, seconds: float) -> None:
-        """Draw the overlay of a silent camera as stale."""
-        with self._wake:
-            self._silence[camera] = seconds
-        self._wake_up()
-
     # -- called by the loader --------------------------------------------------------------
 
     def offer(self, perception: Perception) -> None:
@@ -150,17 +145,14 @@ class Worker:
         self._candidate = perception
         self._wake_up()
 
-    def withdraw(self) -> None:
-        """Take back and release an offer that is not adopted yet."""
-        serving, unused = self.take_back()
-        if unused is not None:
-            let_go(unused, serving)
-
-    def take_back(self) -> tuple[Perception, Perception | None]:
-        """Return what serves now, and what was on offer; waits while frames are stored."""
+    def withdraw(self) -> Perception:
+        """Release an offer that is not adopted; returns what serves, and waits for a frame."""
         with self._storing:
             unused, self._candidate = self._candidate, None
-            return self.perception, unused
+            serving = self.perception
+        if unused is not None:
+            let_go(unused, serving)
+        return serving
 
     @property
     def swapping(self) -> bool:
@@ -225,7 +217,6 @@ class Worker:
             self._decoder.settle(perception.tracks, spacing_ns)
         with self._wake:
             resets, self._resets = self._resets, []
-            silence, self._silence = self._silence, {}
         fresh: set[str] = set()
         with self._storing:
             candidate = self._candidate
@@ -249,8 +240,7 @@ class Worker:
                       else self._decoder.ahead(self.perception.tracks, spacing_ns))
             with beside:
                 self._serve(samples, wanted, activation)
-        if silence or len(samples) < len(fresh):
-            self._publish_states(wanted, fresh, silence, activation)
+        self._publish_states(wanted, fresh - samples.keys(), activation)
         return wait_s
 
     def _store(self, name: str, candidate: Perception | None, spacing_ns: int) -> bool:
@@ -370,16 +360,19 @@ class Worker:
         return True
 
     def _publish_states(self, wanted: Mapping[str, frozenset[str]], fresh: set[str],
-                        silence: Mapping[str, float], activation: int) -> None:
-        """Publish the overlays of cameras that are buffering, or have fallen silent."""
-        for name in self._cameras:
-            track, new = self.perception.tracks[name], name in fresh
-            silent = name in silence and not new     # it may have come back meanwhile
-            if wanted[name].isdisjoint(OVERLAYS) or not (
-                    silent or (new and track.sample() is None)):
+                        activation: int) -> None:
+        """Publish overlays without a result: of cameras that are buffering, or silent."""
+        for name, camera in self._cameras.items():
+            if wanted[name].isdisjoint(OVERLAYS):
                 continue
+            track, now_s, silent_s = self.perception.tracks[name], time.monotonic(), None
+            if name in fresh and track.sample() is not None:
+                continue
+            if name not in fresh:
+                if not camera.silent or now_s - self._drawn_s[name] < SILENT_EVERY_S:
+                    continue
+                self._drawn_s[name], silent_s = now_s, camera.silent_s
             try:
-                silent_s = None if not silent else silence[name]
                 bgr = self._draw(name, None, math.inf if track.image is None else silent_s)
                 newest = track.ring.newest_ns
                 header = make_header(self._clock.now().nanoseconds if newest is None else newest,
@@ -424,9 +417,9 @@ class Worker:
                        f'of {config.image_size} px on {candidate.engine.choice.device}')
 
 
-def let_go(unused: Perception, *others: Perception) -> None:
-    """Release a perception: its frames, and its model unless another uses it."""
-    if all(unused.engine is not other.engine for other in others):
+def let_go(unused: Perception, other: Perception) -> None:
+    """Release a perception: its frames, and its model unless the other uses it."""
+    if unused.engine is not other.engine:
         unused.close()
         return
     for track in unused.tracks.values():
