@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 
-import rclpy
 from node_fixtures import (
     BEST_EFFORT,
     Camera,
@@ -272,30 +269,6 @@ def test_a_vast_picture_in_few_bytes_is_refused_by_a_limit_that_can_be_set(again
         pub.send(compressed(flat_png(100, 100)), now_ns())
         values = again.wait_for(HAND, lambda v: v['frames.accepted'] == '1')
         assert values['input.too large'] == '2'
-
-
-# -- breaks in time and view ----------------------------------------------------------------------
-
-@pytest.mark.any_distro
-def test_two_publishers_on_one_topic_are_named_once_and_flood_no_log(again):
-    since = again.written
-    again.begin_anew()
-    other = rclpy.create_node('rear_driver', namespace='/robot', context=again.ros.context)
-    ros = again.ros
-    try:
-        with Publisher(ros, 'hand/image_raw') as one, \
-                Publisher(replace(ros, node=other), '/hand/image_raw') as two:
-            for i in range(40):
-                (two if i % 2 else one).send(raw(texture((96, 64)) if i % 2 else STILL), now_ns())
-                ros.spin_for(0.02)
-            log = again.wait_for_log('publishers on', since)
-            assert '/robot/rear_driver' in log and '/tester' in log
-            ros.spin_for(0.5)
-            assert again.process.output[since:].count('publishers on') == 1
-    finally:
-        if other.executor is not None:
-            other.executor.shutdown(timeout_sec=2.0)
-        other.destroy_node()
 
 
 # -- several cameras, names -----------------------------------------------------------------------

@@ -48,7 +48,6 @@ SCHEMAS = {'collision_guard': 'collision_guard.parameters:SCHEMA',
 LONGEST = 100            # more of a name is not compared
 # ROS declares them itself, some of them later.
 OF_ROS = re.compile(r'use_sim_time|qos_overrides\..+|start_type_description_service')
-FIXED = 'it is no parameter any more: its value is fixed; remove it'
 
 
 @dataclass(frozen=True)
@@ -211,9 +210,6 @@ class Schema:
     # Parameters that list names, such as that of cameras, with the rows that each name brings
     lists: Mapping[str, Callable[[str], tuple[Param, ...]]] = field(default_factory=dict)
     hub: tuple[str, ...] = ()  # parameters that can name something on the hub
-    # What to do instead of each parameter that earlier versions had; NAME is any camera or sensor,
-    # RANGE a name that is listed, whose kind has no such parameter
-    gone: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[Param, ...]:
@@ -256,13 +252,8 @@ class Schema:
             owner, _, rest = name.partition('.')
             places = [f"'{place}'" for place, rows in self.lists.items()
                       if rest and name in {row.name for row in rows(owner)}]
-            listed = any(other.startswith(f'{owner}.') for other in declared)
-            gone = (self.gone.get(name) or self.gone.get(f'NAME.{rest}')
-                    or (self.gone.get(f'RANGE.{rest}') if listed else None))
-            if places and not (gone and listed):
+            if places:
                 found[name] = f"'{owner}' is not in {' or '.join(places)}"
-            elif gone:
-                found[name] = gone
             elif not _elsewhere(name):       # a file for /** may serve several nodes
                 found[name] = nearest(name, declared)
         return found
@@ -291,8 +282,6 @@ def nearest(name: str, declared: Iterable[str]) -> str:
 
 
 def _elsewhere(name: str) -> bool:
-    """Whether another node of this package has a parameter of this name, or had one."""
+    """Whether another node of this package has a parameter of this name."""
     # Only now: most nodes are given nothing that they do not have.
-    places = {name, f'NAME.{name.partition(".")[2]}'}
-    return any(schema.row(name) is not None or places & schema.gone.keys()
-               for schema in schemas().values())
+    return any(schema.row(name) is not None for schema in schemas().values())

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ from vjepa_ros.perception.settings import Settings, TrackConfig
 from vjepa_ros.ros.parameter_file import read_file, read_word, values_of
 from vjepa_ros.ros.perception_node.parameters import NodeConfig, SCHEMA
 from vjepa_ros.runtime.model import ModelConfig
-
-log = logging.getLogger(__name__)
 
 NODE = 'vjepa_node'  # whose parameters a file is read for
 # Of the engine: what changes how fast a row is made, and where, but not what it says.
@@ -75,9 +72,7 @@ def read_config(file: Path | None, words: Sequence[str] = (), embeddings: bool =
     # The rows of cameras say where images come from, which is a recording here.
     cameras = given.get('cameras', values['cameras'])
     for name, value in given.items():
-        if name in SCHEMA.gone:
-            log.warning("parameter '%s' is ignored; %s", name, SCHEMA.gone[name])
-        elif name not in rows:
+        if name not in rows:
             if not name.startswith(('qos_overrides', 'use_sim_time', *(f'{c}.' for c in cameras))):
                 raise ValueError(f"parameter '{name}' is not one of vjepa_node; "
                                  'docs/parameters.md lists them')

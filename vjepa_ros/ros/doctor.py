@@ -306,7 +306,7 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
     values = read_file(path, schema.row)[node]      # now that it is known what the types are
     names = {row.name for row in _rows(values, schema)}
     for name, remark in schema.unread(values, names).items():
-        yield Finding(WARNING if name in schema.gone else ERROR, about,
+        yield Finding(ERROR, about,
                       f"parameter '{name}' is read by no node", remark
                       or 'remove it, or look it up in docs/parameters.md')
     for problem in fit(values, schema):

@@ -16,7 +16,6 @@ from vjepa_ros.parameter import (
     AUTOSTART,
     CAMERAS,
     CONFIGURE,
-    FIXED,
     MESSAGES,
     NAME,
     NAMES,
@@ -29,12 +28,6 @@ from vjepa_ros.parameter import (
 
 FROM_TF = 'tf'
 BASE_FRAME = 'base_link'    # as REP 105 names the frame of a robot
-# What is a constant now. Of `rate`, which other nodes have, nothing is said.
-GONE = ('caution_factor caution_probability doubted_factor believe_level horizon '
-        'measurement_window measuring_speed release.hold release.turn forget clearance_releases '
-        'range_releases range_timeout odometry_timeout override.timeout clock_tolerance '
-        'frozen_travel fault_speed release.acceleration memory hysteresis')
-BOND = 'the guard makes no bond any more: set bond_timeout of the lifecycle manager to 0.0'
 
 SOURCES = Param('sources', tuple[str, ...], CAMERAS, 'Names of the cameras of the perception node',
                 CONFIGURE, pattern=NAME, allowed=NAMES)
@@ -129,12 +122,4 @@ SCHEMA = Schema({
                      pattern=NAME, allowed='ROS names such as sonar'),
                *rows_of(GuardConfig, CONFIGURE), AUTOSTART),
     'Law and faults': rows_of(GuardSettings)},
-    make_config, make_settings, {'sources': source_rows, 'ranges': range_rows}, gone={
-        **dict.fromkeys(GONE.split(), FIXED), 'bond': BOND,
-        'release.speed': 'it is 0.3 m/s; let the controller send less for less',
-        'slow_on': 'leave a fault out of stop_on, and it slows',
-        'stop_level': 'the robot stops at DANGER; raise stop_time_to_contact to stop earlier',
-        'base_frame': f'the frame of the robot is {BASE_FRAME} (REP 105)',
-        'RANGE.topic': 'remap the topic that has the name of the sensor',
-        'NAME.blank': 'rays without a reading are never free: set the driver to send inf '
-                      '(REP 117)'})
+    make_config, make_settings, {'sources': source_rows, 'ranges': range_rows})

@@ -12,7 +12,6 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.parameter import (
     AUTOSTART,
     CONFIGURE,
-    FIXED,
     MESSAGES,
     Param,
     Schema,
@@ -22,11 +21,6 @@ from vjepa_ros.parameter import (
 )
 from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, Mount
 from vjepa_ros.ros.collision_guard.parameters import SOURCES
-
-# What is a constant now. Of `rate`, which other nodes have, nothing is said.
-GONE = ('speed_timeout clock_tolerance frozen_travel speeds turns samples horizon accepted '
-        'measurement_window measuring_speed reach evidence stop_on reaction')
-
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,4 +61,4 @@ SCHEMA = Schema({
     'Faults': (*rows_of(LocalNodeConfig, only=('on_fault',)),
                *rows_of(GuardSettings, only=('source_timeout', 'command_timeout'))),
     'Robot': rows_of(LocalConfig)},
-    make_config, check, {'sources': source_rows}, gone=dict.fromkeys(GONE.split(), FIXED))
+    make_config, check, {'sources': source_rows})

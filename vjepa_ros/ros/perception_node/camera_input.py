@@ -29,11 +29,10 @@ from vjepa_ros.ros.common.endpoints import Transforms, subscribe
 from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
 from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.perception_node.parameters import CameraConfig
-from vjepa_ros.ros.perception_node.transport import SEARCH_AFTER_S, Transport
+from vjepa_ros.ros.perception_node.transport import Transport
 from vjepa_ros.sources.base import Intrinsics
 from vjepa_ros.sources.camera_info import calibration_problem, lens
 
-MIXED_RESETS = 3         # since the last check, after which to look for several publishers
 REPEAT_S = 60.0          # between warnings of repeated silences
 IMU_WAIT_S = 0.02        # samples may come so much later than images; a pass waits once for all
 IMU_LIVE_S = 0.1         # silence after which nobody waits for a sample
@@ -323,14 +322,12 @@ class CameraInput:
         self._known: tuple[object, tuple[Intrinsics | None, Distortion | None]] = (
             None, (None, None))
         self._info_subscription: Any = None
-        self._told: set[str] = set()     # causes, in this silence
         self._begin()
 
     def _begin(self) -> None:
         self.silent = False         # whether nothing has come for the timeout of `watch`
-        self._published_since: float | None = None   # seen while no frame comes
-        self._came: set[str] = set()     # since activation: image, info
-        self._mixed: int | None = None
+        self._published_since: float | None = None   # seen while it is silent
+        self._came = False          # whether an image has come since activation
         self._warned: dict[str, float] = {}  # kinds of problems since activation, and when
 
     def open(self) -> None:
@@ -357,38 +354,28 @@ class CameraInput:
         """Time since the last frame, or since `open` [s]."""
         return time.monotonic() - self.images.last_s
 
-    def watch(self, timeout_s: float, mixed: int = 0) -> None:
-        """Check for silence longer than a timeout [s]; warn once per silence and cause.
+    def watch(self, timeout_s: float) -> None:
+        """Check for silence longer than a timeout [s], and warn of its cause.
 
         Transport is a cause only where somebody has been publishing for the timeout, too: a camera
         that has just started may need time.
         """
-        silent_s = self.silent_s
-        if self._mixed is None or mixed - self._mixed >= MIXED_RESETS:
-            if self._mixed is not None:
-                self._warn_publishers()
-            self._mixed = mixed
         self.images.look(timeout_s / 2)
-        if silent_s <= SEARCH_AFTER_S or not any(self._publishers().values()):
-            self._published_since = None
-        elif self._published_since is None:
-            self._published_since = time.monotonic()
+        now_s, silent_s = time.monotonic(), self.silent_s
         if silent_s < timeout_s:
-            self.silent = False
-            self._told.clear()
+            self.silent, self._published_since = False, None
             return
         if not self.silent:
             self.silent = True
             self.counts['silences'] += 1
-        if self._published_since is None:
-            cause = 'unpublished'
-        elif time.monotonic() - self._published_since >= timeout_s:
-            cause = 'lost'
-        else:
-            return
-        if cause not in self._told:
-            self._told.add(cause)
-            self._warn(cause, self._explain_silence(cause, silent_s), REPEAT_S)
+        published = any(self._publishers().values())
+        if not published:
+            self._published_since = None
+        elif self._published_since is None:
+            self._published_since = now_s
+        if not published or now_s - (self._published_since or now_s) >= timeout_s:
+            self._warn('lost' if published else 'unpublished',
+                       self._explain_silence(published, silent_s), REPEAT_S)
 
     def _warn(self, kind: str, text: str, again_s: float = math.inf) -> None:
         """Warn of a kind of problem once in an activation, or in a time [s]."""
@@ -444,7 +431,7 @@ class CameraInput:
         return calibration_problem(self.info, self.images.named) or self.info_problem
 
     def _put(self, msg: Any, size: int) -> None:
-        self._came.add('image')
+        self._came = True
         self.frame_id = msg.header.frame_id
         self.rate.tick(self.images.last_s)
         self.queue.put(Frame(msg, stamp_ns(msg.header),
@@ -453,7 +440,6 @@ class CameraInput:
 
     def _on_info(self, msg: CameraInfo) -> None:
         self.info = msg
-        self._came.add('info')
 
     def _on_incompatible(self, topic: str, event: Any) -> None:
         policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -469,22 +455,14 @@ class CameraInput:
                 for kind, topic in self.images.topics.items()
                 if self.images.wanted in ('auto', kind)}
 
-    def _warn_publishers(self) -> None:
-        topic = self.images.topic or self.name
-        found = self._node.get_publishers_info_by_topic(topic)
-        if len(found) > 1:
-            names = sorted(f'{i.node_namespace.rstrip("/")}/{i.node_name}' for i in found)
-            self._warn('publishers', f'{len(found)} publishers on {topic} send in turn, so '
-                            f'each image ends the clip of the other: {", ".join(names)}. Stop all '
-                            "but one, or remap the topics of the others and add them to 'cameras'")
-
-    def _explain_silence(self, cause: str, silent_s: float) -> str:
+    def _explain_silence(self, published: bool, silent_s: float) -> str:
         images, parts = self.images, []
         for topic, found in self._publishers().items():
             reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
             parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
-        remedy = 'start the camera or remap its topic' if cause == 'unpublished' else (
-            self._explain_loss())
+        remedy = ('start the camera or remap its topic' if not published else
+                  'the camera has stopped sending' if self._came else
+                  f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}')
         others = [topic for kind, topic in images.topics.items()
                   if images.wanted not in ('auto', kind)
                   and self._node.get_publishers_info_by_topic(topic)]
@@ -495,14 +473,3 @@ class CameraInput:
             remedy += (f'. {" and ".join(others)} has a publisher, but the transport is set to '
                        f'{images.wanted}: {how} to read what delivers')
         return f'no frame for {silent_s:.1f} s ({"; ".join(parts)}); {remedy}'
-
-    def _explain_loss(self) -> str:
-        """Return why nothing of a publisher arrives; camera_info is small and is not lost."""
-        if 'image' in self._came:
-            return 'the camera has stopped sending'
-        if 'info' in self._came:
-            return f'camera_info arrives, images do not: {LARGE_IMAGE_REMEDY}'
-        if self._node.get_publishers_info_by_topic(self._info_topic):
-            return ('the camera is there but sends nothing, camera_info neither: it is still '
-                    'starting, or waits for something')
-        return f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}'

@@ -37,8 +37,6 @@ SLOW_S = 1.0             # of a pass
 FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 PARTS, PART_S = 6, 100.0  # of the window over which growth is judged: each above that before
 LEAST_SHARE, LEAST_BYTES = 0.03, 32 << 20      # growth below both is none
-# Reasons of resets that two publishers on one topic cause in turn.
-MIXED = ('size_change', 'frame_id_change', 'time_backwards')
 OLD_S = 60.0             # a frame of this age: the clocks differ
 OBSERVE_S = 0.2          # least time between two observations of a frame memory
 
@@ -67,7 +65,6 @@ class CameraStats:
         self.pass_s = math.nan          # when the pass that runs began [steady s]; NaN: none runs
         self.waits_s = math.nan         # from then on frames have come without one; NaN: none have
         self.memory: dict[str, object] = {'clip_fill': 'empty'}
-        self.mixed = 0                  # resets as by the images of two cameras
         self._observed_s = -math.inf
         self._latency: deque[float] = deque(maxlen=100)     # of results [ms]
         self._stages: dict[str, deque[float]] = {}      # times [ms]
@@ -139,7 +136,6 @@ class CameraStats:
                 memory[f'{kind}.{key}'] = counts[key]
         self.memory = memory
         self.full, self.gap_problem = fill == ring.num_frames, ring.problem
-        self.mixed = sum([resets.get(reason, 0) for reason in MIXED])
 
     def warn_of_clock(self, log: RcutilsLogger, camera: str, age_s: float) -> None:
         """Warn once of each problem of the clock, by the age of a result [s]."""

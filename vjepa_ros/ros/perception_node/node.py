@@ -212,8 +212,7 @@ class VjepaNode(ManagedNode):
             if active:
                 steps.callback(parts.shortage.watch, time.monotonic())
                 for camera in parts.cameras.values():
-                    steps.callback(camera.watch, parts.config.silence_s,
-                                   parts.worker.stats[camera.name].mixed)
+                    steps.callback(camera.watch, parts.config.silence_s)
                     if camera.imu is not None:
                         steps.callback(camera.imu.watch)
 

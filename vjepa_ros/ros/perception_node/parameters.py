@@ -15,7 +15,6 @@ from vjepa_ros.parameter import (
     BACKGROUND,
     CAMERAS,
     CONFIGURE,
-    FIXED,
     NAME,
     NAMES,
     Param,
@@ -139,28 +138,6 @@ SECTIONS: dict[str, tuple[Param, ...]] = {
                                           *rows_of(ObstacleSettings, before='obstacles.')),
 }
 _CAMERA = rows_of(CameraConfig, CONFIGURE, before='NAME.')
-# What earlier versions had; all other values are constants where they are used.
-GONE = {
-    **dict.fromkeys((
-        'model_version', 'weights_part', 'compile', 'streaming', 'geometry',
-        'seed', 'smoothing.method', 'smoothing.rise', 'smoothing.fall', 'smoothing.window',
-        'hysteresis', 'level_hold', 'collision_margin', 'min_confidence', 'min_known',
-        'thresholds.looming', 'obstacles.odometry_timeout', 'obstacles.distance',
-        'obstacles.min_known', 'obstacles.at_rest',
-        'obstacles.pitch_error', 'obstacles.caution', 'obstacles.spacing', 'NAME.imu_jitter'),
-        FIXED),
-    **dict.fromkeys(('thresholds.motion', 'thresholds.obstacle', 'calibration.seconds',
-                     'calibration.sigma'),
-                    'levels come from times to contact: set thresholds.*_ttc'),
-    **dict.fromkeys(('NAME.mount.y', 'NAME.mount.roll'),
-                    'leave NAME.mount.height 0, set obstacles.base_frame and publish tf'),
-    'max_image_aspect': 'it is 8, more than any panorama has: crop what is thinner',
-    'memory_fraction': 'choose a smaller model_size, or set on_out_of_memory to degrade',
-    'features.reduce': 'features are those of the newest tubelet; successive messages have all',
-    'no_frame_timeout': 'it is twice max_frame_gap',
-    'obstacles.min_height': 'it is 0.05; Nav2 has a lower end of its own',
-    'obstacles.points_frame': 'points are in obstacles.base_frame where that is set',
-}
 
 
 def camera_rows(camera: str) -> tuple[Param, ...]:
@@ -196,5 +173,4 @@ def check(value: Mapping[str, Any]) -> None:
                     for row in camera_rows(camera)}, **value})
 
 
-SCHEMA = Schema(SECTIONS, make_config, check, {'cameras': camera_rows}, hub=('weights',),
-                gone=GONE)
+SCHEMA = Schema(SECTIONS, make_config, check, {'cameras': camera_rows}, hub=('weights',))

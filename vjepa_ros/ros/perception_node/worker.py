@@ -12,6 +12,7 @@ import math
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 
@@ -52,8 +53,6 @@ class Worker:
         self._clock = clock
         self._log = log
         self.stats = {name: CameraStats() for name in cameras}
-        self._decoder = Decoder(self._cameras, self._count_for,
-                                lambda: self.config.max_image_pixels, self._wake_up)
         self.errors = 0
         self.last_error = ''
         self.starved: Model | None = None       # the model that ran out of memory last
@@ -64,10 +63,12 @@ class Worker:
         # Held by the worker while it uses the candidate, and to take that away; never by the
         # executor.
         self._storing = threading.Lock()
-        self._wake = threading.Condition()
-        self._news = False
+        self._wake = threading.Event()
+        self._decoder = Decoder(self._cameras, self._count_for,
+                                lambda: self.config.max_image_pixels, self._wake.set)
+        self._counting = threading.Lock()
         self._running = False
-        self._resets: list[str] = []
+        self._resets: deque[str] = deque()
         self._drawn_s = dict.fromkeys(cameras, -math.inf)    # when each was drawn as silent
         self._due = dict.fromkeys(cameras, 0.0)
         self._thread: threading.Thread | None = None
@@ -104,7 +105,7 @@ class Worker:
         self.pause()
         self._decoder.stop()
         self._running = False
-        self._wake_up()
+        self._wake.set()
         if self._thread is None:
             self._release()
 
@@ -120,19 +121,13 @@ class Worker:
         """Take note of news: a message, a request."""
         if self._decoder.tracks is not None:
             self._decoder.notify()
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        with self._wake:
-            self._news = True
-            self._wake.notify()
+        self._wake.set()
 
     def request_reset(self, reason: str) -> None:
         """Start all cameras anew before the next clip, without what came until now."""
         self._clear()
-        with self._wake:
-            self._resets.append(reason)
-        self._wake_up()
+        self._resets.append(reason)
+        self._wake.set()
 
     def _clear(self) -> None:
         for camera in self._cameras.values():
@@ -143,7 +138,7 @@ class Worker:
     def offer(self, perception: Perception) -> None:
         """Swap to this model as soon as its clips are full."""
         self._candidate = perception
-        self._wake_up()
+        self._wake.set()
 
     def withdraw(self) -> Perception:
         """Release an offer that is not adopted; returns what serves, and waits for a frame."""
@@ -168,12 +163,10 @@ class Worker:
         except Exception as error:
             self._count('measuring the noise floor', error)
         while True:
-            with self._wake:
-                if not self._news:
-                    self._wake.wait(wait_s)
-                self._news = False
-                if not self._running:
-                    break
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            if not self._running:
+                break
             try:
                 wait_s = self._step()
             except Exception as error:
@@ -186,7 +179,7 @@ class Worker:
         self._release()
 
     def _count(self, what: str, error: Exception) -> None:
-        with self._wake:   # a decoder may have an error at the same time
+        with self._counting:   # a decoder may have an error at the same time
             self.errors += 1
             self.last_error = f'{what}: {type(error).__name__}: {error}'
         self._log.error(f'{what} failed, continuing: '
@@ -215,12 +208,11 @@ class Worker:
         spacing_ns = round(min(0.25 / perception.config.clip_fps, 0.05) * 1e9)
         if active and not self._decoder.alone:
             self._decoder.settle(perception.tracks, spacing_ns)
-        with self._wake:
-            resets, self._resets = self._resets, []
         fresh: set[str] = set()
         with self._storing:
             candidate = self._candidate
-            for reason in resets:
+            while self._resets:
+                reason = self._resets.popleft()
                 self.perception.reset(reason)
                 if candidate is not None:
                     candidate.reset(reason)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from vjepa_ros.parameter import (
-    FIXED,
     MOST_SEED,
     NAME,
     ONE_NAME,
@@ -85,20 +84,14 @@ class RobotConfig:
     publish_clock: bool = parameter(False, 'Simulate time, and publish it on /clock')
 
 
-def _schema(config: type, gone: Mapping[str, str]) -> Schema:
+def _schema(config: type) -> Schema:
     rows = rows_of(config, STARTUP)
 
     def read(values: Mapping[str, Any]) -> Any:
         return make(config, rows, values)
 
-    return Schema({config.__name__: rows}, read, read, gone=gone)
+    return Schema({config.__name__: rows}, read, read)
 
 
-SOURCE = _schema(SourceConfig, {
-    **dict.fromkeys(('encoding', 'reliability', 'jpeg_quality', 'seed', 'start', 'start_delay',
-                     'wait_timeout'), FIXED),
-    'loop_mode': 'stamps go on in a loop; play a bag with ros2 bag play --loop for jumps',
-    'frame_id': 'frames keep that of the source',
-    'exit_at_end': 'the process ends with its source; set loop to go on'})
-ROBOT = _schema(RobotConfig, {'frame_id': FIXED, **dict.fromkeys(
-    ('camera', 'command_topic', 'guard', 'planner', 'assessment_topic'), 'remap the topic')})
+SOURCE = _schema(SourceConfig)
+ROBOT = _schema(RobotConfig)
