@@ -160,7 +160,7 @@ def test_a_later_word_wins_over_a_file_whatever_types_they_have(file):
     (block('max_rate: 5', '/robot1/vjepa_node'), {'max_rate': 5.0}),
     (block('max_rate: 5.0', '/robot1/**'), {'max_rate': 5.0}),
     (block('max_rate: 5.0', '/**/vjepa_node') + block('rate: 30', '/guard'), {'max_rate': 5.0}),
-    (block('cameras: [x, y]\ny.imu_topic: n'), {'cameras': ('x', 'y')})])
+    (block('cameras: [x, y]\ny.imu_topic: n\nmax_rate: 5'), {'max_rate': 5.0})])
 def test_score_and_doctor_take_what_the_node_takes(file, text, settings):
     file.write_text(text)
     config = read_config(file)
