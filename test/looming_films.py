@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Render films of textured walls whose expansion is known exactly."""
+"""Films of textured walls, displacements and gyroscopes whose truth is known exactly."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import cv2
 import numpy as np
+
+from vjepa_ros.looming.affine import AffineFits
+from vjepa_ros.looming.ego_motion import CameraMotion, Rays
+from vjepa_ros.looming.gyroscope import Gyroscope
 
 SIZE = (384, 288)
 FOCAL = SIZE[0] / 2 / math.tan(math.radians(32.5))
 K = np.array([[FOCAL, 0, (SIZE[0] - 1) / 2], [0, FOCAL, (SIZE[1] - 1) / 2], [0, 0, 1.0]])
 CELL = 16
+NS = 1_000_000_000
+NOW = 100 * NS          # stamp of the newest frame of a film
 Light = Callable[[np.ndarray, float], np.ndarray]
 History = list[tuple[int, np.ndarray]]
 
@@ -44,7 +51,6 @@ class Wall:
                  down: Sequence[float] = (0, 1, 0), half: Sequence[float] = (50, 50),
                  velocity: Sequence[float] = (0, 0, 0), look: int = 0,
                  texel: float = 0.0034) -> None:
-        """Place it by its middle, two axes and half extents, with a texture of a seed."""
         self.middle, self.velocity = np.array(middle, float), np.array(velocity, float)
         self.along, self.down = (np.array(v, float) / np.linalg.norm(v) for v in (along, down))
         self.half, self.look, self.texel = half, look, texel
@@ -96,7 +102,7 @@ def film(walls: Sequence[Wall], velocity: Sequence[float] = (0, 0, 0),
         if jpeg:
             code = cv2.imencode('.jpg', frame, [cv2.IMWRITE_JPEG_QUALITY, jpeg])[1]
             frame = cv2.imdecode(code, cv2.IMREAD_GRAYSCALE)
-        history.append((round(1e9 * (100 + time_s)), frame))
+        history.append((NOW + round(NS * time_s), frame))
     return history, rate, which
 
 
@@ -109,3 +115,50 @@ def cells(values: np.ndarray) -> np.ndarray:
 def whole(which: np.ndarray, index: int) -> np.ndarray:
     """Cells that show nothing but one wall."""
     return cells((which == index).astype(float)) > 0.999
+
+
+def gyroscope(rate=(0.0, 0.0, 0.0), hz: float = 200.0, until_s: float = 0.01, **more) -> Gyroscope:
+    """A gyroscope with the samples of the last second; `rate` may be a function of time [s]."""
+    one = Gyroscope(**more)
+    for k in range(round(-hz), math.floor(until_s * hz) + 1):
+        one.push(NOW + round(k / hz * NS), rate(k / hz) if callable(rate) else rate)
+    return one
+
+
+class Displacements(NamedTuple):
+    """Displacements of cells, one in seven of them wrong."""
+
+    at: np.ndarray          # (N, 2) directions in the newer frame
+    fits: AffineFits
+    rotation: np.ndarray    # true rotation
+    direction: np.ndarray   # true direction
+    moves: bool
+
+
+def displacements(seed: int) -> Displacements:
+    """Draw what a camera sees that stands, turns, moves or does both."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(8, 290))
+    at = random.uniform(-0.6, 0.6, (count, 2)) * [1, 0.6]
+    way = random.normal(size=3)
+    way /= np.linalg.norm(way)
+    near = random.uniform(0, 0.06, count) * (seed % 3 == 0) + 0.02 * (seed % 5 == 0)
+    if seed % 4 == 0:
+        near *= random.random(count) < 0.5      # the rest is far away
+    moved = at - near[:, None] * (way[:2] - at * way[2])
+    rotation = random.normal(0, 0.02, 3) * (seed % 2)
+    ends = np.c_[moved, np.ones(count)] @ cv2.Rodrigues(rotation)[0].T
+    to = ends[:, :2] / ends[:, 2:]
+    root = random.normal(size=(count, 2, 2)) * random.uniform(0.05, 0.6)
+    to += np.einsum('nij,nj->ni', root, random.normal(size=(count, 2))) / FOCAL
+    wrong = random.random(count) < 0.15
+    to[wrong] += random.normal(0, 10 / FOCAL, (wrong.sum(), 2))
+    theta = np.zeros((count, 6))
+    theta[:, ::3] = (to - at) * FOCAL
+    fits = AffineFits(theta, root @ root.transpose(0, 2, 1) + 0.001 * np.eye(2), np.ones(count),
+                      np.zeros(count))
+    return Displacements(at, fits, rotation, -way, bool(near.any()))
+
+
+def camera_motion(one: Displacements, start: CameraMotion | None = None) -> CameraMotion:
+    return Rays(one.at, np.zeros((1, 1, 2)), FOCAL).camera_motion(one.fits, start)

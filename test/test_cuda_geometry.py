@@ -2,7 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Frames and looming on a real CUDA device: captured, by our kernels, right, and released.
 
-`test_looming` and `test_geometry` run on the device, too, where there is one.
+`test_looming` and `test_pipeline` run on the device, too, where there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from looming_films import FOCAL, Wall, film
 from scenes import texture
 
-from vjepa_ros.clip.device_resize import DeviceView, KernelMeans, means_of
+from vjepa_ros.clip.device_resize import KernelMeans, means_of
 from vjepa_ros.clip.resize import MODES, View
 from vjepa_ros.looming.gpu.estimator import DeviceLooming, choose_kernels
 from vjepa_ros.looming.structure import Structure, coarse
@@ -44,32 +44,21 @@ def picture(seed, size):
     return np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
 
 
-def resized(image, view):
-    out = torch.empty((256, 256, 3), dtype=torch.uint8, device=DEVICE)
-    DeviceView(view, DEVICE).apply(torch.from_numpy(image).to(DEVICE), out)
-    return out.cpu().numpy()
-
-
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('size', [(1280, 720), (1226, 370)])
-def test_images_are_resized_to_the_bytes_of_the_host(mode, size):
+def test_images_are_resized_to_the_bytes_of_the_host_and_uploads_stay_until_then(mode, size):
     assert isinstance(means_of(DEVICE), KernelMeans) or not hasattr(torch.cuda, '_compile_kernel')
-    image, view = picture(0, size), View(mode, size, 256)
-    difference = np.abs(resized(image, view).astype(int) - view.apply(image))
-    assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)
-    assert (difference > 0).mean() <= 2e-4
-
-
-def test_an_upload_stays_until_it_was_resized():
-    view = View('squash', (640, 480), 256)
+    view = View(mode, size, 256)
     frames = DeviceFrames(DeviceStream(DEVICE), view, (384, 288), 40)
     assert frames.captured
-    images = [picture(seed, (640, 480)) for seed in range(40)]
+    images = [picture(seed, size) for seed in range(40)]
     for row, image in enumerate(images):
         frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
-    for pixels, image in zip(frames.pixels(range(40)), images, strict=True):
-        np.testing.assert_array_equal(pixels, resized(image, view))
-    for found, pixels in zip(frames.structure(range(40)), frames.pixels(range(40)), strict=True):
+    for pixels, found, image in zip(frames.pixels(range(40)), frames.structure(range(40)), images,
+                                    strict=True):
+        difference = np.abs(pixels.astype(int) - view.apply(image))
+        assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)
+        assert (difference > 0).mean() <= 2e-4
         expected = Structure.of(coarse(pixels), view.patch_valid)
         np.testing.assert_allclose(found, expected, atol=0.01)
 
@@ -96,14 +85,6 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
         apart = np.abs(found.rate - plain.rate)[known] / plain.sigma[known]
         assert np.median(apart) < 0.05
         assert np.percentile(apart, 95) < 1.0
-
-
-def test_a_second_pair_of_graphs_does_not_disturb_the_first():
-    first, second = DeviceLooming(DeviceStream(DEVICE)), DeviceLooming(DeviceStream(DEVICE))
-    one, two = (film([Wall((0, 0, 2), look=k)], velocity=(0, 0, 1 + k), dt=0.1)[0] for k in (0, 1))
-    before = first.estimate(one, FOCAL).rate
-    second.estimate(two, FOCAL)
-    np.testing.assert_array_equal(first.estimate(one, FOCAL).rate, before)
 
 
 def test_memory_is_given_back_and_does_not_grow():

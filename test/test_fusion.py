@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test how geometry and learned heads are joined, on fields written by hand."""
+"""Test what geometry and heads say of contact, on fields written by hand."""
 
 from __future__ import annotations
 
@@ -9,58 +9,150 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fields import MIDDLE, OPTICS, SIZE, geometric, learned
+from fields import CELL, COLS, OPTICS, ROWS, SIZE, approach, geometric, learned, still
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import LevelFilter, assess
-from vjepa_ros.perception.collision import CourseField, UNKNOWN
-from vjepa_ros.perception.danger import collision_if_ahead, contact_probability, contact_within
-from vjepa_ros.perception.fusion import FieldPair, Judgement, Sources, judge, on_cells
+from vjepa_ros.perception.collision import UNKNOWN
+from vjepa_ros.perception.danger import contact_probability
+from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import LearnedField
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Level, Quality, Threat
+from vjepa_ros.perception.types import Level, Quality
 
 SETTINGS = Settings()
 CAUTION = 1 / (SETTINGS.caution_ttc ** 0.75 * SETTINGS.warning_ttc ** 0.25)   # not believed
-LEFT = slice(7, 11), slice(0, 3)
+AHEAD, LEFT = (slice(7, 11), slice(10, 14)), (slice(7, 11), slice(0, 3))
 SAMPLE = Sample((0, 1, 2, 3), tuple(range(1, 5)), 4, 'cam', SIZE, 0.75, 4.0, 4)
 
 
-def judged(geometry: LoomingField | None, heads: LearnedField | None, method: str = 'fused',
+def judged(geometry: LoomingField | None, heads: LearnedField | None = None,
+           method: str = 'fused', size: tuple[int, int] = SIZE, optics: Optics = OPTICS,
            **changes) -> Judgement:
-    return judge([Sources(geometry, heads, SIZE, SIZE, OPTICS)],
+    return judge([Sources(geometry, heads, size, SIZE, optics)],
                  replace(SETTINGS, looming_method=method, **changes))[0]
 
 
-def one_cell(rate: float, sigma: float = 0.05, confidence: float = 1.0,
-             course: float = 0.0) -> CourseField:
-    full = [np.full((1, 1), v, np.float32) for v in (rate, confidence, sigma)]
-    return CourseField(*full, np.zeros((1, 1, 2), np.float32),
-                       np.full((1, 1, 2), 8.0, np.float32), np.zeros(3, np.float32), None, 0.1,
-                       16.0, (16, 16), np.full((1, 1), course, np.float32))
+# -- what is on course, by geometry alone ---------------------------------------------------------
+
+@pytest.mark.parametrize('threshold', [1 / SETTINGS.warning_ttc, 1 / SETTINGS.danger_ttc])
+def test_more_looming_never_gives_less_while_cells_cross_a_threshold(threshold):
+    """Four cells, each of them a little on course, of which the fastest pass it first."""
+    rates = []
+    # So far beside it that the weight of the course is 0.4.
+    miss = 0.4 * CELL + SETTINGS.collision_margin * OPTICS.fx * math.sqrt(-2 * math.log(0.4))
+    for fast in range(5):
+        field = still()
+        field.rate[8, 4:8] = threshold * np.where(np.arange(4) < fast, 1.01, 0.99)
+        field.flow[8, 4:8, 0] = miss * field.rate[8, 4:8]
+        found = judged(field)
+        rates.append(found.threat.course_rate)
+        assert [region.on_course for region in found.regions] == [True]
+    assert rates == sorted(rates) and rates[0] > 0.98 * threshold
 
 
-@pytest.mark.parametrize(('other', 'rate', 'sigma', 'course'), [
-    (one_cell(0.8, 0.2, course=0.6), 0.32, 1 / math.hypot(10, 5), 0.4),
-    (one_cell(0.9, 0.001, confidence=0.1, course=1.0), 0.2, 0.1, 0.2),
-    (one_cell(math.nan, course=1.0), 0.2, 0.1, 0.2)])
-def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(other, rate, sigma,
-                                                                         course):
-    known = one_cell(0.2, 0.1, course=0.2)
-    for both in (FieldPair(known, other).fuse(0.2), FieldPair(other, known).fuse(0.2)):
-        assert (both.rate, both.sigma, both.course) == pytest.approx((rate, sigma, course))
+def test_a_field_without_a_known_cell_is_unknown_and_a_still_one_free():
+    for field in (still(math.nan), still(0.0, confidence=0.0)):
+        found = judged(field)
+        assert math.isnan(found.threat.course_rate) and math.isnan(found.obstacle_score)
+        assert (found.threat.observed_fraction, found.regions) == (0.0, ())
+    found = judged(still())
+    assert (found.threat.course_rate, found.obstacle_score, found.threat.observed_fraction,
+            found.regions) == (0.0, 0.0, 1.0, ())
+    assert math.isnan(found.threat.bearing) and math.isnan(found.threat.elevation)
 
 
-def test_each_cell_takes_the_patch_it_lies_in():
-    heads = learned()
-    heads.rate[:] = np.arange(144).reshape(12, 12)
-    field = on_cells(heads, geometric(), SIZE, SIZE)
-    # 24 x 18 cells of 16 px over 12 x 12 patches of 32 x 24 px.
-    assert field.rate[0, :5].tolist() == [0, 0, 1, 1, 2]
-    assert field.rate[:5, 0].tolist() == [0, 12, 12, 24, 36]
+def test_too_little_known_makes_the_rate_unknown_but_hides_nothing_on_course():
+    field = still(math.nan)
+    field.rate[0, ::2] = 0.0                               # half of one of the rows
+    found = judged(field)
+    assert found.threat.observed_fraction == pytest.approx(0.5 / ROWS)
+    assert math.isnan(found.threat.course_rate) and math.isnan(found.obstacle_score)
+    found = judged(approach(still(math.nan), *AHEAD, 1.0))
+    assert found.threat.observed_fraction < SETTINGS.min_known
+    assert found.threat.course_rate == pytest.approx(1.0, rel=0.2)
+    assert found.regions[0].on_course
+
+
+@pytest.mark.parametrize(('rows', 'cols', 'rate', 'side'), [
+    (slice(2, 6), slice(1, 5), 0.3, 'LEFT'), (slice(12, 16), slice(10, 14), 2.0, 'CENTER'),
+    (slice(2, 6), slice(19, 23), 2.0, 'RIGHT')])
+@pytest.mark.parametrize('scale', [1, 3])
+def test_what_comes_is_found_with_its_rate_and_place_in_the_source_image(rows, cols, rate, side,
+                                                                         scale):
+    """The bearing is positive to the right, the elevation upwards."""
+    optics = Optics(300.0 * scale, 300.0 * scale, 192.0 * scale - 0.5, 144.0 * scale - 0.5, False)
+    found = judged(approach(still(), rows, cols, rate), size=(384 * scale, 288 * scale),
+                   optics=optics)
+    threat, region = found.threat, found.regions[0]
+    assert threat.course_rate == pytest.approx(rate, rel=0.1)
+    assert region.time_to_contact == pytest.approx(1 / rate, rel=1e-5)
+    assert region.on_course and region.side == side
+    assert np.array((region.x, region.y, region.width, region.height)) == pytest.approx(
+        scale * np.array((CELL * cols.start, CELL * rows.start, 64, 64)), abs=1.5)
+    x, y = (CELL * (s.start + s.stop) / 2 - 0.5 for s in (cols, rows))
+    assert threat.bearing == pytest.approx(math.atan2(x - 191.5, 300.0), abs=0.01)
+    assert threat.elevation == pytest.approx(math.atan2(143.5 - y, 300.0), abs=0.01)
+
+
+@pytest.mark.parametrize('offset', [(250.0, 0.0), (0.0, -250.0)])
+def test_what_expands_from_elsewhere_passes_by(offset):
+    found = judged(approach(still(), *AHEAD, 1.0, (191.5 + offset[0], 143.5 + offset[1])))
+    assert not found.regions[0].on_course
+    assert found.regions[0].time_to_contact == pytest.approx(1.0)
+    assert found.threat.course_rate < SETTINGS.looming_threshold
+    assert math.isnan(found.threat.bearing)
+    assert 0 < found.obstacle_score <= 1        # it comes nearer all the same
+
+
+def test_the_margin_decides_what_passes_by():
+    field = approach(still(), *AHEAD, 1.0, (191.5 + 60, 143.5))
+    narrow, wide = (judged(field, collision_margin=margin) for margin in (0.0, 0.3))
+    assert not narrow.regions[0].on_course and wide.regions[0].on_course
+    assert narrow.threat.course_rate < wide.threat.course_rate
+
+
+def test_the_most_urgent_on_course_comes_first():
+    field = approach(still(), *AHEAD, 0.5)
+    field = approach(field, slice(1, 5), slice(1, 5), 2.0, (370.0, 280.0))   # passes by, sooner
+    found = judged(approach(field, slice(12, 16), slice(18, 22), 1.0))
+    assert [r.on_course for r in found.regions] == [True, True, False]
+    assert [r.looming_rate for r in found.regions] == pytest.approx([1.0, 0.5, 2.0])
+    assert found.threat.bearing == found.regions[0].bearing
+
+
+def test_a_near_thing_before_a_slower_background_keeps_its_own_region():
+    field = approach(still(), slice(0, ROWS), slice(0, COLS), 0.3)
+    regions = judged(approach(field, *AHEAD, 1.5)).regions
+    assert regions[0].width == pytest.approx(64, abs=1)
+    assert [round(r.looming_rate, 2) for r in regions] == [1.5, 0.3]
+    field = still()                            # fewer cells than a region needs are noise
+    field.rate[5, 5] = field.rate[5, 6] = 3.0
+    assert judged(field).regions == ()
+
+
+def test_only_the_region_of_interest_counts():
+    field = approach(still(), *LEFT, 1.0)
+    found = judged(field, roi=(0.5, 0.0, 1.0, 1.0))
+    assert (found.regions, found.threat.course_rate) == ((), 0.0)
+    assert found.threat.observed_fraction == 1.0
+    assert judged(field, roi=(0.0, 0.0, 0.5, 1.0)).regions
+
+
+# -- geometry and heads ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize(('rate', 'sigma', 'confidence', 'both', 'error'), [
+    (0.8, 0.2, 1.0, 0.32, 1 / math.hypot(10, 5)), (0.9, 0.001, 0.1, 0.2, 0.1),
+    (math.nan, 0.2, 1.0, 0.2, 0.1)])
+def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(rate, sigma, confidence,
+                                                                         both, error):
+    for one in (judged(geometric(0.2, sigma=0.1), learned(rate, confidence, sigma)),
+                judged(geometric(rate, confidence, sigma), learned(0.2, sigma=0.1))):
+        assert one.field.rate[9, 11] == pytest.approx(both)
+        assert one.field.sigma[9, 11] == pytest.approx(error)
 
 
 @pytest.mark.parametrize('gray', [(200, 100), (1, 1)])
@@ -69,12 +161,6 @@ def test_without_geometry_the_cells_cover_the_image(gray):
     heads = replace(learned(), view=View('squash', size, 192))
     found, = judge([Sources(None, heads, size, gray, OPTICS)], SETTINGS)
     assert found.threat.observed_fraction == 1.0
-
-
-def test_heads_that_see_something_in_a_blind_frame_do_not_calm_geometry():
-    sure = [contact_within(2.0, learned(contact_s=0.3, surely=p, sees=False),
-                           Threat(1.2, 0.0, 0.0, 0.06)) for p in (0.4, 0.49, 0.51, 0.7)]
-    assert sure == sorted(sure) and sure[0] > 0.9
 
 
 SEEN = learned(0.5, contact_s=1.5)
@@ -87,6 +173,8 @@ JUDGEMENTS = {
     'a later contact': (None, learned(0.5, contact_s=3.0), {'rate': 0.5}),
     'blind heads': (geometric(0.5), BLIND, {
         'rate': 0.5, 'probability': contact_probability(0.5, 2.0), 'disagrees': False}),
+    'blind heads that saw it': (geometric(1.2), learned(contact_s=0.3, surely=0.5, sees=False), {
+        'probability': 1.0}),
     'an alarm of both': (geometric(1.0), learned(1.0, contact_s=1.0, surely=0.8),
                          {'rate': 1.0, 'believed': 1.0}),
     'an alarm of the heads alone': (geometric(), learned(1.0, contact_s=1.0, surely=0.7),
@@ -122,21 +210,17 @@ def test_heads_calm_geometry_only_where_they_see(mode, believed):
     assert ahead.believed == pytest.approx(CAUTION, rel=0.1)
 
 
-@pytest.mark.parametrize('rate', [1.2, 1.7])
-def test_beside_the_view_of_the_heads_the_place_that_counts_is_reported(rate):
+def test_beside_the_view_of_the_heads_the_place_that_counts_is_reported():
     """And not what geometry sees faster where the heads see nothing."""
-    field, middle = geometric(rate, place=LEFT), geometric(2.3)
-    field.rate[MIDDLE], field.flow[MIDDLE] = middle.rate[MIDDLE], middle.flow[MIDDLE]
-    found = judged(field, learned(0.0, course=0.0, mode='crop'))
-    assert found.threat.course_rate == pytest.approx(rate, rel=0.1)
+    found = judged(approach(geometric(2.3), *LEFT, 1.2), learned(0.0, course=0.0, mode='crop'))
+    assert found.threat.course_rate == pytest.approx(1.2, rel=0.1)
     assert found.threat.bearing < -0.3 and found.regions[0].bearing < -0.3
 
 
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 @pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
-    (True, True, 0.9, True), (True, True, 0.25, True),   # no patch is sure, but there is a picture
-    (True, True, 0.1, False),
-    (False, True, 0.9, True), (False, True, 0.51, True),
+    (True, True, 0.25, True),                    # no patch is sure, but there is a picture
+    (True, True, 0.1, False), (False, True, 0.51, True),
     (False, True, 0.45, False),                  # that nothing comes is never told blindly
     (False, False, 0.9, False)])                 # a covered lens
 def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, saw, surely, told):
@@ -154,13 +238,13 @@ def test_where_no_patch_is_known_the_clip_head_says_what_it_can(method, sees, sa
     ({'rate': 0.05}, False)])              # slower than what counts as approaching
 def test_fields_disagree_where_both_are_sure(changes, apart):
     other = {'rate': 0.6, 'sigma': 0.1, 'confidence': 0.9} | changes
-    quiet, heads = geometric(sigma=0.01), learned(**other)
+    heads = replace(learned(**other), course=np.zeros((12, 12), np.float32))
     heads.rate[:, 6:] = other['rate']
-    pair = FieldPair(CourseField(**vars(quiet), course=quiet.rate),
-                     on_cells(heads, quiet, SIZE, SIZE))
-    assert pair.disagree(SETTINGS) is apart
-    assert not pair.disagree(replace(SETTINGS, roi=(0.0, 0.0, 0.4, 1.0)))
+    assert judged(geometric(sigma=0.01), heads).disagrees is apart
+    assert not judged(geometric(sigma=0.01), heads, roi=(0.0, 0.0, 0.4, 1.0)).disagrees
 
+
+# -- what is told of them -------------------------------------------------------------------------
 
 def assessed(settings: Settings = SETTINGS, geometry: LoomingField | None = None,
              heads: LearnedField | None = None, optics: Optics = OPTICS, **changes):
@@ -192,7 +276,6 @@ def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
 def test_what_stands_in_the_way_is_told_apart_from_what_comes(clearance_m, changes, ahead):
     heads = learned(contact_s=0.0, surely=0.02, clearance_m=clearance_m)
     settings = replace(SETTINGS, **changes)
-    assert collision_if_ahead(heads, settings) == pytest.approx(ahead, nan_ok=True)
     found, raw = assessed(settings, geometric(), heads)
     seen = LevelFilter().smooth(raw, found, settings)
     assert (seen.level, seen.approach_speed, seen.collision_horizon) == (

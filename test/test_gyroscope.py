@@ -5,31 +5,29 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from gyroscope_films import NOW, NS, TURNING, WALL, errors, gyroscope
-from looming_films import FOCAL, Wall, film
+from looming_films import FOCAL, NOW, NS, Wall, cells, film, gyroscope
 
-from vjepa_ros.lab.evaluation.recording_replay import Setup, play, read_items
 from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, rotation_matrix
 from vjepa_ros.perception.camera_state import CameraState
-from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.folder import BODY_IN_OPTICAL, read_angular_rates
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 ESTIMATOR = LoomingEstimator()
-DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
-by_either = pytest.mark.parametrize(
-    'by', [ESTIMATOR, DeviceLooming(DeviceStream(torch.device(DEVICE)))], ids=['host', 'device'])
+STREAM = DeviceStream(torch.device('cuda:0' if torch.cuda.is_available() else 'cpu'))
+by_either = pytest.mark.parametrize('by', [ESTIMATOR, DeviceLooming(STREAM)],
+                                    ids=['host', 'device'])
+WALL = Wall((0, 0, 3))
 
 
 def tumbling(t: float) -> np.ndarray:
@@ -37,13 +35,12 @@ def tumbling(t: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(('rate', 'hz', 'tolerance'), [
-    ((0, 0, 2.0), 50, 1e-9), (tumbling, 1000, 1e-5), (tumbling, 100, 1e-3)])
+    (lambda t: np.array((0, 0, 2.0)), 50, 1e-9), (tumbling, 1000, 1e-5), (tumbling, 100, 1e-3)])
 def test_rates_are_integrated_in_order_between_stamps_that_no_sample_has(rate, hz, tolerance):
     older, newer = NOW - 333_333_333, NOW - 1_234_567
     expected, step = np.eye(3), 1e-4
     for t in np.arange((older - NOW) / NS, (newer - NOW) / NS - step / 2, step):
-        middle = rate(t + step / 2) if callable(rate) else np.array(rate)
-        expected = expected @ cv2.Rodrigues(middle * step)[0]
+        expected = expected @ cv2.Rodrigues(rate(t + step / 2) * step)[0]
     found = gyroscope(rate, hz).turn(older, newer)
     np.testing.assert_allclose(cv2.Rodrigues(found.rotation)[0], expected, atol=tolerance + 2e-4)
     assert (np.linalg.eigvalsh(found.covariance) > 0).all()
@@ -71,7 +68,7 @@ FAULTS = {
     'nothing came': (Gyroscope, 'no angular rates'),
     'it has stopped': (lambda: gyroscope(until_s=-0.05), '0.05 s older'),
     'it has just begun': (lambda: gyroscope(hz=5000, until_s=-0.9), 'older than the image'),
-    'another clock': (lambda: gyroscope(offset_s=0.45), 'begin'),
+    'another clock': (lambda: gyroscope(offset_s=0.95), 'begin'),
     'gaps': (lambda: gyroscope(hz=10), '0.1 s apart'),
     'no number': (lambda: with_sample(-0.1, (0, math.nan, 0)), '35 rad/s'),
     'beyond its range': (lambda: with_sample(-0.1, (0, 0, -36)), '35 rad/s')}
@@ -80,14 +77,11 @@ FAULTS = {
 @pytest.mark.parametrize(('make', 'reason'), FAULTS.values(), ids=FAULTS)
 def test_a_fault_is_told_and_looming_comes_from_the_image(make, reason):
     history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0, 1), count=5)
-    older = NOW - (NS if reason == 'begin' else NS // 4)
     with pytest.raises(GyroscopeError, match=reason):
-        make().turn(older, NOW)
-    if reason != 'begin':
-        plain, found = (ESTIMATOR.estimate(history, FOCAL, None, g) for g in (None, make()))
-        assert plain.gyroscope is None
-        assert reason in found.gyroscope
-        np.testing.assert_allclose(found.rate, plain.rate, atol=1e-6)
+        make().turn(NOW - NS // 4, NOW)
+    plain, found = (ESTIMATOR.estimate(history, FOCAL, None, g) for g in (None, make()))
+    assert plain.gyroscope is None and reason in found.gyroscope
+    np.testing.assert_allclose(found.rate, plain.rate, atol=1e-6)
 
 
 def test_old_samples_leave_and_time_may_jump_back():
@@ -99,59 +93,69 @@ def test_old_samples_leave_and_time_may_jump_back():
     for k in range(5000):
         one.push(NOW + k * NS // 1000, (0, 0, 0))
     assert len(one) < 3100
-    assert one.covers(NOW + 5 * NS)
-    assert not one.covers(NOW + 6 * NS)
+    assert one.covers(NOW + 5 * NS) and not one.covers(NOW + 6 * NS)
+
+
+# Walls, how they are filmed, and how many times smaller the error becomes at least.
+TURNING = {
+    'towards a wall, yaw 90 degrees/s, 6.5 Hz': (
+        [WALL], {'turn': (0, 1.57, 0), 'velocity': (0, 0, 1), 'dt': 0.154}, 2),
+    'something large crosses, yaw 30 degrees/s, 10 Hz': (
+        [Wall((0, 0, 4), texel=0.0068), Wall((0.2, 0.1, 1), half=(0.45, 0.35), look=1,
+                                             velocity=(0.6, 0, -0.5), texel=0.0025)],
+        {'turn': (0, 0.5, 0), 'dt': 0.1}, 10)}
 
 
 @by_either
 @pytest.mark.parametrize(('walls', 'options', 'gain'), TURNING.values(), ids=TURNING)
 def test_looming_is_more_exact_with_a_gyroscope(walls, options, gain, by):
-    (plain, _, plainly_known), (found, _, known) = errors(walls, options, by=by)
-    assert found < plain / gain
-    assert known > plainly_known - 0.05
+    history, rate, _ = film(walls, **options)
+    rng = np.random.default_rng(0)
+    given = gyroscope(lambda t: options['turn'] + 0.003 * rng.normal(size=3))
+    plain, found = (by.estimate(history, FOCAL, None, one) for one in (None, given))
+    assert found.gyroscope == ''
+    plain, found = (np.abs(field.rate - cells(rate)) for field in (plain, found))
+    assert np.nanmedian(found) < np.nanmedian(plain) / gain
+    assert np.isfinite(found).mean() > np.isfinite(plain).mean() - 0.05
 
 
 @by_either
 @pytest.mark.parametrize('wrong', [(0, -1.0, 0), (0, 0, 1.0), (0, 3.0, 0)])
 def test_a_gyroscope_that_the_image_contradicts_is_not_used(wrong, by):
-    options = {'turn': (0, 1.0, 0), 'velocity': (0, 0, 1), 'dt': 0.1}
-    history, _, _ = film([WALL], **options)
-    plain = by.estimate(history, FOCAL)
-    field = by.estimate(history, FOCAL, None, gyroscope(wrong))
+    history, _, _ = film([WALL], turn=(0, 1.0, 0), velocity=(0, 0, 1), dt=0.1)
+    plain, field = (by.estimate(history, FOCAL, None, one) for one in (None, gyroscope(wrong)))
     assert 'another way' in field.gyroscope
     # On a GPU kernels computed the plain one.
-    np.testing.assert_allclose(field.rate, plain.rate, atol=1e-6 if DEVICE == 'cpu' else 0.01)
+    np.testing.assert_allclose(field.rate, plain.rate,
+                               atol=0.01 if STREAM.device.type == 'cuda' else 1e-6)
 
 
 @by_either
-def test_the_bias_is_learned_at_rest_and_not_while_moving(by):
+@pytest.mark.parametrize(('velocity', 'learned'), [((0, 0, 0), True), ((0.5, 0, 0.5), False)])
+def test_the_bias_is_learned_at_rest_and_not_while_moving(by, velocity, learned):
     bias = np.array([0.03, -0.02, 0.01])
-    for options, learned in (({}, True), ({'velocity': (0.5, 0, 0.5)}, False)):
-        history, _, _ = film([WALL], dt=0.1, **options)
-        one = gyroscope(bias)
-        before = one.turn(NOW - NS // 10, NOW)
-        field = by.estimate(history, FOCAL, None, one)
-        assert field.gyroscope == ''
-        assert one.bias == pytest.approx(bias if learned else np.zeros(3), abs=0.002)
-        after = one.turn(NOW - NS // 10, NOW)
-        assert (after.covariance[0, 0] < 0.1 * before.covariance[0, 0]) == learned
+    history, _, _ = film([WALL], dt=0.1, velocity=velocity)
+    one = gyroscope(bias)
+    before = one.turn(NOW - NS // 10, NOW)
+    assert by.estimate(history, FOCAL, None, one).gyroscope == ''
+    assert one.bias == pytest.approx(bias if learned else np.zeros(3), abs=0.002)
+    after = one.turn(NOW - NS // 10, NOW)
+    assert (after.covariance[0, 0] < 0.1 * before.covariance[0, 0]) == learned
 
 
-@pytest.mark.parametrize('queue', [None, DeviceStream(torch.device(DEVICE))],
-                         ids=['host', 'device'])
-def test_a_track_uses_its_gyroscope_once_it_has_one(queue):
+@pytest.mark.parametrize('stream', [None, STREAM], ids=['host', 'device'])
+def test_a_camera_uses_its_gyroscope_once_it_has_one(stream):
     history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
-    config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
-    track = CameraState('cam', config, stream=queue)
+    track = CameraState('cam', TrackConfig(num_frames=4, image_size=64, clip_fps=10.0),
+                        stream=stream)
     for stamp, grey in history:
-        track.push(np.repeat(grey[..., None], 3, 2), stamp)
-    assert track.looming().gyroscope is None
-    track.gyroscope = gyroscope((0, 0.5, 0))
-    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 1_000)
-    assert track.looming().gyroscope == ''
-    track.gyroscope = Gyroscope()
-    track.push(np.repeat(history[-1][1][..., None], 3, 2), NOW + 2_000)
-    assert 'no angular rates' in track.looming().gyroscope
+        track.push(np.dstack([grey] * 3), stamp)
+    said = [track.looming().gyroscope]
+    for number, one in enumerate((gyroscope((0, 0.5, 0)), Gyroscope()), 1):
+        track.gyroscope = one
+        track.push(np.dstack([history[-1][1]] * 3), NOW + number * 1_000)
+        said.append(track.looming().gyroscope)
+    assert said[:2] == [None, ''] and 'no angular rates' in said[2]
 
 
 def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):
@@ -164,27 +168,12 @@ def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):
     (tmp_path / 'motion.csv').write_text('\n'.join(rows))
     stamps, rates = read_angular_rates(tmp_path)
     assert (np.diff(stamps) > 0).all()
-    np.testing.assert_allclose(rates[20:-20], np.tile([0, 0, 1.0], (len(rates) - 40, 1)),
-                               atol=0.15)
+    np.testing.assert_allclose(rates[20:-20] - (0, 0, 1.0), 0, atol=0.15)
     (tmp_path / 'imu.csv').write_text('stamp_s,x_rad_s,y_rad_s,z_rad_s\n2,0,0,3\n1,1,2,-3\n')
     stamps, rates = read_angular_rates(tmp_path)
-    assert stamps.tolist() == [1, 2]
-    assert rates.tolist() == [[1, 2, -3], [0, 0, 3]]
+    assert (stamps.tolist(), rates.tolist()) == ([1, 2], [[1, 2, -3], [0, 0, 3]])
     for text, named in (('stamp_s,x_rad_s\n1,2\n', 'y_rad_s'), ('', 'no rows'),
                         ('stamp_s,x_rad_s,y_rad_s,z_rad_s\n1,2,3,fast\n', 'line 2')):
         (tmp_path / 'imu.csv').write_text(text)
         with pytest.raises(SourceError, match=named):
             read_angular_rates(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_drone_that_yaws_sees_less_false_looming(shared_data):
-    item, = read_items([str(shared_data / 'drone_turn')])
-    means = []
-    for use_imu in (False, True):
-        played = play(Setup(('geometric',), Settings(), TrackConfig(geometry='host'),
-                            imu=(0.14, 0.02), use_imu=use_imu), item)
-        outcome = played.outcomes['geometric']
-        means.append(np.nanmean(np.abs(outcome.looming_rate[outcome.scored])))
-    assert re.search(r'used at ([789]\d|100)%', played.told['gyroscope'])
-    assert means[1] < 0.9 * means[0]     # 0.023 and 0.028 /s

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import pytest
@@ -19,8 +18,7 @@ from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.perception.learned import Rhythm, evened, learned_field, range_problem
-from vjepa_ros.perception.pipeline import Perception
-from vjepa_ros.perception.settings import Settings, Wants
+from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.prediction import HeadArrays
 
 NS = 1_000_000_000
@@ -29,42 +27,35 @@ SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
 META = BundleMeta('tiny', '2.0', 8, 192, 'squash', (1 / 30, 0.5),
                   {'half_width': 0.3, 'height': 0.5})
 RUNNING = (8, 192, 'squash')
-RAW = Settings(smoothing=0.0)
-STARTS = count(1000, 100)   # no stamp comes twice, whatever a test resets
 
 
-def clip(times_s, size=SIZE) -> Sample:
+def clip(times_s) -> Sample:
     """A clip of frames at these times [s]."""
     stamps = tuple(round((100 + t) * NS) for t in times_s)
-    distinct = len(set(stamps))
-    slots = tuple(sorted(set(stamps)).index(s) for s in stamps)
+    distinct = sorted(set(stamps))
     span = (stamps[-1] - stamps[0]) / NS
-    return Sample(slots, stamps, stamps[-1], 'cam', size, span,
-                  (distinct - 1) / span if span else math.nan, distinct)
+    return Sample(tuple(distinct.index(s) for s in stamps), stamps, stamps[-1], 'cam', SIZE, span,
+                  (len(distinct) - 1) / span if span else math.nan, len(distinct))
 
 
-def even(interval_s: float, hold: int = 1, count: int = 8) -> Sample:
-    return clip([i // hold * hold * interval_s for i in range(count)])
+def even(interval_s: float, hold: int = 1) -> Sample:
+    return clip([i // hold * hold * interval_s for i in range(8)])
 
 
-def heads(rate: float = 0.0, sigma: float = 0.01, *, interval_s: float = 0.1,
-          side: int = 4) -> HeadArrays:
-    """Outputs of heads that mean this rate and standard error [1/s] everywhere, and no contact."""
-    expansion, scale, moving, course = (np.full((side, side), value, np.float32) for value in (
-        rate * interval_s, sigma * interval_s / math.sqrt(2), 0.1, 0.2))
-    beyond = (np.append(np.zeros(bins), 1.0).astype(np.float32) for bins in (20, 12))
-    return HeadArrays(expansion=expansion, scale=scale, moving=moving, course=course,
-                      contact=next(beyond), clearance=next(beyond))
-
-
-def field(what, sample=None, picture=None, view=None):
-    picture = texture((64, 64)) if picture is None else picture
-    interval = Rhythm.of((sample or even(0.1)).stamps_ns).interval_s
-    view = view or View('squash', SIZE, 64)
-    frames = picture[None] if picture.ndim == 3 else picture
+def field(rate, sigma, frames=None, view=None):
+    """What heads say that mean this rate and error [1/s] everywhere in the frames of a clip."""
+    frames = texture((64, 64)) if frames is None else frames
+    frames = frames[None] if frames.ndim == 3 else frames
+    side = frames.shape[1]
+    values = 0.1 * rate, 0.1 * sigma / math.sqrt(2), 0.1, 0.2
+    expansion, scale, moving, course = (np.full((side // 16, side // 16), value, np.float32)
+                                        for value in values)
+    contact, clearance = (np.append(np.zeros(bins), 1.0).astype(np.float32) for bins in (20, 12))
+    view = view or View('squash', SIZE, side)
     valid = view.patch_valid
     shown = Shown.by(valid, (Structure.of(coarse(frame), valid) for frame in frames[::-1]))
-    return learned_field(what, interval, view, shown)
+    return learned_field(HeadArrays(expansion=expansion, scale=scale, moving=moving, course=course,
+                                    contact=contact, clearance=clearance), 0.1, view, shown)
 
 
 @pytest.mark.parametrize('jitter', [0.0, 0.004, -0.004])
@@ -83,13 +74,12 @@ def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(ji
     assert sample.rate_hz == pytest.approx(10, rel=0.1)
 
 
-@pytest.mark.parametrize('sample', [
-    even(0.1),                                    # nothing is repeated
-    clip([.5] * 8),                               # one frame alone
-    clip([0, .1, .2, .3, .4, .5, .6, .6]),        # the camera is as fast as the clips
-    clip([0, 0, 0, .3, .3, .3, .6, .6]),          # 3 does not divide 8
-])
-def test_a_clip_that_is_even_or_can_not_be_made_so_stays_as_it_is(sample):
+@pytest.mark.parametrize('times', [
+    [0.1 * i for i in range(8)], [.5] * 8,
+    [0, .1, .2, .3, .4, .5, .6, .6],        # the camera is as fast as the clips
+    [0, 0, 0, .3, .3, .3, .6, .6]])         # 3 does not divide 8
+def test_a_clip_that_is_even_or_can_not_be_made_so_stays_as_it_is(times):
+    sample = clip(times)
     assert evened(sample, 10.0) is sample
 
 
@@ -111,12 +101,8 @@ def test_what_heads_were_not_trained_on_is_named_with_the_remedy(running, sample
     assert bool(problem) == bool(said)
 
 
-@pytest.mark.parametrize('times', [
-    [0, .1, .2, .3, .4, .5, .6, 1.0],           # three frames were lost
-    [0, .1, .5, .6, .7, .9, 1.0, 1.1],          # lost here and there
-    [0, 0, 0, .4, .4, .5, .5, .9]])             # and shown again meanwhile
-def test_heads_that_are_told_the_true_times_hold_for_uneven_clips(times):
-    sample = clip(times)
+def test_heads_that_are_told_the_true_times_hold_for_uneven_clips():
+    sample = clip([0, 0, 0, .4, .4, .5, .5, .9])        # frames were lost, and shown again
     assert Rhythm.of(sample.stamps_ns).spacing_s == pytest.approx((0.1, 0.4))
     assert 'uneven' in range_problem(META, *RUNNING, sample)
     causal = BundleMeta.from_json(replace(META, version='2.1', window=4).to_json())
@@ -135,7 +121,7 @@ def test_heads_that_saw_letterboxed_pictures_hold_for_them():
     (0.0, 0.12, True), (0.0, 0.13, False),     # two sigma below 1/4 s: surely no caution
     (1.0, 1.0, True), (1.0, 1.05, False), (-1.0, 1.0, True)])
 def test_a_patch_is_known_when_its_error_leaves_no_doubt(rate, sigma, known):
-    made = field(heads(rate, sigma))
+    made = field(rate, sigma)
     assert (made.confidence >= Settings().min_confidence).all() == known
 
 
@@ -146,7 +132,7 @@ def test_a_covered_lens_is_unknown_however_light_falls_through(light):
             'spot': 90 - 80 * ((x - 0.3) ** 2 + (y - 0.6) ** 2)}[light]
     noise = np.random.default_rng(0).normal(0, 2.0, (192, 192, 3))
     picture = np.clip(gray[..., None] + noise, 0, 255).astype(np.uint8)
-    made = field(heads(0.0, 0.001, side=12), picture=picture, view=View('squash', SIZE, 192))
+    made = field(0.0, 0.001, picture)
     assert (made.confidence == 0).all()        # so that nothing makes it CLEAR
 
 
@@ -155,7 +141,7 @@ def test_the_edge_of_a_letterbox_is_no_structure(size):
     """A covered lens stays one, however few rows of the input it fills."""
     view = View('letterbox', size, 192)
     covered = view.apply(np.full((size[1], size[0], 3), 12, np.uint8))
-    made = field(heads(0.0, 0.001, side=12), picture=covered, view=view)
+    made = field(0.0, 0.001, covered, view)
     assert not made.saw and (made.confidence == 0).all()
 
 
@@ -164,7 +150,7 @@ def test_plain_patches_are_known_where_most_of_the_picture_shows_structure(rows,
     """The upper rows of a picture are plain, as sky or a wall is, or a thing before the lens."""
     picture = texture((192, 192))
     picture[:rows] = 90
-    made = field(heads(0.0, 0.001, side=12), picture=picture, view=View('squash', SIZE, 192))
+    made = field(0.0, 0.001, picture)
     whole = (made.confidence > 0.9).mean()
     assert whole == pytest.approx(known, abs=0.1)
     assert np.array_equal(np.isfinite(made.moving), made.confidence > 0.9)
@@ -178,58 +164,27 @@ def test_what_surely_comes_nearer_is_known_when_nothing_of_it_can_be_made_out_an
         rate, sigma, known):
     clip = np.full((8, 64, 64, 3), 40, np.uint8)
     clip[2] = texture((64, 64))
-    made = field(heads(rate, sigma), picture=clip)
+    made = field(rate, sigma, clip)
     assert ((made.confidence >= 0.2) == known).all()
     assert np.isnan(made.moving).all()
     clip[2] = 40                                   # a lens that was covered all the time
-    assert (field(heads(rate, sigma), picture=clip).confidence == 0).all()
+    assert (field(rate, sigma, clip).confidence == 0).all()
 
 
-@pytest.mark.parametrize(('shown', 'moving', 'known'), [
-    (True, 0.95, True), (True, 0.85, False), (False, 0.95, False)])
-def test_what_surely_moves_is_known_when_nothing_of_it_can_be_made_out_any_more(shown, moving,
-                                                                                 known):
-    clip = np.full((8, 64, 64, 3), 40, np.uint8)
-    if shown:
-        clip[2] = texture((64, 64))
-    what = heads()
-    what.moving[1] = moving
-    made = field(what, picture=clip)
-    assert (np.isfinite(made.moving).all(1) == [False, known, False, False]).all()
+def results(frames, **options):
+    """The result after each frame, at 10 Hz, by heads alone."""
+    with ObstacleDetector(**options, **SMALL) as detector:
+        detector.update_settings(looming_method='learned', collision_horizon=1.5, smoothing=0.0)
+        for number, rgb in enumerate(frames):
+            detector.add_frame(rgb, 1000 + number / 10)
+            yield detector.result()
 
 
-@pytest.fixture(scope='module')
-def bundle(tmp_path_factory) -> str:
+def test_learned_alone_gives_what_the_heads_say(tmp_path):
     """A clip says: closing in at 0.8 /s, on course, contact after 16 intervals, a third moves."""
-    return save_constant_bundle(tmp_path_factory.mktemp('bundle') / 'tiny.safetensors',
-                                expansion=0.08, course=0.9, moving=1 / 3, contact=16.0)
-
-
-@pytest.fixture(scope='module')
-def shared_detector(bundle):
-    with ObstacleDetector(weights=bundle, **SMALL) as made:
-        yield made
-
-
-@pytest.fixture
-def detector(shared_detector):
-    shared_detector.track.reset()
-    shared_detector.settings = RAW
-    return shared_detector
-
-
-def show(detector, frames, rate=10.0):
-    """Add frames that follow those before at a rate [Hz]; the newest result."""
-    newest = detector.track.ring.newest_ns
-    start = next(STARTS) if newest is None else newest / NS + 1 / rate
-    for i, rgb in enumerate(frames):
-        detector.add_frame(rgb, start + i / rate)
-    return detector.result()
-
-
-def test_learned_alone_gives_what_the_heads_say(detector):
-    detector.update_settings(looming_method='learned', collision_horizon=1.5)
-    result = show(detector, [texture(SIZE)] * 5)
+    bundle = save_constant_bundle(tmp_path / 'tiny.safetensors', expansion=0.08, course=0.9,
+                                  moving=1 / 3, contact=16.0)
+    *_, result = results([texture(SIZE)] * 5, weights=bundle)
     a = result.assessment
     assert result.method == 'learned' and result.heads_problem == ''
     np.testing.assert_allclose(result.looming_map, 0.8, rtol=1e-2)
@@ -245,46 +200,10 @@ def test_learned_alone_gives_what_the_heads_say(detector):
 
 
 def test_learned_without_heads_is_geometry_with_one_warning(caplog):
-    with ObstacleDetector(weights='random', allow_random_weights=True, **SMALL) as plain:
-        plain.settings = replace(RAW, looming_method='learned')
-        for result in (show(plain, [texture(SIZE)] * 5), show(plain, [texture(SIZE)])):
-            assert result.method == 'geometric' and result.moving_map is None
-            assert result.moves is result.motion_map
-            assert not result.assessment.flags & (Quality.HEADS_OUT_OF_RANGE
-                                                  | Quality.DISAGREEMENT)
-            assert result.assessment.level is Level.CLEAR
+    found = results([texture(SIZE)] * 6, weights='random', allow_random_weights=True)
+    for result in [*found][4:]:
+        assert result.method == 'geometric' and result.moving_map is None
+        assert result.moves is result.motion_map
+        assert not result.assessment.flags & (Quality.HEADS_OUT_OF_RANGE | Quality.DISAGREEMENT)
+        assert result.assessment.level is Level.CLEAR
     assert sum('no heads are loaded' in r.message for r in caplog.records) == 1
-
-
-@pytest.mark.parametrize('method', ['learned', 'fused'])
-def test_a_covered_lens_is_unknown_and_never_clear_with_heads(detector, method):
-    detector.update_settings(looming_method=method)
-    a = show(detector, [np.full((120, 160, 3), 40, np.uint8)] * 5).assessment
-    assert a.level is Level.UNKNOWN
-    assert np.isnan([a.time_to_contact, a.collision_probability, a.motion_score]).all()
-    assert {Quality.LOW_TEXTURE, Quality.LOOMING_UNKNOWN} <= set(a.flags)
-
-
-NUMBERS = {'features': False, 'image': False}
-
-
-@pytest.mark.parametrize(('method', 'wants', 'ran', 'features'), [
-    ('fused', {'moving': False, **NUMBERS}, True, False),
-    ('geometric', {'moving': False, **NUMBERS}, False, False),
-    ('geometric', {'looming': False, **NUMBERS}, True, False),
-    ('fused', {'change': False}, True, False),          # heads tell what moves
-    ('fused', {}, True, True),
-    ('fused', {'looming': False, 'moving': False, **NUMBERS}, False, False)])
-def test_the_encoder_runs_for_what_heads_are_asked_and_features_are_rarely_fetched(
-        detector, monkeypatch, method, wants, ran, features):
-    asked, run = [], detector.engine.submit
-    monkeypatch.setattr(detector.engine, 'submit', lambda clips, features, **more: asked.append(
-        features) or run(clips, features, **more))
-    perception = Perception(detector.engine, detector.track.config, ['cam'])
-    for i in range(5):
-        perception.tracks['cam'].push(texture(SIZE), round((10 + i / 10) * NS))
-    [result] = perception.run(perception.pending(), replace(RAW, looming_method=method),
-                              {'cam': Wants(**wants)}, lambda stamp: 0.0)
-    assert asked == [features] * ran
-    assert (result.features is not None) == features
-    assert (result.learned is not None) == ran

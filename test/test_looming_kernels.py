@@ -12,14 +12,10 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from gyroscope_films import gyroscope
-from looming_films import Wall, film
-from test_ego_motion import FOCAL, scene
+from looming_films import FOCAL, Wall, camera_motion, displacements, film, gyroscope
 from warp_on_host import COMPILER, compiled
 
 from vjepa_ros.clip.device_resize import kernel_source
-from vjepa_ros.looming.affine import AffineFits
-from vjepa_ros.looming.ego_motion import Rays
 from vjepa_ros.looming.gpu.estimator import DeviceLooming, SAME, choose_kernels, trial
 from vjepa_ros.looming.gpu.kernels import Fits, LoomingKernels, read_pair, sources
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing, kernels_for, source_of
@@ -66,25 +62,15 @@ def test_without_a_compiler_there_are_no_kernels_and_the_reason_is_told(caplog):
     assert choose_kernels(CPU) == (None, '')
 
 
-@pytest.fixture
-def both(made):
-    """The looming of a history without kernels and with them."""
-    def found(history, given=None):
-        for used in (None, made):
-            estimator = DeviceLooming(DeviceStream(CPU), chosen=(used, ''))
-            yield estimator.estimate(history, FOCAL / 3, None, given)
-
-    return found
-
-
 @pytest.mark.parametrize(('size', 'rotates'), [(SIZE, False), ((320, 90), False), (SIZE, True)],
                          ids=['small', 'wide', 'with a gyroscope'])
-def test_looming_by_kernels_is_that_without(both, size, rotates):
+def test_looming_by_kernels_is_that_without(made, size, rotates):
     turn = (0, 1.0 if rotates else 0.1, 0)
     history, _, _ = film([Wall((0, 0, 2))], velocity=(0, 0.2, 1), turn=turn, dt=1 / 15)
     history = [(stamp, cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
                for stamp, frame in history]
-    plain, ours = both(history, gyroscope(turn) if rotates else None)
+    plain, ours = (DeviceLooming(DeviceStream(CPU), chosen=(used, '')).estimate(
+        history, FOCAL / 3, None, gyroscope(turn) if rotates else None) for used in (None, made))
     assert plain.gyroscope == ours.gyroscope == ('' if rotates else None)
     assert ours.dt_s == plain.dt_s
     np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
@@ -98,19 +84,13 @@ def test_looming_by_kernels_is_that_without(both, size, rotates):
 
 def test_the_motion_of_the_camera_is_that_of_the_host_whatever_it_is(made):
     kinds = Counter()
+    lens = torch.tensor([FOCAL, 0, 0, 0.01])
     for seed in range(0, 120, 7):
-        one = scene(seed)
-        theta = np.zeros((len(one.at), 6))
-        theta[:, ::3] = (one.to - one.at) * FOCAL
-        given = theta, one.covariance, np.ones(len(one.at)), np.zeros(len(one.at))
-        fits = Fits(*(torch.from_numpy(part).float()[None] for part in given))
+        one = displacements(seed)
+        fits = Fits(*(torch.from_numpy(part).float()[None] for part in vars(one.fits).values()))
         at = (torch.from_numpy(one.at.T.copy()) * FOCAL).float()
-        rays = Rays(at.double().numpy().T / FOCAL, np.zeros((1, 1, 2)), FOCAL)
-        cells = AffineFits(*(part[0].double().numpy() for part in fits))
-        first = rays.camera_motion(cells)
-        lens = torch.tensor([FOCAL, 0, 0, 0.01])
-        motion = made.motion(fits, at, lens)
-        for expected, got in ((first, motion), (rays.camera_motion(cells, first),
+        first, motion = camera_motion(one), made.motion(fits, at, lens)
+        for expected, got in ((first, motion), (camera_motion(one, first),
                                                 made.motion(fits, at, lens, motion))):
             found = read_pair(np.concatenate([got.float(), np.zeros(5)]), 0.1).motion
             assert found.kind == expected.kind

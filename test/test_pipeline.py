@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Test tracks and the shared model behind them, with a real (small, untrained) encoder."""
+"""Test cameras and the model they share, with frames and looming on the host and on a device."""
 
 from __future__ import annotations
 
@@ -9,33 +9,40 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scenes import Approach, synthetic, texture
 
+from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Push
+from vjepa_ros.looming.gpu.structure import DeviceStructure
+from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_state import CameraState
-from vjepa_ros.perception.pipeline import Perception, known_age
+from vjepa_ros.perception.frame_store import HostGeometry
+from vjepa_ros.perception.gpu_frames import DeviceFrames
+from vjepa_ros.perception.pipeline import Perception, known_age, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.runtime.model import Model, ModelConfig
-from vjepa_ros.runtime.prediction import Pass
 
+pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000
+DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
-SETTINGS = Settings(smoothing=0.0)
-EVERYTHING = Wants()
 
 
 @pytest.fixture(scope='module')
-def engine():
+def model():
     made = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
-                                    image_size=64, device='cpu', precision='fp32'))
+                                  image_size=64, device=DEVICE, precision='fp32'))
     yield made
     made.close()
 
 
 @pytest.fixture(scope='module')
-def picture():
-    return texture((160, 120))
+def drive():
+    """Pictures of a drive at an obstacle, 320x240, ten a second."""
+    return [frame.rgb for frame in synthetic(start_s=4.5, count=14)]
 
 
 def fill(track: CameraState, frames, rate: float = 10.0, start: float = 10.0, **more) -> None:
@@ -43,125 +50,93 @@ def fill(track: CameraState, frames, rate: float = 10.0, start: float = 10.0, **
         track.push(rgb, round((start + i / rate) * NS), **more)
 
 
-def run(perception: Perception, wants: Wants = EVERYTHING, settings: Settings = SETTINGS):
+def run(perception: Perception, **wants):
     samples = perception.pending()
-    results = perception.run(samples, settings, dict.fromkeys(samples, wants), lambda _: 0.01)
+    results = perception.run(samples, Settings(smoothing=0.0),
+                             dict.fromkeys(samples, Wants(**wants)), lambda _: 0.01)
     return {r.assessment.camera: r for r in results}
 
 
-def one(engine, frames, config: TrackConfig = CONFIG, *, wants=EVERYTHING, settings=SETTINGS,
-        rate=10.0, **more):
+def one(model, frames, rate: float = 10.0, wants=None, **config):
     """The result of one camera after a few frames."""
-    perception = Perception(engine, config, ['cam'])
-    fill(perception.tracks['cam'], frames, rate, **more)
-    return run(perception, wants, settings)['cam']
+    perception = Perception(model, replace(CONFIG, **config), ['cam'])
+    fill(perception.tracks['cam'], frames, rate)
+    return run(perception, **(wants or {}))['cam']
 
 
-def test_late_frames_and_engines_of_another_shape_make_no_result(engine, picture):
-    perception = Perception(engine, CONFIG, ['cam'])
+def test_late_frames_and_models_of_another_shape_make_no_result(model):
+    perception, picture = Perception(model, CONFIG, ['cam']), texture((160, 120))
     track = perception.tracks['cam']
     fill(track, [picture] * 6)
     run(perception)
     assert track.push(picture, round(10.45 * NS)) is Push.REORDERED
     assert perception.pending() == {}
     with pytest.raises(ValueError, match=r'4 frames at 64 px.*6 frames at 64 px'):
-        Perception(engine, replace(CONFIG, num_frames=6), ['cam'])
+        Perception(model, replace(CONFIG, num_frames=6), ['cam'])
 
 
-def test_cameras_in_one_batch_keep_their_own_results(engine):
-    still = texture((96, 96), 1)
-    perception = Perception(engine, CONFIG, ['still', 'moving'])
-    fill(perception.tracks['still'], [still] * 4, frame_id='s')
+def test_cameras_in_one_batch_keep_their_own_results(model):
+    still = [texture((96, 96), 1)] * 4
+    perception = Perception(model, CONFIG, ['still', 'moving'])
+    fill(perception.tracks['still'], still, frame_id='s')
     fill(perception.tracks['moving'], [texture((200, 100), s) for s in range(4)], start=50.0,
          frame_id='m')
     results = run(perception)
-    alone = one(engine, [still] * 4)
-    for (name, frame_id), stamp in zip({'still': 's', 'moving': 'm'}.items(), (10.3, 50.3),
-                                       strict=True):
+    for name, frame_id, stamp in (('still', 's', 10.3), ('moving', 'm', 50.3)):
         a = results[name].assessment
         assert (a.camera, a.frame_id, a.stamp_ns) == (name, frame_id, round(stamp * NS))
         assert (a.clip_span_s, a.clip_rate_hz) == pytest.approx((0.3, 10.0))
-    np.testing.assert_allclose(results['still'].features, alone.features, atol=1e-4)
+    np.testing.assert_allclose(results['still'].features, one(model, still).features, atol=1e-3)
     assert results['moving'].assessment.motion_score > results['still'].assessment.motion_score
 
 
-def test_all_clips_that_need_features_share_one_forward_pass(engine, picture, monkeypatch):
-    passes = []
-    run_model = engine.submit
-    monkeypatch.setattr(engine, 'submit', lambda clips, **more: passes.append(len(clips))
-                        or run_model(clips, **more))
-    perception = Perception(engine, CONFIG, ['a', 'b', 'geometric'])
-    for track in perception.tracks.values():
-        fill(track, [picture] * 4)
-    samples = perception.pending()
-    wants = {'a': EVERYTHING, 'b': EVERYTHING, 'geometric': Wants(features=False)}
-    seen = perception.observe(samples, wants)
-    assert passes == [2]
-    assert [name for name, one in seen.items() if one.prediction] == ['a', 'b']
-    assert 'encode' in seen['a'].times
-    assert perception.pending() == {}
-    nothing = one(engine, [picture] * 4, wants=Wants(features=False, looming=False, image=False))
-    assert passes == [2]
-    assert all(getattr(nothing, name) is None for name in (
+def test_what_nobody_wants_is_not_computed(model):
+    result = one(model, [texture((160, 120))] * 4,
+                 wants={'features': False, 'looming': False, 'image': False})
+    assert all(getattr(result, name) is None for name in (
         'features', 'motion_map', 'looming', 'looming_map', 'image'))
-    assert math.isnan(nothing.assessment.motion_score)
-    assert nothing.assessment.level is Level.UNKNOWN
+    assert 'encode' not in result.assessment.timings
+    assert math.isnan(result.assessment.motion_score)
+    assert result.assessment.level is Level.UNKNOWN
 
 
-@pytest.mark.parametrize('ttc', [1.0, 2.0, 4.0])
-def test_an_approach_is_measured_through_the_whole_pipeline(engine, ttc):
-    scene = Approach((320, 240), contact_s=ttc + 1.0)
-    perception = Perception(engine, CONFIG, ['cam'])
-    track = perception.tracks['cam']
-    track.intrinsics = (300.0, 300.0, 159.5, 119.5)
-    for i in range(31):
-        track.push(scene.frame(i / 30), round((100 + i / 30) * NS))
+@pytest.mark.parametrize(('ttc', 'level'), [
+    (1.0, Level.DANGER), (2.0, Level.WARNING), (4.0, Level.CAUTION)])
+def test_an_approach_is_measured_through_the_whole_pipeline(model, ttc, level):
+    scene, perception = Approach((320, 240), contact_s=ttc + 1.0), Perception(model, CONFIG,
+                                                                              ['cam'])
+    perception.tracks['cam'].intrinsics = (300.0, 300.0, 159.5, 119.5)
+    fill(perception.tracks['cam'], [scene.frame(i / 30) for i in range(31)], 30.0)
     a = run(perception)['cam'].assessment
     assert a.time_to_contact == pytest.approx(scene.truth(1.0), rel=0.15)
     assert a.looming_rate == pytest.approx(1 / a.time_to_contact)
-    assert a.level is (Level.DANGER if ttc == 1.0 else
-                       Level.WARNING if ttc == 2.0 else Level.CAUTION)
-    assert a.regions[0].on_course
+    assert a.level is level and a.regions[0].on_course
 
 
-def test_a_textureless_view_is_unknown_and_never_clear(engine):
-    a = one(engine, [np.full((120, 160, 3), 127, np.uint8)] * 6).assessment
-    assert math.isnan(a.time_to_contact)
-    assert a.level is Level.UNKNOWN
-    assert Quality.LOW_TEXTURE in a.flags
-    assert Quality.LOOMING_UNKNOWN in a.flags
-
-
-def test_bars_of_the_letterbox_are_unknown_and_not_still(engine, picture):
-    result = one(engine, [picture[:60]] * 4, replace(CONFIG, resize_mode='letterbox'))
-    outside = result.view.patch_valid == 0
-    assert outside.any()
-    assert np.isnan(result.motion_map[outside]).all()
-    assert np.isnan(result.looming_map[outside]).all()
-    assert np.isfinite(result.motion_map[result.view.patch_valid > 0.5]).all()
+def test_bars_of_the_letterbox_are_unknown_and_not_still(model):
+    result = one(model, [texture((160, 60))] * 4, resize_mode='letterbox')
+    valid = result.view.patch_valid
+    assert (valid == 0).any()
+    for shown in (result.motion_map, result.looming_map):
+        assert np.isnan(shown[valid == 0]).all()
+    assert np.isfinite(result.motion_map[valid > 0.5]).all()
     assert Quality.PARTIAL_VIEW not in result.assessment.flags
 
 
-def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(engine):
-    frames = [texture((160, 120), seed) for seed in range(4)]
-    result = one(engine, frames, replace(CONFIG, max_frame_gap=5.0), rate=1.0)
+def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(model):
+    result = one(model, [texture((160, 120), seed) for seed in range(4)], 1.0, max_frame_gap=5.0)
     assert Quality.SLOW_CAMERA in result.assessment.flags
     assert math.isnan(result.assessment.motion_score)
     assert np.isnan(result.motion_map).all()
 
 
-def settled(engine, picture):
-    perception = Perception(engine, CONFIG, ['cam'])
+def test_a_size_change_makes_a_new_view_and_starts_anew(model):
+    perception, small = Perception(model, CONFIG, ['cam']), texture((96, 72))
+    track = perception.tracks['cam']
     for i in range(10):
-        perception.tracks['cam'].push(picture, round((10 + i / 10) * NS))
+        fill(track, [texture((160, 120))], start=10 + i / 10)
         results = run(perception)
     assert Quality.WARMING_UP not in results['cam'].assessment.flags
-    return perception, perception.tracks['cam']
-
-
-def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
-    perception, track = settled(engine, picture)
-    small = texture((96, 72))
     assert track.push(small, round(11 * NS)) is Push.RESET
     assert perception.pending() == {}
     fill(track, [small] * 3, start=11.1)
@@ -171,22 +146,40 @@ def test_a_size_change_makes_a_new_view_and_starts_anew(engine, picture):
     assert Quality.WARMING_UP in result.assessment.flags
 
 
-def test_the_looming_estimate_never_reaches_across_a_break(engine):
-    scene = Approach((320, 240), contact_s=4.0)
-    perception = Perception(engine, CONFIG, ['cam'])
-    track = perception.tracks['cam']
+def test_the_looming_estimate_never_reaches_across_a_break():
+    scene, track = Approach((320, 240), contact_s=4.0), camera(host=True)
     fill(track, [scene.frame(i / 10) for i in range(10)])
+    assert track.looming() is not None
     fill(track, [scene.frame(2.0)], start=0.5)
     assert track.looming() is None
 
 
-@pytest.mark.parametrize('size', [(1, 1), (2, 3), (8, 8), (15, 400), (400, 15), (4000, 2)])
-def test_an_image_of_any_size_is_assessed(engine, size):
-    rng = np.random.default_rng(0)
-    frames = [rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8) for _ in range(4)]
-    result = one(engine, frames)
+@pytest.mark.parametrize('size', [(1, 1), (2, 3), (15, 400), (4000, 2)])
+def test_an_image_of_any_size_is_assessed(model, size):
+    result = one(model, [texture(size, seed) for seed in range(4)])
     assert result.view.source_size == size
     assert 0 <= result.assessment.motion_score <= 1
+
+
+def test_an_error_of_looming_costs_no_other_camera_its_own(model, monkeypatch):
+    config = replace(CONFIG, geometry='host')
+    perception, told = Perception(model, config, ['bad', 'good']), []
+    measure = HostGeometry.looming
+
+    def failing(self, *args):
+        if self.grey_size == (200, 100):
+            raise ArithmeticError('no flow')
+        return measure(self, *args)
+
+    monkeypatch.setattr(HostGeometry, 'looming', failing)
+    fill(perception.tracks['bad'], [texture((200, 100))] * 4)
+    fill(perception.tracks['good'], [texture((160, 120))] * 4)
+    seen = perception.observe(perception.pending(), dict.fromkeys(perception.tracks, Wants()),
+                              on_error=lambda name, error: told.append((name, str(error))))
+    bad, good = (perception.tracks[name].assess(one) for name, one in seen.items())
+    assert told == [('bad', 'no flow')]
+    assert Quality.GEOMETRY_FAILED in bad.assessment.flags and bad.looming is None
+    assert Quality.GEOMETRY_FAILED not in good.assessment.flags and good.looming is not None
 
 
 def test_the_age_is_unknown_before_simulated_time_starts():
@@ -194,33 +187,119 @@ def test_the_age_is_unknown_before_simulated_time_starts():
     assert known_age(6 * NS, 5 * NS) == pytest.approx(1.0)
 
 
-def test_whether_pass_or_looming_is_there_first_changes_no_result(monkeypatch):
-    """As on a device; two cameras of one pass."""
-    found = {}
-    for first in ('pass', 'looming'):
-        monkeypatch.setattr(Pass, 'arrived', lambda self, first=first: first == 'pass')
-        engine = Model.load(ModelConfig(device='cpu', cpu_threads=1))
-        perception = Perception(engine, TrackConfig(geometry='device'), ['left', 'right'])
-        results = found[first] = []
-        for frame in synthetic(size=(320, 256), start_s=4.2, count=24):
-            for track in perception.tracks.values():
-                track.push(frame.rgb, frame.stamp_ns)
-            samples = perception.pending()
-            results += perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
-                                      lambda stamp_ns: 0.0) if samples else []
-        assert all(track.on_device for track in perception.tracks.values())
-        perception.close()
-    assert len(found['pass']) == len(found['looming']) > 6
-    for one, other in zip(*found.values(), strict=True):
-        told, same = one.assessment, other.assessment
-        assert (told.camera, told.stamp_ns, told.level, told.flags) == (
-            same.camera, same.stamp_ns, same.level, same.flags)
-        assert len(told.regions) == len(same.regions)
-        for name in ('time_to_contact', 'collision_probability', 'collision_if_ahead',
-                     'looming_rate', 'obstacle_score', 'motion_score', 'clearance'):
-            # Sums round by where arrays lie in memory.
-            assert getattr(told, name) == pytest.approx(getattr(same, name), rel=1e-4, abs=1e-5,
-                                                        nan_ok=True), name
-        for name in ('looming_map', 'motion_map'):
-            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-3, abs=1e-4,
-                                                       nan_ok=True)
+# -- a device gives what the host gives -----------------------------------------------------------
+
+def camera(host: bool = False, **more) -> CameraState:
+    return CameraState('cam', replace(CONFIG, **more),
+                       stream=None if host else DeviceStream(torch.device(DEVICE)))
+
+
+def clip_of(track: CameraState) -> np.ndarray:
+    """The clip of a camera, (4, 64, 64, 3)."""
+    if not track.on_device:
+        return np.stack(track.place.pixels(track.sample().frames)).astype(int)
+    clip = track.place.clip(track.sample().frames)
+    torch.cuda.synchronize() if DEVICE != 'cpu' else None
+    return torch.stack(clip.frames).cpu().numpy().astype(int)
+
+
+def test_a_result_is_that_of_the_host(model, drive):
+    ours, host = (one(model, drive, geometry=place) for place in ('device', 'host'))
+    np.testing.assert_allclose(ours.features, host.features, atol=2e-2)
+    np.testing.assert_allclose(ours.motion_map, host.motion_map, atol=5e-3)
+    known = np.isfinite(host.looming_map) & np.isfinite(ours.looming_map)
+    assert known.sum() >= 0.8 * np.isfinite(host.looming_map).sum() > 0
+    assert np.median(np.abs(ours.looming_map - host.looming_map)[known]) < 0.02
+    a, b = ours.assessment, host.assessment
+    assert a.time_to_contact == pytest.approx(b.time_to_contact, rel=0.1)
+    assert (a.level, a.flags, a.stamp_ns) == (b.level, b.flags, b.stamp_ns)
+    assert set(a.timings) >= {'gather', 'encode', 'motion', 'looming', 'assess'}
+
+
+def test_the_device_is_the_default_with_cuda_alone():
+    for name, expected in (('cuda:1', True), ('cpu', False), ('mps', False)):
+        assert on_device('auto', torch.device(name)) == expected
+        assert not on_device('host', torch.device(name))
+    with pytest.raises(ValueError, match="geometry is 'device', but mps can not"):
+        on_device('device', torch.device('mps'))
+    with pytest.raises(ValueError, match="geometry is 'gpu'"):
+        TrackConfig(geometry='gpu')
+
+
+def test_clips_are_those_of_the_host_while_frames_come_go_and_change_order():
+    frames = [texture((160, 120), seed) for seed in range(34)]
+    ours, host = camera(max_frame_gap=0.5), camera(host=True, max_frame_gap=0.5)
+    order = [*range(12), 13, 12, 13, 14, 15, *range(22, 34)]      # late, repeated, after a gap
+    for number in order:
+        pushed = {track.push(frames[number], NS + number * NS // 10) for track in (ours, host)}
+        assert len(pushed) == 1
+        assert (ours.sample() is None) == (host.sample() is None)
+        if host.sample() is not None:
+            assert np.abs(clip_of(ours) - clip_of(host)).max() <= 1
+    assert ours.ring.resets == host.ring.resets
+
+
+def test_another_size_starts_anew_and_small_images_are_left_to_the_host(caplog):
+    track = camera()
+    for start, size in ((1, (160, 120)), (2, (200, 160))):
+        fill(track, [texture(size, seed) for seed in range(5)], start=start)
+        assert clip_of(track).shape == (4, 64, 64, 3)
+        assert track.looming().gray_size == size
+    fill(track, [texture((60, 200))], start=3)
+    assert track.geometry == 'host'
+    assert track.ring.capacity > 20       # of whole frames now
+    assert 'images of 60x200 grow to 64x64' in caplog.text
+    assert track.looming() is None
+
+
+def full(*args, **more):
+    raise torch.OutOfMemoryError('CUDA out of memory')
+
+
+def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog, drive):
+    monkeypatch.setattr('vjepa_ros.perception.gpu_frames.DeviceFrames', full)
+    track = camera()
+    fill(track, drive[:6])
+    assert track.geometry == 'host' and track.looming() is not None
+    assert 'has no memory for' in caplog.text
+
+
+def test_frames_are_uploaded_ahead(drive):
+    ours, host = camera(), camera(host=True)
+    assert ours.prepare(drive[0]) is None           # there is no place for it yet
+    for number, frame in enumerate(drive[:6]):
+        prepared = ours.prepare(frame)
+        # What was uploaded counts, whatever has become of the memory since.
+        fill(ours, [frame if number == 0 else np.zeros_like(frame)], start=10 + number / 10,
+             frame=prepared)
+        fill(host, [frame], start=10 + number / 10, frame=host.prepare(frame))
+    assert np.abs(clip_of(ours) - clip_of(host)).max() <= 1
+
+
+def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
+    track = camera()
+    fill(track, drive[:4])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceFrames, 'put', full)
+        with pytest.raises(RuntimeError, match='out of memory'):
+            fill(track, drive[4:5], start=10.4)
+    assert track.sample() is None
+    fill(track, drive[5:6], start=10.5)
+    assert track.ring.fill == 1
+
+
+@pytest.mark.parametrize('size', [(256, 256), (1280, 720), (1000, 30)])
+def test_a_device_finds_the_structure_of_pictures_that_the_host_finds(size):
+    # The narrowest has too few whole patches for a slope.
+    valid = View('letterbox', size, 256).patch_valid
+    device = torch.device(DEVICE)
+    measure, random = DeviceStructure(256, valid, device), np.random.default_rng(0)
+    ramp = np.linspace(0, 200, 256)[None, :, None] * np.ones((256, 1, 3))
+    for rgb in (ramp, ramp + random.normal(0, 12, ramp.shape), np.full(ramp.shape, 7.0),
+                texture((256, 256), 3)):
+        rgb = rgb.clip(0, 255).astype(np.uint8)
+        expected = Structure.of(coarse(rgb), valid)
+        found = Structure(*measure(torch.from_numpy(rgb).to(device)).cpu().numpy())
+        np.testing.assert_allclose(found, expected, atol=0.01, rtol=1e-4)
+        ours, theirs = Shown.by(valid, [found]), Shown.by(valid, [expected])
+        assert all(map(np.array_equal, vars(ours).values(), vars(theirs).values()))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 vjepa_ros maintainers
+"""Test when a camera is frozen, its view stands, or the middle of its view shows nothing."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+from scenes import Approach, texture
+
+from vjepa_ros.detector import ObstacleDetector
+from vjepa_ros.looming.structure import StillView, WHOLE_VIEW
+from vjepa_ros.perception.camera_state import CameraState
+from vjepa_ros.perception.fusion import Judgement, without_sight
+from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.perception.types import Level, Quality, Threat
+from vjepa_ros.sources import open_source
+
+NOISE = np.random.default_rng(0).integers(0, 200, (20, 120, 160, 3), np.uint8)
+STILL = NOISE[0]
+VIEW = texture((320, 240), 3)
+APPROACH = Approach(contact_s=12.0)
+
+
+def watch(pictures, rate: float = 10.0, roi=WHOLE_VIEW) -> tuple[StillView, list[float]]:
+    """Show pictures at a rate [Hz]; how long the view of each stood [s]."""
+    seen, stood = StillView(), []
+    seen.roi = roi
+    for number, picture in enumerate(pictures):
+        seen.show(picture, round((1 + number / rate) * 1e9))
+        seen.look()
+        stood.append(seen.still_s)
+    return seen, stood
+
+
+@pytest.mark.parametrize(('pictures', 'frozen', 'unchanged_s'), [
+    ([STILL] * 6, True, 0.5), ([STILL] * 5, False, 0.4), ([STILL], False, 0.0),
+    ([*[STILL] * 20, STILL + np.uint8(1)], False, 0.0),
+    (list(STILL + NOISE % 2), False, 0.0),                       # the noise of a sensor
+    ([picture for picture in NOISE[:8] for _ in range(3)], False, 0.2)])     # a slow driver
+def test_the_same_picture_for_half_a_second_is_frozen(pictures, frozen, unchanged_s):
+    seen, _ = watch(pictures)
+    assert (seen.frozen, seen.unchanged_s) == (frozen, pytest.approx(unchanged_s))
+    seen.reset()
+    assert not seen.frozen and seen.unchanged_s == 0.0
+
+
+def test_a_buffer_that_is_used_again_does_not_look_frozen_and_its_cover_counts_at_once():
+    seen, buffer = StillView(), STILL.copy()
+    for number in range(20):
+        buffer[:] = NOISE[number]
+        seen.show(buffer, number * 200_000_000)
+        assert not seen.frozen and seen.sight > 0.9
+    buffer[:] = 0
+    seen.show(buffer, 20 * 200_000_000)
+    assert seen.sight == 0.0
+
+
+def test_a_clock_that_is_set_back_hides_nothing():
+    seen = StillView()
+    for stamp_s in (1000.0, 1000.1, *(500 + number / 10 for number in range(8))):
+        seen.show(STILL, round(stamp_s * 1e9))
+    assert seen.frozen and not seen.still_s < 0
+
+
+def test_a_look_is_due_five_times_a_second_and_at_once_where_pictures_are_rare():
+    for rate, at_once in ((15.0, False), (4.0, True)):
+        seen = StillView()
+        for number in range(8):
+            seen.show(VIEW if number < 7 else np.full_like(VIEW, 90), round(1e9 * number / rate))
+        assert (seen.sight < 0.2) is at_once
+
+
+@pytest.mark.parametrize('stamped', [True, False])
+def test_a_camera_that_stamps_nothing_freezes_too(stamped):
+    track = CameraState('camera', TrackConfig(num_frames=4, image_size=64, geometry='host'))
+    for number in range(1, 11):
+        now_ns = 10 ** 12 + number * 100_000_000
+        track.push(STILL, now_ns if stamped else 0, 'camera', now_ns)
+    assert track.still.frozen and track.still.unchanged_s == pytest.approx(0.9)
+
+
+# -- a view that stands, whatever is added to it -------------------------------------------------
+
+def with_noise(picture, number: int, spread: float = 4.0) -> np.ndarray:
+    noise = np.random.default_rng(number).normal(0.0, spread, picture.shape)
+    return np.clip(picture + noise, 0, 255).astype(np.uint8)
+
+
+def with_jpeg(number: int) -> np.ndarray:
+    code = cv2.imencode('.jpg', with_noise(VIEW, number), [cv2.IMWRITE_JPEG_QUALITY, 30])[1]
+    return cv2.imdecode(code, 1)
+
+
+def with_clock(number: int) -> np.ndarray:
+    text = f'2026-11-29 10:{number % 60:02d}:{7 * number % 60:02d}.{37 * number % 1000:03d}'
+    return cv2.putText(VIEW.copy(), text, (5, 230), 0, 0.8, (255, 255, 255), 2)
+
+
+def behind_a_grille(number: int) -> np.ndarray:
+    picture, bars = APPROACH.frame(number / 10).copy(), np.arange(320) % 20 < 12
+    picture[bars[:240]] = picture[:, bars] = 30
+    return with_noise(picture, number)
+
+
+STANDING = {
+    'noise': lambda n: with_noise(VIEW, n), 'night': lambda n: with_noise(VIEW // 2, n, 6.0),
+    'jpeg': with_jpeg, 'clock': with_clock, 'a grille': behind_a_grille,
+    'a photograph, lit by what passes': lambda n: with_noise(
+        VIEW * (0.8 + 0.3 * np.sin(n / 4)), n)}
+
+
+@pytest.mark.parametrize('kind', STANDING)
+def test_a_view_stands_whatever_is_added_to_its_picture(kind):
+    _, stood = watch(STANDING[kind](number) for number in range(16))
+    assert stood[-1] == pytest.approx(1.5)
+
+
+def far(number: int, rate: float = 10.0) -> np.ndarray:
+    """A view without anything nearer than 30 m, while the robot drives at 0.3 m/s."""
+    middle = cv2.getRotationMatrix2D((159.5, 119.5), 0.0, 30.0 / (30.0 - 0.3 * number / rate))
+    return cv2.warpAffine(VIEW, middle, (320, 240), flags=cv2.INTER_CUBIC,
+                          borderMode=cv2.BORDER_REFLECT)
+
+
+@pytest.mark.parametrize(('picture', 'rate', 'longest'), [
+    (lambda n: APPROACH.frame(n / 10), 10.0, 0.3), (far, 10.0, 1.0),
+    (lambda n: far(n, 1.0), 1.0, 1.0),
+    (lambda n: np.roll(VIEW, 3 * n, 1), 10.0, 0.0),             # turns
+    (lambda n: with_noise(np.roll(VIEW // 3, n, 1), n, 8.0), 10.0, 0.1)])       # at night
+def test_the_view_of_a_robot_that_drives_does_not_stand(picture, rate, longest):
+    _, stood = watch((with_noise(picture(n), n, 2.0) for n in range(20 if rate > 1 else 8)), rate)
+    assert np.nanmax(stood) <= longest + 0.1 + 1e-6     # not each picture is looked at
+
+
+def test_what_slides_along_its_own_edges_and_what_belongs_to_the_robot_does_not_count():
+    stripes = np.repeat(texture((320, 1), 5), 240, 0)           # moves up, unseen
+    assert math.isnan(watch(with_noise(stripes, n, 1.0) for n in range(12))[1][-1])
+    pictures = [APPROACH.frame(n / 10) for n in range(12)]
+    for picture in pictures:
+        picture[110:] = VIEW[110:]
+    assert watch(pictures)[1][-1] > 1.0
+    assert watch(pictures, roi=(0.0, 0.0, 1.0, 0.45))[1][-1] < 0.4
+
+
+@pytest.mark.parametrize('size', [(1, 1), (240, 320), (30, 1000), (2000, 2)])
+def test_a_picture_that_shows_nothing_does_not_stand(size):
+    plain = np.full((*size, 3), 90, np.uint8)
+    assert not watch(with_noise(plain, n) for n in range(9))[1][-1] > 0     # 0, or unknown
+
+
+@pytest.mark.parametrize('name', ['walk_turning', 'himax_10', 'drone_approach_a', 'cup.mp4'])
+def test_real_views_are_seen_and_stand_as_the_camera_does(shared_data, name):
+    with open_source(str(shared_data / name)) as source:
+        pictures = [frame.rgb for frame in source]
+    assert min(sight(picture) for picture in pictures[::8]) > 0.2
+    assert watch(with_noise(pictures[0], n) for n in range(12))[1][-1] == pytest.approx(1.1)
+    if name in ('walk_turning', 'drone_approach_a'):
+        assert max(watch(pictures[60:84])[1][2:]) < 0.3
+
+
+# -- a view whose middle shows nothing -----------------------------------------------------------
+
+Y, X = np.mgrid[-1:1:240j, -1:1:320j]
+FILLS = {'black': lambda view: 6.0, 'white': lambda view: 255.0,
+         'blurred': lambda view: cv2.GaussianBlur(view, (0, 0), 24.0),
+         'a lamp': lambda view: 255.0 * np.exp(-(X * X + Y * Y))[..., None],
+         'plain wall': lambda view: (150.0 + 25.0 * X - 15.0 * Y)[..., None]}
+
+
+def covered(fill: str, visible: float) -> np.ndarray:
+    """A view whose middle is covered but for a visible part of its area."""
+    inside = (np.maximum(abs(X), abs(Y)) < math.sqrt(1 - visible)).astype(np.float32)
+    hidden = cv2.GaussianBlur(inside, (0, 0), 2.0)[..., None]
+    return VIEW * (1 - hidden) + FILLS[fill](VIEW.astype(np.float32)) * hidden
+
+
+def sight(picture, roi=WHOLE_VIEW) -> float:
+    return watch([with_noise(picture, 0, 2.0)], roi=roi)[0].sight
+
+
+@pytest.mark.parametrize('fill', FILLS)
+@pytest.mark.parametrize('visible', [0.025, 0.3, 0.85])
+def test_the_middle_of_a_covered_view_shows_nothing(fill, visible):
+    assert sight(covered(fill, visible)) < 0.2
+    assert sight(VIEW) > 0.9 and sight(VIEW // 3) > 0.5
+
+
+def test_the_middle_is_that_of_the_region_of_interest():
+    picture = covered('white', 0.6)
+    assert sight(picture, (0.0, 0.0, 1.0, 0.2)) > 0.9
+    assert sight(picture, (0.3, 0.3, 0.7, 0.7)) < 0.2
+    assert sight(picture, (0.5, 0.5, 0.501, 0.501)) < 0.2
+
+
+@pytest.mark.parametrize('method', ['fused', 'geometric'])
+def test_nothing_is_clear_where_the_middle_of_the_view_is_covered(one_thread, method):
+    levels = []
+    with ObstacleDetector(device='cpu') as detector:
+        detector.update_settings(looming_method=method)
+        for number in range(28):
+            view = VIEW if number < 24 else covered('blurred', 0.3)
+            detector.add_frame(with_noise(view, number, 2.0), 1 + number / 10)
+            if number >= 23:
+                levels.append(detector.assess().level)
+        seen = detector.assess()
+    assert levels[0] is Level.CLEAR and Level.CLEAR not in levels[1:]       # at once
+    assert seen.level is Level.UNKNOWN and Quality.LOW_TEXTURE in seen.flags
+    assert math.isnan(seen.time_to_contact) and math.isnan(seen.clearance)
+
+
+@pytest.mark.parametrize(('rate', 'believed', 'probability', 'told'), [
+    (0.2, 0.2, 0.1, False), (0.0, None, None, False), (math.nan, math.nan, math.nan, False),
+    (0.3, 0.3, 0.2, True), (0.3, None, None, True), (math.nan, 0.3, 0.2, True),
+    (0.3, 0.0, 0.2, True), (0.0, 0.0, 0.6, True)])
+def test_what_comes_is_told_however_little_is_seen(rate, believed, probability, told):
+    found = Judgement('fused', None, Threat(rate, 0.1, 0.0, 0.5), probability, believed=believed)
+    left = without_sight(found, None, Settings())
+    assert (left is None) == told
+    if left is not None:
+        assert math.isnan(left.threat.course_rate) and math.isnan(left.threat.bearing)
+        assert (left.believed is None) == (believed is None)
+        assert left.threat.observed_fraction == 0.5
