@@ -24,18 +24,16 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 log = logging.getLogger(__name__)
 
-Loaded = TypeVar('Loaded')
 CPU, CUDA, ROCM, MPS = 'cpu', 'cuda', 'rocm', 'mps'
 AVX512_BF16, AMX = 'avx512_bf16', 'amx_bf16'
 AVX512_VNNI, AVX_VNNI = 'avx512_vnni', 'avx_vnni'
@@ -266,20 +264,11 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
     return DeviceChoice(torch.device(name), dtype, reason, fell_back=bool(trouble))
 
 
-def load_on(choice: DeviceChoice, load: Callable[[DeviceChoice], Loaded], require: bool = False,
-            precision: str = 'auto') -> Loaded:
-    """Load a model on the chosen device, or on the CPU where that lacks an operator of it.
-
-    With `require` the `OperatorError` is raised instead.
-    """
-    try:
-        return load(choice)
-    except OperatorError as error:
-        if require:
-            raise
-        dtype, why = _pick_dtype(find_devices()[CPU], precision, lenient=True)
-        reason = _instead(str(error), CPU, dtype, why)
-    return load(DeviceChoice(torch.device(CPU), dtype, reason, fell_back=True))
+def cpu_instead(error: OperatorError, precision: str) -> DeviceChoice:
+    """Choose the CPU because a device lacks an operator."""
+    dtype, why = _pick_dtype(find_devices()[CPU], precision, lenient=True)
+    return DeviceChoice(torch.device(CPU), dtype, _instead(str(error), CPU, dtype, why),
+                        fell_back=True)
 
 
 def _instead(trouble: str, name: str, dtype: torch.dtype, why: str) -> str:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -30,17 +28,18 @@ from vjepa_ros.model.variants import (
     VARIANTS,
     find_variant,
 )
-from vjepa_ros.parameter import DEVICE, DEVICES, parameter
+from vjepa_ros.parameter import DEVICE, DEVICES, check_ranges, parameter
 from vjepa_ros.runtime.cuda.compiler import waking
 from vjepa_ros.runtime.device import (
     DeviceChoice,
+    OperatorError,
     PRECISIONS,
     SessionError,
     all_operators_on,
     choose_device,
     computing_with,
+    cpu_instead,
     device_name,
-    load_on,
 )
 from vjepa_ros.runtime.memory import (
     OutOfMemory,
@@ -100,15 +99,7 @@ class ModelConfig:
     shrunk: str = ''  # why this is less than what was asked for; '' where it is not
 
     def __post_init__(self):
-        if self.num_frames < MIN_FRAMES or self.num_frames % TUBELET:
-            raise ValueError(f'num_frames is {self.num_frames}, but must be even and at least '
-                             f'{MIN_FRAMES}: frames are encoded in pairs, and motion compares '
-                             'two pairs')
-        if self.image_size < 2 * PATCH or self.image_size % PATCH:
-            raise ValueError(f'image_size is {self.image_size}, but must be a multiple of '
-                             f'{PATCH} and at least {2 * PATCH}')
-        if self.cpu_threads < 0:
-            raise ValueError(f'cpu_threads is {self.cpu_threads}, but must be 0 or more')
+        check_ranges(self)
 
 
 class NotFinite(SessionError):
@@ -118,8 +109,7 @@ class NotFinite(SessionError):
 class Model:
     """A loaded model, fed with uint8 clips of one fixed shape. Make one with `Model.load`.
 
-    All methods may be called from any thread; passes are queued one after the other. Encoder and
-    heads are moved to the device, and belong to the model from then on.
+    All methods may be called from any thread; passes are queued one after the other.
     """
 
     def __init__(self, config: ModelConfig, encoder: Encoder, report: WeightsReport,
@@ -127,7 +117,6 @@ class Model:
                  calibration: Calibration = UNCALIBRATED, runner: type[Runner] | None = None):
         self.config, self.report, self.choice = config, report, choice
         self.clip_shape = (config.num_frames, config.image_size, config.image_size, 3)
-        self.load_s: dict[str, float] = {}      # seconds that each part of `load` took
         # Milliseconds of the stages upload, encode, heads and download of the last results; on
         # CUDA by events of the device, with the change of the features in heads.
         self.timings: dict[str, float] = {}
@@ -141,19 +130,10 @@ class Model:
         self._better: Model | None = None              # which has helped
         kind = runner or _runner_for(choice.device)
         self._runner = kind(encoder, heads, calibration, choice, self.clip_shape)
-        self.not_streaming = ''     # why it encodes whole clips; '': each tubelet once
-        try:
-            self.not_streaming = self._runner.begin_stream()
-        except BaseException:
-            self.close()
-            raise
 
     @classmethod
     def load(cls, config: ModelConfig) -> Model:
-        """Load and warm a model; on failure nothing stays allocated.
-
-        Where its values are not finite in less than fp32, it is loaded in fp32.
-        """
+        """Load and warm a model, in fp32 where its values are not finite in less."""
         # In half precision; whether there is room for the rest only a pass can show.
         need = 2 * find_variant(config.model_size).weights
         choice = choose_device(config.device, config.require_device, config.precision,
@@ -161,31 +141,36 @@ class Model:
         if config.cpu_threads:
             torch.set_num_threads(config.cpu_threads)
 
-        def made(chosen: DeviceChoice) -> Model:
-            try:
-                return cls._on(chosen, config)
-            except NotFinite:
-                if chosen.dtype == torch.float32:
-                    raise
-            engine = cls._on(_in_fp32(chosen), config)
-            engine._tell(_instead(chosen))
-            return engine
+        try:
+            return cls._finite_on(choice, config)
+        except OperatorError as error:
+            if config.require_device:
+                raise
+            choice = cpu_instead(error, config.precision)
+        return cls._finite_on(choice, config)
 
-        return load_on(choice, made, config.require_device, config.precision)
+    @classmethod
+    def _finite_on(cls, choice: DeviceChoice, config: ModelConfig) -> Model:
+        try:
+            return cls._on(choice, config)
+        except NotFinite:
+            if choice.dtype == torch.float32:
+                raise
+        engine = cls._on(_in_fp32(choice), config)
+        engine._tell(_instead(choice))
+        return engine
 
     @classmethod
     def _on(cls, choice: DeviceChoice, config: ModelConfig) -> Model:
-        laps = [time.perf_counter()]
+        """Load a model; on failure nothing stays allocated."""
         with waking(choice.device, choice.branches):
             weights = config.weights and located(config.weights, 'weights', config.fetched)
             encoder, heads, report = load_model(
                 config.model_size, config.model_version, weights, config.heads,
                 config.allow_random_weights, config.seed, config.weights_part)
-        laps.append(time.perf_counter())
         calibration = UNCALIBRATED if report.heads is None else report.heads.meta.calibration
         engine = cls(config, encoder, report, choice, heads, calibration)
         del encoder, heads
-        laps.append(time.perf_counter())
         try:
             with all_operators_on(choice.device):
                 engine.warm()
@@ -195,11 +180,12 @@ class Model:
         log.info("model '%s' %s is ready on %s in %s (%s): %d frames of %d pixels",
                  config.model_size, report.version, device_name(choice.device),
                  choice.precision, engine.execution, config.num_frames, config.image_size)
-        laps.append(time.perf_counter())
-        engine.load_s = {name: round(end - begin, 3) for name, (begin, end) in
-                         zip(('weights', 'prepare', 'warm'), pairwise(laps), strict=True)}
-        log.debug('seconds to load: %s', engine.load_s)
         return engine
+
+    @property
+    def not_streaming(self) -> str:
+        """Why it encodes whole clips; '' where it encodes each tubelet once."""
+        return self._runner.not_streaming
 
     @property
     def execution(self) -> str:
@@ -212,10 +198,7 @@ class Model:
         return self._runner.execution_reason
 
     def memory_bytes(self) -> int:
-        """Return the bytes of weights and of what streams remember (0 if closed).
-
-        On CUDA of buffers and graphs as well.
-        """
+        """Return the bytes of weights, what streams remember, buffers and graphs; 0 if closed."""
         return self._runner.nbytes    # no lock: diagnostics ask while an inference holds it
 
     # -- passes ----------------------------------------------------------------------------
@@ -223,10 +206,8 @@ class Model:
     def warm(self, clips: int = 1, change: bool = False) -> None:
         """Run passes of up to `clips` clips, so that none is slow later; may raise NotFinite.
 
-        With `change` as passes with `valid` run, see `run`.
-
-        Where passes are CUDA graphs, every number of clips is captured, the largest first;
-        elsewhere one clip alone is run.
+        Graphs are captured for every number of clips, the largest first, and with `change` for
+        passes with `valid`, see `run`; elsewhere one clip alone is run.
         """
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
         everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
@@ -246,10 +227,7 @@ class Model:
             raise self._not_finite()
 
     def prepare(self, clips: int, change: bool = False) -> None:
-        """Make passes of up to `clips` clips ready where the first of a kind is slow.
-
-        With `change` those that are asked for the change of the features, too.
-        """
+        """Do what `warm` does where the first pass of a kind is slow."""
         self._prepared = clips, change
         if (clips > 1 or change) and self._runner.captured:
             self.warm(clips, change)
@@ -289,11 +267,10 @@ class Model:
                keys: Sequence[Keys] | None = None,
                valid: Sequence[np.ndarray] | None = None,
                stamps: Sequence[np.ndarray] | None = None) -> list[Prediction]:
-        """Start a pass and return its predictions, to be given to `wait`.
+        """Start a pass as `run` does, and return its predictions, to be given to `wait`.
 
-        On a GPU this returns when the clips are copied and their pass is queued; on the CPU the
-        pass is over then. The clips may then be changed. Arguments and errors are those of `run`;
-        later errors of the device are raised by `wait`.
+        When this returns the clips may be changed: on a GPU their pass is queued, and `wait`
+        raises later errors of the device; on the CPU it is over.
         """
         with self._lock:
             if self._better is not None:
@@ -329,10 +306,7 @@ class Model:
         return [found[at] for at in range(len(clips))]
 
     def wait(self, predictions: Sequence[Prediction], features: bool = False) -> list[Prediction]:
-        """Wait for predictions, for their features only if asked to; they come when they are read.
-
-        The time of the features is in `timings` only if they are waited for.
-        """
+        """Wait for predictions, and for their features only if asked to."""
         total, seen, broken = dict[str, float](), set[Pass](), list[Keys]()
         for prediction in predictions:
             one = prediction.source
@@ -383,11 +357,9 @@ class Model:
                     self.choice.device, what, problem, self._most)
 
     def _open(self) -> Encoder:
-        """Return the encoder; SessionError when it is closed."""
-        encoder = self._runner.encoder
-        if encoder is None:
+        if self._runner.encoder is None:
             raise SessionError('the model is closed')
-        return encoder
+        return self._runner.encoder
 
     def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
         """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
@@ -461,10 +433,7 @@ class Model:
     # -- noise floor, and values that are not finite ---------------------------------------
 
     def noise_floor(self) -> NoiseFloor:
-        """Return the change of the features of a still scene, measured by the first call.
-
-        That takes four passes. Errors are those of `encode`.
-        """
+        """Return the change of the features of a still scene, measured by the first call."""
         with self._measuring:
             if self._noise_floor is None:
                 shape = self.config.num_frames, self.config.image_size
@@ -543,10 +512,7 @@ class Model:
         return NotFinite(f'{not_finite(self.choice)}; {remedy}')
 
     def close(self) -> None:
-        """Wait for a running call, then free the memory. May be called twice.
-
-        Predictions of clips that were submitted before stay available.
-        """
+        """Wait for a running call, then free the memory; predictions stay available."""
         if self.settle() and self._better is not None:
             self._better.close()
         with self._lock:

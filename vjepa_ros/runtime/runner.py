@@ -86,27 +86,26 @@ class Runner:
         self._clock = _settled if choice.device.type == 'mps' else time.perf_counter
         self.specs = () if heads is None else heads.specs
         self.stream: StreamEncoder | None = None    # None: all clips are encoded as a whole
+        self.not_streaming = why_not(encoder, clip_shape[0])
         forward = prepare(encoder, choice, Normalise(choice.device), clip_shape)
         self.normalise, self._forward = forward.normalise, forward.run
         self._kind, self._note = forward.kind, forward.note
         branch = self._open(choice.device)
         read = checked if heads is None else reading(heads, calibration, branch)
         self._read: Work = Traced(read, 'reading of heads') if heads and self.eager else read
+        if not self.not_streaming:
+            self._begin_stream(encoder)
 
     def _open(self, device: torch.device) -> Branch:
         """Prepare the device; return what lets heads work beside each other."""
         return IN_TURN
 
-    def begin_stream(self) -> str:
-        """Encode each tubelet once from now on, if possible; '' or why not."""
-        assert self.encoder is not None
-        problem = why_not(self.encoder, self.clip_shape[0])
-        if problem:
-            return problem
+    def _begin_stream(self, encoder: Encoder) -> None:
+        """Encode each tubelet once from now on."""
         side = self.clip_shape[1]
         try:
-            step = prepare_step(self.encoder, self.choice, self.normalise, side)
-            self.stream = StreamEncoder(self.encoder, self.normalise, side, self.eager, step)
+            step = prepare_step(encoder, self.choice, self.normalise, side)
+            self.stream = StreamEncoder(encoder, self.normalise, side, self.eager, step)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -114,7 +113,6 @@ class Runner:
                               f'{self.choice.device}; {SMALLER}') from error
         if step is not None:
             self._kind = FUSED
-        return ''
 
     @property
     def execution(self) -> str:
