@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from vjepa_ros.clip.resize import View
-from vjepa_ros.perception.types import Assessment, Level, Quality, Region
-from vjepa_ros.visualization.overlay import (
+from vjepa_ros.overlay import (
     LEVEL_COLORS,
     Layers,
     MAX_ENLARGED,
     OverlayStatus,
     draw_overlay,
 )
+from vjepa_ros.perception.types import Assessment, Level, Quality, Region
 
 NAN = math.nan
 SIZE = (640, 480)

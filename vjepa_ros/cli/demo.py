@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
@@ -174,22 +174,46 @@ class Demo:
     # -- the run ----------------------------------------------------------------------------
 
     def _play(self, children: Children, ros: Listener, view: View) -> None:
-        status = self.status
-        status.phase = 'loading the model in the node process'
+        """Supervise the run until the source ends or has played long enough."""
         children.start('node', 'vjepa_ros.ros.perception_node', ros_arguments(NODE, self._node))
-        children.start('camera', 'vjepa_ros.ros.sim.camera_source',
-                       ros_arguments('camera_source', self._camera))
-        self._await(children, ros, view, 'node', lambda: status.parts['node'] == 'ready')
-        status.phase = 'waiting for the first frame of the camera process'
-        self._await(children, ros, view, 'camera', lambda: self._sent > 0)
-        status.parts['camera'] = 'ready'
-        status.phase = 'filling the first clip'
+        camera = children.start('camera', 'vjepa_ros.ros.sim.camera_source',
+                                ros_arguments('camera_source', self._camera))
+        before, since_s = ('', 0), 0.0
         try:
-            self._follow(children, ros, view)
+            for now_s in self._ticks(children, ros, view):
+                if self._played_s >= self.seconds or camera.returncode is not None:
+                    return
+                name, limit_s = self._awaited()
+                news = (self.status.phase, self._sent if self.status.results else 0)
+                if news != before:
+                    before, since_s = news, now_s
+                if now_s - since_s > limit_s:
+                    raise children.all[name].failure(
+                        f'has not got on for {limit_s:.0f} s '
+                        f'({self.status.phase or "it sends no frames"})'
+                        f'{middleware_hint(os.environ)}')
+                model = self._model
+                if model.get('state') == 'unconfigured' and model['message'] != 'unconfigured':
+                    raise children.all['node'].failure(f'could not start ({model["message"]})')
         except KeyboardInterrupt:
-            if not status.results:
+            if not self.status.results:
                 raise
             self.interrupted = True
+
+    def _awaited(self) -> tuple[str, float]:
+        """Return which process must do something next, and within which time [s]; tell of it."""
+        status = self.status
+        if status.parts['node'] != 'ready':
+            status.phase = 'loading the model in the node process'
+            return 'node', START_LIMIT_S
+        if not self._sent:
+            status.phase = 'waiting for the first frame of the camera process'
+            return 'camera', START_LIMIT_S
+        status.parts['camera'] = 'ready'
+        if not status.results:
+            status.phase = 'filling the first clip'
+            return 'node', FIRST_RESULT_LIMIT_S
+        return 'camera', STALL_LIMIT_S
 
     def _ticks(self, children: Children, ros: Listener, view: View) -> Iterator[float]:
         """Yield the seconds since the first time, ten times a second, while all children run."""
@@ -197,36 +221,9 @@ class Demo:
         while True:
             # A short source may have ended already.
             children.check(may_end=('camera',) if self._sent else ())
-            view.tick()
             yield time.monotonic() - begin
+            view.tick()
             ros.spin(TICK_S)
-
-    def _await(self, children: Children, ros: Listener, view: View, name: str,
-               ready: Callable[[], bool]) -> None:
-        for waited_s in self._ticks(children, ros, view):
-            if ready():
-                return
-            model = self._model
-            if model.get('state') == 'unconfigured' and model['message'] != 'unconfigured':
-                raise children.all['node'].failure(f'could not start ({model["message"]})')
-            if waited_s > START_LIMIT_S:
-                raise children.all[name].failure(
-                    f'was not ready after {START_LIMIT_S:.0f} s{middleware_hint(os.environ)}')
-
-    def _follow(self, children: Children, ros: Listener, view: View) -> None:
-        """Supervise the run until the source ends or has played long enough."""
-        camera, seen, moved_s = children.all['camera'], self._sent, 0.0
-        for now_s in self._ticks(children, ros, view):
-            if camera.returncode is not None or self._played_s >= self.seconds:
-                return
-            if self._sent > seen:
-                seen, moved_s = self._sent, now_s
-            if now_s - moved_s > STALL_LIMIT_S:
-                raise camera.failure(f'sent no frame for {STALL_LIMIT_S:.0f} s')
-            if not self.status.results and now_s > FIRST_RESULT_LIMIT_S:
-                raise children.all['node'].failure(
-                    f'gave no assessment within {FIRST_RESULT_LIMIT_S:.0f} s of the first frame'
-                    f'{middleware_hint(os.environ)}')
 
     @property
     def _played_s(self) -> float:

@@ -24,7 +24,7 @@ import psutil
 from rich.console import Console
 from rich.text import Text
 
-from vjepa_ros.cli.console import positive, ros_problem, with_options
+from vjepa_ros.cli.console import positive, ros_problem
 from vjepa_ros.parameter import schemas
 from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.common.processes import FOREIGN, middleware_hint, takes_large_images
@@ -37,7 +37,7 @@ SOCKET_BYTES = 4 << 20       # receive buffer that fragments of a large image ne
 SOCKETS = Path('/proc/sys/net/core/rmem_max')
 
 
-def devices(wanted: str, precision: str) -> Iterator[Finding]:
+def devices() -> Iterator[Finding]:
     """Yield the devices, and which one a model would get."""
     try:
         import torch
@@ -57,13 +57,8 @@ def devices(wanted: str, precision: str) -> Iterator[Finding]:
         words = f', {" ".join(sorted(each.features))}' if each.features else ''
         yield (Finding(ERROR, each.title, each.problem, 'install the PyTorch for it') if
                each.problem else Finding(OK, each.title, f'usable{memory}{words}'))
-    try:
-        choice = policy.choose_device(wanted, True, precision, present)
-        yield Finding(OK, 'choice', f'{choice.device} in {choice.precision}: {choice.reason}')
-    except policy.DeviceError as error:       # ends with its remedy
-        text, _, remedy = str(error).rpartition('; ')
-        yield Finding(ERROR, 'choice', text or remedy, with_options(
-            remedy, ('device', 'precision')) if text else 'choose another value')
+    choice = policy.choose_device(present=present)
+    yield Finding(OK, 'choice', f'{choice.device} in {choice.precision}: {choice.reason}')
     nvidia = next(filter(os.path.exists, ('/dev/nvidia0', '/dev/nvhost-gpu', '/dev/nvmap')), '')
     if nvidia and not any(name.startswith('cuda') for name in present):
         yield Finding(ERROR, 'GPU', f'{nvidia} is there, but this PyTorch sees no CUDA device',
@@ -122,7 +117,7 @@ def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
 
 
 def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
-    found = {'machine': [*devices(args.device, args.precision), *memory()]}
+    found = {'machine': [*devices(), *memory()]}
     if args.no_ros:
         found['ROS'] = [Finding(NOTE, 'ROS', 'not looked at (--no-ros)')]
     elif ros_problem():
@@ -160,10 +155,6 @@ def make_parser() -> argparse.ArgumentParser:
                         help='how long to watch topics (default: 4)')
     parser.add_argument('--params', type=Path, nargs='+', default=(), metavar='FILE',
                         help='also check these parameter files')
-    parser.add_argument('--device', default='auto', metavar='NAME',
-                        help='device to judge: auto, cpu, cuda, cuda:N or mps (default: auto)')
-    parser.add_argument('--precision', default='auto', metavar='NAME',
-                        help='precision to judge (default: auto)')
     parser.add_argument('--no-ros', action='store_true', help='do not look at the ROS graph')
     parser.add_argument('--json', action='store_true', help='print the findings as JSON')
     return parser

@@ -146,8 +146,8 @@ def listen(args: argparse.Namespace, console: Console) -> int:
         topics, begin, said = Topics(log), time.monotonic(), False
         while not args.max_seconds or time.monotonic() - begin < args.max_seconds:
             there = ros.topics()
-            topics.what = published(there, ros.read_by)
-            for topic in topics.what:
+            topics.what = published(there, topics.what)
+            for topic in topics.what.keys() & there.keys():
                 ros.subscribe(topic, there[topic], topics.take)
             if not said and not topics.what and time.monotonic() - begin > SILENT_S:
                 said = True

@@ -28,11 +28,11 @@ from vjepa_ros.lab.report.live_view import KEEP, Status, View, log_to
 from vjepa_ros.lab.report.measurement import command
 from vjepa_ros.lab.report.report import write_outputs
 from vjepa_ros.model.checkpoint.load import WeightsError
+from vjepa_ros.overlay import Layers, OverlayStatus, draw_overlay
 from vjepa_ros.perception.types import Result
 from vjepa_ros.runtime.device import DeviceError
 from vjepa_ros.sources import PlayOptions, SUPPORTED, Source, SourceError, SourceFrame, open_source
 from vjepa_ros.sources.base import Pacer
-from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 WAKE_S = 0.1
 TITLE = 'vjepa_ros'

@@ -18,13 +18,13 @@ from vjepa_ros.fleet.config import ScoreConfig
 from vjepa_ros.fleet.recordings import Chunk, reading
 from vjepa_ros.fleet.tables import row_of, row_schema, urgency_of, write_table
 from vjepa_ros.model.variants import find_variant
+from vjepa_ros.overlay import Layers, OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import EARLY, Perception
 from vjepa_ros.perception.settings import Wants
 from vjepa_ros.perception.types import Level, Result
 from vjepa_ros.runtime.model import Model
 from vjepa_ros.sources import SourceError, SourceFrame
 from vjepa_ros.sources.base import Load
-from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 THUMBNAIL_PX = 480       # width
 RAISED = (Level.CAUTION, Level.WARNING, Level.DANGER)

@@ -51,6 +51,8 @@ class _Observer:
         self._discover()
         graph.topics = {name: self._topic(name, types) for name, types
                         in self._node.get_topic_names_and_types() if name not in OF_ROS[:2]}
+        self._ros.spin(DISCOVERY_S, lambda: not self._mute())
+        graph.mute = self._mute()
         self._find_nodes()
         begin = time.monotonic()
         for name in self._worth_sampling():
@@ -83,6 +85,14 @@ class _Observer:
 
     # -- nodes of this package --------------------------------------------------------------
 
+    def _mute(self) -> tuple[str, ...]:
+        """Return nodes with topics of this package that have not reported yet."""
+        topics, heard = self._graph.topics, {f'/{name}' for name, _ in self._graph.statuses}
+        return tuple(name for name in self._graph.publishers(DIAGNOSTICS)
+                     if name not in heard and any(
+                         topic.startswith(f'{name}/') and topic.endswith(('/assessment', '/state'))
+                         for topic in topics))
+
     def _find_nodes(self) -> None:
         """Find nodes by what they report of themselves, and ask for their parameters."""
         graph = self._graph
@@ -92,12 +102,6 @@ class _Observer:
             if part in PARAMETERS and f'/{name}' in names and names[f'/{name}'][0] != (
                     'command_watchdog'):
                 graph.nodes[f'/{name}'] = NodeSeen(part, self._reads(names[f'/{name}']))
-        reporters = set(graph.topics[DIAGNOSTICS].publishers) if DIAGNOSTICS in graph.topics \
-            else set()
-        graph.mute = tuple(sorted(
-            name for name in reporters - {*graph.nodes} if any(
-                topic.startswith(f'{name}/') and topic.endswith(('/assessment', '/state'))
-                for topic in graph.topics)))
         clients = {name: self._node.create_client(GetParameters, f'{name}/get_parameters')
                    for name in graph.nodes}
         # A server drops its answer to a client that it has not found yet: then it is asked again.

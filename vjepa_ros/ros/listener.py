@@ -11,7 +11,6 @@ from typing import Any
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import NodeNameNonExistentError
 from rclpy.qos import (
     DurabilityPolicy,
     QoSCompatibility,
@@ -55,15 +54,6 @@ class Listener:
         """Return the type (``package/msg/Name``) of each topic that somebody publishes."""
         return {name: types[0] for name, types in self.node.get_topic_names_and_types()
                 if types and self.node.count_publishers(name)}
-
-    def read_by(self, node: str) -> dict[str, str]:
-        """Return the type of each topic that a node (``NAMESPACE/NAME``) has subscribed to."""
-        namespace, _, name = f'/{node.lstrip("/")}'.rpartition('/')
-        try:
-            found = self.node.get_subscriber_names_and_types_by_node(name, namespace or '/')
-        except NodeNameNonExistentError:
-            return {}
-        return {topic: types[0] for topic, types in found if types}
 
     def subscribe(self, topic: str, kind: str, take: Take) -> None:
         """Call `take` with the topic and each message; a second time for a topic does nothing."""

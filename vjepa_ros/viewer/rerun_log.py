@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Distortion, Optics
+from vjepa_ros.overlay import COOL, FAST_RATE, HOT, LEVEL_COLORS, SLOW_RATE
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment, Region, Result
 from vjepa_ros.ros import read
@@ -31,7 +32,6 @@ from vjepa_ros.viewer.messages import (
     STAGE,
     camera_of,
 )
-from vjepa_ros.visualization.overlay import COOL, FAST_RATE, HOT, LEVEL_COLORS, SLOW_RATE
 
 rr: Any = None
 rrb: Any = None
@@ -57,6 +57,7 @@ STATE_COLORS = {         # RGB, of cameras and of nodes
     'turned': _LEVELS['caution'], 'stopped': _LEVELS['warning'], 'fault': _LEVELS['danger'],
     **dict.fromkeys(('override', 'uncovered', 'unmeasured'), _LEVELS['unknown'])}
 SPEED_COLORS = {'asked': STILL, 'sent': (40, 120, 229)}
+PICTURES = IMAGE, COMPRESSED
 OUTPUTS = {              # of the perception node, below ~/CAMERA/
     'assessment': CLOUD, 'obstacles': CLOUD, 'looming_field': CLOUD, 'motion_map': IMAGE,
     'moving_map': IMAGE, 'looming_map': IMAGE, 'map_info': INFO, 'overlay/compressed': COMPRESSED}
@@ -233,45 +234,27 @@ def _colors(rate: np.ndarray) -> np.ndarray:
 
 # -- topics ---------------------------------------------------------------------------------------
 
-def published(topics: Mapping[str, str], read_by: Callable[[str], Iterable[str]] = lambda node: ()
-              ) -> dict[str, What]:
+def published(topics: Mapping[str, str], known: Mapping[str, What] = {}) -> dict[str, What]:
     """Return the topics of this package, with the pictures of its cameras, and what each is."""
-    found: dict[str, What] = {}
+    found = dict(known)
     for topic, kind in topics.items():
         name = next((one for one in OUTPUTS if topic.endswith(f'/{one}')), '')
         if name and kind == OUTPUTS[name]:
             found[topic] = name, camera_of(topic.removesuffix(name) + 'output')[1]
         elif kind == DIAGNOSTICS and topic.rpartition('/')[2] in ('diagnostics', 'state'):
             found[topic] = topic.rpartition('/')[2], ''
-    cameras = [camera_of(topic) for topic, (name, _) in found.items() if name == 'assessment']
-    for node in {node for node, _ in cameras}:
-        names = [camera for owner, camera in cameras if owner == node]
-        found |= {topic: ('image', camera)
-                  for topic, camera in _pictures(node, names, topics, read_by(node))}
+    for topic in [topic for topic, (name, _) in found.items() if name == 'assessment']:
+        node, camera = camera_of(topic)
+        raw = '/'.join(('', *node.split('/')[:-1], camera, 'image_raw'))
+        for usual in (f'{raw}/compressed', raw):
+            if topics.get(usual) in PICTURES and ('image', camera) not in found.values():
+                found[usual] = 'image', camera
     return found
 
 
 def holds_outputs(topics: Mapping[str, str]) -> bool:
     """Return whether a bag has more of this package than diagnostics, which any robot has."""
     return any(name != 'diagnostics' for name, _ in published(topics).values())
-
-
-def _pictures(node: str, cameras: list[str], topics: Mapping[str, str], heard: Iterable[str]
-              ) -> Iterator[tuple[str, str]]:
-    """Yield image topic and camera: the usual one, or the only one left that the node reads."""
-    left = [one for one in heard if topics.get(one) in (IMAGE, COMPRESSED)]
-    unknown = []
-    for camera in cameras:
-        raw = '/'.join(('', *node.split('/')[:-1], camera, 'image_raw'))
-        usual = next((one for one in (f'{raw}/compressed', raw)
-                      if topics.get(one) in (IMAGE, COMPRESSED)), '')
-        left = [one for one in left if one.removesuffix('/compressed') != raw]
-        if usual:
-            yield usual, camera
-        else:
-            unknown.append(camera)
-    if len(unknown) == len(left) == 1:
-        yield left[0], unknown[0]
 
 
 class Topics:
@@ -323,6 +306,9 @@ class Topics:
         values = got['values']
         if part.startswith('camera '):
             camera = part.removeprefix('camera ')
+            topic = values['image_topic']     # where it was remapped nothing else tells
+            if topic.startswith('/') and ('image', camera) not in self.what.values():
+                self.what[topic] = 'image', camera
             self._log.stages(camera, {
                 key.removeprefix(STAGE): ms for key, ms in values.items()
                 if key.startswith(STAGE) and isinstance(ms, (int, float))})

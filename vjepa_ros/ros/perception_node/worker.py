@@ -21,6 +21,7 @@ from rclpy.clock import Clock
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from vjepa_ros.clip.ring import Push, Sample
+from vjepa_ros.overlay import Layers, OverlayStatus, draw_overlay
 from vjepa_ros.perception.pipeline import EARLY, Perception, known_age
 from vjepa_ros.perception.types import Result
 from vjepa_ros.ros.common.message_conversion import make_header
@@ -32,7 +33,6 @@ from vjepa_ros.ros.perception_node.outputs import LATE, OVERLAYS, Outputs, Publi
 from vjepa_ros.ros.perception_node.parameters import NodeConfig
 from vjepa_ros.runtime.memory import is_out_of_memory
 from vjepa_ros.runtime.model import Model
-from vjepa_ros.visualization.overlay import Layers, OverlayStatus, draw_overlay
 
 BACKOFF_S = 0.2          # pause after an unexpected error, so that it can not flood the log
 LOG_EVERY_S = 2.0        # at most one error is logged in this time; all are counted
