@@ -270,14 +270,6 @@ def test_speeds_around_the_frame_count(owner):
     assert odometry.closing_speed(mount, NS // 2) == pytest.approx(5.0)
 
 
-def test_speeds_that_are_no_numbers_or_in_another_frame_are_told_once(owner):
-    for _ in range(3):
-        fed(owner, [math.nan, 1e308])
-        fed(owner, [1.0], frame='odom')
-    assert len(owner.lines) == 2
-    assert owner.sources.odometry.closing_speed(Mount.from_angles(0.5), NS) == pytest.approx(1.0)
-
-
 def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(owner):
     fed(owner, [1.0] * 10 + [0.0] * 10)                     # it drives until 1.9 s
     assert not still(owner, 1.9, 0.4)

@@ -137,25 +137,6 @@ def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog, windo
     assert caplog.text.count('not finite') == 1
 
 
-@pytest.mark.parametrize(('precision', 'heads'), [('fp32', True), ('bf16', False)])
-def test_what_fp32_does_not_help_is_unknown_with_the_reason(tmp_path, caplog, precision, heads):
-    with detector_of(write(tmp_path / 'x.safetensors', 0, heads, strength=STRONG),
-                     precision=precision) as detector:
-        assert show(detector, [PICTURE] * 4).assessment.level is Level.CLEAR
-        for start in (2.0, 3.0):
-            seen = show(detector, [RED] * 4, start)
-            said = seen.assessment
-            assert said.level is Level.UNKNOWN and 'not_finite' in said.flags.names
-            assert all(map(math.isnan, (said.motion_score, said.time_to_contact, said.clearance,
-                                        said.collision_probability)))
-            assert detector.detect_obstacles()[0] is None and np.isnan(seen.motion_map).all()
-        assert detector.engine.choice.precision == precision
-        assert 'set `weights`' in detector.engine.trouble
-        seen = show(detector, [PICTURE] * 4, 4.0).assessment
-        assert seen.level is Level.CLEAR and not seen.flags & Quality.NOT_FINITE
-    assert caplog.text.count('not finite on cpu') == 1
-
-
 def test_what_is_not_finite_from_the_start_runs_in_fp32_or_not_at_all(half, tmp_path, caplog):
     path = write(tmp_path / 'x.safetensors', seen=ALWAYS)
     config = ModelConfig(weights=path, num_frames=FRAMES, image_size=SIDE, device='cpu')

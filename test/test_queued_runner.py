@@ -86,17 +86,6 @@ def test_submit_returns_before_the_pass_is_over(device):
         engine.run(clips[0])
 
 
-def test_a_pass_that_fails_costs_the_next_one_nothing(device):
-    engine, clips = device.engine, clips_of(3)
-    expected = engine.run(clips)
-    device.fits, device.error = 0, ValueError('broken')
-    failed = engine.submit(clips)
-    with pytest.raises(ValueError, match='broken'):
-        engine.wait(failed)
-    device.fits = 99
-    assert same(engine.run(clips), expected) == 3
-
-
 def test_lack_of_memory_is_told_and_the_next_passes_are_smaller(device):
     engine, clips = device.engine, clips_of(2)
     expected = engine.run(clips)

@@ -18,13 +18,10 @@ pytest.importorskip('rclpy')
 from builtin_interfaces.msg import Time
 from guard_rig import guarding
 from ros_harness import ros_session
-from sensor_msgs.msg import CameraInfo, PointCloud2
-from std_msgs.msg import Header
 
 from vjepa_ros.clip.optics import Optics
-from vjepa_ros.obstacles import Mount, Obstacles
-from vjepa_ros.perception.settings import Settings
-from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
+from vjepa_ros.obstacles import Mount
+from vjepa_ros.ros.perception_node.obstacle_output import Sources
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
@@ -93,10 +90,6 @@ def poses(tf: Tf) -> Sources:
     return Sources(tf.node(), CONFIG)
 
 
-def header(second: int, frame_id: str = 'optical') -> Header:
-    return Header(stamp=Time(sec=second), frame_id=frame_id)
-
-
 def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf, poses):
     then, why = poses.mount('optical', Time(sec=4), time.monotonic() + 9.0)
     assert why == ''
@@ -132,23 +125,3 @@ def test_a_camera_of_the_guard_looks_where_tf_says_and_is_at_fault_once_tf_is_si
         assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
         tf.until = 0.0
         rig.wait(lambda: 'no pose' in rig.states[-1].status[1].message)
-
-
-def test_obstacles_take_the_pose_at_the_stamp_and_are_withheld_without_one(tf, poses, monkeypatch):
-    camera = SimpleNamespace(name='camera', info=CameraInfo(header=header(0)),
-                             info_problem='')
-    out = ObstacleOutput(tf.node(), camera, CONFIG, Settings(), poses)
-    clouds: list[PointCloud2] = []
-    out.pubs = {'obstacle_points': SimpleNamespace(publish=clouds.append)}
-    mounts: list[Mount] = []
-    reach = np.array([2.0])
-    found = Obstacles(reach, 0 * reach, np.array([[0.1, -0.1]]), np.array([False]),
-                      np.array([np.inf]), np.array([0.8]))
-    monkeypatch.setattr(out, '_find',
-                        lambda _, optics, mount, *more: mounts.append(mount) or found)
-    result = SimpleNamespace(view=SimpleNamespace(source_size=(640, 480)))
-    for second in (4, 7, 12):
-        out.publish(result, header(second), OPTICS, frozenset({'obstacle_points'}), 0.0)
-    assert [m.heading.round(3).tolist() for m in mounts] == [[1, 0, 0], [0, 1, 0]]
-    assert len(clouds) == 2
-    assert 'at the time 12' in out.report()['obstacle_points']

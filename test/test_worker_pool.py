@@ -11,9 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from vjepa_ros.fleet.run import share_of_gpu
 from vjepa_ros.lab.worker_pool import VISIBLE, run_all
 
 
@@ -68,9 +65,3 @@ def wait_until(done: Callable[[], bool], seconds: float) -> None:
     while not done():
         assert time.monotonic() < end
         time.sleep(0.1)
-
-
-@pytest.mark.parametrize(('gpus', 'actors', 'share'), [
-    (2, 3, 0.5), (4, 2, 1), (0, 4, 1)])
-def test_actors_get_a_gpu_or_their_share_of_one(gpus, actors, share):
-    assert share_of_gpu(gpus, actors) == share
