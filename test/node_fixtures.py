@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from rcl_interfaces.srv import (
 )
 from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from ros_harness import NodeProcess, Session
+from ros_harness import Running, Session, ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
@@ -75,7 +75,7 @@ class Heard(list):
 class Node:
     """The node under test, seen through its services and topics."""
 
-    def __init__(self, ros: Session, process: NodeProcess, name: str = '/vjepa_node') -> None:
+    def __init__(self, ros: Session, process: Running, name: str = '/vjepa_node') -> None:
         self.ros = ros
         self.process = process
         self.name = name
@@ -94,10 +94,10 @@ class Node:
         """Call a service of the node."""
         return self.ros.call(SERVICES[service], f'{self.name}/{service}', request, timeout)
 
-    def change(self, transition: str, timeout: float = START_S) -> bool:
+    def change(self, transition: str) -> bool:
         """Request a transition; whether it succeeded."""
         request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
-        return self.ask('change_state', request, timeout).success
+        return self.ask('change_state', request, START_S).success
 
     def do(self, *transitions: str) -> None:
         """Request transitions that must succeed."""
@@ -138,11 +138,6 @@ class Node:
         self.set(**values)
         self.do('configure', 'activate')
 
-    def restore(self) -> None:
-        """Become active with the parameters of the start, unless it is so."""
-        if self._changed or self.state != 'active':
-            self.begin_anew()
-
     def get(self, name: str) -> Any:
         request = GetParameters.Request(names=[name])
         (value,) = self.ask('get_parameters', request).values
@@ -167,15 +162,15 @@ class Node:
         with self.listen('overlay', camera) as pictures:
             self.some(pictures)
 
-    def next(self, got: list[Any], count: int = 1, timeout: float = ANSWER_S) -> list[Any]:
+    def next(self, got: list[Any], count: int = 1) -> list[Any]:
         """Wait for messages beyond those in the list; the new ones."""
         have = len(got)
-        return self.some(got, have + count, timeout)[have:]
+        return self.some(got, have + count)[have:]
 
-    def some(self, got: list[Any], count: int = 1, timeout: float = ANSWER_S) -> list[Any]:
+    def some(self, got: list[Any], count: int = 1) -> list[Any]:
         """Wait until a list holds so many messages; all of them."""
-        assert self.ros.spin_until(lambda: len(got) >= count, timeout), (
-            f'{len(got)} of {count} messages in {timeout} s\n{self.process.output}')
+        assert self.ros.spin_until(lambda: len(got) >= count, ANSWER_S), (
+            f'{len(got)} of {count} messages\n{self.process.output}')
         return got
 
     def assess(self, camera: str = 'camera', since_ns: int | None = None) -> Assessment:
@@ -191,8 +186,8 @@ class Node:
         assert found, f'{len(got)} results\n{self.process.output}'
         return found
 
-    def wait_for_status(self, part: str, test: Callable[[DiagnosticStatus], Any],
-                        timeout: float = ANSWER_S) -> DiagnosticStatus:
+    def report(self, part: str = 'model',
+               test: Callable[[DiagnosticStatus], Any] = lambda status: True) -> DiagnosticStatus:
         """Wait until a status that was made after this call passes a test."""
         before = self.report_count
 
@@ -201,24 +196,17 @@ class Node:
             new = self.report_count >= before + 2        # the first may have been on its way
             return status if new and status is not None and test(status) else None
 
-        found = self.ros.spin_until(passed, timeout)
+        found = self.ros.spin_until(passed, ANSWER_S)
         assert found, f'{self.reports.get(part)}\n{self.process.output}'
         return found
 
-    def report(self, part: str = 'model') -> DiagnosticStatus:
-        """A status that was made after this call."""
-        return self.wait_for_status(part, lambda status: True)
-
-    def wait_for(self, part: str, test: Callable[[dict[str, str]], Any],
-                 timeout: float = ANSWER_S) -> dict[str, str]:
+    def wait_for(self, part: str, test: Callable[[dict[str, str]], Any]) -> dict[str, str]:
         """Wait until the values of a status that was made after this call pass a test."""
         def passes(status: DiagnosticStatus) -> Any:
-            try:
+            with suppress(KeyError, ValueError):
                 return test(values_of(status))
-            except (KeyError, ValueError):
-                return False
 
-        return values_of(self.wait_for_status(part, passes, timeout))
+        return values_of(self.report(part, passes))
 
     def values(self, part: str = 'camera camera') -> dict[str, str]:
         """Values of a status that was made after this call."""
@@ -229,10 +217,10 @@ class Node:
         """How much the process has written; a place to wait from with `wait_for_log`."""
         return len(self.process.output)
 
-    def wait_for_log(self, pattern: str, since: int = 0, timeout: float = ANSWER_S) -> str:
+    def wait_for_log(self, pattern: str, since: int = 0) -> str:
         """Wait until the process has written what matches, behind a place; all it wrote there."""
         found = self.ros.spin_until(
-            lambda: re.search(pattern, self.process.output[since:], re.S), timeout)
+            lambda: re.search(pattern, self.process.output[since:], re.S), ANSWER_S)
         assert found, f'{pattern!r} was not written, but:\n{self.process.output[since:]}'
         return self.process.output[since:]
 
@@ -246,20 +234,20 @@ def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
                  name: str = '/vjepa_node', kind: type[Node] = Node, **params: Any
                  ) -> Iterator[Any]:
     """A node of this process with the small model; ``__`` in a parameter stands for a dot."""
-    with ros.compose(NODE, small(params), remaps) as served:
+    with ros.compose(NODE, _small(params), remaps) as served:
         yield kind(ros, served, name)
 
 
-def small(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters for the small model; ``__`` in a name stands for a dot."""
+def _small(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
 
 
 @contextmanager
-def two_camera_node(ros: Session) -> Iterator[Node]:
+def two_camera_node() -> Iterator[Node]:
     """An active node whose camera 'camera' is read as by default; of 'hand' no image is lost."""
-    with node_running(ros, cameras=['camera', 'hand'], **exact('hand/image_raw'),
-                      **exact('hand/image_raw/compressed')) as node:
+    with ros_session() as ros, node_running(
+            ros, cameras=['camera', 'hand'], **exact('hand/image_raw'),
+            **exact('hand/image_raw/compressed')) as node:
         node.do('configure', 'activate')
         yield node
 
@@ -294,7 +282,7 @@ def slow_node_running(ros: Session, process: bool = False, **params: Any) -> Ite
         if process:
             here = Path(__file__).parent
             paths = [str(here), str(here.parent), os.environ.get('PYTHONPATH', '')]
-            made = stack.enter_context(ros.spawn('slow_node', small(params), env={
+            made = stack.enter_context(ros.spawn('slow_node', _small(params), env={
                 'SLOW_HOLD': hold, 'PYTHONPATH': os.pathsep.join(paths)}))
             node = SlowNode(ros, made)
         else:
@@ -356,9 +344,9 @@ class Publisher:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def wait_for_reader(self, timeout: float = START_S) -> None:
+    def wait_for_reader(self) -> None:
         """Wait until the node has found this publisher."""
-        assert self.ros.spin_until(lambda: self._pub.get_subscription_count() > 0, timeout)
+        assert self.ros.spin_until(lambda: self.readers, START_S)
 
     @property
     def readers(self) -> int:

@@ -25,6 +25,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from vjepa_ros.ros.common.process import TUNING
 from vjepa_ros.ros.common.processes import FOREIGN, free_domain, ros_environment
@@ -360,12 +361,8 @@ def ros_session(env: Mapping[str, str | None] | None = None) -> Iterator[Session
 @contextmanager
 def _reaching(env: Mapping[str, str | None]) -> Iterator[None]:
     """Let this process be heard by whom a process with this environment is heard, for a while."""
-    before = {name: os.environ.pop(name, None) for name in _REACH}
-    os.environ.update({name: value for name in _REACH if (value := env.get(name))})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
+    with mock.patch.dict(os.environ):
+        for name in _REACH:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update({name: value for name in _REACH if (value := env.get(name))})
+        yield

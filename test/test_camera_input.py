@@ -72,23 +72,6 @@ def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms
     assert [each.left_out for each in frames] == [(8 - len(kept)) // len(kept)] * len(kept)
 
 
-def test_frames_are_taken_in_order_up_to_the_first_that_is_not_decoded():
-    queue = fill(FrameQueue(), range(4))
-    waiting = queue.claim(0)
-    fill(queue, [4])
-    decoded(queue, waiting[0])
-    queue.finish(waiting[1])                         # it is malformed
-    decoded(queue, waiting[3])
-    assert [f.frame_id for f in queue.take()[0]] == ['0']
-    assert queue.newest_ns == 1132 * MS
-    decoded(queue, waiting[2])
-    assert len(queue.take()[0]) == 2
-    last, = queue.claim(0)
-    queue.clear()
-    decoded(queue, last)                             # cleared while it was decoded
-    assert queue.take() == ([], 1)
-
-
 # -- what diagnostics say of a camera -------------------------------------------------------------
 
 NOW = 1000.0

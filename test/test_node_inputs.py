@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import math
+
 import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 
+from geometry_msgs.msg import Vector3
 from node_fixtures import (
     BEST_EFFORT,
     Camera,
@@ -27,10 +30,11 @@ from recordings import video_packets
 from ros_harness import ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image, Imu
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
+from vjepa_ros.sources.folder import BODY_IN_OPTICAL
 
 pytestmark = pytest.mark.ros
 
@@ -48,7 +52,7 @@ def ros():
 @pytest.fixture(scope='module')
 def again():
     """A node with two cameras, for tests that begin with a new activation (`begin_anew`)."""
-    with ros_session() as session, two_camera_node(session) as node:
+    with two_camera_node() as node:
         yield node
 
 
@@ -160,15 +164,6 @@ def test_what_delivers_is_read_until_it_falls_silent(again):
         assert 'is not published' in reads(again, '/camera/image_raw')['transport_reason']
 
 
-@pytest.mark.any_distro
-def test_a_topic_of_images_that_cannot_be_read_delivers_nothing(again):
-    again.begin_anew(max_frame_gap=1.0)
-    path = '/camera/image_raw/compressed'
-    with Camera(again.ros, make=lambda rgb: bad(encoding='x-ray'), rate=10.0), \
-            Camera(again.ros, path, CompressedImage, make=jpeg, rate=10.0):
-        assert int(reads(again, path)['input.unknown encoding']) >= 5
-
-
 # -- silence --------------------------------------------------------------------------------------
 
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
@@ -181,8 +176,8 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     assert again.process.output[since:].count('no frame for') == 1
     with Camera(again.ros, 'gone/image_raw'):
         assert again.assess('gone').untrained
-        again.wait_for_status('camera gone', lambda s: s.level != b'\x03')
-    again.wait_for_status('camera gone', lambda s: s.message == 'no frames')
+        again.report('camera gone', lambda s: s.level != b'\x03')
+    again.report('camera gone', lambda s: s.message == 'no frames')
 
 
 @pytest.mark.any_distro
@@ -194,7 +189,7 @@ def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
         log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)
         assert '/hand/image_raw/compressed has a publisher, but the transport is set to raw' in log
         assert 'FASTDDS_BUILTIN_TRANSPORTS' in log
-        again.wait_for_status(HAND, lambda s: s.message == 'no frames')
+        again.report(HAND, lambda s: s.message == 'no frames')
         assert again.values(HAND)['transport_reason'] == 'its transport is set'
         assert silent.readers == 1 and jpegs.readers == 0
 
@@ -241,6 +236,38 @@ def test_bad_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(aga
             play(pub, [make(STILL)] * 5, start + 20 * PERIOD)
             assert again.some(got)
         assert again.values('model')['errors'] == '0'
+
+
+# -- gyroscopes -----------------------------------------------------------------------------------
+
+def imu(x: float, y: float, z: float) -> Imu:
+    return Imu(angular_velocity=Vector3(x=x, y=y, z=z))
+
+
+STEADY = imu(0.0, 0.0, 0.05)         # a bias [rad/s], for the camera stands still
+
+
+@pytest.mark.any_distro
+def test_the_rotation_of_the_imu_is_used_and_faults_are_told(again):
+    def told(text: str, flagged: bool) -> None:
+        again.wait_for('camera camera', lambda v: text in v['gyroscope'] and (
+            'gyroscope_unused' in v['flags'].split()) == flagged)
+
+    again.begin_anew(camera__imu_rotation=list(BODY_IN_OPTICAL))
+    sent, late_ns, frame = STEADY, 0, {'size': (192, 144), 'rate': 15.0}
+    with Camera(again.ros, **frame), again.listen('assessment'), Camera(
+            again.ros, 'camera/imu', Imu, rate=200.0, picture=lambda i: None,
+            make=lambda _: sent, stamp=lambda i: now_ns() - late_ns):
+        values = again.wait_for('camera camera', lambda v: v['gyroscope'] == 'used' and abs(
+            float(v['imu_bias_rad_s'].split()[1]) + 0.05) < 0.01)     # in the axes of the lens
+        assert float(values['imu_rate_hz']) > 50
+        for sent, late_ns, reason in (
+                (STEADY, NS // 2, 'older than the image'),
+                (imu(math.nan, 0.0, 0.0), 0, '35 rad/s'),
+                (imu(0.0, 0.0, 2.0), 0, 'another way')):
+            told(reason, True)
+            sent, late_ns = STEADY, 0
+            told('used', False)
 
 
 # -- several cameras, names -----------------------------------------------------------------------

