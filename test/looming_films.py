@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Films of textured walls, displacements and gyroscopes whose truth is known exactly."""
+"""Films of textured walls, and gyroscopes, whose truth is known exactly."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from vjepa_ros.looming.affine import AffineFits
-from vjepa_ros.looming.ego_motion import CameraMotion, Rays
 from vjepa_ros.looming.gyroscope import Gyroscope
 
 SIZE = (384, 288)
@@ -123,42 +120,3 @@ def gyroscope(rate=(0.0, 0.0, 0.0), hz: float = 200.0, until_s: float = 0.01, **
     for k in range(round(-hz), math.floor(until_s * hz) + 1):
         one.push(NOW + round(k / hz * NS), rate(k / hz) if callable(rate) else rate)
     return one
-
-
-class Displacements(NamedTuple):
-    """Displacements of cells, one in seven of them wrong."""
-
-    at: np.ndarray          # (N, 2) directions in the newer frame
-    fits: AffineFits
-    rotation: np.ndarray    # true rotation
-    direction: np.ndarray   # true direction
-    moves: bool
-
-
-def displacements(seed: int) -> Displacements:
-    """Draw what a camera sees that stands, turns, moves or does both."""
-    random = np.random.default_rng(seed)
-    count = int(random.integers(8, 290))
-    at = random.uniform(-0.6, 0.6, (count, 2)) * [1, 0.6]
-    way = random.normal(size=3)
-    way /= np.linalg.norm(way)
-    near = random.uniform(0, 0.06, count) * (seed % 3 == 0) + 0.02 * (seed % 5 == 0)
-    if seed % 4 == 0:
-        near *= random.random(count) < 0.5      # the rest is far away
-    moved = at - near[:, None] * (way[:2] - at * way[2])
-    rotation = random.normal(0, 0.02, 3) * (seed % 2)
-    ends = np.c_[moved, np.ones(count)] @ cv2.Rodrigues(rotation)[0].T
-    to = ends[:, :2] / ends[:, 2:]
-    root = random.normal(size=(count, 2, 2)) * random.uniform(0.05, 0.6)
-    to += np.einsum('nij,nj->ni', root, random.normal(size=(count, 2))) / FOCAL
-    wrong = random.random(count) < 0.15
-    to[wrong] += random.normal(0, 10 / FOCAL, (wrong.sum(), 2))
-    theta = np.zeros((count, 6))
-    theta[:, ::3] = (to - at) * FOCAL
-    fits = AffineFits(theta, root @ root.transpose(0, 2, 1) + 0.001 * np.eye(2), np.ones(count),
-                      np.zeros(count))
-    return Displacements(at, fits, rotation, -way, bool(near.any()))
-
-
-def camera_motion(one: Displacements, start: CameraMotion | None = None) -> CameraMotion:
-    return Rays(one.at, np.zeros((1, 1, 2)), FOCAL).camera_motion(one.fits, start)

@@ -16,7 +16,6 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.perception.assessment import LevelFilter, assess
-from vjepa_ros.perception.collision import UNKNOWN
 from vjepa_ros.perception.danger import contact_probability
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import LearnedField
@@ -155,14 +154,6 @@ def test_two_that_know_are_weighted_by_their_errors_and_one_counts_alone(rate, s
         assert one.field.sigma[9, 11] == pytest.approx(error)
 
 
-@pytest.mark.parametrize('gray', [(200, 100), (1, 1)])
-def test_without_geometry_the_cells_cover_the_image(gray):
-    size = (2 * gray[0], 2 * gray[1])
-    heads = replace(learned(), view=View('squash', size, 192))
-    found, = judge([Sources(None, heads, size, gray, OPTICS)], SETTINGS)
-    assert found.threat.observed_fraction == 1.0
-
-
 SEEN = learned(0.5, contact_s=1.5)
 BLIND = learned(2.0, confidence=0.0, contact_s=0.2, sees=False, saw=False)
 JUDGEMENTS = {
@@ -210,13 +201,6 @@ def test_heads_calm_geometry_only_where_they_see(mode, believed):
     assert ahead.believed == pytest.approx(CAUTION, rel=0.1)
 
 
-def test_beside_the_view_of_the_heads_the_place_that_counts_is_reported():
-    """And not what geometry sees faster where the heads see nothing."""
-    found = judged(approach(geometric(2.3), *LEFT, 1.2), learned(0.0, course=0.0, mode='crop'))
-    assert found.threat.course_rate == pytest.approx(1.2, rel=0.1)
-    assert found.threat.bearing < -0.3 and found.regions[0].bearing < -0.3
-
-
 @pytest.mark.parametrize('method', ['learned', 'fused'])
 @pytest.mark.parametrize(('sees', 'saw', 'surely', 'told'), [
     (True, True, 0.25, True),                    # no patch is sure, but there is a picture
@@ -255,19 +239,6 @@ def assessed(settings: Settings = SETTINGS, geometry: LoomingField | None = None
              'age_s': 0.01, 'flags': Quality(0), **changes}
     return assess('cam', sources=sources, found=judge([sources], settings)[0], settings=settings,
                   **given)
-
-
-@pytest.mark.parametrize('before', [0.0, 1 / SETTINGS.danger_ttc])
-def test_the_level_of_an_alarm_that_is_not_believed_becomes_caution(before):
-    """From CLEAR and from WARNING, through smoothing and hysteresis, within 2 s."""
-    rates = [before] * 40 + [judged(geometric(1.0), learned(0.0)).believed] * 40
-    level_filter, levels = LevelFilter(), []
-    for step, rate in enumerate(rates):
-        raw = replace(assessed()[1], looming_rate=rate, obstacle_score=0.0,
-                      stamp_ns=round((100 + 0.05 * step) * 1e9))
-        levels.append(level_filter.smooth(raw, Judgement('fused', None, UNKNOWN), SETTINGS).level)
-    assert levels[39] == (Level.WARNING if before else Level.CLEAR)
-    assert levels[-1] == Level.CAUTION
 
 
 @pytest.mark.parametrize(('clearance_m', 'changes', 'ahead'), [

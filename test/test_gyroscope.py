@@ -16,8 +16,6 @@ from looming_films import FOCAL, NOW, NS, Wall, cells, film, gyroscope
 from vjepa_ros.looming.estimator import LoomingEstimator
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
 from vjepa_ros.looming.gyroscope import Gyroscope, GyroscopeError, rotation_matrix
-from vjepa_ros.perception.camera_state import CameraState
-from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import SourceError
 from vjepa_ros.sources.folder import BODY_IN_OPTICAL, read_angular_rates
@@ -141,21 +139,6 @@ def test_the_bias_is_learned_at_rest_and_not_while_moving(by, velocity, learned)
     assert one.bias == pytest.approx(bias if learned else np.zeros(3), abs=0.002)
     after = one.turn(NOW - NS // 10, NOW)
     assert (after.covariance[0, 0] < 0.1 * before.covariance[0, 0]) == learned
-
-
-@pytest.mark.parametrize('stream', [None, STREAM], ids=['host', 'device'])
-def test_a_camera_uses_its_gyroscope_once_it_has_one(stream):
-    history, _, _ = film([WALL], turn=(0, 0.5, 0), dt=0.1)
-    track = CameraState('cam', TrackConfig(num_frames=4, image_size=64, clip_fps=10.0),
-                        stream=stream)
-    for stamp, grey in history:
-        track.push(np.dstack([grey] * 3), stamp)
-    said = [track.looming().gyroscope]
-    for number, one in enumerate((gyroscope((0, 0.5, 0)), Gyroscope()), 1):
-        track.gyroscope = one
-        track.push(np.dstack([history[-1][1]] * 3), NOW + number * 1_000)
-        said.append(track.looming().gyroscope)
-    assert said[:2] == [None, ''] and 'no angular rates' in said[2]
 
 
 def test_rates_of_a_recording_come_from_either_file(tmp_path: Path):

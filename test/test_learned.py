@@ -23,7 +23,6 @@ from vjepa_ros.runtime.prediction import HeadArrays
 
 NS = 1_000_000_000
 SIZE = (160, 120)
-SMALL = {'img_size': 64, 'num_frames': 4, 'clip_fps': 10.0, 'device': 'cpu'}
 META = BundleMeta('tiny', '2.0', 8, 192, 'squash', (1 / 30, 0.5),
                   {'half_width': 0.3, 'height': 0.5})
 RUNNING = (8, 192, 'squash')
@@ -171,20 +170,16 @@ def test_what_surely_comes_nearer_is_known_when_nothing_of_it_can_be_made_out_an
     assert (field(rate, sigma, clip).confidence == 0).all()
 
 
-def results(frames, **options):
-    """The result after each frame, at 10 Hz, by heads alone."""
-    with ObstacleDetector(**options, **SMALL) as detector:
-        detector.update_settings(looming_method='learned', collision_horizon=1.5, smoothing=0.0)
-        for number, rgb in enumerate(frames):
-            detector.add_frame(rgb, 1000 + number / 10)
-            yield detector.result()
-
-
 def test_learned_alone_gives_what_the_heads_say(tmp_path):
     """A clip says: closing in at 0.8 /s, on course, contact after 16 intervals, a third moves."""
     bundle = save_constant_bundle(tmp_path / 'tiny.safetensors', expansion=0.08, course=0.9,
                                   moving=1 / 3, contact=16.0)
-    *_, result = results([texture(SIZE)] * 5, weights=bundle)
+    with ObstacleDetector(weights=bundle, img_size=64, num_frames=4, clip_fps=10.0,
+                          device='cpu') as detector:
+        detector.update_settings(looming_method='learned', collision_horizon=1.5, smoothing=0.0)
+        for number in range(5):
+            detector.add_frame(texture(SIZE), 1000 + number / 10)
+        result = detector.result()
     a = result.assessment
     assert result.method == 'learned' and result.heads_problem == ''
     np.testing.assert_allclose(result.looming_map, 0.8, rtol=1e-2)
@@ -197,13 +192,3 @@ def test_learned_alone_gives_what_the_heads_say(tmp_path):
     assert a.regions[0].on_course
     assert a.collision_probability == pytest.approx(result.learned.contact.below(1.5), abs=1e-6)
     assert not a.flags & (Quality.UNTRAINED | Quality.HEADS_OUT_OF_RANGE)
-
-
-def test_learned_without_heads_is_geometry_with_one_warning(caplog):
-    found = results([texture(SIZE)] * 6, weights='random', allow_random_weights=True)
-    for result in [*found][4:]:
-        assert result.method == 'geometric' and result.moving_map is None
-        assert result.moves is result.motion_map
-        assert not result.assessment.flags & (Quality.HEADS_OUT_OF_RANGE | Quality.DISAGREEMENT)
-        assert result.assessment.level is Level.CLEAR
-    assert sum('no heads are loaded' in r.message for r in caplog.records) == 1

@@ -10,16 +10,20 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from looming_films import FOCAL, K, SIZE, Wall, camera_motion, cells, displacements, film, whole
+from looming_films import FOCAL, K, SIZE, Wall, cells, film, gyroscope, whole
+from warp_on_host import COMPILER, compiled
 
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField
-from vjepa_ros.looming.gpu.estimator import DeviceLooming
+from vjepa_ros.looming.gpu.estimator import DeviceLooming, SAME, trial
+from vjepa_ros.looming.gpu.kernels import LoomingKernels, sources
+from vjepa_ros.runtime.cuda.compiler import kernels_for
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
 from vjepa_ros.sources import open_source
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE
-DEVICE = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')
+CPU = torch.device('cpu')
+DEVICE = torch.device('cuda:0') if torch.cuda.is_available() else CPU
 HOST, ON_DEVICE = LoomingEstimator(), DeviceLooming(DeviceStream(DEVICE))
 anywhere = pytest.mark.parametrize('estimator', [HOST, ON_DEVICE], ids=['host', 'device'])
 NEAR, FAR = Wall((0, 0, 2)), Wall((0, 0, 4), texel=0.0068)
@@ -211,17 +215,51 @@ def test_on_a_real_drive_the_camera_is_seen_to_go_ahead_and_not_to_turn(shared_d
         assert (field.rate[known] > -0.1).mean() > 0.95
 
 
-def test_rotation_and_direction_are_those_of_the_camera():
-    kinds, errors, apart = set(), [], []
-    for seed in range(120):
-        one = displacements(seed)
-        found = camera_motion(one)
-        kinds.add(found.kind)
-        # Moving sideways past a few cells looks like turning.
-        if len(one.at) > 100 and (not one.moves or abs(one.direction[2]) > 0.7):
-            errors.append(np.abs(found.rotation - one.rotation).max())
-            if found.kind == 'move' and found.direction is not None:
-                apart.append(found.direction @ one.direction)
-    assert kinds == {'still', 'turn', 'move', 'unknown'}
-    assert np.median(errors) < 3e-4 and np.percentile(errors, 90) < 5e-3
-    assert np.median(apart) > 0.99 and len(apart) > 5
+# -- the CUDA kernels, compiled for the host ------------------------------------------------------
+
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory):
+    if COMPILER is None:
+        pytest.skip('no g++ to compile the kernels with')
+    folder = tmp_path_factory.mktemp('kernels')
+    return LoomingKernels({key: compiled(source, name, folder)
+                           for key, (source, name) in sources().items()})
+
+
+@pytest.mark.slow
+# A kernel, what of its arguments it writes, and how that is spoilt.
+@pytest.mark.parametrize(('name', 'place', 'spoil'), [
+    ('none', 0, None), ('match', 2, torch.Tensor.zero_),
+    ('evidence', 4, lambda out: out[0, 4].mul_(1.1)), ('fit', 4, lambda out: out.mul_(1.1)),
+    ('motion', 7, lambda out: out[1].fill_(torch.nan)), ('rates', 8, lambda out: out.mul_(1.1))])
+def test_kernels_are_used_only_where_looming_is_that_without(kernels, name, place, spoil):
+    def wrong(grid, block, given):
+        kernels.made[name](grid, block, given)
+        spoil(given[place])
+
+    spoilt = LoomingKernels({**kernels.made, name: wrong})
+    found, problem = kernels_for('looming', CPU, None, lambda: spoilt,
+                                 lambda used: trial(used, CPU), SAME)
+    assert (found is None) == bool(problem) == (spoil is not None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('size', 'rotates'), [
+    ((128, 96), False), ((320, 90), False), ((128, 96), True)])
+def test_looming_by_kernels_is_that_without(kernels, size, rotates):
+    turn = (0, 1.0 if rotates else 0.1, 0)
+    history, _, _ = film([NEAR], velocity=(0, 0.2, 1), turn=turn, dt=1 / 15)
+    history = [(stamp, cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
+               for stamp, frame in history]
+    given = gyroscope(turn) if rotates else None
+    plain, ours = (DeviceLooming(DeviceStream(CPU), chosen=(used, '')).estimate(
+        history, FOCAL / 3, None, given) for used in (None, kernels))
+    assert plain.gyroscope == ours.gyroscope == ('' if rotates else None)
+    assert ours.dt_s == plain.dt_s
+    np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
+    np.testing.assert_allclose(ours.direction, plain.direction, atol=1e-3)
+    known = np.isfinite(plain.rate)
+    assert known.mean() > 0.8 and (np.isfinite(ours.rate) == known).all()
+    assert (np.abs(ours.rate - plain.rate)[known] < 0.01 * plain.sigma[known]).mean() > 0.95
+    np.testing.assert_allclose(ours.confidence, plain.confidence, atol=1e-3)
+    np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)

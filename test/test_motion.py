@@ -11,7 +11,7 @@ import pytest
 from vjepa_ros.model.variants import IMAGE_SIZE, NUM_FRAMES, PATCH
 from vjepa_ros.perception.patch_maps import motion_map, motion_score
 from vjepa_ros.runtime.model import Model, ModelConfig
-from vjepa_ros.runtime.noise_floor import NoiseFloor, random_scene, still_clip
+from vjepa_ros.runtime.noise_floor import random_scene, still_clip
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 FRAMES, SIZE = NUM_FRAMES, IMAGE_SIZE
@@ -76,15 +76,3 @@ def test_the_map_shows_where_a_small_object_moves(models):
     crossed = np.zeros((SIZE // PATCH, SIZE // PATCH), dtype=bool)
     crossed[4:6, 3:7] = True
     assert found[crossed].min() > 0.8 and found[~crossed].max() < 0.05
-
-
-def test_patches_that_show_no_image_are_unknown_and_do_not_disturb_the_others():
-    features = np.random.default_rng(0).normal(size=(4, 5, 6, 32)).astype(np.float32)
-    floor = NoiseFloor(np.full(3, 0.01, np.float32), np.full(3, 0.05, np.float32), 0.1)
-    valid, disturbed = np.ones((5, 6), bool), features.copy()
-    valid[0] = False
-    disturbed[1, 0] += 1e3
-    found = motion_map(disturbed, floor, valid=valid)
-    assert np.isnan(found[0]).all()
-    np.testing.assert_array_equal(found[1:], motion_map(features, floor, valid=valid)[1:])
-    assert np.isnan(motion_map(features, floor, valid=np.zeros((5, 6), bool))).all()
