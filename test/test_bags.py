@@ -19,7 +19,7 @@ import pytest
 from recordings import BagMaker, S
 
 from vjepa_ros.fleet.recordings import cameras_of, find_recordings, looked_at
-from vjepa_ros.lab.training.recordings import read_flags
+from vjepa_ros.lab.training.feeds import read_flags
 from vjepa_ros.sources import PlayOptions, SourceError, bag_storage, open_source
 
 lz4 = pytest.importorskip('lz4.frame')

@@ -9,8 +9,7 @@ import numpy as np
 from scenes import texture
 
 from vjepa_ros.lab.drive.loop import Moment
-from vjepa_ros.lab.drive.page import FRAME, film_of
-from vjepa_ros.lab.drive.top_view import GOAL, SIZE, TopView, WAY
+from vjepa_ros.lab.drive.page import FRAME, GOAL, SIZE, TopView, WAY, film_of
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw_get_past
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.planning.local_config import CANDIDATE

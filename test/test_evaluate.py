@@ -23,8 +23,7 @@ from vjepa_ros.lab.evaluation.recording_replay import Setup
 from vjepa_ros.lab.evaluation.world import Film, films, shown, truth_of
 from vjepa_ros.lab.training import validation
 from vjepa_ros.lab.training.network import Batch, Network
-from vjepa_ros.lab.world.clips import ClipWorld
-from vjepa_ros.lab.world.targets import clip_targets
+from vjepa_ros.lab.world.clips import ClipWorld, clip_targets
 from vjepa_ros.model.checkpoint.load import load_model, save_bundle
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import find_variant
@@ -159,19 +158,6 @@ def test_the_document_is_rewritten_between_its_marks(report):
     shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text.partition('-->')[2])
     assert {'accuracy/closing.png', 'accuracy/still.png'} == set(shown)
     assert all(cv2.imread(str(report['out'] / name)) is not None for name in shown)
-
-
-def test_a_document_without_marks_is_refused_before_anything_is_loaded(tmp_path, capsys):
-    (document := tmp_path / 'plain.md').write_text('no marks\n')
-    assert evaluate.main(['nowhere.mp4', '--document', str(document)]) == 1
-    said = capsys.readouterr().out
-    assert f"--document '{document}'" in said and 'accuracy:begin' in said
-
-
-def test_a_recording_without_angular_rates_is_told(recordings, tmp_path):
-    still = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--method',
-                      'geometric', '--jobs', '1', '--imu')['sequences']['still']
-    assert 'used at 0% of the frames no imu.csv or motion.csv' in still['gyroscope']
 
 
 @pytest.mark.parametrize(('words', 'text'), [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vjepa_ros.lab.evaluation import metrics
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, false_alarms, leads
+from vjepa_ros.lab.evaluation.metrics import Outcome, Truth, false_alarms, leads
 
 NAN, INF = math.nan, math.inf
 

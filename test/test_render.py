@@ -20,7 +20,6 @@ from render_scenes import (
     SAMPLE,
     SIZE,
     Thing,
-    WHITE,
     joined,
     look,
     plain_bank,
@@ -102,22 +101,6 @@ def test_pictures_do_not_depend_on_the_batch(by):
     assert (both[0].int() - swapped[1].int()).abs().max() <= 1
     assert (both[0].int() - alone[0].int()).abs().max() <= 1
     assert (both[0].int() - both[1].int()).abs().float().mean() > 5
-
-
-def even(level: float = 0.25, **changes: object) -> Scenes:
-    """An evenly lit wall that fills the picture; ``level`` is its light."""
-    wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
-    return scene([wall], Camera(at=(0.0, -1.0, 0.0)), frames=3, sun=torch.zeros(1),
-                 ambient=one(level / 0.86), **changes)
-
-
-def test_exposure_white_balance_and_gamma_act_on_the_light():
-    assert picture(even())[1, 48, 64] == pytest.approx(0.5 * 255, abs=1.5)    # the root of 0.25
-    brighter = picture(even(exposure=torch.tensor([[1.0, 1.5, 100.0]])))[:, 48, 64, 0]
-    assert brighter == pytest.approx([127, 255 * np.sqrt(0.375), 255], abs=2)
-    warm = picture(even(white_balance=torch.tensor([[1.2, 1.0, 0.7]])))[1, 48, 64]
-    assert warm == pytest.approx(255 * np.sqrt(0.25 * np.array([1.2, 1.0, 0.7])), abs=2)
-    assert picture(even(gamma=one(1.0)))[1, 48, 64] == pytest.approx(64, abs=1.5)
 
 
 CAMERAS = {

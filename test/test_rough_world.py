@@ -23,7 +23,6 @@ from render_scenes import (
 )
 
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
-from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays
 from vjepa_ros.lab.world.rendering.render import render, render_together, truth
 from vjepa_ros.lab.world.scenes import platforms, scene_spec
@@ -162,15 +161,3 @@ def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame(world, monk
         assert torch.equal(s.capture.spin[:, -1], s.camera_spin)
         assert torch.equal(s.capture.velocity[:, -1], s.camera_velocity)
     torch.testing.assert_close(rate(s.position)[s.alive], s.velocity[s.alive], atol=0.2, rtol=0.03)
-
-
-def test_a_world_that_does_not_exist_is_named():
-    with pytest.raises(ValueError, match='muddy'):
-        WorldConfig('muddy')
-
-
-def test_training_has_more_and_figures_do_not():
-    worlds = TrainConfig(out='x', clips=1, world='both').worlds
-    assert [world.rough for world in worlds] == [False, True]
-    assert [world.training for world in worlds] == [False, True]
-    assert not WorldConfig('rough').training

@@ -15,7 +15,7 @@ import pytest
 from recordings import BagMaker, video_packets
 
 from vjepa_ros.clip.optics import Distortion
-from vjepa_ros.lab.training.recordings import read_flags
+from vjepa_ros.lab.training.feeds import read_flags
 from vjepa_ros.sources import PlayOptions, SourceError, open_source
 from vjepa_ros.sources.video_packets import MESSAGES
 

@@ -15,9 +15,9 @@ from recordings import BagMaker, S
 
 from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training.config import TrainConfig
+from vjepa_ros.lab.training.feeds import Recording, RecordingFeed, load_recording, read_flags
 from vjepa_ros.lab.training.loop import read_state
-from vjepa_ros.lab.training.recordings import Recording, RecordingFeed, load_recording, read_flags
-from vjepa_ros.lab.world.targets import HORIZONS_S
+from vjepa_ros.lab.world.clips import HORIZONS_S
 from vjepa_ros.model.checkpoint.load import read_meta
 from vjepa_ros.sources import SourceError
 

@@ -170,18 +170,18 @@ sys.path[:0] = {paths!r}
 from tiny_world import TINY, TinyWorld
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.cli.train import main
-from vjepa_ros.lab.training import run
+from vjepa_ros.lab.training import loop, run
 import os, torch
 torch.set_num_threads(1)
 VARIANTS['test'] = TINY
 run.ClipWorld = TinyWorld
 run.paint = lambda config: 'textures'
-class Watched(run.Trainer):
+class Watched(loop.Trainer):
     def run(self, *args):
         done = super().run(*args)
         torch.save(vars(self.state([])), {out!r} + '/rank' + os.environ['RANK'])
         return done
-run.Trainer = Watched
+loop.Trainer = Watched
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -17,8 +17,7 @@ from vjepa_ros.lab.training.feeds import Draw, REUSE_GAP, WorldFeed
 from vjepa_ros.lab.training.loop import StateError, read_state
 from vjepa_ros.lab.training.network import Batch, Network, build
 from vjepa_ros.lab.training.validation import Answers, calibrate, figures
-from vjepa_ros.lab.world.clips import TRAINING_SEEDS, derive
-from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, clip_targets
+from vjepa_ros.lab.world.clips import HORIZONS_S, TRAINING_SEEDS, Targets, clip_targets, derive
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import (
     CLEARANCE_BINS,
@@ -34,10 +33,10 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 CPU = torch.device('cpu')
 
 
-def make_network(seed=0):
+def make_network():
     encoder = Encoder(TINY)
-    encoder.init_random(seed)
-    return Network(encoder, Heads.for_variant(TINY, seed), auxiliary=True)
+    encoder.init_random(0)
+    return Network(encoder, Heads.for_variant(TINY, 0), auxiliary=True)
 
 
 def make_config(**changed):
@@ -70,53 +69,52 @@ def test_whatever_is_trained_takes_part_in_each_step(monkeypatch):
     assert not [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
 
 
-class TestFeed:
-    @pytest.mark.parametrize(('step', 'reuse', 'workers'), [(3, 1, 2), (REUSE_GAP + 1, 2, 1)])
-    def test_a_batch_depends_on_its_step_and_not_on_the_past(self, step, reuse, workers):
-        with make_feed(reuse=reuse) as fresh, \
-                make_feed(reuse=reuse, workers=workers) as running:
-            for before in range(step):
-                running.batch(before)
-            assert same(fresh.batch(step), running.batch(step))
-            assert not same(fresh.batch(step), running.batch(step + 1))
-
-    def test_half_of_the_clips_are_mirrored_with_their_targets(self):
-        world = TinyWorld(32)
-        with WorldFeed([world], 64, Draw(0, 0, CPU)) as feed:
-            batch = feed.batch(0)
-        plain = world.film(world.sample(derive(0, 'scenes', 0, 0), 64))
-        mirrored = (batch.frames == plain.frames.flip(3)).flatten(1).all(1)
-        assert ((batch.frames == plain.frames).flatten(1).all(1) != mirrored).all()
-        assert 16 < mirrored.sum() < 48
-        half = batch.targets.moving[mirrored]
-        assert (half[:, :, 0] == 0).all()          # what moved on the left is on the right now
-        assert half[:, :, 1].any()
+@pytest.mark.parametrize(('step', 'reuse', 'workers'), [(3, 1, 2), (REUSE_GAP + 1, 2, 1)])
+def test_a_batch_depends_on_its_step_and_not_on_the_past(step, reuse, workers):
+    with make_feed(reuse=reuse) as fresh, make_feed(reuse=reuse, workers=workers) as running:
+        for before in range(step):
+            running.batch(before)
+        assert same(fresh.batch(step), running.batch(step))
+        assert not same(fresh.batch(step), running.batch(step + 1))
 
 
-def run(config, network=None):
+def test_half_of_the_clips_are_mirrored_with_their_targets():
+    world = TinyWorld(32)
+    with make_feed(64) as feed:
+        batch = feed.batch(0)
+    plain = world.film(world.sample(derive(0, 'scenes', 0, 0), 64))
+    mirrored = (batch.frames == plain.frames.flip(3)).flatten(1).all(1)
+    assert ((batch.frames == plain.frames).flatten(1).all(1) != mirrored).all()
+    assert 16 < mirrored.sum() < 48
+    half = batch.targets.moving[mirrored]
+    assert (half[:, :, 0] == 0).all()          # what moved on the left is on the right now
+    assert half[:, :, 1].any()
+
+
+def run(config, network):
     """Train with the same clips in every step."""
     clips = TinyWorld(32).clips(5, 8)
     batch = Batch(clips.frames, clip_targets(clips))
-    trainer = loop.Trainer(config, network or make_network(), loop.DistributedContext(0, 1, CPU))
+    trainer = loop.Trainer(config, network, loop.DistributedContext(0, 1, CPU))
     trainer.run(lambda step: batch, lambda: None, lambda: False)
     return trainer
 
 
 @pytest.mark.slow
-class TestLearning:
-    def test_muon_learns_and_so_do_the_auxiliary_heads(self):
-        trainer = run(make_config(clips=8 * 80, progress_s=0, lr=3e-3, optimizer='muon',
-                                  precision='bf16'))
-        first, *_, last = (h['losses'] for h in trainer.history)
-        for name in ('contact', 'moving', 'enter', 'flow', 'depth', 'large'):
-            assert last[name] < 0.7 * first[name], name
+def test_muon_learns_and_so_do_the_auxiliary_heads():
+    trainer = run(make_config(clips=8 * 80, progress_s=0, lr=3e-3, optimizer='muon',
+                              precision='bf16'), make_network())
+    first, *_, last = (h['losses'] for h in trainer.history)
+    for name in ('contact', 'moving', 'enter', 'flow', 'depth', 'large'):
+        assert last[name] < 0.7 * first[name], name
 
-    def test_numbers_that_are_none_end_the_run(self):
-        network = make_network()
-        with torch.no_grad():
-            network.heads.contact.bias.fill_(math.nan)
-        with pytest.raises(loop.TrainingError, match=r'contact.*step 1'):
-            run(make_config(progress_s=0), network)
+
+def test_numbers_that_are_none_end_the_run():
+    network = make_network()
+    with torch.no_grad():
+        network.heads.contact.bias.fill_(math.nan)
+    with pytest.raises(loop.TrainingError, match=r'contact.*step 1'):
+        run(make_config(progress_s=0), network)
 
 
 def bold_answers(boldness, count=4000):

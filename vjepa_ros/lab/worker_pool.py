@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Spread tasks over processes, each with its own context, such as a loaded model.
-
-Threads of one process hardly help: between the layers of a small model, and in everything beside
-the model, they wait for each other.
-"""
+"""Spread tasks over processes, each with its own context, such as a loaded model."""
 
 from __future__ import annotations
 
@@ -33,12 +29,9 @@ class LoadError(ValueError):
 
 def run_all(tasks: Sequence[tuple[Any, ...]], jobs: int, make: Callable[[], Any],
             done: Callable[[Any], object], gpus: Sequence[str] = ()) -> list[Any]:
-    """Call functions with a context and their arguments; return the results in order.
+    """Call functions with a context, made in each process, and arguments; results in order.
 
-    `make`: makes the context, once in each of `jobs` processes, for which it must be picklable,
-    or here for one job; `done` gets each result as it comes; `gpus`: names as in
-    CUDA_VISIBLE_DEVICES, of which each process sees one in turn; without names all see what this
-    process sees.
+    `done` gets each result as it comes; each process sees one of the `gpus` in turn.
     """
     if jobs == 1:
         context, results = make(), []
@@ -61,10 +54,9 @@ def run_all(tasks: Sequence[tuple[Any, ...]], jobs: int, make: Callable[[], Any]
 
 def run_each(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
              done: Callable[[Any, Any, str], object]) -> None:
-    """Run what `make` returns on tasks, in processes that may die.
+    """Run what `make` returns on tasks, in processes that may die; then tasks are tried again.
 
-    Tasks that a dead process may have been at are tried once more, each alone. `done` gets a task,
-    its result, and what went wrong in words.
+    `done` gets a task, its result, and what went wrong in words.
     """
     waiting = deque(tasks)
     while waiting:

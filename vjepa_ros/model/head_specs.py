@@ -209,10 +209,10 @@ class HeadSpec:
     kind: Laplace | Binary | Binned  # channels, activation, calibration, and with it the loss
     # One answer for the clip, by a layer of its own; else one for each patch, by a shared layer
     pooled: bool
-    # The truth, and where it is known: fields of `vjepa_ros.lab.world.targets.Targets`
+    # The truth, and where it is known: fields of `vjepa_ros.lab.world.clips.Targets`
     target: str
     known: str
-    losses: tuple[str, ...] = ()  # further ones, by name in `vjepa_ros.lab.training.losses`
+    losses: tuple[str, ...] = ()  # further ones, by name in `vjepa_ros.lab.training.network`
 
     def array_shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its arrays for one clip of so many patches, by name."""

@@ -69,26 +69,19 @@ class Outcome:
     collided: bool  # whether the robot touched something
     struck: bool  # whether it stood still then
     touched: str  # what it touched
-    # Part of the route driven when an undisturbed robot would be at the goal, 0..1
-    progress: float
+    progress: float  # part of the route when an undisturbed robot would be at the goal, 0..1
     stops: int  # by the guard
     needless_stops: int  # although the path was free for 2 s at the wanted speed
     reached: bool = False  # whether it came to its goal
-    # driven, shortest: length of its way, and least length of one to the goal [m]
-    driven: float = 0.0
-    shortest: float = math.nan
-    # Mean time from an assessment to a command [ms]; NaN where there is none
-    plan_ms: float = math.nan
+    driven: float = 0.0  # length of its way [m]
+    shortest: float = math.nan  # least length of a way to the goal [m]
+    plan_ms: float = math.nan  # mean time from an assessment to a command [ms]
     moments: tuple[Moment, ...] = ()  # of episodes that are recorded
-    # Simulated time over real time, over DDS; None elsewhere
-    real_time_factor: float | None = None
+    real_time_factor: float | None = None  # simulated time over real time, over DDS
 
 
 class _Control:
-    """Guard, and perhaps planner, between controller and base of one robot.
-
-    An assessment acts at the image after its own.
-    """
+    """Guard, and perhaps planner, of one robot; an assessment acts at the image after its own."""
 
     def __init__(self, planner: LocalPlanner | None, optics: Optics) -> None:
         self._guard = VelocityGuard(GuardSettings(), {CAMERA: 0.0})
@@ -98,11 +91,7 @@ class _Control:
 
     def act(self, result: Result | None, wanted: tuple[float, float], own: tuple[float, float],
             now_s: float, dt: float, goal: complex | None = None) -> tuple[float, float]:
-        """Return speed [m/s] and turn rate [rad/s] for the base.
-
-        `now_s, dt`: time, and time since the last call [s]; `goal`: where a planner drives to,
-        ahead + 1j left of the robot [m]; None: it follows what the controller wants.
-        """
+        """Return speed and turn rate for the base; a goal of a planner is ahead + 1j left [m]."""
         speed, turn = wanted
         self._guard.observe_speed(Motion(own[0], 0.0, own[1]), now_s)
         last, self._last = self._last, result
@@ -123,10 +112,7 @@ class _Control:
 
 
 class Loop:
-    """A batch of episodes, at their start, in one of `MODES`; only guard and planner need a model.
-
-    `follow`: numbers of the episodes whose moments are recorded; `film`: folder for their images.
-    """
+    """A batch of episodes in one of `MODES`; the moments of those in `follow` are recorded."""
 
     def __init__(self, world: EpisodeWorld, mode: str, engine: Model | None = None,
                  follow: frozenset[int] = frozenset(), film: Path | None = None) -> None:
@@ -160,7 +146,6 @@ class Loop:
             CAMERA: Mount(x=0.5 * robot.length, height=episode.camera_height)})
 
     def run(self) -> list[Outcome]:
-        """Drive all episodes to their ends."""
         world, count = self.world, len(self.episodes)
         ends = np.array([e.ends_s for e in self.episodes])
         goals = np.array([e.route.points[-1] for e in self.episodes])
@@ -198,10 +183,9 @@ class Loop:
 
     def _images(self, which: list[int]) -> dict[int, np.ndarray]:
         """Render the cameras of some robots where perception or film need them."""
-        needed = self._perception is not None or (self._film is not None and any(
-            self.episodes[number].number in self._follow for number in which))
-        return dict(zip(which, self.world.pictures(np.array(which)), strict=True)) \
-            if needed else {}
+        if self._perception is None and self._film is None:
+            return {}
+        return dict(zip(which, self.world.pictures(np.array(which)), strict=True))
 
     def _assess(self, images: dict[int, np.ndarray]) -> dict[int, Result]:
         """Assess the newest images (H, W, 3) uint8 RGB of some robots."""
@@ -211,11 +195,9 @@ class Loop:
         for number, image in images.items():
             perception.tracks[str(number)].push(image, round(self._clock_s * 1e9))
         samples = perception.pending([str(number) for number in images])
-        if not samples:
-            return {}
         # In simulated time every image is new.
         results = perception.run(samples, Settings(), dict.fromkeys(samples, _WANTS),
-                                 lambda stamp: 0.0)
+                                 lambda stamp: 0.0) if samples else []
         for name in samples:
             perception.tracks[name].still.look()      # as a node does
         return {int(name): result for name, result in zip(samples, results, strict=True)}
@@ -233,8 +215,10 @@ class Loop:
         if self._controls:
             control = self._controls[number]
             # Where getting there is the task, the planner knows the goal.
-            goal = None if now < 0 or math.isnan(episode.shortest) else _seen_from(
-                place, yaw, episode.route.points[-1])
+            goal = None
+            if now >= 0 and math.isfinite(episode.shortest):
+                away, way = episode.route.points[-1] - place, (math.sin(yaw), math.cos(yaw))
+                goal = complex(away @ way, away @ (-way[1], way[0]))
             sent = control.act(result, wanted, own, self._clock_s, 1 / self.config.rate, goal)
             state, reason = control.state, control.reason
         if self.mode != MODES[0] and now >= 0:
@@ -269,16 +253,8 @@ class Loop:
                        moments=tuple(self._moments[number]))
 
 
-def _seen_from(place: np.ndarray, yaw: float, goal: np.ndarray) -> complex:
-    """Return a goal (2,) as seen from a robot: ahead + 1j left [m]."""
-    away, ahead = goal - place, np.array((math.sin(yaw), math.cos(yaw)))
-    return complex(away @ ahead, away @ np.array((-ahead[1], ahead[0])))
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """What to drive."""
-
     seed: int  # seed of the episodes
     engine: ModelConfig  # the model; its device also renders
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
@@ -297,34 +273,29 @@ class Driver:
         self.bank = TextureBank.procedural(BANK_SEED).to(device)
 
     @cached_property
-    def engine(self) -> Model:
-        """Load the model; driving without guard does not load it."""
+    def engine(self) -> Model:      # which driving without guard does not load
         return Model.load(self.recipe.engine)
 
-    def drive(self, mode: str, numbers: Sequence[int]) -> list[Outcome]:
-        """Drive some episodes in one mode."""
+    def drive(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
+        """Drive some episodes in one mode; return the mode, too."""
         recipe = self.recipe
         materials = Materials(self.bank.groups, self.bank.walks)
         episodes = [SETS[recipe.set](recipe.seed, number, materials, recipe.episode)
                     for number in numbers]
         world = EpisodeWorld(episodes, recipe.episode, self.bank, recipe.width)
-        return Loop(world, mode, None if mode == MODES[0] else self.engine, recipe.follow,
-                    None if recipe.film is None else recipe.film / mode).run()
-
-    def part(self, mode: str, numbers: Sequence[int]) -> tuple[str, list[Outcome]]:
-        """Return the mode and what `drive` returns."""
-        return mode, self.drive(mode, numbers)
+        film = recipe.film / mode if recipe.film and recipe.follow & set(numbers) else None
+        return mode, Loop(world, mode, None if mode == MODES[0] else self.engine, recipe.follow,
+                          film).run()
 
 
 def drive_all(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int], jobs: int,
               batch: int, done: Callable[[str, list[Outcome]], object]
               ) -> dict[str, list[Outcome]]:
-    """Drive all episodes in all modes, in one process or several."""
-    parts = [numbers[i:i + batch] for i in range(0, len(numbers), batch)]
-    tasks = [(Driver.part, mode, part) for mode in modes for part in parts]
+    tasks = [(Driver.drive, mode, numbers[first:first + batch])
+             for mode in modes for first in range(0, len(numbers), batch)]
     gpus = [] if ':' in recipe.engine.device else visible_gpus()
-    driven = run_all(tasks, jobs, partial(Driver, recipe), lambda ended: done(*ended), gpus)
     found: dict[str, list[Outcome]] = {mode: [] for mode in modes}
-    for mode, outcomes in driven:
+    for mode, outcomes in run_all(tasks, jobs, partial(Driver, recipe),
+                                  lambda ended: done(*ended), gpus):
         found[mode] += outcomes
     return found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Compute the figures of driven episodes, and write a page about them and one episode's film."""
+"""Compute the figures of driven episodes, and show them: a page, a film, a view from above."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import cv2
 import numpy as np
 
-from vjepa_ros.lab.drive.loop import Moment, Outcome
-from vjepa_ros.lab.drive.top_view import SIZE
 from vjepa_ros.lab.report.page import (
     data_uri,
     drawn,
@@ -25,21 +23,31 @@ from vjepa_ros.lab.report.page import (
     legend,
     plain,
 )
+from vjepa_ros.lab.world.episodes.world import EpisodeWorld
+
+if TYPE_CHECKING:      # it loads the perception, which the simulated robot does not need
+    from vjepa_ros.lab.drive.loop import Moment, Outcome
 
 WITHOUT = 'without_guard'
 COLOURS = {'without_guard': '#94a3b8', 'with_guard': '#0b6bcb', 'with_planner': '#15803d'}
 WORDS = {'without_guard': 'without guard', 'with_guard': 'with guard',
          'with_planner': 'guard and planner'}
+SIZE = (336, 480)         # width and height of a view from above [px]
 SEEN = (384, 288)         # size of the camera in the film [px]
 FRAME = (SEEN[0] + SIZE[0] + 24, SIZE[1] + 16)
 FILM_HZ = 5.0             # of the film in the page, which browsers show as WebP
 BEFORE_S = -0.5           # before its start the robot waits for perception
 FARTHEST_S = 10.0         # longer times to contact are not drawn
 DARK, SOFT = (40, 36, 28), (124, 107, 92)     # BGR
+MARGIN_M = 1.2            # of a view from above, around start and goal
+ARC_S = 1.5               # length of the arcs of candidates
+PAPER, THING, INK = (250, 249, 247), (178, 170, 160), (72, 60, 52)
+WAY, GOAL, CHOSEN = (20, 95, 190), (20, 125, 60), (20, 95, 190)
+GOOD, BAD = np.array((120, 190, 130)), np.array((225, 110, 90))
+SHIFT = 4                 # bits after the point, for smooth lines
 
 
 def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Compute the figures of all modes."""
     free = [n for n, o in enumerate(outcomes[WITHOUT]) if not o.collided]
     result: dict[str, Any] = {
         mode: {'collisions_per_episode': _mean(o.collided for o in rows),
@@ -59,7 +67,6 @@ def figures(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
 
 
 def figures_of_goals(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Compute the figures of episodes that are about getting to the goal."""
     result: dict[str, Any] = {}
     for mode, rows in outcomes.items():
         gone, plans = sum(o.driven for o in rows), [o.plan_ms for o in rows
@@ -93,10 +100,8 @@ def _ratio(before: float, after: float) -> float | None:
 
 def _kept(before: Sequence[Outcome], after: Sequence[Outcome],
           which: Sequence[int]) -> float | None:
-    if not which:
-        return None
-    return round(sum(after[n].progress for n in which)
-                 / sum(before[n].progress for n in which), 5)
+    driven = [sum(rows[n].progress for n in which) for rows in (after, before)]
+    return round(driven[0] / driven[1], 5) if which else None
 
 
 def _details(rows: Sequence[Outcome], free: Sequence[int]) -> dict[str, Any]:
@@ -119,13 +124,14 @@ def _details(rows: Sequence[Outcome], free: Sequence[int]) -> dict[str, Any]:
 
 def write_page(path: Path, outcomes: Mapping[str, Sequence[Outcome]], result: Mapping[str, Any],
                lines: Sequence[str], film: Path, number: int) -> None:
-    """Write a page of all episodes, and of the film of one in the last mode.
-
-    `film`: folder of the images of the recorded episodes, by mode; `number`: of the one to show.
-    """
+    """Write a page of all episodes and of one in the last mode; `film` has images by mode."""
     mode = list(outcomes)[-1]
     outcome = next(o for o in outcomes[mode] if o.number == number)
     configuration = result['configuration']
+    columns = ('collisions', 'success', 'progress')
+    rows = [(name, str(one['episodes']), WORDS[mode], *(f'{one[c]:g}' for c in columns))
+            for mode in outcomes
+            for name, one in configuration['details'][mode]['by_scenario'].items()]
     frames = [*film_of(film / mode / f'{number:04d}', outcome.moments)]
     good = outcome.reached and not outcome.collided
     badge = ('yes', 'REACHED') if good else ('no', 'COLLIDED' if outcome.collided else 'MISSED')
@@ -150,14 +156,8 @@ def write_page(path: Path, outcomes: Mapping[str, Sequence[Outcome]], result: Ma
         '<section class="plot"><h2>Course</h2><div class="wide"><img alt="course of this episode" '
         f'src="{data_uri(_course(outcomes, number), "svg+xml")}"></div></section>',
         '<section><h2>All episodes</h2>' + ''.join(f'<p>{escape(x)}</p>' for x in lines)
-        + _by_scenario(outcomes, configuration['details']) + '</section>']), encoding='utf-8')
-
-
-def _by_scenario(outcomes: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    figures = ('collisions', 'success', 'progress')
-    rows = [(name, str(one['episodes']), WORDS[mode], *(f'{one[f]:g}' for f in figures))
-            for mode in outcomes for name, one in details[mode]['by_scenario'].items()]
-    return html_table(('scenario', 'episodes', 'mode', *figures), rows)
+        + html_table(('scenario', 'episodes', 'mode', *columns), rows) + '</section>']),
+        encoding='utf-8')
 
 
 def film_of(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
@@ -168,9 +168,10 @@ def film_of(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
             continue
         frame = np.full((FRAME[1], FRAME[0], 3), 255, np.uint8)
         above = folder.with_name(f'{folder.name}_map') / file.name
-        _put(frame, file, (8, 8), SEEN)
-        if above.is_file():
-            _put(frame, above, (SEEN[0] + 16, 8), SIZE)
+        for shown, x, size in ((file, 8, SEEN), (above, SEEN[0] + 16, SIZE)):
+            if shown.is_file() and (picture := cv2.imread(str(shown))) is not None:
+                frame[8:8 + size[1], x:x + size[0]] = cv2.resize(
+                    picture, size, interpolation=cv2.INTER_AREA)
         level = {0: 'clear', 1: 'caution', 2: 'warning', 3: 'danger'}.get(moment.level, 'unknown')
         contact = ('' if not moment.time_to_contact < FARTHEST_S
                    else f', contact in {moment.time_to_contact:.1f} s')
@@ -182,19 +183,11 @@ def film_of(folder: Path, moments: tuple[Moment, ...]) -> Iterator[np.ndarray]:
         yield frame
 
 
-def _put(frame: np.ndarray, file: Path, at: tuple[int, int], size: tuple[int, int]) -> None:
-    picture = cv2.imread(str(file))
-    if picture is not None:
-        x, y = at
-        frame[y:y + size[1], x:x + size[0]] = cv2.resize(picture, size,
-                                                         interpolation=cv2.INTER_AREA)
-
-
 def _moving(frames: Sequence[np.ndarray], rate: float) -> bytes:
     """Return frames (BGR) at a rate [Hz] as an animated WebP picture."""
     from PIL import Image
     stride = max(1, round(rate / FILM_HZ))
-    images = [Image.fromarray(np.ascontiguousarray(frame[..., ::-1]))
+    images = [Image.fromarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
               for frame in frames[::stride]]
     out = BytesIO()
     images[0].save(out, 'webp', save_all=True, append_images=images[1:], loop=0, quality=70,
@@ -227,3 +220,59 @@ def _course(outcomes: Mapping[str, Sequence[Outcome]], number: int) -> bytes:
     legend(axes[0])
     axes[-1].set_xlabel('time since the start [s]')
     return drawn(figure, 'svg')
+
+
+class TopView:
+    """Draws an episode of a world, by its place in it."""
+
+    def __init__(self, world: EpisodeWorld, number: int = 0) -> None:
+        self._world, self._number = world, number
+        points = world.episodes[number].route.points
+        low, high = points.min(0) - MARGIN_M, points.max(0) + MARGIN_M
+        width, height = SIZE
+        self._scale = min(width / 7.0, height / float(high[1] - low[1]))
+        self._middle = 0.5 * (low + high)
+        self._trail: list[np.ndarray] = []
+
+    def draw(self, candidates: np.ndarray | None = None) -> np.ndarray:
+        """Return a picture of the present moment; the way driven is that between calls."""
+        world, number = self._world, self._number
+        place, yaw = world.robots.place[number], float(world.robots.yaw[number])
+        self._trail.append(place.copy())
+        image = np.full((SIZE[1], SIZE[0], 3), PAPER, np.uint8)
+        for outline in world.outlines(number):
+            cv2.fillPoly(image, [self._at(outline)], THING, cv2.LINE_AA, SHIFT)
+        goal = world.episodes[number].route.points[-1]
+        self._disc(image, goal, 0.5, GOAL, 2)
+        # The chosen one last, above all others.
+        for row in () if candidates is None else candidates[np.argsort(candidates['rank'])[::-1]]:
+            self._arc(image, place, yaw, row)
+        cv2.polylines(image, [self._at(np.array(self._trail))], False, WAY, 2, cv2.LINE_AA, SHIFT)
+        cv2.polylines(image, [self._at(world.corners(number))], True, INK, 2, cv2.LINE_AA, SHIFT)
+        nose = place + 0.5 * world.config.robot.length * np.array((math.sin(yaw), math.cos(yaw)))
+        self._disc(image, nose, 0.06, INK, -1)
+        return image
+
+    def _at(self, points: np.ndarray) -> np.ndarray:
+        """Return pixels (P, 2) of places x, z [m], with `SHIFT` bits after the point."""
+        away = (points - self._middle) * self._scale * (1, -1)
+        return np.round((away + np.array(SIZE) / 2) * 2 ** SHIFT).astype(np.int32)
+
+    def _disc(self, image: np.ndarray, place: np.ndarray, radius: float,
+              colour: Sequence[int], thickness: int) -> None:
+        x, y = self._at(place[None])[0].tolist()
+        cv2.circle(image, (x, y), round(radius * self._scale * 2 ** SHIFT), colour, thickness,
+                   cv2.LINE_AA, SHIFT)
+
+    def _arc(self, image: np.ndarray, place: np.ndarray, yaw: float, row: np.void) -> None:
+        """Draw where the first twist of a candidate leads."""
+        vx, omega = float(row['vx']), float(row['omega'])
+        times = np.linspace(0, ARC_S, 9)
+        bend = -omega * times                           # yaw grows to the right
+        chord = vx * times * np.sinc(bend / (2 * np.pi))
+        middle = yaw + 0.5 * bend
+        points = place + chord[:, None] * np.stack((np.sin(middle), np.cos(middle)), -1)
+        best, risk = row['rank'] == 0, float(np.clip(row['risk'], 0, 1))
+        colour = CHOSEN if best else tuple(((1 - risk) * GOOD + risk * BAD).astype(int).tolist())
+        cv2.polylines(image, [self._at(points)], False, colour, 4 if best else 1, cv2.LINE_AA,
+                      SHIFT)

@@ -14,17 +14,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from vjepa_ros.lab.drive.loop import (
-    CAMERA,
-    FREE_S,
-    MODES,
-    Moment,
-    Outcome,
-    Recipe,
-    SETS,
-    WANTS_M_S,
-)
+from vjepa_ros.lab.drive.loop import CAMERA, FREE_S, MODES, Moment, Outcome, Recipe, WANTS_M_S
 from vjepa_ros.lab.world.clips import BANK_SEED
+from vjepa_ros.lab.world.episodes.episode import SETS
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.ros.common.processes import (
     Child,
@@ -70,7 +62,6 @@ def drive_over_dds(recipe: Recipe, modes: Sequence[str], numbers: Sequence[int],
 
 
 def _planned(recipe: Recipe, number: int) -> dict[str, object]:
-    """Return parameters of the planner for the robot of an episode."""
     bank, config = TextureBank.procedural(BANK_SEED), recipe.episode
     episode = SETS[recipe.set](recipe.seed, number, Materials(bank.groups, bank.walks), config)
     robot = config.robot

@@ -13,9 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from vjepa_ros.lab.evaluation.metrics import HORIZONS_S, horizon_key, reliability
+from vjepa_ros.lab.evaluation.metrics import HORIZONS_S, reliability, runs
 from vjepa_ros.lab.evaluation.recording_replay import METHODS, Played
-from vjepa_ros.lab.evaluation.sequence import runs
 from vjepa_ros.lab.evaluation.world import WorldRun
 from vjepa_ros.lab.report.page import (
     GRID,
@@ -59,7 +58,6 @@ class Grid:
 
 
 def grids(report: Mapping[str, Any]) -> list[Grid]:
-    """Return every table that the report has figures for."""
     found = []
     if report['sequences']:
         rows = {**report['sequences'], 'pooled': report['pooled']}
@@ -117,7 +115,7 @@ def world_grid(world: Mapping[str, Any], title: str) -> Grid:
     """Return the figures of the rendered clips, with one column per method."""
     columns = [*world['methods'].values()]
     rows = [(f'collision AUC within {key} s', *(number(f['collision_auc'][key]) for f in columns))
-            for key in map(horizon_key, (0.5, 1.0, 3.0))]
+            for key in ('0.5', '1', '3')]
     rows += [(label, *(shape(f[key]) for f in columns)) for label, key, shape in (
         ('expected calibration error of the hazard', 'expected_calibration_error', number),
         ('looming R2 per patch (in 1/s)', 'looming_r2', number),
@@ -156,7 +154,6 @@ def show(report: Mapping[str, Any], console: Console) -> None:
 
 
 def alarms_of(played: Played, method: str) -> str:
-    """Say when a method alarmed."""
     stamps, outcome = played.stamps(), played.outcomes[method]
     found = [f'{stamps[a]:.1f} to {stamps[b - 1]:.1f} s '
              f'({Level(int(outcome.level[a:b].max())).name.lower()})'

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Measure how well scores, probabilities and estimates agree with the truth, also of clips.
+"""Measure how well scores and estimates agree with the truth, of clips and of recordings.
 
-All functions take arrays of equal length and any shape (read flat). A score of NaN is unknown and
-ranks lowest, so that it is never an advantage. A figure that cannot be computed, such as the area
-under a curve of one class, is NaN.
+Arrays have equal length and any shape (read flat). A score of NaN is unknown and ranks lowest. A
+figure that cannot be computed, such as the area under a curve of one class, is NaN.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ HORIZONS_S = (0.5, 1.0, 1.5, 2.0, 3.0)
 FALSE_ALARM_RATE = 0.05   # of what is without contact, for the time to collision
 STILL_PER_S = 0.002       # a surface with less looming [1/s] counts as not closing
 MOST_RELATIVE_ERROR = 10.0   # an estimate of infinity against a finite truth counts as this
+WARNING, UNKNOWN = 2, 255   # levels as published; UNKNOWN is not an alarm
+LONGEST_STEP = 3.0          # longest gap between frames that counts, in usual gaps
 
 
 def ranked(scores: ArrayLike, positive: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +59,6 @@ def operating_points(scores: ArrayLike, positive: ArrayLike
 
 
 def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Average the precision over the steps of recall, without interpolation."""
     _, falls, hits = operating_points(scores, positive)
     if not hits[-1]:
         return math.nan
@@ -67,10 +68,7 @@ def average_precision(scores: ArrayLike, positive: ArrayLike) -> float:
 
 def threshold_at(scores: ArrayLike, positive: ArrayLike,
                  false_alarm_rate: float = FALSE_ALARM_RATE) -> float:
-    """Return the lowest threshold with at most this share of false alarms; inf if none.
-
-    An alarm is a score at or above the threshold. A score of NaN never alarms.
-    """
+    """Return the lowest score that alarms with at most this share of false alarms; inf if none."""
     thresholds, falls, _ = operating_points(scores, positive)
     if not falls[-1]:
         return math.nan
@@ -81,8 +79,6 @@ def threshold_at(scores: ArrayLike, positive: ArrayLike,
 
 @dataclass(frozen=True)
 class Reliability:
-    """Predicted and observed frequency per bin of probability."""
-
     predicted: np.ndarray  # mean probability in each bin, NaN in an empty one
     observed: np.ndarray  # part of positives in it
     count: np.ndarray  # predictions in it
@@ -98,7 +94,6 @@ class Reliability:
 
 
 def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> Reliability:
-    """Compare probabilities with what happened, in bins of equal width; NaN is left out."""
     p = np.asarray(probability, float).ravel()
     known = ~np.isnan(p)
     p, label = p[known], np.asarray(positive).ravel().astype(bool)[known]
@@ -110,16 +105,14 @@ def reliability(probability: ArrayLike, positive: ArrayLike, bins: int = 15) -> 
 
 
 def expected_calibration_error(probability: ArrayLike, positive: ArrayLike) -> float:
-    """Compute the mean distance of probability and observed frequency over equal bins."""
     return reliability(probability, positive).error
 
 
 def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Compute the share of the variance that the estimate explains; NaN is left out.
-
-    1 is perfect, 0 is as good as the mean of the truth, below 0 is worse than that.
-    """
-    estimate, truth = _pairs(estimate, truth)
+    """Compute the share of the variance that the estimate explains; NaN is left out."""
+    estimate, truth = (np.asarray(values, float).ravel() for values in (estimate, truth))
+    known = ~np.isnan(estimate) & ~np.isnan(truth)
+    estimate, truth = estimate[known], truth[known]
     if truth.size < 2:
         return math.nan
     spread = float(np.square(truth - truth.mean()).sum())
@@ -127,35 +120,17 @@ def r2(estimate: ArrayLike, truth: ArrayLike) -> float:
 
 
 def mean(values: np.ndarray) -> float:
-    """Compute the mean, NaN of nothing."""
     return float(values.mean()) if values.size else math.nan
 
 
-def mean_absolute_error(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Compute the mean of ``|estimate - truth|`` without NaN."""
-    estimate, truth = _pairs(estimate, truth)
-    return mean(np.abs(estimate - truth))
-
-
 def median_relative_error(estimate: ArrayLike, truth: ArrayLike) -> float:
-    """Compute the median of ``|estimate - truth| / truth`` over finite, positive truths.
-
-    Unknown estimates are left out. Errors are clipped at 10 (1000 %), also infinite ones.
-    """
-    estimate = np.asarray(estimate, float).ravel()
-    truth = np.asarray(truth, float).ravel()
+    """Compute the median of ``|estimate - truth| / truth`` over finite, positive truths."""
+    estimate, truth = (np.asarray(values, float).ravel() for values in (estimate, truth))
     judged = np.isfinite(truth) & (truth > 0) & ~np.isnan(estimate)
     if not judged.any():
         return math.nan
     error = np.abs(estimate[judged] - truth[judged]) / truth[judged]
     return float(np.median(np.minimum(error, MOST_RELATIVE_ERROR)))
-
-
-def _pairs(estimate: ArrayLike, truth: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    estimate = np.asarray(estimate, float).ravel()
-    truth = np.asarray(truth, float).ravel()
-    known = ~np.isnan(estimate) & ~np.isnan(truth)
-    return estimate[known], truth[known]
 
 
 # -- single clips with exact truth, such as rendered ones -----------------------------------------
@@ -193,7 +168,8 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
     """Compute all figures; None where the method lacks output or the truth has one class."""
     hazard = np.asarray(outcome.hazard, float)
     happened = truth.contact_time[:, None] <= np.array(HORIZONS_S)
-    columns = list(zip(map(horizon_key, HORIZONS_S), hazard.T, happened.T, strict=True))
+    names = [f'{seconds:g}' for seconds in HORIZONS_S]
+    columns = list(zip(names, hazard.T, happened.T, strict=True))
     near = truth.contact_time <= HORIZONS_S[-1]
     judged = ~np.isnan(truth.moving)
     return json_safe({
@@ -211,11 +187,6 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
         'mean_time_to_collision_s': _time_to_collision(truth.contact_time, hazard[:, -1],
                                                        happened[:, -1]),
     })
-
-
-def horizon_key(seconds: float) -> str:
-    """Return the name of a horizon in the figures."""
-    return f'{seconds:g}'
 
 
 def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:
@@ -242,3 +213,144 @@ def _time_to_collision(contact_time: np.ndarray, hazard: np.ndarray,
     # Unknown is no alarm, whatever the threshold.
     alarm = np.where(np.isnan(hazard), -np.inf, hazard)[happened] >= threshold
     return mean(np.where(alarm, contact_time[happened], 0.0))
+
+
+# -- sequences of frames with truth ---------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Truth:
+    """Truth at each of N frames; NaN is unknown."""
+
+    stamps_s: np.ndarray  # time of the frame [s], rising
+    collision: np.ndarray  # 1 when a collision is imminent, 0 when not
+    time_to_contact: np.ndarray  # seconds, inf when nothing comes nearer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Output of a method at each of N frames; NaN is unknown."""
+
+    scored: np.ndarray  # whether the method assessed this frame; other values are ignored
+    # collision_probability, collision_if_ahead: 0..1
+    collision_probability: np.ndarray
+    collision_if_ahead: np.ndarray
+    time_to_contact: np.ndarray  # [s]
+    looming_rate: np.ndarray  # [1/s]
+    level: np.ndarray  # 0..3 and 255 (unknown)
+
+    @property
+    def score(self) -> np.ndarray:
+        """The greater of both probabilities: people label what comes and what is near alike."""
+        return np.fmax(self.collision_probability, self.collision_if_ahead)
+
+    @property
+    def alarm(self) -> np.ndarray:
+        """Whether each assessed frame has level WARNING or above."""
+        return (self.level >= WARNING) & (self.level != UNKNOWN) & self.scored
+
+
+Pairs = Sequence[tuple[Truth, Outcome]]
+
+
+def runs(mask: np.ndarray) -> list[tuple[int, int]]:
+    """Return first and one-past-last index of every stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], np.asarray(mask, np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def durations(stamps_s: np.ndarray) -> np.ndarray:
+    """Return the time from each frame to the next [s]; the last gets the usual time."""
+    if stamps_s.size < 2:
+        return np.zeros(stamps_s.size)
+    step = np.diff(stamps_s)
+    usual = float(np.median(step))
+    return np.append(np.clip(step, 0.0, LONGEST_STEP * usual), usual)
+
+
+def false_alarms(truth: Truth, outcome: Outcome) -> tuple[int, float]:
+    """Count stretches of alarm in which nothing was imminent, and the minutes without danger."""
+    label = truth.collision
+    count = sum(bool((label[a:b] == 0).any() and not (label[a:b] == 1).any())
+                for a, b in runs(outcome.alarm))
+    return count, float(durations(truth.stamps_s)[(label == 0) & outcome.scored].sum()) / 60.0
+
+
+def leads(truth: Truth, outcome: Outcome, threshold: float) -> list[float]:
+    """Return the time from the first alarm within each labelled danger to its contact [s]."""
+    out = []
+    # A danger without assessed frames says nothing about the method. Contact is at the last
+    # frame, or later by its true time to contact where that is known.
+    for a, b in runs((truth.collision == 1) & outcome.scored):
+        left = float(truth.time_to_contact[b - 1])
+        ahead = left if math.isfinite(left) and left > 0 else 0.0
+        hit = np.flatnonzero(outcome.score[a:b] >= threshold)
+        out.append(float(truth.stamps_s[b - 1]) + ahead - float(truth.stamps_s[a + hit[0]])
+                   if hit.size else math.nan)
+    return out
+
+
+def sequence_figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
+    """Compute the figures over sequences taken together; None where truth is missing."""
+    score, now, if_ahead, estimate, rate, level, collision, ttc = _columns(pairs, lambda t, o: (
+        o.score, o.collision_probability, o.collision_if_ahead, o.time_to_contact,
+        o.looming_rate, o.level, t.collision, t.time_to_contact))
+    known, positive = ~np.isnan(collision), collision == 1
+    closing, still = np.isfinite(ttc) & (ttc > 0), np.isposinf(ttc) & ~np.isnan(rate)
+    with np.errstate(divide='ignore'):
+        error = np.abs(rate - np.where(ttc > 0, 1.0 / ttc, np.nan))     # 0 for an infinite time
+
+    def auc(values: np.ndarray) -> float:
+        return math.nan if np.isnan(values).all() else roc_auc(values[known],
+                                                                       positive[known])
+
+    counted = [false_alarms(*pair) for pair in pairs]
+    minutes = sum(m for _, m in counted)
+    led = [one for pair in pairs for one in leads(*pair, threshold)]
+    return json_safe({
+        'collision_auc': auc(score), 'collision_probability_auc': auc(now),
+        'collision_if_ahead_auc': auc(if_ahead),
+        'average_precision': average_precision(score[known], positive[known])
+        if (collision == 0).any() else math.nan,
+        'expected_calibration_error': expected_calibration_error(
+            score[known], positive[known]),
+        'ttc_median_relative_error': median_relative_error(estimate, ttc),
+        'ttc_coverage': mean(~np.isnan(estimate[closing])),
+        'looming_mae_per_s': mean(error[~np.isnan(error)]),
+        'looming_when_still_per_s': mean(np.abs(rate[still])),
+        'false_alarms_per_minute': sum(c for c, _ in counted) / minutes if minutes else math.nan,
+        'unknown_fraction': mean(level == UNKNOWN),
+        'mean_time_to_collision_s': math.nan if math.isnan(threshold) else mean(
+            np.nan_to_num(led)),
+        'dangers': len(led), 'dangers_detected': sum(not math.isnan(one) for one in led),
+        'frames': sum(t.stamps_s.size for t, _ in pairs), 'frames_scored': int(score.size),
+        'frames_labelled': int(known.sum())})
+
+
+def _columns(pairs: Pairs, of: Callable[[Truth, Outcome], tuple[np.ndarray, ...]]
+             ) -> list[np.ndarray]:
+    """Join columns of sequences over their assessed frames."""
+    parts = [[column[o.scored] for column in of(t, o)] for t, o in pairs]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def find_groups(truths: Mapping[str, Truth]) -> dict[str, list[str]]:
+    """Group the names of sequences by what their truth allows to judge."""
+    tests: dict[str, Callable[[Truth], Any]] = {
+        'collision': lambda t: (t.collision == 1).any() and (t.collision == 0).any(),
+        'nothing_imminent': lambda t: (t.collision == 0).any() and not (t.collision == 1).any(),
+        'closing': lambda t: (np.isfinite(t.time_to_contact) & (t.time_to_contact > 0)).any(),
+        'still': lambda t: np.isposinf(t.time_to_contact).any()}
+    groups = {group: [name for name, truth in truths.items() if test(truth)]
+              for group, test in tests.items()}
+    return {group: members for group, members in groups.items() if members}
+
+
+def of_method(pairs: Mapping[str, tuple[Truth, Outcome]],
+              groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    score, label = _columns([*pairs.values()], lambda t, o: (o.score, t.collision))
+    threshold = threshold_at(score[~np.isnan(label)], label[~np.isnan(label)] == 1)
+    return {'pooled': sequence_figures([*pairs.values()], threshold),
+            'sequences': {name: sequence_figures([pair], threshold)
+                          for name, pair in pairs.items()},
+            'groups': {group: sequence_figures([pairs[m] for m in members], threshold)
+                       for group, members in groups.items()}}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vjepa_ros.clip.ring import Push
-from vjepa_ros.lab.evaluation.sequence import Outcome, Truth, find_groups, of_method
+from vjepa_ros.lab.evaluation.metrics import Outcome, Truth, find_groups, of_method
 from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S
 from vjepa_ros.perception.assessment import LevelFilter
 from vjepa_ros.perception.camera_state import CameraState
@@ -39,8 +39,6 @@ NO_RATES = 'no imu.csv or motion.csv (only recording folders have rates)'
 
 @dataclass(frozen=True)
 class Item:
-    """One recording to evaluate."""
-
     path: str  # as for `vjepa_ros.sources.open_source`
     mark: str  # a key of `MARKS`
     name: str  # unique name of the sequence in tables and files
@@ -95,15 +93,12 @@ def read_items(words: Sequence[str]) -> list[Item]:
 
 @dataclass(frozen=True)
 class Setup:
-    """One configuration for all recordings."""
-
     methods: tuple[str, ...]  # of `METHODS`; the last one is reported
     settings: Settings  # live settings
     track: TrackConfig  # settings of the frame memory
     engine: Model | None = None  # the loaded model; None when no method needs it
     topic: str | None = None  # image topic of bags, None for the first
-    # Added to the stamps of angular rates, and standard error of those of frames [s]
-    imu: tuple[float, float] = (0.0, JITTER_S)
+    imu: tuple[float, float] = (0.0, JITTER_S)  # offset of rates, standard error of frames [s]
     use_imu: bool = False  # whether the methods are given the rates
     rate: float | None = None  # of pictures without stamps; others are thinned to it [Hz]
 
@@ -120,15 +115,12 @@ def _make_setup(setup: Setup, config: ModelConfig | None) -> Setup:
 
 @dataclass
 class Played:
-    """One recording of N frames with the output of every method."""
-
     item: Item
     truth: Truth
     outcomes: dict[str, Outcome]  # by method
     told: dict[str, str]  # why heads or rates are unused
 
     def stamps(self) -> np.ndarray:
-        """Return the time since the first frame [s]."""
         return self.truth.stamps_s - self.truth.stamps_s[0]
 
 
@@ -183,7 +175,6 @@ class Reader:
 
 
 def play(setup: Setup, item: Item) -> Played:
-    """Play a recording from its first to its last frame."""
     stamps: list[float] = []
     truths: list[tuple[float, float]] = []
     said: list[dict[str, Result]] = []

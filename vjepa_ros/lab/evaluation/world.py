@@ -3,8 +3,7 @@
 """Evaluate every method on rendered clips that were not used for training.
 
 The method ``heads`` is the calibrated output of the heads, without validity checks, as training
-judges it. Its time to contact is the mean of the logarithm given contact; the perception reports
-a median, and none where contact is unlikely.
+judges it; its time to contact is the mean of the logarithm given contact.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ from vjepa_ros.lab.world.clips import (
     ClipWorld,
     HELD_OUT_SEED,
     SPLIT_BATCH,
+    Targets,
     WorldClips,
+    clip_targets,
     stream_frames,
 )
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
-from vjepa_ros.lab.world.targets import Targets, clip_targets
 from vjepa_ros.model.head_specs import CONTACT
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
@@ -64,9 +64,7 @@ class Film:
     interval_s: float  # time between those frames [s]
     hold: int  # how often each frame is repeated in the clip
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy [px] of those frames
-    # Time of each frame relative to the newest [s]; None: even, whatever the jitter of the
-    # camera, as a driver may stamp them
-    stamps_s: tuple[float, ...] | None = None
+    stamps_s: tuple[float, ...] | None = None  # relative to the newest [s]; None: even
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield stamp [ns] and image with square pixels of each frame of the camera."""
@@ -98,10 +96,7 @@ class Film:
         return fx * x, fy * y, (cx + 0.5) * x - 0.5, (cy + 0.5) * y - 0.5
 
     def track(self, base: TrackConfig, stream: bool = False) -> TrackConfig:
-        """Return settings of a frame memory whose clips have exactly these frames.
-
-        A stream takes as many of them as its window reaches back.
-        """
+        """Return settings of a frame memory whose clips, or whose stream, have these frames."""
         count = base.num_frames if stream else len(self.frames)
         times = self.times_s
         gaps = np.diff(times)
@@ -157,15 +152,12 @@ def shown(film: Film, track: CameraState) -> Sample:
 
 @dataclass(frozen=True)
 class WorldRun:
-    """Output of every method for rendered clips."""
-
     world: str  # name of their world
     truth: ClipTruth
     outcomes: dict[str, ClipOutcome]  # by method
     held: int  # number of clips with valid heads for the reported method
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of all methods, and what they were measured on."""
         contact_s = self.truth.contact_time
         return {
             'clips': contact_s.size, 'first_seed': HELD_OUT_SEED, 'clips_per_seed': SPLIT_BATCH,
@@ -176,7 +168,6 @@ class WorldRun:
 
 
 def tasks(world: str, count: int, device: str) -> list[tuple[Any, ...]]:
-    """Return tasks for some clips of a world."""
     return [(evaluate_part, world, batch, min(SPLIT_BATCH, count - batch * SPLIT_BATCH), device)
             for batch in range(math.ceil(count / SPLIT_BATCH))]
 
@@ -213,7 +204,6 @@ def world_of(name: str, size: int, num_frames: int, device: str) -> ClipWorld:
 
 
 def gathered(parts: Sequence[WorldRun]) -> WorldRun:
-    """Join parts of one world."""
     return WorldRun(parts[0].world, joined([p.truth for p in parts]),
                     {m: joined([p.outcomes[m] for p in parts]) for m in parts[0].outcomes},
                     sum(p.held for p in parts))
@@ -253,7 +243,6 @@ def streamed(film: Film, engine: Model) -> Prediction:
 
 
 def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, list[Result]]:
-    """Return the results of every method at every horizon."""
     config = film.track(setup.track, streams(setup))
     wants = Wants(features=False, image=False)
     perception = None if setup.engine is None else Perception(setup.engine, config, [CAMERA])
@@ -274,7 +263,6 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
 
 
 def outcome_of(results: list[Result], method: str) -> ClipOutcome:
-    """Return the output of a method for one clip, from one result per horizon."""
     middle = results[MIDDLE]
     grid = np.asarray(middle.looming_map, float)
     moving = None
@@ -289,7 +277,6 @@ def outcome_of(results: list[Result], method: str) -> ClipOutcome:
 
 
 def heads_outcome(heads: HeadArrays, interval_s: float) -> ClipOutcome:
-    """Return the output of the heads for one clip."""
     with np.errstate(divide='ignore'):
         logits = torch.from_numpy(np.log(heads.contact))[None]
     return ClipOutcome(

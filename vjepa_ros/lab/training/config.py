@@ -23,11 +23,7 @@ BOTH = 'both'               # worlds
 
 
 def key(default: Any, text: str, allowed: Collection[Any] = (), free: bool = False) -> Any:
-    """Declare a key of a recipe: its range as (least, most), or all values of a text.
-
-    What is `free` decides how and where a run computes, not what; it may change when the run is
-    continued.
-    """
+    """Declare a key: its range, or all values of a text; `free` may change in a continued run."""
     return field(default=default, metadata={'text': text, 'allowed': allowed, 'free': free})
 
 
@@ -137,7 +133,6 @@ class TrainConfig:
 
     @property
     def from_recordings(self) -> int:
-        """Clips of a batch that come from recordings."""
         return round(self.batch * self.recording_share) if self.recordings else 0
 
     def progress(self, clips: int, seconds: float) -> float:
@@ -146,7 +141,6 @@ class TrainConfig:
         return min(1.0, done)
 
     def rate(self, progress: float) -> float:
-        """Return the learning rate: a linear rise, then half a cosine down to `FLOOR`."""
         if progress < self.warmup:
             return self.lr * max(progress / self.warmup, 1e-3)
         part = (progress - self.warmup) / (1.0 - self.warmup)
@@ -160,7 +154,6 @@ class TrainConfig:
 
 
 def _read(where: Field, value: Any) -> Any:
-    """Convert and check one value of a recipe."""
     name, kind, allowed = where.name, type(where.default), where.metadata['allowed']
     if kind is tuple:
         return tuple(map(str, [value] if isinstance(value, str) else value or ()))
@@ -205,11 +198,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def plan(recipe: Mapping[str, Any], out: str, changes: Mapping[str, Any]) -> list[TrainConfig]:
-    """Return the stages of a recipe, with keys changed in all of them (KEY) or one (STAGE.KEY).
-
-    `clips` and `seconds` are shared out among the stages as in the recipe, and `weights` are
-    those of the first.
-    """
+    """Return the stages of a recipe, with keys changed in all of them (KEY) or one (STAGE.KEY)."""
     stages = [dict(stage) for stage in recipe.get('stages', [])] or [{'name': ''}]
     names = [stage['name'] for stage in stages]
     wrong = {word for word in changes if '.' in word} - {
@@ -231,6 +220,7 @@ def plan(recipe: Mapping[str, Any], out: str, changes: Mapping[str, Any]) -> lis
         made.append(TrainConfig.of(values | {'out': str(Path(out) / name)}))
     if not length:
         return made
+    # Shared out among the stages as in the recipe.
     given = TrainConfig.of(length)
     sizes = [config.clips or config.seconds or DEFAULT_CLIPS for config in made]
     whole = sum(size * config.ends_at for size, config in zip(sizes, made, strict=True))

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -57,7 +57,6 @@ class DistributedContext:
 
 @contextmanager
 def distributed(device: str) -> Iterator[DistributedContext]:
-    """Join the processes of `torchrun`, or be alone."""
     chosen = choose_device(device, require=True).device
     if chosen.type == 'mps':
         log.info('training uses the CPU: some of its operations are missing on mps')
@@ -81,10 +80,7 @@ def distributed(device: str) -> Iterator[DistributedContext]:
 
 
 def make_optimizers(network: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Make AdamW, or Muon for the matrices of the blocks and AdamW for the rest.
-
-    Weights of matrices decay, the rest does not.
-    """
+    """Make AdamW, or Muon for matrices of the blocks and AdamW for the rest; matrices decay."""
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
     inner = {name: p for name, p in trained.items()
              if config.optimizer == 'muon' and 'blocks.' in name and p.ndim == 2}
@@ -103,10 +99,7 @@ def make_optimizers(network: nn.Module, config: TrainConfig) -> list[torch.optim
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype:
-    """Choose the type of the matrix products in training.
-
-    `auto` is bf16 where it is fast: on GPUs that have it, and on CPUs with AVX512-BF16 or AMX.
-    """
+    """Choose the type of matrix products; `auto` is bf16 where GPU or CPU have it in hardware."""
     if precision != 'auto':
         return torch.bfloat16 if precision == 'bf16' else torch.float32
     if device.type == 'cuda':
@@ -123,18 +116,14 @@ class RunState:
     """Everything that continuing a run needs."""
 
     config: dict[str, Any]  # keys of the stage
-    # network, average, optimizers: trained parameters, their moving average, and the states of
-    # the optimisers
-    network: dict[str, Any]
-    average: dict[str, Any]
+    network: dict[str, Any]  # trained parameters
+    average: dict[str, Any]  # their moving average
     optimizers: list[dict[str, Any]]
-    # step, clips: done so far; `clips` over all processes
     step: int = 0
-    clips: int = 0
-    seconds: float = 0.0  # spent on training so far
-    history: list[dict[str, Any]] = field(default_factory=list)  # what was reported so far
-    # When, where and how long each call of the run worked
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    clips: int = 0  # over all processes
+    seconds: float = 0.0  # spent on training
+    history: list[dict[str, Any]] = field(default_factory=list)  # what was reported
+    calls: list[dict[str, Any]] = field(default_factory=list)  # when, where, how long each worked
 
 
 def write_state(folder: Path, state: RunState) -> None:
@@ -183,7 +172,6 @@ class Trainer:
 
     @property
     def progress(self) -> float:
-        """Part of the planned length that is done, 0..1."""
         return self.config.progress(self.clips, self.seconds)
 
     def run(self, batch_of: Callable[[int], Batch], pause: Callable[[], None],
@@ -239,10 +227,8 @@ class Trainer:
         return losses
 
     def autocast(self) -> AbstractContextManager:
-        """Apply the precision of training."""
-        if self._precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.here.device.type, self._precision)
+        return torch.autocast(self.here.device.type, self._precision,
+                              enabled=self._precision != torch.float32)
 
     def _tell(self, losses: dict[str, float], rate: float) -> None:
         bad = [name for name, value in losses.items() if value != value or abs(value) > 1e12]
@@ -257,7 +243,6 @@ class Trainer:
                  f'{self.clips:,}', rate, ' '.join(f'{k} {v:.3f}' for k, v in losses.items() if v))
 
     def state(self, calls: list[dict[str, Any]]) -> RunState:
-        """Return everything that continuing needs."""
         network, average = (_trained(one) for one in (self.network, self.averaged))
         return RunState(asdict(self.config), network, average,
                         [one.state_dict() for one in self._optimizers], self.step, self.clips,
@@ -265,7 +250,6 @@ class Trainer:
 
     @torch.no_grad()
     def restore(self, state: RunState) -> None:
-        """Continue from a saved state."""
         for module, saved in ((self.network, state.network), (self.averaged, state.average)):
             for name, parameter in _trained(module).items():
                 parameter.copy_(saved[name])

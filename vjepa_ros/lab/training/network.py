@@ -2,11 +2,14 @@
 # Copyright 2026 vjepa_ros maintainers
 """Put encoder, heads and auxiliary heads together as one module with its losses.
 
-B clips, T' tubelets, Hp x Wp patches, D width.
+Losses ignore what is not known, are finite for all outputs of the heads, and never make the host
+wait for the device. B clips, T' tubelets, Hp x Wp patches, D width.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,16 +17,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.losses import head_losses, masked_mean
-from vjepa_ros.lab.world.clips import derive, stream_frames
-from vjepa_ros.lab.world.targets import Targets, constant
+from vjepa_ros.lab.world.clips import HORIZONS_S, Targets, constant, derive, stream_frames
 from vjepa_ros.model.checkpoint.load import WeightsReport, load_model
 from vjepa_ros.model.encoder import Encoder
-from vjepa_ros.model.head_specs import CONTACT, HeadOutputs
+from vjepa_ros.model.head_specs import (
+    Binary,
+    CLEARANCE,
+    CONTACT,
+    HEADS,
+    HeadOutputs,
+    HeadSpec,
+    Laplace,
+)
 from vjepa_ros.model.heads import Heads, full_precision
 from vjepa_ros.model.variants import IMAGENET_MEAN, IMAGENET_STD, TUBELET, find_variant
 
 DEPTH_WEIGHT, FLOW_WEIGHT, ENTER_WEIGHT = 0.25, 0.5, 0.5
+LOG_SCALE = (-8.0, 3.0)   # of the Laplace distribution; narrower would let one patch rule a batch
+EVENNESS = 0.5            # of the expansion: how much a large stated error weighs
+LARGE_WEIGHT = 10.0       # of the squared error of the expansion, which decides for large ones
+PROBABILITY_FLOOR = 1e-6
+APPROACH_M_S = 1.0        # assumed speed where people label a path as blocked
 
 
 class Auxiliary(nn.Module):
@@ -53,8 +67,6 @@ class Auxiliary(nn.Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """Clips with what is known about them."""
-
     frames: Tensor  # (B, T, H, W, 3) uint8 RGB, oldest frame first
     targets: Targets  # of the newest frame
     # (B, T) float64, time of each frame in frame intervals; even where None
@@ -83,7 +95,6 @@ class Network(nn.Module):
         return losses
 
     def features(self, batch: Batch) -> Tensor:
-        """Compute features (B, T', Hp, Wp, D)."""
         frames, times = batch.frames, None
         if self.encoder.window:
             stamps = batch.stamps
@@ -98,7 +109,6 @@ class Network(nn.Module):
         return features[:, -self.encoder.window:]
 
     def answers(self, batch: Batch) -> HeadOutputs:
-        """Return the outputs of the heads."""
         return self.heads(self.features(batch))
 
 
@@ -111,11 +121,7 @@ def normalised(frames: Tensor) -> Tensor:
 
 
 def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
-    """Build the network on the CPU, and report where its weights come from.
-
-    The same configuration gives the same numbers. Heads that the weights file holds are the
-    start of training; otherwise they are random.
-    """
+    """Build the network on the CPU, reproducibly, and report where its weights come from."""
     variant = find_variant(config.model_size)
     if config.weights:
         encoder, heads, report = load_model(variant, weights=config.weights)
@@ -139,10 +145,7 @@ def build(config: TrainConfig) -> tuple[Network, WeightsReport]:
 
 @torch.no_grad()
 def block_causal(encoder: Encoder, window: int) -> Encoder:
-    """Make a block-causal encoder of version 2.1 that starts from the weights of another.
-
-    Weights of version 2.0 have other positions: they are a start that has to be trained on.
-    """
+    """Make a block-causal encoder of version 2.1 that starts from the weights of another."""
     made = Encoder(encoder.variant, '2.1', window)
     state = encoder.state_dict()
     if encoder.version == '2.0':
@@ -155,3 +158,73 @@ def block_causal(encoder: Encoder, window: int) -> Encoder:
     assert not unexpected and set(missing) <= {'img_mod_embed', 'video_mod_embed',
                                                'interval_embed'}
     return made
+
+
+def head_losses(outputs: HeadOutputs, targets: Targets) -> dict[str, Tensor]:
+    """Mean losses of one batch by name, each a scalar in nats."""
+    losses: dict[str, Tensor] = {}
+    for spec in HEADS.values():
+        losses[spec.name] = loss_of(spec, outputs, targets)
+        losses |= {name: LOSSES[name](outputs, targets) for name in spec.losses}
+    return losses
+
+
+def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
+    said, kind = getattr(outputs, spec.name).float(), spec.kind
+    truth, known = getattr(targets, spec.target), getattr(targets, spec.known)
+    if isinstance(kind, Laplace):
+        log_scale = getattr(outputs, kind.log_scale).float().clamp(*LOG_SCALE)
+        cost = (said - truth).abs() * torch.exp(-log_scale) + log_scale + math.log(2.0)
+        pull = (log_scale.detach() - math.log(kind.unit)).mul(EVENNESS).exp()
+        # The value stays the likelihood, which can be followed over a run; the gradient is scaled.
+        cost = cost.detach() + pull * (cost - cost.detach())
+    elif isinstance(kind, Binary):
+        cost = F.binary_cross_entropy_with_logits(said, truth, reduction='none')
+    else:
+        if kind.per_interval:
+            truth = truth / targets.interval_s.view(-1, *[1] * (truth.ndim - 1))
+        cost = F.cross_entropy(said.flatten(0, -2), kind.bins.index(truth).flatten(),
+                               reduction='none').view_as(truth)
+    return masked_mean(cost, known)
+
+
+def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """Squared error of the expansion, which decides for large ones.
+
+    A Laplace likelihood is best at the median, which lies below the mean where a surface may be
+    near: without this, the strongest looming is underestimated.
+    """
+    cost = F.mse_loss(outputs.expansion.float(), targets.expansion, reduction='none') / 2
+    return LARGE_WEIGHT * masked_mean(cost, targets.expansion_known)
+
+
+def hazard(outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """Compute the cross entropy of "contact within the horizon" over known horizons."""
+    steps = constant(HORIZONS_S, outputs.contact.device) / targets.interval_s[:, None]
+    return masked_mean(_certain(CONTACT.cdf(outputs.contact, steps), targets.hazard),
+                       targets.hazard_known)
+
+
+def danger(outputs: HeadOutputs, targets: Targets) -> Tensor:
+    """Cross entropy of what people call dangerous: a contact soon, or a way that is blocked."""
+    soon = CONTACT.cdf(outputs.contact, targets.danger_s / targets.interval_s)
+    blocked = CLEARANCE.cdf(outputs.clearance, APPROACH_M_S * targets.danger_s)
+    return masked_mean(_certain(1 - (1 - soon) * (1 - blocked), targets.danger),
+                       targets.danger_known)
+
+
+# What heads are trained for beside the loss of their kind, by name (`HeadSpec.losses`).
+LOSSES: dict[str, Callable[[HeadOutputs, Targets], Tensor]] = {
+    'large': large, 'hazard': hazard, 'danger': danger}
+
+
+def _certain(p: Tensor, truth: Tensor) -> Tensor:
+    p = p.clamp(PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)
+    return -(truth * p.log() + (1 - truth) * torch.log1p(-p))
+
+
+def masked_mean(values: Tensor, known: Tensor) -> Tensor:
+    """Mean of `values` where `known`; 0 when nothing is known."""
+    weight = known.to(values.dtype)
+    # `where` and not a product: unknown values may be anything, also infinite.
+    return torch.where(known, values, 0.0).sum() / weight.sum().clamp(min=1.0)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from vjepa_ros.lab.evaluation.metrics import (
     ClipOutcome,
@@ -22,9 +21,8 @@ from vjepa_ros.lab.evaluation.metrics import (
 )
 from vjepa_ros.lab.evaluation.world import truth_of
 from vjepa_ros.lab.report.measurement import json_safe
-from vjepa_ros.lab.training.losses import hazard, loss_of
-from vjepa_ros.lab.training.network import Batch, Network
-from vjepa_ros.lab.world.targets import HORIZONS_S, Targets, joined
+from vjepa_ros.lab.training.network import Batch, Network, hazard, loss_of
+from vjepa_ros.lab.world.clips import HORIZONS_S, Targets, joined
 from vjepa_ros.model.head_specs import (
     Binary,
     CLEARANCE,
@@ -71,17 +69,14 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
         hazard=_array(CONTACT.cdf(said.contact, torch.tensor(HORIZONS_S) / dt[:, 0])),
         time_to_contact=_array(CONTACT.expected_log(said.contact).exp() * truth.interval_s),
         looming=_array(said.expansion / dt), moving=_array(said.moving.sigmoid()))
-    return {**clip_figures(truth_of(truth), outcome),
-            **_clearance(said.clearance, truth.clearance_m)}
-
-
-def _clearance(logits: Tensor, truth_m: Tensor) -> dict[str, Any]:
-    """Measure how well a blocked path is told from a free one, by distance."""
-    limits = torch.tensor(BLOCKED_M).expand(len(logits), -1)
-    p, blocked = _array(CLEARANCE.cdf(logits, limits)), _array(truth_m[:, None] <= limits) > 0.5
+    # How well a blocked path is told from a free one, by distance.
+    limits = torch.tensor(BLOCKED_M).expand(len(said.clearance), -1)
+    p = _array(CLEARANCE.cdf(said.clearance, limits))
+    blocked = _array(truth.clearance_m[:, None] <= limits) > 0.5
     auc = {f'{limit:g}': roc_auc(p[:, i], blocked[:, i]) for i, limit in enumerate(BLOCKED_M)}
-    return json_safe({'clearance_auc': auc,
-                      'clearance_calibration_error': expected_calibration_error(p, blocked)})
+    return {**clip_figures(truth_of(truth), outcome), **json_safe({
+        'clearance_auc': auc,
+        'clearance_calibration_error': expected_calibration_error(p, blocked)})}
 
 
 def headline(values: dict[str, Any]) -> dict[str, float]:
@@ -104,54 +99,38 @@ LEAST, MOST = 0.05, 20.0     # of temperatures and factors: beyond them the data
 
 
 def calibrate(answers: Answers) -> Calibration:
-    """Fit the calibration under which the answers are most likely.
-
-    Temperature and bias of bins, factor and offset of a yes-or-no question, and the scale of the
-    stated error of a quantity. What the data do not hold (no moving patch at all, say) keeps its
-    neutral value.
-    """
+    """Fit the calibration under which the answers are most likely; neutral where nothing tells."""
     return Calibration({name: _fitted(spec, answers) for name, spec in HEADS.items()})
 
 
 def _fitted(spec: HeadSpec, answers: Answers) -> tuple[float, ...]:
+    """Return the factor on a stated error, or factor and offset of logits."""
     outputs, targets = answers.outputs, answers.targets
     said, truth = getattr(outputs, spec.name), getattr(targets, spec.target)
-    known = getattr(targets, spec.known)
+    known, hazards = getattr(targets, spec.known), 'hazard' in spec.losses
     if isinstance(spec.kind, Laplace):
-        return (_scale(said, getattr(outputs, spec.kind.log_scale), truth, known),)
-    if isinstance(spec.kind, Binary):
-        return _platt(said, truth, known)
-    hazards = 'hazard' in spec.losses
-    happened = (targets.hazard[targets.hazard_known] if hazards
-                else truth.isinf()[known].float())
+        if not known.any():
+            return (1.0,)
+        stated = getattr(outputs, spec.kind.log_scale)[known].exp()
+        # The most likely factor on the scale of a Laplace distribution.
+        return (_within(float(((said - truth)[known].abs() / stated).mean())),)
+    yes_or_no = isinstance(spec.kind, Binary)
+    happened = truth[known] if yes_or_no else truth.isinf()[known].float()
+    if hazards:
+        happened = targets.hazard[targets.hazard_known]
+    if not ((happened > 0.5).any() and (happened < 0.5).any()):
+        return 1.0, 0.0
+    last = torch.zeros(said.shape[-1])     # the bias of bins is that of the last one
+    last[-1] = 1.0
 
-    def loss(logits: Tensor) -> Tensor:
+    def loss(a: Tensor, b: Tensor) -> Tensor:
+        logits = a.exp() * said + b if yes_or_no else said / a.exp() + b * last
         moved = HeadOutputs(**vars(outputs) | {spec.name: logits})
         value = loss_of(spec, moved, targets)
         return value + hazard(moved, targets) if hazards else value
 
-    if not _both(happened):
-        return 1.0, 0.0
-    last = torch.zeros(said.shape[-1])     # the bias is that of the last bin
-    last[-1] = 1.0
-    log_t, bias = _fit(lambda a, b: loss(said / a.exp() + b * last))
-    return _within(math.exp(log_t)), bias
-
-
-def _platt(logits: Tensor, truth: Tensor, known: Tensor) -> tuple[float, float]:
-    logits, truth = logits[known], truth[known]
-    if not _both(truth):
-        return 1.0, 0.0
-    log_a, b = _fit(lambda a, b: F.binary_cross_entropy_with_logits(a.exp() * logits + b, truth))
-    return _within(math.exp(log_a)), b
-
-
-def _scale(said: Tensor, log_scale: Tensor, truth: Tensor, known: Tensor) -> float:
-    if not known.any():
-        return 1.0
-    error = (said - truth)[known].abs()
-    # The most likely factor on the scale of a Laplace distribution.
-    return _within(float((error / log_scale[known].exp()).mean()))
+    log_factor, bias = _fit(loss)
+    return _within(math.exp(log_factor)), bias
 
 
 def _fit(loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
@@ -171,10 +150,6 @@ def _fit(loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
         return 0.0, 0.0
     first, second = values.detach().tolist()
     return first, second
-
-
-def _both(labels: Tensor) -> bool:
-    return bool((labels > 0.5).any()) and bool((labels < 0.5).any())
 
 
 def _within(value: float) -> float:

@@ -41,7 +41,7 @@ from rosgraph_msgs.msg import Clock as ClockMsg
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.lab.drive.top_view import TopView
+from vjepa_ros.lab.drive.page import TopView
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, GOAL_M, SETS
 from vjepa_ros.lab.world.episodes.robot import ARRIVED_M

@@ -2,17 +2,13 @@
 # Copyright 2026 vjepa_ros maintainers
 """Draw random episodes: a robot, its route, and a world in which the route is free or not.
 
-An episode belongs to its seed and number alone: it does not change with how many are drawn.
-
 Episodes about stopping: in the scenario 'free' nothing is put into the robot's way, in the others
-something stands in it, or gets into it. Whether a robot without guard really collides is never
-planned, but found out by driving.
+something stands in it, or gets into it.
 
 Episodes about getting past: the robot can get to its goal, but not straight on. A search over the
-true layout shows for each that there is a way for a disc around the robot, which can turn anywhere
-on it. Who moves is proven harmless in one of two ways: no moment of the motion touches the way, or
-the robot can wait at the start until everybody has come to rest, and then go around them. Drawings
-without such a way, or without time for it, are dropped.
+true layout shows that there is a way for a disc around the robot. Who moves is proven harmless in
+one of two ways: no moment of the motion touches the way, or the robot can wait at the start until
+everybody has come to rest, and then go around them. Other drawings are dropped.
 """
 
 from __future__ import annotations
@@ -76,21 +72,15 @@ _Box = tuple[float, float, float, float, float]
 
 @dataclass(frozen=True)
 class EpisodeConfig:
-    """The robot, its camera and how it drives."""
-
     robot: Robot = field(default_factory=Robot)  # its volume
     drive: Drive = field(default_factory=Drive)  # what its base can do
     speed: tuple[float, float] = (0.5, 2.0)  # least and greatest wanted speed [m/s]
-    # Least and greatest length of the route over the wanted speed [s]
-    travel_s: tuple[float, float] = (5.0, 8.0)
-    # camera_height, fov, aspect: ranges of the height above ground [m] and of the horizontal
-    # field of view [rad]; width by height of the pictures
-    camera_height: tuple[float, float] = (0.3, 0.5)
-    fov: tuple[float, float] = (math.radians(60), math.radians(90))
-    aspect: float = 4 / 3
+    travel_s: tuple[float, float] = (5.0, 8.0)  # length of the route over the wanted speed [s]
+    camera_height: tuple[float, float] = (0.3, 0.5)  # [m]
+    fov: tuple[float, float] = (math.radians(60), math.radians(90))  # horizontal [rad]
+    aspect: float = 4 / 3  # width by height of the pictures
     rate: float = 12.0  # pictures per second [Hz]
-    # Time for which the robot stands before it starts [s]: its perception needs a full clip
-    settle_s: float = 3.3
+    settle_s: float = 3.3  # the robot stands before it starts [s]: perception needs a full clip
 
     def __post_init__(self) -> None:
         if not 1 <= self.rate <= 60:
@@ -101,36 +91,28 @@ class EpisodeConfig:
 class Episode:
     """One episode; times count from the start of the drive."""
 
-    # number, scenario, place: which one, what gets into the way, what kind of place
     number: int
-    scenario: str
-    place: str
-    # route, run: where the robot wants to go and how it gets there when it meets nothing
-    route: Route
-    run: Run
-    # camera_height, fov, pitch: of the camera [m], [rad], [rad]
-    camera_height: float
-    fov: float
-    pitch: float
+    scenario: str  # what gets into the way
+    place: str  # what kind of place
+    route: Route  # where the robot wants to go
+    run: Run  # and how it gets there when it meets nothing
+    camera_height: float  # [m]
+    fov: float  # of the camera [rad]
+    pitch: float  # of the camera [rad]
     times: np.ndarray  # (T,) times at which bodies are known [s], evenly spaced
     bodies: tuple[Body, ...]  # those of importance first
     heedless: int  # how many of these, from the first, do not see a robot that drives
     shapes: Shapes  # one scene, over the times where they move; its fixed ones first
     owner: np.ndarray  # (K,) number of the body that a shape belongs to, -1 for what is fixed
-    # Fields of `Scenes` for ground, light and sensor; exposure at each picture
-    fields: dict[str, Tensor]
-    # Least length of a way to the goal [m] in an episode that is about getting there; NaN in one
-    # that is about stopping in time
-    shortest: float = math.nan
+    fields: dict[str, Tensor]  # of `Scenes` for ground, light and sensor
+    shortest: float = math.nan  # least length of a way to the goal [m]; NaN: it is about stopping
 
     @property
     def ends_s(self) -> float:
-        """Time at which it ends at the latest [s]."""
         return self.run.duration * (PATIENCE if math.isfinite(self.shortest) else 1)
 
 
 def draw_stop(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
-    """Draw an episode about stopping in time."""
     rng = np.random.default_rng((seed, number))
     scenario = str(rng.choice(tuple(STOPS), p=tuple(STOPS.values())))
     place = str(rng.choice(PLACES, p=SHARES))
@@ -160,7 +142,6 @@ def draw_stop(seed: int, number: int, materials: Materials, config: EpisodeConfi
 
 
 def draw_get_past(seed: int, number: int, materials: Materials, config: EpisodeConfig) -> Episode:
-    """Draw an episode about getting to the goal around what is in the way."""
     for attempt in range(_TRIES):
         episode = _attempt(np.random.default_rng((seed, number, 2, attempt)), number, materials,
                            config)
@@ -175,7 +156,6 @@ SETS = {'stop': draw_stop, 'get_past': draw_get_past}
 
 
 def _times(run: Run, config: EpisodeConfig) -> np.ndarray:
-    """Return the times (T,) of the pictures of an episode [s]."""
     step = 1 / config.rate
     return np.arange(-math.ceil(config.settle_s / step),
                      math.ceil((run.duration + AFTER_S) / step) + 1) * step
@@ -313,10 +293,7 @@ def _shapes(rng: np.random.Generator, boxes: list[_Box], materials: Materials) -
 
 
 def _shortest_way(episode: Episode, config: EpisodeConfig) -> float:
-    """Return a length that no way to the goal falls below [m].
-
-    It is inf unless the robot is proven to be able to get there in time, whatever moves.
-    """
+    """Return a length that no way to the goal falls below [m]; inf if none is proven in time."""
     robot, route = config.robot, episode.route
     reach = reach_of(robot) + _MARGIN_M
     grid = Grid(np.array((-_WIDE_M, -2.5)), np.array((_WIDE_M, route.length + 2.5)), _CELL_M)

@@ -2,16 +2,13 @@
 # Copyright 2026 vjepa_ros maintainers
 """Drive robots like unicycles, freely or along a route, and tell what they touch.
 
-World axes as in `vjepa_ros.lab.world.scenes.scene`: x right, z ahead, yaw 0 looks along z and
-grows to the right. Commands are those of a ROS Twist: forward speed [m/s] and turn rate [rad/s],
-positive to the left.
+Axes are x right, z ahead; yaw 0 looks along z and grows to the right. Commands are those of a ROS
+Twist: forward speed [m/s] and turn rate [rad/s], positive to the left.
 
 A robot is an upright box on the ground, so that only the height band it occupies and the
 horizontal section of each shape in that band matter. A card counts as a rectangle, as wide as its
-picture is opaque in that band (`opaque_part`): under the crown of a tree only its trunk. Convex
-sections in a plane do not touch if, and only if, a line separates them (the separating axis
-theorem, Gottschalk, Lin and Manocha, "OBBTree", 1996); a round section becomes the unit disc when
-its axes are scaled.
+picture is opaque in that band. Convex sections touch unless a line separates them (Gottschalk, Lin
+and Manocha, "OBBTree", 1996); a round section becomes the unit disc when its axes are scaled.
 """
 
 from __future__ import annotations
@@ -31,26 +28,17 @@ OPAQUE = 127          # of 255; from there on one sees it rather than what is be
 
 @dataclass(frozen=True)
 class Drive:
-    """What the base can do."""
-
-    # speed, turn: greatest forward speed [m/s] and turn rate [rad/s]; backward as fast as
-    # forward
-    speed: float = 2.0
-    turn: float = 1.2
-    # acceleration, braking: greatest change of speed away from and towards zero [m/s^2]
-    acceleration: float = 1.0
-    braking: float = 2.5
+    speed: float = 2.0  # greatest, forward and backward [m/s]
+    turn: float = 1.2  # greatest rate [rad/s]
+    acceleration: float = 1.0  # greatest change of speed away from zero [m/s^2]
+    braking: float = 2.5  # and towards zero
     turn_acceleration: float = 4.0  # greatest change of the turn rate [rad/s^2]
 
 
 class Unicycles:
-    """N robots, their poses and speeds."""
-
     def __init__(self, count: int, drive: Drive | None = None) -> None:
         self.drive = drive or Drive()
-        # x and z of the point about which they turn, the middle of the robot [m], and yaw [rad]
-        self.place, self.yaw = np.zeros((count, 2)), np.zeros(count)
-        # Forward [m/s], and turn rate, positive to the left [rad/s]
+        self.place, self.yaw = np.zeros((count, 2)), np.zeros(count)    # of the middle
         self.speed, self.turn = np.zeros(count), np.zeros(count)
 
     def step(self, speed: np.ndarray, turn: np.ndarray, dt: float,
@@ -109,8 +97,7 @@ STOP_GAIN = 1.0         # speed per distance to the goal [1/s]
 class Route:
     """A way along straight lines from the origin."""
 
-    # (P, 2) x and z of the way points, the first one the start, the last one the goal [m]
-    points: np.ndarray
+    points: np.ndarray  # (P, 2) x and z of the way points from the start to the goal [m]
     cruise: float  # wanted speed [m/s]
 
     @property

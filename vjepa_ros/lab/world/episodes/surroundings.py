@@ -30,8 +30,7 @@ def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal
           ) -> tuple[Shapes, tuple[float, float], dict[str, Tensor]]:
     """Build a place around a route, with a wall across it at ``end_z`` [m] if given.
 
-    Returns its boxes, x of the inner faces of the walls left and right [m] (far off for none), and
-    the fields of `Scenes` for ground, sky, light and sensor, with the exposure of each frame.
+    Returns its boxes, x of the inner faces of walls left and right [m], and fields of `Scenes`.
     """
     layout = LAYOUTS[name]
     draws = SceneRng(int(rng.integers(2**31)), 1)
@@ -101,22 +100,17 @@ _THIN = ('pole', 'bin', 'column', 'bottle', 'sign', 'tree', 'bush', 'figure')
 
 @dataclass(frozen=True)
 class Body:
-    """One body over the times of an episode."""
-
     kind: str  # name of a type of its kit
     size: tuple[float, float, float]  # half width, height, half length [m]
-    # place, yaw: (T, 2) x and z [m] and (T,) [rad]; heading along its own z axis
-    place: np.ndarray
-    yaw: np.ndarray
+    place: np.ndarray  # (T, 2) x and z [m]
+    yaw: np.ndarray  # (T,) heading along its own z axis [rad]
 
     @property
     def moves(self) -> bool:
-        """Whether it changes its place."""
         return bool(np.ptp(self.place, axis=0).max() > 1e-6)
 
     @property
     def reach(self) -> float:
-        """Radius of a circle around all of it [m]."""
         return math.hypot(self.size[0], self.size[2])
 
 
@@ -125,9 +119,8 @@ class Setting:
     """Where and when bodies are put around a robot's route."""
 
     place: str  # one of `PLACES`
-    # route, run: the robot's route, and its run when it meets nothing
     route: Route
-    run: Run
+    run: Run  # of the robot when it meets nothing
     sides: tuple[float, float]  # x between which bodies can move [m]
     times: np.ndarray  # (T,) times at which bodies are known [s]
     half_width: float  # of the robot [m]
@@ -240,8 +233,7 @@ def shapes_of(kit: Kit, bodies: Sequence[Body], times: np.ndarray, seen_at: int,
               materials: Materials, draws: SceneRng) -> Shapes:
     """Return the shapes of bodies of one kit over the times, one scene.
 
-    ``seen_at`` is the number of the time at which the pictures on ends and flanks of vehicles
-    are put on the sides that face the start of the route.
+    At the time ``seen_at`` pictures of vehicles are on the sides that face the start.
     """
     order = [*range(len(times)), seen_at]       # the last one decides about ends and flanks
     place = np.stack([b.place[order] for b in bodies], 1)               # T+1 M 2

@@ -35,13 +35,7 @@ SUBSTEP_S = 0.02       # contacts are tested this often
 
 
 class EpisodeWorld:
-    """N episodes, all at the same time after their start.
-
-    A mover that meets a robot waits, as people do; a body that is meant to be in the way ignores
-    a robot that drives.
-
-    `bank`: textures, on the device that draws; `width`: of the pictures [px].
-    """
+    """N episodes, all at the same time after their start; movers that meet a robot wait."""
 
     def __init__(self, episodes: Sequence[Episode], config: EpisodeConfig, bank: TextureBank,
                  width: int = 384) -> None:
@@ -89,8 +83,7 @@ class EpisodeWorld:
         self._lens = torch.tensor(lenses, dtype=torch.float32)
 
     @property
-    def intrinsics(self) -> np.ndarray:
-        """(N, 4) fx, fy, cx, cy [px]."""
+    def intrinsics(self) -> np.ndarray:  # (N, 4) fx, fy, cx, cy [px]
         return self._lens.numpy().astype(float)
 
     def _opaque(self, number: int, shape: int) -> tuple[float, float]:
@@ -269,12 +262,8 @@ class WorldClock:
     """Simulated time: as fast as real time, slower where the computer cannot keep up.
 
     It waits for each picture to be rendered, and nearly stops while the newest assessment is two
-    pictures old. So the delay of perception, in simulated time, is that of a fast computer, and
-    a slow one drives the same episode. When assessments stop coming, time continues: a perception
-    that has died must not stop the world.
-
-    `period_s`: between two pictures; not `patient`: real time, whether or not the computer keeps
-    up, with pictures that are rendered late; `steady_s`: the clock of real time.
+    pictures old, so that a slow computer drives the same episode. When assessments stop coming,
+    time continues. Not `patient`: real time, with pictures that are rendered late.
     """
 
     def __init__(self, start_s: float, period_s: float, patient: bool = True,
@@ -293,7 +282,6 @@ class WorldClock:
 
     @property
     def factor(self) -> float:
-        """Return simulated time over real time since `begin`; NaN before."""
         return (self.now_s - self._begun[0]) / max(1e-9, self._last_s - self._begun[1])
 
     def begin(self) -> None:
@@ -333,6 +321,5 @@ class WorldClock:
         self._due_s = (self._due_s if on_time else self.now_s) + self._period_s
 
     def assessed(self, stamp_s: float) -> None:
-        """Note that a picture of that time [s] has been assessed."""
         self._assessed_s = stamp_s if math.isnan(self._assessed_s) else max(
             stamp_s, self._assessed_s)

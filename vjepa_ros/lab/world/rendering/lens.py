@@ -6,12 +6,8 @@ A ray is scaled so that its part along the optical axis is 1: the distance along
 depth. Distorted = undistorted * (1 + k1 r^2 + k2 r^4), r the distance from the axis at depth 1.
 A wide lens is bent before: at the angle a from the axis it has r = tan(s a) / s instead of tan a,
 which is a straight lens for s = 1, a stereographic one for 1/2, and nearly equidistant for 0.05.
-
-The rows of a rolling shutter are exposed one after the other while the camera turns. Their rays
-are given in the axes that the camera has at the stamp, the time of the middle row.
-
-Light is blurred, dimmed to the corners, exposed, made noisy, rounded to 8 bits and compressed.
-Noise depends on the scene's seed and the frame's number only, not on the batch or the device.
+Rays of a rolling shutter are in the axes that the camera has at the stamp, the time of the middle
+row. Noise depends on the scene's seed and the frame's number only.
 """
 
 from __future__ import annotations
@@ -30,23 +26,8 @@ from vjepa_ros.lab.world.scenes.scene import Capture, Scenes
 
 _STEPS = 7  # Newton steps; a strong wide-angle lens needs five for float32
 
-
 # Viewing rays (x, y, 1) in camera axes, and their spread against a straight lens.
 Rays = namedtuple('Rays', 'x y spread')
-
-
-def undistort(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor) -> Rays:
-    """Rays of distorted image coordinates, where 1 + 3 k1 r^2 + 5 k2 r^4 > 0."""
-    seen = torch.sqrt(x * x + y * y)
-    r = seen
-    for _ in range(_STEPS):
-        r2 = r * r
-        slope = 1 + r2 * (3 * k1 + 5 * k2 * r2)
-        r = r - (r * (1 + r2 * (k1 + k2 * r2)) - seen) / slope.clamp(min=0.05)
-    r2 = r * r
-    along = 1 / (1 + r2 * (k1 + k2 * r2)).clamp(min=0.05)
-    across = 1 / (1 + r2 * (3 * k1 + 5 * k2 * r2)).clamp(min=0.05)
-    return Rays(x * along, y * along, torch.sqrt(along * across))
 
 
 def bent(rays: Rays, bend: Tensor) -> Rays:
@@ -64,12 +45,21 @@ def pixel_rays(intrinsics: Tensor, distortion: Tensor, columns: Tensor, rows: Te
     fx, fy, cx, cy, k1, k2 = (v[:, None, None, None] for v in
                               torch.cat((intrinsics, distortion), 1).unbind(1))
     x, y = torch.broadcast_tensors((columns - cx) / fx, (rows - cy) / fy)
-    rays = undistort(x, y, k1, k2)
+    seen = torch.sqrt(x * x + y * y)
+    r = seen
+    for _ in range(_STEPS):
+        r2 = r * r
+        slope = 1 + r2 * (3 * k1 + 5 * k2 * r2)
+        r = r - (r * (1 + r2 * (k1 + k2 * r2)) - seen) / slope.clamp(min=0.05)
+    r2 = r * r
+    along = 1 / (1 + r2 * (k1 + k2 * r2)).clamp(min=0.05)
+    across = 1 / (1 + r2 * (3 * k1 + 5 * k2 * r2)).clamp(min=0.05)
+    rays = Rays(x * along, y * along, torch.sqrt(along * across))
     return rays if bend is None else bent(rays, bend.view(-1, 1, 1, 1))
 
 
 def bars(shown: Tensor, height: int) -> Tensor:
-    """Tell which rows are bars, (B, height) bool, where a share (B,) of them shows the view."""
+    """Tell which rows are bars, (B, height) bool; a share (B,) of them shows the view."""
     count = torch.round(shown * height)[:, None]
     first = torch.floor((height - count) / 2)
     rows = torch.arange(height, device=shown.device)
@@ -98,52 +88,25 @@ def row_turns(turn: Tensor, rows: Tensor, height: int) -> Tensor:
     return rotation_of(turn.view(*turn.shape[:2], *[1] * rows.ndim, 3) * share[..., None])
 
 
-def rolled(rays: Rays, turn: Tensor, rows: Tensor, height: int) -> Rays:
-    """Rays of rows of a rolling shutter, in the axes at the stamp."""
-    m = row_turns(turn, rows, height)
-    x, y, z = (m[..., i, 0] * rays.x + m[..., i, 1] * rays.y + m[..., i, 2] for i in range(3))
-    return Rays(x / z, y / z, rays.spread.expand_as(x))
-
-
 def rays_at(scenes: Scenes, frames: slice, columns: Tensor, rows: Tensor, height: int) -> Rays:
     """Rays of pixels in some frames of scenes."""
     taken = scenes.capture
     if taken is None:
         return pixel_rays(scenes.intrinsics, scenes.distortion, columns, rows)
     rays = pixel_rays(scenes.intrinsics, scenes.distortion, columns, rows, taken.bend)
-    return rolled(rays, taken.turn[:, frames], rows, height)
+    # Rows of a rolling shutter, in the axes at the stamp.
+    m = row_turns(taken.turn[:, frames], rows, height)
+    x, y, z = (m[..., i, 0] * rays.x + m[..., i, 1] * rays.y + m[..., i, 2] for i in range(3))
+    return Rays(x / z, y / z, rays.spread.expand_as(x))
 
 
 def all_rays(scenes: Scenes, frames: slice, size: tuple[int, int],
              shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
     """Rays of all pixels, ``shift`` beside their centres; a pure function of tensors."""
-    return rays_at(scenes, frames, *_pixels(size, shift, scenes.intrinsics.device), size[1])
-
-
-def _pixels(size: tuple[int, int], shift: tuple[float, float],
-            device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+    device = scenes.intrinsics.device
     columns = torch.arange(size[0], device=device, dtype=torch.float32) + shift[0]
     rows = torch.arange(size[1], device=device, dtype=torch.float32)[:, None] + shift[1]
-    return columns[None], rows
-
-
-def image_rays(scenes: Scenes, frames: slice, size: tuple[int, int],
-               shift: tuple[float, float] = (0.0, 0.0)) -> Rays:
-    """Rays (1, 1, H, W) of one frame of one scene on the CPU; those of a lens are kept."""
-    taken = scenes.capture
-    values = (*scenes.intrinsics[0].tolist(), *scenes.distortion[0].tolist())
-    rays = _kept_rays(values, size, shift, None if taken is None else float(taken.bend))
-    if taken is None or float(taken.readout_s) == 0:
-        return rays
-    return rolled(rays, taken.turn[:, frames], _pixels(size, shift)[1], size[1])
-
-
-@lru_cache(maxsize=8)
-def _kept_rays(values: tuple[float, ...], size: tuple[int, int],
-               shift: tuple[float, float], bend: float | None) -> Rays:
-    lens = torch.tensor([values])
-    return pixel_rays(lens[:, :4], lens[:, 4:], *_pixels(size, shift),
-                      None if bend is None else torch.tensor([bend]))
+    return rays_at(scenes, frames, columns[None], rows, size[1])
 
 
 def image_speed(x: Tensor, y: Tensor, vx: Tensor, vy: Tensor, intrinsics: Tensor,
@@ -293,15 +256,7 @@ def expose(light: Tensor, scenes: Scenes, frames: slice, constant: Tables) -> Te
     light = blurred(light, scenes.blur_px)
     image = _developed(light, scenes, frames, constant, (width, height), slice(0, height))
     image = compressed(image, scenes.jpeg, constant)
-    return _rounded(_barred(image, scenes, constant, slice(0, height), height))
-
-
-def _barred(image: Tensor, scenes: Scenes, constant: Tables, rows: slice, height: int) -> Tensor:
-    """Return some rows of pictures of a height, with the bars of a letterbox."""
-    if scenes.capture is None:
-        return image
-    bar = bars(scenes.capture.shown, height)[:, None, rows, None, None]
-    return torch.where(bar, constant.bars, image)
+    return _rounded(image, scenes, constant, slice(0, height), height)
 
 
 def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
@@ -324,17 +279,22 @@ def expose_single(planes: Tensor, scenes: Scenes, frames: slice) -> Tensor:
         image = _developed(light, scenes, frames, constant, (width, height), rows, alone=True)
         if float(scenes.jpeg) > 0:
             image = compressed(image, scenes.jpeg, constant)
-        out[:, :, rows] = _rounded(_barred(image, scenes, constant, rows, height))
+        out[:, :, rows] = _rounded(image, scenes, constant, rows, height)
     return out
 
 
-def _rounded(image: Tensor) -> Tensor:
+def _rounded(image: Tensor, scenes: Scenes, constant: Tables, rows: slice,
+             height: int) -> Tensor:
+    """Return some rows of pictures of a height as uint8, with the bars of a letterbox."""
+    if scenes.capture is not None:
+        bar = bars(scenes.capture.shown, height)[:, None, rows, None, None]
+        image = torch.where(bar, constant.bars, image)
     return (image + 0.5).clamp(0, 255).to(torch.uint8)
 
 
 def _developed(light: Tensor, scenes: Scenes, frames: slice, constant: Tables,
                size: tuple[int, int], rows: slice, alone: bool = False) -> Tensor:
-    """Grey levels 0..255 (B, T, rows, W, 3); ``alone``: one frame, what is off is left out."""
+    """Grey levels 0..255 (B, T, rows, W, 3); ``alone``: of one frame."""
     batch, count = light.shape[:2]
     width, height = size
     wide = (batch, 1, 1, 1, 1)
@@ -346,18 +306,13 @@ def _developed(light: Tensor, scenes: Scenes, frames: slice, constant: Tables,
         1 - scenes.vignette.view(-1, 1, 1, 1) * corner)
     light = light * (gain[..., None] * scenes.white_balance.view(batch, 1, 1, 1, 3))
     grey = scenes.grey.view(wide)
-    if not alone or bool(scenes.grey):
-        light = torch.where(grey, (light @ constant.turn[0])[..., None], light)
+    light = torch.where(grey, (light @ constant.turn[0])[..., None], light)
     levels = light.clamp(1e-6, 1) ** (float(scenes.gamma) if alone else scenes.gamma.view(wide))
-    taken = scenes.capture
-    if alone and taken is None and float(scenes.read_noise + scenes.shot_noise) == 0:
-        return 255 * levels
     numbers = torch.arange(scenes.exposure.shape[1], device=light.device)[frames]
     noise = _noise(constant.noise, scenes.seed, numbers, size, rows)
-    if not alone or bool(scenes.grey):
-        noise = torch.where(grey, noise[..., :1], noise)
+    noise = torch.where(grey, noise[..., :1], noise)
     spread = scenes.read_noise.view(wide) + scenes.shot_noise.view(wide) * levels
     noise = noise * spread
-    if taken is not None:
-        noise = noise + _pattern(scenes, taken, constant, numbers, size, rows)
+    if scenes.capture is not None:
+        noise = noise + _pattern(scenes, scenes.capture, constant, numbers, size, rows)
     return (255 * levels + noise).clamp(0, 255)

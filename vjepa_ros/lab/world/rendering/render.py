@@ -2,10 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Draw scenes: uint8 frames, and the exact truth per pixel at the newest frame.
 
-Truth is worked out from positions and speeds, never from pictures. The looming rate leaves out the
-camera's own rotation; the flow contains it. Where rows are exposed one after the other, each row
-has the truth of the camera turned as at its own time, at the position of the stamp: that is what
-the row shows (`Capture`). The robot's heading and the contact times are those at the stamp.
+The looming rate leaves out the camera's own rotation; the flow contains it. Where rows are exposed
+one after the other, each row has the truth of the camera turned as at its own time, at the
+position of the stamp (`Capture`). The robot's heading and contact times are those at the stamp.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -37,9 +37,6 @@ from vjepa_ros.runtime.device import computing_with
 
 # Where in the pixel, and when while the shutter is open, the rays of a pixel are sent.
 PATTERN = ((-0.25, -0.25, -0.25), (0.25, 0.25, 0.25))
-# Send rays, follow them, develop their light.
-Steps = tuple[Callable[..., Rays], Callable[..., list[Tensor]], Callable[..., Tensor]]
-_PLAIN: Steps = (lens.all_rays, trace, lens.expose)
 _BESIDE = ((-0.17, -0.34), (0.17, 0.34))  # where the other rays of an edge are, beside 0, 0
 _CROSS = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
 # Rendered at once on a GPU: compiled, and not (then what all shapes give is stored for a while).
@@ -47,16 +44,12 @@ _MOST_PIXELS, _MOST_PLAIN = 1 << 25, 1 << 22
 
 
 def drawing_device(device: torch.device) -> torch.device:
-    """Return where pictures are drawn for a model on a device: with MPS on the CPU.
-
-    MPS has no float64 and lacks some operators of the renderer.
-    """
+    """Return where pictures are drawn for a model; MPS lacks some operators of the renderer."""
     return torch.device('cpu') if device.type == 'mps' else device
 
 
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
            compile: bool = False) -> Tensor:
-    """Render all pictures of scenes, (B, T, H, W, 3) uint8 RGB."""
     if bank.atlas.texels.device != scenes.interval_s.device:
         raise ValueError(f'the texture bank is on {bank.atlas.texels.device}, the scenes are on '
                          f'{scenes.interval_s.device}; move one of them')
@@ -69,19 +62,16 @@ def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
                 return torch.cat([
                     torch.cat([_single(scene, bank, size, n) for n in range(frames)], 1)
                     for scene in _parts(scenes, 1)])
-        steps = _compiled() if compile else _PLAIN
         # Parts of one size: a compiled function is made for each size.
         most = max(1, (_MOST_PIXELS if compile else _MOST_PLAIN) // (size[0] * size[1] * frames))
         step = -(-len(scenes) // -(-len(scenes) // most))
-        return torch.cat([render_together(part, bank, size, steps)
+        return torch.cat([render_together(part, bank, size, compile)
                           for part in _parts(scenes, step)])
 
 
-@lru_cache(maxsize=1)
-def _compiled() -> Steps:
-    # The rays on their own: as a part of the trace they would be worked out for each frame.
-    return (torch.compile(lens.all_rays, dynamic=False), torch.compile(trace, dynamic=False),
-            torch.compile(lens.expose, dynamic=False))
+@lru_cache(maxsize=16)
+def _ready(step: Callable[..., Any], compile: bool) -> Callable[..., Any]:
+    return torch.compile(step, dynamic=False) if compile else step
 
 
 def _parts(scenes: Scenes, count: int) -> Iterator[Scenes]:
@@ -95,9 +85,11 @@ def _open_for(scenes: Scenes) -> Tensor:
 
 
 def render_together(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
-                    steps: Steps = _PLAIN) -> Tensor:
+                    compile: bool = False) -> Tensor:
     """Render all pictures at once, with all shapes tried everywhere, as a GPU does."""
-    send, follow, develop = steps
+    # The rays on their own: as a part of the trace they would be worked out for each frame.
+    send, follow, develop = (
+        _ready(step, compile) for step in (lens.all_rays, trace, lens.expose))
     frames, total = slice(None), list[Tensor]()
     for dx, dy, when in PATTERN:
         rays = send(scenes, frames, size, (dx, dy))
@@ -108,14 +100,13 @@ def render_together(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
 
 
 def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: int) -> Tensor:
-    """One frame of one scene on the CPU."""
     frames = slice(number, number + 1)
     taken = scenes.capture
     blurs = float(_open_for(scenes)) > 0 and (taken is not None or scenes.exposure.shape[1] > 1)
     pattern = PATTERN if blurs else ((0.0, 0.0, 0.0),)
     planes = torch.zeros(3, 1, 1, size[1], size[0])
     for dx, dy, when in pattern:
-        rays = lens.image_rays(scenes, frames, size, (dx, dy))
+        rays = lens.all_rays(scenes, frames, size, (dx, dy))
         scene = stage(scenes, bank.atlas, frames, when * _open_for(scenes) if blurs else None,
                       grouped=False)
         index = _in_bands(planes, rays, scene, 1 / len(pattern))
@@ -125,16 +116,13 @@ def _single(scenes: Scenes, bank: TextureBank, size: tuple[int, int], number: in
 
 
 def _in_bands(planes: Tensor, rays: Rays, scene: Stage, weight: float) -> Tensor:
-    """Add the light of one frame to its planes; gives the number of the shape in each pixel.
-
-    Some rows at a time, so few that they stay in the cache.
-    """
+    """Add the light of one frame to its planes; return the number of the shape in each pixel."""
     height, width = rays.x.shape[2:]
     extents = Extents(scene)
     index = torch.empty(1, 1, height, width, dtype=torch.int64)
     count = -(-height * width // lens.BAND_PIXELS)
     step = -(-height // count)
-    for top in range(0, height, step):
+    for top in range(0, height, step):      # so few rows that they stay in the cache
         rows = slice(top, top + step)
         part = Rays(*(field[:, :, rows] for field in rays))
         narrow = extents.windows(part)
@@ -222,25 +210,19 @@ def contact(point: Tensor, velocity: Tensor, camera_height: Tensor, ahead: Tenso
 
 def truth(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
           compile: bool = False) -> Truth:
-    """Compute the truth at the newest frame, for the robot `ROBOT`."""
     newest = slice(scenes.camera_position.shape[1] - 1, None)
     with torch.no_grad():
         if compile or scenes.interval_s.device.type != 'cpu':
-            see, follow = _compiled_truth() if compile else (_look, _motion)
+            see, follow = _ready(_look, compile), _ready(_motion, compile)
             seen = see(scenes, newest, size, stage(scenes, bank.atlas, newest))
             return Truth(**follow(scenes, seen))
         parts = []
         with computing_with(1):
             for one in _parts(scenes, 1):
-                rays = lens.image_rays(one, newest, size)
+                rays = lens.all_rays(one, newest, size)
                 scene = stage(one, bank.atlas, newest, grouped=False)
                 parts.append(_motion(one, look(rays, scene, Extents(scene).windows(rays))))
         return Truth(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-
-
-@lru_cache(maxsize=1)
-def _compiled_truth() -> tuple[Callable[..., Hits], Callable[..., dict[str, Tensor]]]:
-    return torch.compile(_look, dynamic=False), torch.compile(_motion, dynamic=False)
 
 
 def _look(scenes: Scenes, frames: slice, size: tuple[int, int], scene: Stage) -> Hits:

@@ -2,14 +2,10 @@
 # Copyright 2026 vjepa_ros maintainers
 """Where rays meet boxes, cylinders, ellipsoids, cards and coverings, and the light there.
 
-Rays start at the camera and have direction (dx, dy, dz) in world axes, fields of shape
-(B, T, H, W) or a cut-out of it; what belongs to a shape has shape (B, T, 1, 1). All bodies are
-convex: a ray is inside from ``near`` to ``far`` and misses where near >= far.
-
-Place, normal and texture coordinates are computed once per pixel, for the winner among all
-shapes. The ground is the last box but one of the table, its top the plane y = 0; the sky is the
-last row. Textures hold colours as a screen shows them; light adds up after squaring them, and
-the sensor turns it back.
+Rays start at the camera and have direction (dx, dy, dz) in world axes, (B, T, H, W) or a cut-out
+of it; what belongs to a shape has shape (B, T, 1, 1). All bodies are convex: a ray is inside from
+``near`` to ``far`` and misses where near >= far. The ground is the last box but one of the table,
+its top the plane y = 0; the sky is the last row. Light is the square of what a texture shows.
 """
 
 from __future__ import annotations

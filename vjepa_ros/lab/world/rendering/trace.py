@@ -2,10 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Follow one ray per pixel: where camera and shapes are, the nearest hit, then its colour.
 
-Without ``Windows`` everything here is a pure function of tensors without branches on their
-values, so that a frame compiles as a whole. ``Windows`` narrow the work per shape, for one frame
-on the CPU: each is a rectangle of the image that contains the shape, or its shadow, whatever the
-lens.
+Without ``Windows`` everything here is a pure function of tensors, so that a frame compiles as a
+whole. ``Windows`` narrow the work for one frame on the CPU: each is a rectangle of the image that
+contains a shape, or its shadow, whatever the lens.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class Stage(NamedTuple):
     sky_cell: Cell                 # (B, 1, 1, 1)
 
     def one(self, number: int) -> tuple[Body, Cell]:
-        """One shape and its texture's cell, (B, T, 1, 1) each."""
         body = Body(*(field[:, :, number, None, None] for field in self.bodies))
         return body, (self.table.column[:, :, number, None, None],
                       self.table.row[:, :, number, None, None])
@@ -163,50 +161,34 @@ def _table(scenes: Scenes, camera: Tensor, b: Body, atlas: Atlas, frames: slice)
         is_upright.float(), (is_upright | (kinds == ELLIPSOID)).float(), is_card.float())
 
 
-def _light(scenes: Scenes) -> Light:
-    fields = (*scenes.sun_direction.unbind(1), scenes.sun, scenes.ambient, scenes.shadow,
-              scenes.fog_per_m, scenes.fog_color, scenes.sky_top, scenes.sky_horizon,
-              (scenes.sky_texture >= 0).float())
-    return Light(*(values.view(-1, 1, 1, 1, *values.shape[1:]) for values in fields))
-
-
 @lru_cache(maxsize=64)
 def _numbers(kinds: tuple[int, ...], kind: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Numbers of the shapes of a kind in parts; kept, for copies make the device wait.
-
-    A compiled reduction works on powers of two: nineteen shapes at once cost as much as
-    thirty-two, sixteen and then three as much as twenty.
-    """
+    """Numbers of the shapes of a kind in parts; kept, for copies make the device wait."""
     numbers = torch.tensor([n for n, k in enumerate(kinds) if k == kind], device=device)
+    # A compiled reduction works on powers of two: 19 shapes at once cost as much as 32.
     whole = 1 << len(numbers).bit_length() - 1
     waste = 2 * whole - len(numbers)
     return numbers.split(whole) if whole // 4 <= waste < whole else (numbers,)
 
 
-def _groups(kinds: tuple[int, ...], b: Body, table: Table) -> tuple[Group, ...]:
-    groups = []
-    parts = ((kind, numbers) for kind in sorted(set(kinds))
-             for numbers in _numbers(kinds, kind, b.hx.device))
-    for kind, numbers in parts:
-
-        def chosen(field: Tensor, numbers: Tensor = numbers) -> Tensor:
-            return field.index_select(2, numbers)[:, :, None, None]
-
-        groups.append((kind, numbers, Body(*(chosen(f) for f in b)),
-                       (chosen(table.column), chosen(table.row))))
-    return tuple(groups)
-
-
 def stage(scenes: Scenes, atlas: Atlas, frames: slice, share: Tensor | None = None,
           grouped: bool = True) -> Stage:
-    """Set the stage of some frames, with poses as of `_poses`."""
-    poses = _poses(scenes, frames, share)
+    kinds, poses = scenes.kinds, _poses(scenes, frames, share)
     camera, rotation = poses[:2]
     b = _bodies(poses, scenes.half, scenes.alive)
     table = _table(scenes, camera, b, atlas, frames)
+    groups = []
+    for kind in sorted(set(kinds)) if grouped else ():
+        for numbers in _numbers(kinds, kind, b.hx.device):
+            body, cell = ([field.index_select(2, numbers)[:, :, None, None] for field in fields]
+                          for fields in (b, (table.column, table.row)))
+            groups.append((kind, numbers, Body(*body), (cell[0], cell[1])))
+    light = (*scenes.sun_direction.unbind(1), scenes.sun, scenes.ambient, scenes.shadow,
+             scenes.fog_per_m, scenes.fog_color, scenes.sky_top, scenes.sky_horizon,
+             (scenes.sky_texture >= 0).float())
     sky = [v.view(-1, 1, 1, 1) for v in atlas.origin(scenes.sky_texture.clamp(min=0))]
-    groups = _groups(scenes.kinds, b, table) if grouped else ()
-    return Stage(scenes.kinds, atlas, rotation, b, groups, table, _light(scenes),
+    return Stage(kinds, atlas, rotation, b, tuple(groups), table,
+                 Light(*(v.view(-1, 1, 1, 1, *v.shape[1:]) for v in light)),
                  camera[..., 1, None, None], scenes.intrinsics[:, None, None, None, :2],
                  (sky[0], sky[1]))
 
@@ -220,7 +202,6 @@ class Windows(NamedTuple):
 
     @staticmethod
     def whole(kinds: tuple[int, ...]) -> Windows:
-        """Everything everywhere, shape by shape."""
         every = (_ALL,) * len(kinds)
         return Windows(every, every, _curved(kinds))
 
@@ -405,7 +386,6 @@ class Extents:
         self._shadows = _spans(floor @ rotation.T)
 
     def windows(self, rays: Rays) -> Windows:
-        """Windows of all shapes among rays (1, 1, H, W)."""
         x, y = rays.x[0, 0], rays.y[0, 0]
         limits = tuple(v.numpy() for v in (x.amin(0), x.amax(0), y.amin(1), y.amax(1)))
         shapes = _cut(self._shapes, self._alive, limits)

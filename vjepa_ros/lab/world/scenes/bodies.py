@@ -2,10 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Define people, vehicles, furniture and plants by their shapes; build and move them.
 
-A kit is a fixed row of shapes. A body of a kit has one of its types, and the type defines what
-the shapes become: where they are, how large, of which material. Places and sizes in a type are
-relative to half width, height and half length of the body, so that one type makes tall and short
-people. Shapes that a type does not use are not alive.
+A kit is a fixed row of shapes. A body of a kit has one of its types, which defines where the
+shapes are, how large and of which material, relative to half width, height and half length of the
+body. Shapes that a type does not use are not alive.
 """
 
 from __future__ import annotations
@@ -26,23 +25,15 @@ STUCK_ON = ('poster', 'door')   # cards that lie on a body; others are what it l
 
 @dataclass(frozen=True)
 class Part:
-    """One shape of a type.
-
-    ``at`` x to the right, y up from the ground in parts of the height, z ahead; ``half`` half
-    sizes along the same; parts with one ``look`` share texture and colour; ``swing`` to and fro
-    in parts of the height when the body walks; ``aside`` turns it by a right angle; ``end`` and
-    ``flank`` put it on whichever end or side faces the camera.
-    """
-
     slot: int
-    at: tuple[float, float, float]
-    half: tuple[float, float, float]
+    at: tuple[float, float, float]  # x to the right, y up in parts of the height, z ahead
+    half: tuple[float, float, float]  # half sizes along the same
     group: str
-    look: int = 0
-    swing: float = 0.0
-    aside: bool = False
-    end: bool = False
-    flank: bool = False
+    look: int = 0  # parts with one look share texture and colour
+    swing: float = 0.0  # to and fro in parts of the height when the body walks
+    aside: bool = False  # turned by a right angle
+    end: bool = False  # on whichever end faces the camera
+    flank: bool = False  # on whichever side faces the camera
 
 
 def _leg(slot: int, side: int) -> list[Part]:
@@ -250,16 +241,13 @@ STEP_M = 0.7     # a leg swings to and fro in two of them
 class Bodies:
     """M bodies of one kit in each of B scenes."""
 
-    # kind, present: (B, M) type and whether it is there
-    kind: Tensor
-    present: Tensor
+    kind: Tensor  # (B, M)
+    present: Tensor  # (B, M) whether it is there
     size: Tensor  # (B, M, 3) half width, height, half length [m]
-    # place, yaw: (B, T, M, 3), (B, T, M) bottom of the middle [m] in world axes, and yaw [rad]
-    place: Tensor
-    yaw: Tensor
-    # velocity, yaw_rate: (B, M, 3), (B, M) at the newest frame
-    velocity: Tensor
-    yaw_rate: Tensor
+    place: Tensor  # (B, T, M, 3) bottom of the middle in world axes [m]
+    yaw: Tensor  # (B, T, M)
+    velocity: Tensor  # (B, M, 3) at the newest frame
+    yaw_rate: Tensor  # (B, M) at the newest frame
 
 
 def assemble(kit: Kit, bodies: Bodies, times: Tensor, materials: Materials,

@@ -209,7 +209,6 @@ def glaring(draws: SceneRng, decor: Shapes, ride: Ride) -> Shapes:
 
 def capture(draws: SceneRng, spec: SceneSpec, ride: Ride, speeds: Tensor,
             spins: Tensor) -> Capture:
-    """How cameras take frames; those of the standard world have no faults."""
     own = ride.own
     indoors = spec.at(*INDOORS)
     least, most = torch.where(indoors, 0.003, 0.0003), torch.where(indoors, 0.033, 0.012)

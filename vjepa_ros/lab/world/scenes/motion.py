@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Motion of cameras and bodies, run backwards from the newest frame of a clip.
 
-Times are at most 0, the newest frame is at 0. Everything is exact at the newest frame: the
-velocities given are the derivatives of the paths there. Ground vectors are (x, z).
+Times are at most 0, the newest frame is at 0, where the velocities given are the derivatives of
+the paths. Ground vectors are (x, z).
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ class Steady:
     """How fast B robots or bodies were before they began to brake or to speed up; all (B,)."""
 
     most: Tensor  # greatest speed of what brakes [m/s]
-    # faster, slower: speed of what brakes, and of what speeds up, as a factor on the speed of
-    # now: from 1 to inf, where `most` alone counts, and from 0 to 1
-    faster: Tensor
-    slower: Tensor
+    faster: Tensor  # of what brakes, times the speed of now; inf: `most` alone counts
+    slower: Tensor  # of what speeds up, times the speed of now, 0..1
 
     def around(self, size: Tensor) -> tuple[Tensor, Tensor]:
         """Return the greatest and the least speed (B, 1) [m/s] around that of now (B,)."""
@@ -89,8 +87,7 @@ class Shake:
 
     angles: Tensor  # (B, T, 3) added to yaw, pitch and roll [rad]
     rates: Tensor  # (B, T, 3) their derivatives [rad/s]; (B, 1, 3) at the newest frame alone
-    # (B, T, 3) of the position in world axes [m]. To the sides it rests at the newest frame: a
-    # step that goes on for seconds must not decide whether something will be hit.
+    # (B, T, 3) of the position in world axes [m]; at rest to the sides at the newest frame
     offset: Tensor
     speed: Tensor  # (B, T, 3) its derivative [m/s]; (B, 1, 3) at the newest frame alone
 

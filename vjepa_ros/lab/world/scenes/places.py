@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Lay out the fixed parts of places: walls, ceilings, roads, tables, ground and wall decor.
 
-World axes are those of the place: a corridor or street leads along z. The camera is at the
-origin at the newest frame, and the place is fitted around its path.
+A corridor or street leads along z. The camera is at the origin at the newest frame.
 """
 
 from __future__ import annotations
@@ -82,11 +81,8 @@ _END_SHARES = torch.tensor([.5, .25, .08, .05, .12])
 
 @dataclass(frozen=True)
 class Place:
-    """Fixed parts of B places."""
-
-    boxes: Shapes  # eight of them, still without motion; see `STRUCTURE_KINDS`
-    # (B, 2) x of the inner faces of the walls left and right, or of where they would be [m]
-    inner: Tensor
+    boxes: Shapes  # eight of them, see `STRUCTURE_KINDS`
+    inner: Tensor  # (B, 2) x of the inner faces of walls left and right, there or not [m]
     walled: Tensor  # (B, 2) bool, whether there are walls
     lane: Tensor  # (B, 2) least and greatest x of what the robot passes over [m]
     end: Tensor  # (B,) z of the end wall [m], far away where there is none

@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Mount the cameras of the rough world on what carries them, and move them as it moves.
 
-`PLATFORMS` is the distribution; `docs/training.md` explains it. A fifth of the clips keeps the
-carriers of the standard world.
+`docs/training.md` explains it. A fifth of the clips keeps the carriers of the standard world.
 """
 
 from __future__ import annotations
@@ -52,30 +51,23 @@ DEFAULT_SHARE, SLOW_SHARE = 0.35, 0.25   # of clips at about 4 Hz, and as slow a
 
 @dataclass(frozen=True)
 class Platform:
-    """What carries a camera: lengths in m, angles in degrees, times in s.
+    """What carries a camera, and the three waves that shake it: lengths [m], angles [degrees]."""
 
-    ``places`` shares by place; ``height``, ``speed``, ``speed_up`` (acceleration either way) least
-    and greatest; ``turn`` and ``climb`` greatest rates. Three waves shake it, each with its
-    ``_hz`` least and greatest, ``_deg`` of yaw, pitch, roll and ``_m`` up and down: slow ``sway``
-    (hover, arm, suspension), ``step`` (gait, bumps) and ``buzz`` (motors, rotors). ``flies``: it
-    leans to accelerate, and never stands quite still.
-    """
-
-    places: Mapping[str, float]
+    places: Mapping[str, float]  # shares
     height: Range
     speed: Range
-    turn: float
-    speed_up: Range
-    sway_hz: Range
+    turn: float  # greatest rate
+    speed_up: Range  # acceleration either way
+    sway_hz: Range  # slow: hover, arm, suspension
     sway_deg: Axes
-    step_hz: Range
+    step_hz: Range  # gait, bumps
     step_deg: Axes
-    step_m: float
-    buzz_hz: Range
+    step_m: float  # up and down
+    buzz_hz: Range  # motors, rotors
     buzz_deg: float
     sway_m: float = 0.0
-    climb: float = 0.0
-    flies: bool = False
+    climb: float = 0.0  # greatest rate
+    flies: bool = False  # leans to accelerate, and never stands quite still
 
 
 _INSIDE = {'room': 3, 'corridor': 3, 'warehouse': 3, 'lab': 4}
@@ -120,8 +112,7 @@ class Ride:
     """How B cameras ride; all tensors (B,)."""
 
     platform: Tensor  # number, 0 as in the standard world
-    # Time between two pictures of the camera [s], at most the interval of the clip
-    period_s: Tensor
+    period_s: Tensor  # between two pictures of the camera [s], at most the interval of the clip
     bend: Tensor  # of the lens, see `Capture`
     boxed: Tensor  # bool, bars are added to a picture that is not square, instead of squashing it
     settled_s: Tensor  # time for which it has turned or climbed as now [s]
@@ -251,10 +242,7 @@ def pace(speed: Tensor, braking: Tensor, times: Tensor, steady: Steady) -> Tenso
 
 
 def _lean(encounter: Encounter, ride: Ride, gain: Tensor, speed: Tensor, turn: Tensor) -> Tensor:
-    """Yaw, pitch and roll (B, T, 3) [rad] that an acceleration, a speed and a turn take.
-
-    A multirotor leans where it thrusts: against drag, to speed up, and into a bend.
-    """
+    """Yaw, pitch and roll (B, T, 3) [rad] of a multirotor that thrusts, or of what squats."""
     drift, flies = encounter.spec.drift[:, None], _FLIES[ride.platform][:, None]
     ahead, right = speed * drift.cos(), speed * drift.sin()
     nod = torch.where(flies, -((gain * drift.cos() + _DRAG * ahead) / GRAVITY).atan(),

@@ -34,15 +34,11 @@ class Sample:
     """Scenes and what was planned for them, on the CPU."""
 
     scenes: Scenes  # b scenes
-    # (B, T) stamp of the picture that each frame shows [s], 0 for the newest: when it was taken,
-    # but for `camera.arrival_times`
-    stamps_s: Tensor
+    stamps_s: Tensor  # (B, T) of the picture that each frame shows [s], 0 for the newest
     hold: Tensor  # (B,) how often each picture of a clip is shown
 
 
 class SceneSampler:
-    """Draw random scenes for square pictures of a side [px] and clips of some frames."""
-
     def __init__(self, materials: Materials, size: int, frames: int, config: WorldConfig) -> None:
         self.materials = materials
         self.size, self.frames, self.config = size, frames, config
@@ -118,7 +114,6 @@ class SceneSampler:
         return Sample(scenes, times, spec.hold)
 
     def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
-        """Return the times of the frames [s], (B, T), at most 0."""
         times = motion.frame_times(spec.interval_s, spec.hold, self.frames)
         uneven = JITTER * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
         uneven[:, -1] = 0

@@ -2,9 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """What a batch of scenes is made of: the tensors between sampler and renderer, and its dice.
 
-World axes: x right, y down, z ahead; the ground is the plane y = 0 and a point h metres above
-it has y = -h. Camera axes: x right, y down, z along the optical axis. B scenes, T frames (the
-newest last), K shapes. All floating tensors are float32 on one device.
+World axes: x right, y down, z ahead; the ground is the plane y = 0. Camera axes: x right, y down,
+z along the optical axis. B scenes, T frames (the newest last), K shapes, float32.
 """
 
 from __future__ import annotations
@@ -22,16 +21,12 @@ GROUND, SKY = -1, -2                          # what a pixel shows when it is no
 
 @dataclass(frozen=True)
 class Robot:
-    """The robot's volume [m]; the camera sits at the middle of its front.
+    """The robot's volume [m]; the camera sits at the middle of its front."""
 
-    It reaches from ``clearance`` above the ground to ``height`` (at least 0.1 above the
-    camera), ``half_width`` to both sides and ``length`` behind the camera.
-    """
-
-    half_width: float = 0.3
-    height: float = 0.5
-    length: float = 0.6
-    clearance: float = 0.05
+    half_width: float = 0.3  # to both sides
+    height: float = 0.5  # of its top, or 0.1 above the camera where that is higher
+    length: float = 0.6  # behind the camera
+    clearance: float = 0.05  # of its bottom above the ground
 
 
 ROBOT = Robot()
@@ -39,26 +34,18 @@ ROBOT = Robot()
 
 @dataclass(frozen=True)
 class Shapes:
-    """K shapes in each of B scenes."""
-
     # Kind of each of the K shapes, the same in all scenes: what is computed is then known before
-    # anything runs. A box has half sizes along its own x, y, z; a cylinder stands upright with
-    # radius ``half[0]`` and half height ``half[1]``; an ellipsoid has half axes; a card is an
-    # upright rectangle in its own x-y plane with a texture that may have holes; a covering is
-    # the top of a box that is sunk into the ground, y = 0. Coverings come last.
+    # anything runs. A cylinder stands upright; a card is an upright rectangle in its own x-y
+    # plane whose texture may have holes; a covering is the top of a box that is sunk into the
+    # ground. Coverings come last.
     kinds: tuple[int, ...]
     alive: Tensor  # (B, K) bool, whether the shape exists
     position: Tensor  # (B, T, K, 3) centre [m]
-    # (B, T, K) rotation about the vertical [rad]: the own x axis is (cos, 0, -sin) and the own z
-    # axis (sin, 0, cos) in the world
-    yaw: Tensor
-    half: Tensor  # (B, K, 3) half sizes [m]
-    # velocity, yaw_rate: (B, K, 3), (B, K) at the newest frame, world axes [m/s], [rad/s]
-    velocity: Tensor
-    yaw_rate: Tensor
-    # (B, K) or, where it changes from frame to frame, (B, T, K) int64 index into the texture
-    # bank
-    texture: Tensor
+    yaw: Tensor  # (B, T, K) [rad]; the own z axis is (sin, 0, cos) in the world
+    half: Tensor  # (B, K, 3) half sizes along the own axes, or half axes [m]
+    velocity: Tensor  # (B, K, 3) at the newest frame, world axes [m/s]
+    yaw_rate: Tensor  # (B, K) at the newest frame [rad/s]
+    texture: Tensor  # (B, K), or (B, T, K) where it changes, int64 index into the texture bank
     tile_m: Tensor  # (B, K) side of one repeat of the texture [m]; 0 stretches it over the face
     tint: Tensor  # (B, K, 3) factor on the texture, 0..2
 
@@ -92,25 +79,19 @@ def join(parts: Sequence[Shapes], frames: int) -> Shapes:
 class Capture:
     """How B moving cameras take T frames, row by row; the cameras of the rough world have it."""
 
-    # velocity, spin: (B, T, 3) of the camera at each frame: world axes [m/s], and right-handed
-    # about the camera's axes [rad/s]
-    velocity: Tensor
-    spin: Tensor
+    velocity: Tensor  # (B, T, 3) of the camera at each frame, world axes [m/s]
+    spin: Tensor  # (B, T, 3) right-handed about the camera's axes [rad/s]
     exposure_s: Tensor  # (B,) time for which a row gathers light [s]: blur by motion
-    # (B,) time from the first row to the last [s], 0 for all rows at once. The stamp of a frame
-    # is the time of its middle row. A row shows what the camera sees that stands where it is at
-    # the stamp and is turned as at the time of the row; bodies are where they are at the stamp.
+    # (B,) time from the first row to the last [s], 0 for all rows at once. A row shows what the
+    # camera sees that stands as at the stamp and is turned as at the time of the row; bodies are
+    # where they are at the stamp, the time of the middle row.
     readout_s: Tensor
     bend: Tensor  # (B,) bend of a wide lens, 0.05..1, see `lens.bent`; 1 for a straight one
-    # (B,) share of the rows that show the view, in the middle; bars fill the others, as the
-    # resize mode `letterbox` adds them. 1 for all rows.
-    shown: Tensor
+    shown: Tensor  # (B,) share of the rows that show the view; bars fill the others
     glare: Tensor  # (B,) part of the light above white that spreads around it, 0..0.5
-    # pattern, stripes, banding: (B,) standard deviation [grey levels] of noise of single pixels
-    # and of columns, both the same in all frames, and of rows, new in each frame
-    pattern: Tensor
-    stripes: Tensor
-    banding: Tensor
+    pattern: Tensor  # (B,) noise of pixels, the same in all frames [grey levels]
+    stripes: Tensor  # (B,) noise of columns, the same in all frames [grey levels]
+    banding: Tensor  # (B,) noise of rows, new in each frame [grey levels]
 
     @property
     def turn(self) -> Tensor:
@@ -120,52 +101,37 @@ class Capture:
 
 @dataclass(frozen=True)
 class Scenes(Shapes):
-    """B scenes: shapes with their cameras, light and sensors."""
-
     interval_s: Tensor  # (B,) time between frames [s]
     intrinsics: Tensor  # (B, 4) fx, fy, cx, cy in pixels of the size that is rendered
-    # (B, 2) k1, k2 of the radial (Brown) model on normalised coordinates of the pinhole
-    distortion: Tensor
+    distortion: Tensor  # (B, 2) k1, k2 of the radial (Brown) model
     camera_position: Tensor  # (B, T, 3) [m]
-    # (B, T, 3, 3) world to camera: rows are the camera's right, down and ahead
-    camera_rotation: Tensor
+    camera_rotation: Tensor  # (B, T, 3, 3) world to camera: its right, down and ahead
     camera_velocity: Tensor  # (B, 3) at the newest frame, world axes [m/s]
-    # (B, 3) at the newest frame, right-handed about the camera's axes [rad/s]
-    camera_spin: Tensor
-    # ground_texture, ground_tile_m, ground_tint: (B,), (B,), (B, 3)
-    ground_texture: Tensor
-    ground_tile_m: Tensor
-    ground_tint: Tensor
-    # sky_top, sky_horizon: (B, 3) colours 0..1
-    sky_top: Tensor
-    sky_horizon: Tensor
+    camera_spin: Tensor  # (B, 3) there, right-handed about the camera's axes [rad/s]
+    ground_texture: Tensor  # (B,)
+    ground_tile_m: Tensor  # (B,)
+    ground_tint: Tensor  # (B, 3)
+    sky_top: Tensor  # (B, 3) 0..1
+    sky_horizon: Tensor  # (B, 3) 0..1
     sky_texture: Tensor  # (B,) int64, clouds mixed into the sky; -1 for none
     sun_direction: Tensor  # (B, 3) unit vector towards the light, y negative
-    # sun, ambient: (B,) strengths; a lit face gets ambient + sun * cos(angle)
-    sun: Tensor
-    ambient: Tensor
+    sun: Tensor  # (B,) strength; a lit face gets ambient + sun * cos(angle)
+    ambient: Tensor  # (B,)
     shadow: Tensor  # (B,) 0..1 how dark cast shadows on the ground are
-    # fog_per_m, fog_color: (B,), (B, 3)
-    fog_per_m: Tensor
-    fog_color: Tensor
+    fog_per_m: Tensor  # (B,)
+    fog_color: Tensor  # (B, 3)
     exposure: Tensor  # (B, T) factor on all light, frame by frame
     white_balance: Tensor  # (B, 3)
-    # (B,) exponent on the light in 0..1; light is the square of what a texture shows, so 0.5
-    # shows a texture lit with 1 as it is
-    gamma: Tensor
+    gamma: Tensor  # (B,) exponent on the light; 0.5 shows a texture lit with 1 as it is
     vignette: Tensor  # (B,) loss of light in the corners, 0..0.8
     blur_px: Tensor  # (B,) standard deviation of the lens blur [px]
     shutter: Tensor  # (B,) part of the interval the shutter is open, 0..0.8: blur by motion
-    # read_noise, shot_noise: (B,) standard deviation [grey levels] in the dark and at full light
-    # in addition
-    read_noise: Tensor
-    shot_noise: Tensor
+    read_noise: Tensor  # (B,) standard deviation in the dark [grey levels]
+    shot_noise: Tensor  # (B,) and at full light in addition
     grey: Tensor  # (B,) bool, camera without colour
     jpeg: Tensor  # (B,) strength of block compression, 0 none .. 1 strong.
     seed: Tensor  # (B,) int64, decides the noise
-    # How the frames are taken. None: all rows at once, through a straight lens, with blur as
-    # `shutter` says.
-    capture: Capture | None = None
+    capture: Capture | None = None  # None: rows at once, a straight lens, blur as by `shutter`
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
         """Return the scenes with every tensor changed, such as a part of the batch."""
@@ -180,11 +146,7 @@ class Scenes(Shapes):
 
 
 class SceneRng:
-    """Random draws for ``count`` scenes; every method returns (count, *shape) on the CPU.
-
-    The same seed and count give the same draws on every machine, whatever device the scenes
-    are moved to afterwards. Bounds may be numbers or tensors that broadcast to the result.
-    """
+    """Random draws for ``count`` scenes; every method returns (count, *shape) on the CPU."""
 
     def __init__(self, seed: int, count: int) -> None:
         self.count = count
@@ -202,7 +164,6 @@ class SceneRng:
         return low * (high / low) ** self.unit(*shape)
 
     def normal(self, deviation: Number, *shape: int) -> Tensor:
-        """Draw from a normal distribution of zero mean."""
         return deviation * torch.randn(self.count, *shape, generator=self.generator)
 
     def chance(self, probability: Number, *shape: int) -> Tensor:

@@ -31,17 +31,8 @@ FACING = ('figure', 'walker', 'cup', 'carton')               # bodies that turn 
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """Which world is drawn."""
-
-    # One of `WORLDS`: standard for smooth drives with even frames, rough for platforms that
-    # lean, shake and turn, with the cameras that they have (`platforms`, `camera`)
-    name: str = 'standard'
-    # In the rough world, what training has beside the clips that figures are made with, which
-    # stay as they were: more stops, harder ones, and what has stopped may stand for a while;
-    # fewer turns; changes of speed that set in, with a lean that comes and goes; bodies with
-    # plain surfaces; more contacts that are seconds away; stamps that tell when a picture
-    # arrived
-    training: bool = False
+    name: str = 'standard'  # of smooth drives; rough for platforms that lean, shake and turn
+    training: bool = False  # what the rough world has in training alone, see `docs/training.md`
 
     def __post_init__(self) -> None:
         if self.name not in WORLDS:
@@ -120,11 +111,9 @@ class Event:
     outcome: Tensor
 
     def at(self, *places: str) -> Tensor:
-        """(B,) bool, whether the place is one of these."""
         return is_any(self.place, PLACE, places)
 
     def happens(self, *outcomes: str) -> Tensor:
-        """(B,) bool, whether the outcome is one of these."""
         return is_any(self.outcome, OUTCOME, outcomes)
 
 
@@ -136,18 +125,14 @@ class SceneSpec(Event):
     hold: Tensor
     hfov: Tensor  # horizontal field of view [rad]
     aspect: Tensor  # width by height of the source picture
-    # height, pitch, roll: of the camera [m], [rad]
-    height: Tensor
-    pitch: Tensor
+    height: Tensor  # of the camera [m]
+    pitch: Tensor  # [rad]
     roll: Tensor
-    # heading, speed, drift, turn: yaw in the axes of the place [rad]; the robot's speed [m/s],
-    # its direction relative to the heading [rad], and rate of turn [rad/s]
-    heading: Tensor
-    speed: Tensor
-    drift: Tensor
-    turn: Tensor
-    # hand, steps, motor: strengths of what shakes the camera
-    hand: Tensor
+    heading: Tensor  # yaw in the axes of the place [rad]
+    speed: Tensor  # of the robot [m/s]
+    drift: Tensor  # its direction relative to the heading [rad]
+    turn: Tensor  # [rad/s]
+    hand: Tensor  # strengths of what shakes the camera
     steps: Tensor
     motor: Tensor
     present: Tensor  # whether there is a body of importance
@@ -264,19 +249,15 @@ class Encounter:
     """How camera and body of importance stand and move at the newest frame."""
 
     spec: SceneSpec  # with speeds and heights as solved
-    # at, velocity: (B, 2) of the body, [m] and [m/s], world-fixed but along the heading
-    at: Tensor
-    velocity: Tensor
-    # base, rise: (B,) height of its underside [m] and its upward speed [m/s]
-    base: Tensor
-    rise: Tensor
+    at: Tensor  # (B, 2) of the body along the heading [m]
+    velocity: Tensor  # (B, 2) its own [m/s]
+    base: Tensor  # (B,) height of its underside [m]
+    rise: Tensor  # (B,) its upward speed [m/s]
     yaw: Tensor  # (B,) of the body in the place's axes [rad]
-    # (B,) planned time until the robot and the body, or the wall, touch [s]; inf for never
-    contact_s: Tensor
-    # robot_braking, body_braking, body_range: (B,) how the speeds were before, see `travelled`
-    robot_braking: Tensor
-    body_braking: Tensor
-    body_range: Tensor
+    contact_s: Tensor  # (B,) planned time until the robot touches it, or the wall [s]; or inf
+    robot_braking: Tensor  # (B,) how the speeds were before, see `travelled`
+    body_braking: Tensor  # (B,)
+    body_range: Tensor  # (B,)
 
 
 def _polar(angle: Tensor, length: Tensor) -> Tensor:

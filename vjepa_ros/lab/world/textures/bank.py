@@ -38,7 +38,6 @@ class Atlas(NamedTuple):
 
     @property
     def cell(self) -> int:
-        """Side of a cell in texels."""
         return 2 * self.size - 1 + 2 * self.size.bit_length()
 
     def origin(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +46,6 @@ class Atlas(NamedTuple):
         return ((index - row * self.per_row).float() * self.cell, row.float() * self.cell)
 
     def opacity(self, number: int) -> np.ndarray:
-        """Return the opacity (S, S) of a texture, uint8."""
         row, column = divmod(number, self.per_row)
         y, x = row * self.cell + 1, column * self.cell + 1       # after its border
         texels = self.texels[y:y + self.size, x:x + self.size].cpu().numpy()
@@ -174,7 +172,6 @@ def fetch(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor, lev
 
 def opacity(atlas: Atlas, origin: tuple[Tensor, Tensor], u: Tensor, v: Tensor,
             level: Tensor) -> Tensor:
-    """Opacity 0..255 at places u, v in 0..1 at one level (rounded) in both directions."""
     level = torch.round(level).clamp(0, float(int(math.log2(atlas.size))))
     x = origin[0] + _place(u.clamp(0, 1), level, atlas.size)
     y = origin[1] + _place(v.clamp(0, 1), level, atlas.size)
@@ -218,8 +215,6 @@ GROUPS = {name: number for number, name in enumerate(_ROWS)}
 
 
 class Materials:
-    """The groups of a texture bank as tensors."""
-
     def __init__(self, groups: Mapping[str, Sequence[int]],
                  walks: Sequence[Sequence[int]]) -> None:
         found = [tuple(groups[name]) for name in _ROWS]
@@ -263,8 +258,6 @@ PAINTERS = MATERIALS | PRINTS | CARDS
 
 @dataclass(frozen=True)
 class TextureBank:
-    """Textures in an atlas."""
-
     atlas: Atlas
     # Numbers of the textures that serve as 'wall', 'ground', 'person' and so on; a texture may be
     # in several groups

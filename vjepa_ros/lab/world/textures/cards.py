@@ -356,7 +356,6 @@ def bush(rng: Rng, size: int) -> np.ndarray:
 
 
 def fence(rng: Rng, size: int) -> np.ndarray:
-    """Slats, bars or mesh between posts; repeats across."""
     y, x = grid(size)
     style = int(rng.integers(3))
     rails = np.minimum(np.abs(y - 0.2), np.abs(y - 0.8)) < 0.03
@@ -398,7 +397,6 @@ def hills(rng: Rng, size: int) -> np.ndarray:
 
 
 def clouds(rng: Rng, size: int) -> np.ndarray:
-    """Opacity and light of clouds; repeats."""
     field = noise(rng, size, rng.uniform(2.4, 3.2))
     low = rng.uniform(-1.0, 0.8)
     cover = ramp(field, low, low + rng.uniform(0.8, 2.0))
