@@ -11,11 +11,13 @@ import pytest
 import torch
 from golden.cases import fill, noise
 from scenes import synthetic
+from sessions import choice_of
 
 from vjepa_ros.model.blocks import Block
 from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.variants import Variant, find_variant
 from vjepa_ros.runtime.forward import cpu
+from vjepa_ros.runtime.forward.select import prepare_step
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.streaming import StreamEncoder
 
@@ -94,11 +96,10 @@ def streamed(dtype, clips=2):
             found = (stream.decode if first else stream.prefill)(frames[:, first:first + 6])
         return found[:, -1]
 
-    by_block = StreamEncoder(encoder, cpu.reordered, 48, eager=True)
     fast = copy.copy(encoder)
     fast.run_blocks = cpu.OneCall(encoder)
-    at_once = StreamEncoder(fast, cpu.reordered, 48, eager=True)
-    return partial(work, at_once), partial(work, by_block)
+    return [partial(work, StreamEncoder(one, cpu.reordered, 48, True, prepare_step(
+        one, choice_of(), cpu.reordered, 48)[0])) for one in (fast, encoder)]
 
 
 @pytest.mark.parametrize('products', [False, True])

@@ -61,8 +61,7 @@ class Encoder(nn.Module):
     """Video clip to one feature vector per tubelet and patch.
 
     Version 2.1 also encodes single images, as clips of one frame, and normalises features at four
-    depths, `Variant.taps`. With a `window` the encoder is block-causal: a tubelet attends to so
-    many tubelets, itself and the latest before it. 0: all attend to all.
+    depths. A tubelet attends to the `window` latest tubelets; 0: all attend to all.
     """
 
     def __init__(self, variant: Variant, version: str = '2.0', window: int = 0):

@@ -2,10 +2,6 @@
 # Copyright 2026 vjepa_ros maintainers
 """The registry of learned heads: what each computes, how it is calibrated, trained and stored.
 
-From the entries of `HEADS` follow the layers of `vjepa_ros.model.heads.Heads`, the calibration,
-the description in a weights file, what a model returns (`HeadArrays`), the outputs of an ONNX
-graph, the losses of training and the fit of the calibration.
-
 B clips, T' tubelets, Hp x Wp patches, K bins.
 """
 
@@ -35,18 +31,13 @@ class LogBins:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Return the K + 1 borders, smallest first."""
         return tuple(self.first * math.exp(self.step * k) for k in range(self.count + 1))
 
     def index(self, values: Tensor) -> Tensor:
-        """Return the bin of each value, at least 0, or inf for none."""
         return self._place(values).long()
 
     def cdf(self, logits: Tensor, values: Tensor) -> Tensor:
-        """Compute the probability of being below values, linear in their log inside a bin.
-
-        `logits`: (B, K+1); `values`: (B,) or (B, M), above 0.
-        """
+        """Compute the probability (B, ...) of being below values (B,) or (B, M) above 0."""
         probability = logits.float().softmax(-1)
         place = self._place(values)
         lower = place.floor().clamp(max=self.count - 1)
@@ -98,7 +89,7 @@ class HeadOutputs:
 
 @dataclass(frozen=True)
 class Laplace:
-    """A quantity with the scale of its error, two channels."""
+    """A quantity with the scale of its error, two channels; only the scale is calibrated."""
 
     unit: float  # of the raw output, and the first scale
     least: float  # least scale
@@ -114,23 +105,19 @@ class Laplace:
 
     @property
     def start(self) -> tuple[float, ...]:
-        """First bias of each channel."""
         return (0.0, math.log(self.unit))
 
     def outputs(self, name: str, raw: Tensor) -> dict[str, Tensor]:
-        """Channels (..., 2) to the outputs of a head."""
         value, spread = raw.unbind(-1)
         # exp(spread) + least, without leaving the logarithm.
         log_scale = torch.logaddexp(spread, spread.new_full((), math.log(self.least)))
         return {name: self.unit * value, self.log_scale: log_scale}
 
     def calibrated(self, name: str, raw: HeadOutputs, scale: float) -> dict[str, Tensor]:
-        """Multiply the stated scale; the value stays."""
         return {name: getattr(raw, name),
                 self.log_scale: getattr(raw, self.log_scale) + math.log(scale)}
 
     def arrays(self, name: str, outputs: HeadOutputs) -> dict[str, Tensor]:
-        """Value and scale, from calibrated outputs."""
         log_scale = getattr(outputs, self.log_scale)
         return {name: getattr(outputs, name),
                 self.scale: log_scale.clamp(max=LARGEST_LOG).exp()}
@@ -138,7 +125,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Binary:
-    """A yes-or-no question, one logit."""
+    """A yes-or-no question, one logit, which a factor and an offset calibrate."""
 
     first: float = 0.0  # first logit
 
@@ -149,19 +136,15 @@ class Binary:
 
     @property
     def start(self) -> tuple[float, ...]:
-        """First bias of each channel."""
         return (self.first,)
 
     def outputs(self, name: str, raw: Tensor) -> dict[str, Tensor]:
-        """Channels (..., 1) to the outputs of a head."""
         return {name: raw[..., 0]}
 
     def calibrated(self, name: str, raw: HeadOutputs, a: float, b: float) -> dict[str, Tensor]:
-        """Factor and offset of the logit."""
         return {name: a * getattr(raw, name) + b}
 
     def arrays(self, name: str, outputs: HeadOutputs) -> dict[str, Tensor]:
-        """Probability, from calibrated outputs."""
         return {name: getattr(outputs, name).sigmoid()}
 
 
@@ -178,16 +161,13 @@ class Binned:
 
     @property
     def channels(self) -> int:
-        """One for each bin."""
         return self.bins.count + 1
 
     @property
     def start(self) -> tuple[float, ...]:
-        """First bias of each channel."""
         return (0.0,) * self.channels
 
     def outputs(self, name: str, raw: Tensor) -> dict[str, Tensor]:
-        """Channels (..., K+1) to the outputs of a head."""
         return {name: raw}
 
     def calibrated(self, name: str, raw: HeadOutputs, temperature: float,
@@ -197,7 +177,6 @@ class Binned:
         return {name: torch.cat((scaled[..., :-1], scaled[..., -1:] + bias), dim=-1)}
 
     def arrays(self, name: str, outputs: HeadOutputs) -> dict[str, Tensor]:
-        """Probability of each bin, from calibrated outputs."""
         return {name: getattr(outputs, name).softmax(-1)}
 
 

@@ -2,8 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Rotary position tables over time, height and width.
 
-V-JEPA 2 (arXiv 2506.09985) gives each head three equal groups of channels that encode the
-tubelet index, the patch row and the patch column; what is left over passes through unchanged.
+Three equal groups of the channels of a head encode tubelet, row and column of a patch; what is
+left over passes unchanged (arXiv 2506.09985).
 """
 
 from __future__ import annotations

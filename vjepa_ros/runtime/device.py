@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Choose device and precision, and say why.
-
-The policy is a function of plain descriptions (`Device`), so that it can be tested for hardware
-that is not there. It never replaces one device by another silently.
+"""Choose device and precision, and say why; never replace one device by another silently.
 
 Precision `auto` is
 
 - bf16 on NVIDIA GPUs from compute capability 8.0 on, on AMD GPUs from CDNA 2 and RDNA 3 on, and
-  on CPUs with AVX512-BF16 or AMX. There fp16 is no faster. It is eight times as exact
-  (docs/notebook/numerics.md), but ends at 65,504, and the published networks were trained in
-  bf16: that no activation of theirs is larger has not been shown for any input a robot may meet.
+  on CPUs with AVX512-BF16 or AMX. There fp16 is no faster; it is eight times as exact
+  (docs/notebook/numerics.md), but ends at 65,504, and the published networks were trained in bf16.
 - fp16 on older NVIDIA GPUs with tensor cores, on AMD GPUs with fast fp16, and on Apple GPUs.
 - fp32 on everything else, where half precision is slower.
 
-It is never fp8 or int8, for which torchao quantises as many layers as keep the features exact, see
-`vjepa_ros.runtime.forward.quantized`: fp8 on NVIDIA GPUs from compute capability 8.9 on, int8 on
-those from 8.0 on and on CPUs without bf16 instructions, where int8 gains too little for its error.
+It is never fp8 or int8, see `vjepa_ros.runtime.forward.quantized`.
 """
 
 from __future__ import annotations
@@ -62,7 +56,6 @@ class Device:
 
     @property
     def title(self) -> str:
-        """For people, such as 'cuda:0 (AMD Instinct MI300X, ROCm)'."""
         words = [self.label] * bool(self.label) + ['ROCm'] * (self.kind == ROCM)
         return f'{self.name} ({", ".join(words)})' if words else self.name
 
@@ -119,11 +112,7 @@ def _gpu(index: int) -> Device:
 
 
 def cpu_features() -> frozenset[str]:
-    """Instructions of this CPU that matter here, where they exist.
-
-    These are `AVX512_BF16`, `AMX`, `AVX512_VNNI` and `AVX_VNNI`; PyTorch is not asked for the
-    last, as it has no word for it.
-    """
+    """Return the instructions of this CPU that matter here."""
     known = _cpu_words()
     found = {name for name, probe in _PROBES.items()
              if getattr(torch.cpu, probe, lambda name=name: name in known)()}
@@ -201,11 +190,7 @@ class DeviceChoice:
 
 
 def formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
-    """Return the number formats a device may compute, that of `auto`, and why; see the module.
-
-    Half precision is left out where it is known to be slower than float32, but for bf16 on a CPU,
-    which halves the memory of the weights; a warning says that it is slow.
-    """
+    """Return the number formats a device may compute, that of `auto`, and why."""
     if device.kind == CPU:
         fast = [text for name, text in ((AMX, 'AMX'), (AVX512_BF16, 'AVX512-BF16'))
                 if name in device.features]
@@ -234,10 +219,7 @@ def formats(device: Device) -> tuple[tuple[torch.dtype, ...], torch.dtype, str]:
 
 def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 'auto',
                   present: Present | None = None, need_bytes: int = 0) -> DeviceChoice:
-    """Decide on device and precision; the reason is logged.
-
-    `wanted`: auto (CUDA or ROCm, then MPS, then CPU), cpu, cuda, cuda:N or mps.
-    """
+    """Decide on device and precision; the reason is logged."""
     built = '' if present is not None else f'; this PyTorch is built for {build()}'
     present = find_devices() if present is None else present
     if not WANTED.fullmatch(wanted):
@@ -341,8 +323,7 @@ def _name(dtype: torch.dtype) -> str:
 def all_operators_on(device: torch.device) -> Iterator[None]:
     """Make an operator that MPS lacks an error that names it.
 
-    PyTorch alone raises an error for developers, or, with the variable
-    PYTORCH_ENABLE_MPS_FALLBACK, computes on the CPU after a warning.
+    PyTorch raises an error for developers, or computes on the CPU (PYTORCH_ENABLE_MPS_FALLBACK).
     """
     if device.type != 'mps':
         yield
@@ -370,10 +351,7 @@ def all_operators_on(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def computing_with(threads: int) -> Iterator[None]:
-    """Let PyTorch compute with so many threads where the calling one computes.
-
-    PyTorch keeps the number for each thread that has computed; new ones take the last one set.
-    """
+    """Let PyTorch compute in the calling thread with so many threads."""
     before = torch.get_num_threads()
     if threads == before:
         yield

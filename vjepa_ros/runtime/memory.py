@@ -75,19 +75,13 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
 
 
 def clear_workspaces() -> None:
-    """Free the scratch memory that matrix products keep for each CUDA stream.
-
-    A graph that is captured while a stream has none allocates one of its own, in its pool.
-    """
+    """Free the scratch memory of matrix products, of which a graph then gets its own."""
     # PyTorch has no public name for it, nor for the other functions of `torch._C` here.
     getattr(torch._C, '_cuda_clearCublasWorkspaces', _nothing)()
 
 
 def abandon_pool(pool: tuple[int, int], device: torch.device) -> None:
-    """Close the pool of a failed capture, which PyTorch leaves open with all its memory.
-
-    Before version 2.6 that is impossible, and the memory is lost.
-    """
+    """Close the pool of a failed capture, which PyTorch leaves open with all its memory."""
     end = getattr(torch._C, '_cuda_endAllocateToPool', None)
     release = getattr(torch._C, '_cuda_releasePool', None)
     if end is None or release is None:

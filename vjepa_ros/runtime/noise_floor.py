@@ -2,14 +2,10 @@
 # Copyright 2026 vjepa_ros maintainers
 """Change of features between tubelets, and the part of it that noise causes.
 
-Noise affects the features more where a patch carries little signal: before its first norm the
-encoder maps a patch linearly, so noise of a fixed size turns a weak token by a larger angle than a
-strong one. The floor is therefore a function of patch strength s,
-
-    n_t(s) = offset_t + gain_t / s,
-
-fitted for every transition t between consecutive tubelets (rotary positions are absolute in
-time, so even noiseless transitions differ) to clips of still procedural scenes.
+Noise affects the features more where a patch carries little signal. The floor is therefore a
+function of patch strength s, n_t(s) = offset_t + gain_t / s, fitted for every transition t between
+consecutive tubelets to clips of still procedural scenes. (Rotary positions are absolute in time,
+so even noiseless transitions differ.)
 """
 
 from __future__ import annotations
@@ -64,10 +60,7 @@ def patch_strength(clip: np.ndarray) -> np.ndarray:
 def tubelet_change(features: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
     """Compute how far the feature of a patch moves from one tubelet to the next.
 
-    The mean step of all patches is subtracted first: a change of light, and the absolute time
-    positions, move all features alike.
-
-    `valid`: (Hp, Wp) bool, patches that show the image; only these enter the mean step.
+    The mean step of the `valid` patches (Hp, Wp) is subtracted: light and time move all alike.
     """
     steps = np.diff(features, axis=0)  # T'-1 Hp Wp D
     common = steps if valid is None else steps[:, valid][:, :, None]
@@ -140,21 +133,13 @@ class Change:
 
 
 class ChangeReader:
-    """Compute `tubelet_change` and `patch_strength` on the device of the features.
-
-    One number for each patch and tubelet is downloaded instead of all features.
-    """
+    """Compute `tubelet_change` and `patch_strength` on the device of the features."""
 
     def __init__(self, device: torch.device):
         self._normalise = Normalise(device)
 
     def __call__(self, features: Tensor, pixels: Tensor, valid: Tensor) -> Tensor:
-        """Compute change and strength of the patches of clips.
-
-        `features`: (B, T', Hp, Wp, D), T' at least 2; `pixels`: (B, 2 T', 16 Hp, 16 Wp, 3) uint8;
-        `valid`: (B, Hp, Wp) float32, 1 where a patch shows the image; only those enter the mean
-        step.
-        """
+        """Return change and strength (B, T', Hp, Wp) of clips; `valid`: 1 where an image shows."""
         features = features.float()
         steps = features[:, 1:] - features[:, :-1]
         share = valid / valid.sum((1, 2), keepdim=True).clamp_min(1.0)

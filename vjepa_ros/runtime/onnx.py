@@ -94,9 +94,7 @@ class ClipGraph(Graph):
 class StreamGraph(Graph):
     """One step of a stream: the newest tubelet, and what is remembered of those before it.
 
-    Keys are remembered as those of a tubelet at time zero, and turned by its age in each step. So
-    no number grows with the length of a stream, and float32 is enough. The encoder is
-    block-causal.
+    Keys are remembered as of time zero and turned by their age: no number grows with the stream.
     """
 
     @property
@@ -124,14 +122,7 @@ class StreamGraph(Graph):
 
     def forward(self, pixels: Tensor, interval: Tensor, ages: Tensor, known: Tensor,
                 past_features: Tensor, past_memory: Tensor) -> tuple[Tensor, ...]:
-        """Compute features and head arrays, and what is to be remembered of the newest tubelet.
-
-        `pixels`: (B, 2, S, S, 3) uint8 RGB; `interval`: (B,) float32 above 0, time between these
-        frames in frame intervals; `ages`: (B, W-1) float32, time from each remembered tubelet to
-        this one, in frame intervals; `known`: (B, W-1) bool, whether there is such a tubelet; the
-        others must be finite; `past_features, past_memory`: (B, W-1, Hp, Wp, D) and (B, W-1, L,
-        2, H, P, C) float32, earlier results side by side.
-        """
+        """Compute features, head arrays and new memory; docs/export.md has the inputs."""
         ends = torch.cat((-ages, torch.zeros_like(ages[:, :1])), 1)
         times = self.encoder.times(torch.stack((ends - interval[:, None], ends), 2).flatten(1))
         cos, sin = times[:, :-1, None, None, None, :-1].chunk(2, -1)    # B W-1 1 1 1 w

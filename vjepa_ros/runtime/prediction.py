@@ -52,7 +52,6 @@ class Pass:
         self.change_shape = change_shape
 
     def arrived(self) -> bool:
-        """Return whether `wait` would return at once."""
         return True
 
     def wait(self) -> None:
@@ -96,7 +95,6 @@ class Prediction:
 
     @property
     def has_features(self) -> bool:
-        """Whether there are features, without waiting for them."""
         return self._features is not None
 
     @property

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Run the passes of a model on a device: in place, as on a CPU, or in a thread, as on MPS.
-
-`vjepa_ros.runtime.cuda.runner` runs them on CUDA.
-"""
+"""Run the passes of a model in place, as on a CPU, or in a thread, as on MPS; see also `cuda`."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ Plan = tuple[Work, list[int] | None, slice]
 class DeviceClip:
     """A clip of frames (S, S, 3) uint8, contiguous, that are on the device of the model already.
 
-    `ready`: the event after which they are there; `used`: called with the event after which they
-    may be replaced.
+    They are there after `ready`; `used` is called with the event after which they may go.
     """
 
     dtype = np.dtype(np.uint8)
@@ -61,8 +57,7 @@ Clip = np.ndarray | Sequence[np.ndarray] | DeviceClip
 class Runner:
     """An encoder and its heads on a device. Passes are over when `start` returns.
 
-    The methods are called by one thread at once. The calibration of the heads is applied here and
-    nowhere else. `clip_shape`: (T, S, S, 3).
+    The methods are called by one thread at once. `clip_shape`: (T, S, S, 3).
     """
 
     captured, reason = False, ''     # whether passes are CUDA graphs, and why not if they could be
@@ -104,15 +99,15 @@ class Runner:
         """Encode each tubelet once from now on."""
         side = self.clip_shape[1]
         try:
-            step = prepare_step(encoder, self.choice, self.normalise, side)
+            step, kind = prepare_step(encoder, self.choice, self.normalise, side)
             self.stream = StreamEncoder(encoder, self.normalise, side, self.eager, step)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemory(f'what a stream remembers does not fit into the memory of '
                               f'{self.choice.device}; {SMALLER}') from error
-        if step is not None:
-            self._kind = FUSED
+        if kind == FUSED:
+            self._kind = kind
 
     @property
     def execution(self) -> str:
@@ -138,10 +133,7 @@ class Runner:
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               valid: Sequence[np.ndarray] | None = None,
               stamps: Sequence[np.ndarray] | None = None) -> Pass:
-        """Run a pass over clips, see `Model.run`.
-
-        `valid` has no effect off CUDA: there the change of the features is computed from them.
-        """
+        """Run a pass over clips, see `Model.run`; `valid` has no effect off CUDA."""
         begin = time.perf_counter()
         forward, slots, read = self._plan(keys, stamps)
         return self._pass(forward, slots, stamps, self._pixels(clips, read), features, begin)
@@ -234,8 +226,7 @@ class QueuedPass(Pass):
 class QueuedRunner(Runner):
     """Passes in a thread of their own, which alone gives the device work, one at a time.
 
-    So nothing depends on how a device orders the work of several threads. The first pass of a
-    kind is over when `start` returns: whether the device has memory for it is known there.
+    The first pass of a kind is over when `start` returns, so that lack of memory is known there.
     """
 
     def _open(self, device: torch.device) -> Branch:

@@ -2,11 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Encode each tubelet of a camera once: a block-causal encoder with a cache of keys and values.
 
-The result for a clip is made of the newest tubelet, which is encoded (`decode`), and of earlier
-ones, whose keys, values and features are cached. When one is missing, the clip is encoded as a
-whole (`prefill`), in a pass with others like it. The cache has slots at fixed addresses, and what
-a pass needs beside the pixels is uploaded into fixed places, so that CUDA graphs can hold both
-kinds of pass.
+The newest tubelet of a clip is encoded (`decode`); keys, values and features of earlier ones are
+cached. When one is missing, the clip is encoded as a whole (`prefill`), in a pass with others like
+it. All that a pass reads is at fixed addresses, so that CUDA graphs can hold both kinds of pass.
 
 B clips, T = 2 W frames, W tubelets, P places (patches) of a tubelet, L layers, H heads, d channels
 of a head, D width.
@@ -99,15 +97,12 @@ class CacheSlots:
 
 
 class StoredLayer(LayerMemory):
-    """Keys and values of one layer in the slots of a cache.
-
-    `kept`: (2, H, slots + 1, P, d), one of `KeyValueCache.layers`; `new`: how many tubelets of a
-    clip, the newest, come with the pass.
-    """
+    """Keys and values of one layer in the slots of a cache."""
 
     def __init__(self, kept: Tensor, given: CacheSlots, new: int):
         super().__init__()
-        self.kept, self.given, self._new = kept, given, new
+        self.kept, self.given = kept, given     # kept: one of `KeyValueCache.layers`
+        self._new = new     # tubelets of a clip, the newest, that come with the pass
         self.newest = given.newest if new == 1 else None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,10 +147,7 @@ class _Inputs(CacheSlots):
         self.idle()
 
     def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
-        """Upload slots (B W,) and what follows from stamps (B, T), on the current stream.
-
-        The float64 stays here: not every device has it.
-        """
+        """Upload slots (B W,) and what follows from stamps (B, T) float64, which stay here."""
         if self.newest is not None:
             window = self.slots.shape[1]
             self.newest.numpy()[:] = slots[window - 1::window]
@@ -178,17 +170,14 @@ def upload(numbers: np.ndarray, there: Tensor) -> None:
 class StreamEncoder:
     """A block-causal encoder with a cache of the tubelets it has encoded.
 
-    `eager`: whether each pass runs from here, and none is replayed from a graph; `step` encodes
-    the newest tubelets, the encoder itself when omitted.
+    `eager`: each pass runs from here, and none is replayed from a graph.
     """
 
-    def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool = False,
-                 step: Step | None = None):
+    def __init__(self, encoder: Encoder, normalise: Work, image_size: int, eager: bool,
+                 step: Step):
         self._encoder = encoder
         self._eager = eager
-        self._normalise = normalise
-        self._step: Step = step or (lambda pixels, times, memory: encoder.step(
-            normalise(pixels), times, memory))
+        self._normalise, self._step = normalise, step
         self._side = image_size // PATCH
         self.cache = KeyValueCache(encoder, self._side ** 2)
         # How far back a result depends on what was seen before its clip [frame intervals]: in
@@ -214,10 +203,7 @@ class StreamEncoder:
         return self.cache.slots.keys() >= {end for each in keys for end in each[1:-1:TUBELET]}
 
     def groups(self, keys: Sequence[Keys]) -> list[list[int]]:
-        """Return the places of the clips of each pass: those that are ready, then the others.
-
-        No pass has more of them than there are slots for.
-        """
+        """Return the places of clips by pass: those that are ready, then the others, as fit."""
         most = self.cache.spare // self._encoder.window
         steps = [self.ready([each]) for each in keys]
         groups = [[at for at, step in enumerate(steps) if step is wanted]
@@ -231,18 +217,15 @@ class StreamEncoder:
                                 for each in keys for end in each[1::TUBELET]])
 
     def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
-        """Upload slots and stamps for the next pass, on the current stream."""
+        """Upload slots and stamps for the next pass."""
         self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
 
     def decode(self, pixels: Tensor) -> Tensor:
-        """Encode the newest tubelet of clips whose others are cached.
-
-        `pixels`: (B, T, S, S, 3) uint8, or the newest tubelet of it.
-        """
+        """Encode the newest tubelet of clips (B, T, S, S, 3) uint8 whose others are cached."""
         return self._run(pixels[:, -TUBELET:], 1)
 
     def prefill(self, pixels: Tensor) -> Tensor:
-        """Encode all tubelets of clips, see `decode`."""
+        """Encode all tubelets of clips."""
         return self._run(pixels, self._encoder.window)
 
     def _run(self, pixels: Tensor, new: int) -> Tensor:

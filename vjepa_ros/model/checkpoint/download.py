@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Find weights by path or by their name on the Hugging Face hub, and fetch published files.
-
-A path needs no network. An interrupted download resumes where it stopped.
-"""
+"""Find weights by path or by their name on the Hugging Face hub, and fetch published files."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def download(url: str, folder: str | Path, progress: Progress) -> Path:
-    """Fetch a file completely."""
+    """Fetch a file completely; an interrupted download resumes where it stopped."""
     folder = Path(folder).expanduser()
     target = folder / url.rsplit('/', 1)[-1]
     try:
@@ -101,11 +98,7 @@ def _fetch(url: str, part: Path, total: int, progress: Progress) -> None:
 
 
 def located(weights: str | Path, parameter: str, fetched: Collection[str] | None = None) -> Path:
-    """Return the path of weights.
-
-    A name such as 'facebook/vjepa2-vitl-fpc64-256' that is no path here is looked up in the
-    cache of `huggingface_hub`, and fetched if it is not there, unless HF_HUB_OFFLINE is set.
-    """
+    """Return the path of weights; a name on the hub is fetched unless HF_HUB_OFFLINE is set."""
     name = str(weights)
     try:
         path = Path(weights).expanduser()

@@ -2,9 +2,9 @@
 # Copyright 2026 vjepa_ros maintainers
 """Open weights files of any origin without reading their numbers and without running their code.
 
-Tensors stay in the file, mapped into memory: only those that are copied cost anything, and
-`unmap` gives the pages of a tensor back after that. `torch.load` runs no foreign code, but a small
-pickle can still cost it minutes or gigabytes, so `check_pickle` follows its instructions first.
+Tensors stay in the file, mapped into memory; `unmap` gives the pages of a copied one back.
+`torch.load` runs no foreign code, but a small pickle can cost it minutes or gigabytes, so
+`check_pickle` follows its instructions first.
 """
 
 from __future__ import annotations
@@ -272,7 +272,6 @@ class _Bounded(io.FileIO):
     """A file for ZipFile, which reads its list of entries at once, that refuses a long list."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read up to `size` bytes."""
         if size is not None and size > MOST_BYTES:
             raise CostlyPickle(f'a list of entries of {size / MIB:.1f} MiB, at most '
                                f'{MOST_BYTES // MIB} are read')
@@ -374,11 +373,7 @@ def _json(path: Path, name: str) -> dict[str, Any]:
 
 
 def unmap(tensor: Tensor) -> None:
-    """Release the memory of a tensor of an `Opened`; it is read again when needed.
-
-    The pages came from the file and were never written to, so nothing is lost. Never call this
-    with any other tensor. Linux only; no effect elsewhere.
-    """
+    """Release the memory of a tensor of an `Opened`, and never of another; on Linux only."""
     if sys.platform != 'linux' or not tensor.is_contiguous():
         return
     start = tensor.data_ptr()

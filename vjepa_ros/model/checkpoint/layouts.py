@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Recognise the networks in a checkpoint, their sizes, and the clips they were trained on.
-
-The networks of this package use the names of Meta's published files. The transformers library
-has names of its own, and keeps query, key and value apart.
-"""
+"""Recognise the networks in a checkpoint, their sizes, and the clips they were trained on."""
 
 from __future__ import annotations
 
@@ -82,7 +78,6 @@ class Stored:
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the whole."""
         first = self.pieces[0].shape
         if len(self.pieces) == 1:
             return first
@@ -90,7 +85,6 @@ class Stored:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of its numbers."""
         return self.pieces[0].dtype
 
     def read(self, dtype: torch.dtype) -> Tensor:
@@ -118,7 +112,6 @@ class Part:
 
     @property
     def label(self) -> str:
-        """Return its name, or else what it is."""
         return self.name or self.kind
 
     @property
@@ -333,10 +326,7 @@ def _size(part: Part, key: str, axis: int) -> int:
 
 
 def _depth(part: Part, name: str) -> int:
-    """Blocks, by the highest number: one that is missing between others counts.
-
-    More than `MOST_BLOCKS` would take long to build, and no network has them.
-    """
+    """Blocks by the highest number, at most `MOST_BLOCKS`; those that lack others count."""
     numbers = [int(key[len(name) + 1:].split('.')[0]) for key in part.stored
                if re.match(rf'{re.escape(name)}\.\d+\.', key)]
     return min(max(numbers, default=-1) + 1, MOST_BLOCKS)

@@ -3,8 +3,7 @@
 """Load encoders and heads from weights files, report on them, convert and save them.
 
 A file of this package is safetensors in float16 with tensors called `encoder.*` and `heads.*` and
-a description (`BundleMeta`) in its metadata.
-Heads only mean something on the encoder they were trained on, so that is checked by hash.
+a description (`BundleMeta`). Heads are checked by hash to be on the encoder of their training.
 """
 
 from __future__ import annotations
@@ -107,11 +106,7 @@ def bundled_file(variant: str, version: str = AUTO) -> Path | None:
 def load_encoder(variant: str | Variant, version: str = AUTO, weights: str | Path | None = None,
                  allow_random_weights: bool = False, seed: int = 0,
                  weights_part: str = AUTO) -> tuple[Encoder, WeightsReport]:
-    """Build an encoder on the CPU in float32.
-
-    `weights`: a file of Meta (.pt) or of this package (.safetensors), a folder of Hugging Face, or
-    its name on the hub, such as 'facebook/vjepa2-vitl-fpc64-256'.
-    """
+    """Build an encoder on the CPU in float32; `weights`: see docs/weights.md."""
     if isinstance(variant, str):
         variant = find_variant(variant)
     wanted_random = str(weights) == RANDOM
@@ -315,7 +310,6 @@ class PartReport:
 
     @property
     def complete(self) -> bool:
-        """Whether it can be used."""
         return not (self.missing or self.unexpected or self.mismatched or self.problem)
 
 
@@ -377,10 +371,7 @@ def _report(part: Part) -> PartReport:
 
 def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
             weights_part: str = AUTO, encoder_only: bool = False) -> Contents:
-    """Write encoder and predictor of a checkpoint again, without the state of training.
-
-    Probes and collision heads are left out.
-    """
+    """Write encoder and predictor of a checkpoint again, without the state of training."""
     target = Path(target).expanduser()
     if target.exists():
         raise WeightsError(f"output '{target}' is there already; choose another name "

@@ -2,9 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Compile the CUDA kernels of the package at run time, and try them before they are used.
 
-Their sources are the `.cu` files of the package. NVRTC, which comes with PyTorch, compiles them:
-a robot needs neither a compiler nor headers. PyTorch offers it from 2.9 on by a private function,
-which this module alone calls; everything that has kernels has a path without them, too.
+NVRTC, which comes with PyTorch, compiles the `.cu` files: a robot needs neither a compiler nor
+headers. PyTorch offers it from 2.9 on by a private function, which this module alone calls.
 """
 
 from __future__ import annotations
@@ -92,10 +91,7 @@ def loading_on(device: torch.device) -> Iterator[None]:
 
 def kernels_for(what: str, device: torch.device, plain: Made, make: Callable[[], Made],
                 trial: Callable[[Made], Tensor], bound: float) -> tuple[Made | None, str]:
-    """Make what runs kernels; None, and why, unless a trial of it is close to that of `plain`.
-
-    `bound`: of the norm of the difference, as a share of that of the trial.
-    """
+    """Make what runs kernels; None, and why, where a trial is not within `bound` of `plain`."""
     try:
         wanted = trial(plain)
         made = make()
@@ -119,10 +115,7 @@ def kernels_for(what: str, device: torch.device, plain: Made, make: Callable[[],
 
 @contextmanager
 def waking(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Within the block, a thread starts what takes seconds to start on CUDA.
-
-    These are its context, the libraries for products and attention, and the kernel compiler.
-    """
+    """Start in a thread what takes seconds to start on CUDA: context, libraries, compiler."""
     if device.type != 'cuda':
         yield
         return

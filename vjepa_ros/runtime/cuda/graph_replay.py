@@ -47,7 +47,6 @@ class Fork(Branch):
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Queue the block beside what follows it, until `rejoin`."""
         if self._device.type != 'cuda':
             yield
             return
@@ -59,16 +58,12 @@ class Fork(Branch):
             yield
 
     def rejoin(self) -> None:
-        """Let what follows wait for what was queued `aside`."""
         if self._side is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._side)
 
 
 class DeviceStream:
-    """An order of work on a device.
-
-    On CUDA a stream of high priority; elsewhere all work is done when a call returns.
-    """
+    """An order of work: a CUDA stream of high priority, or that of calls elsewhere."""
 
     def __init__(self, device: torch.device):
         self.device, self.fork = device, Fork(device)
@@ -79,11 +74,7 @@ class DeviceStream:
                 self.stream = torch.cuda.Stream(device, priority=-1)
 
     def beside(self) -> DeviceStream:
-        """Return a second stream of the device, the same at every call.
-
-        PyTorch has 32 streams and then hands out the first ones again: a new one each time would
-        in the end be that of a capture.
-        """
+        """Return a second stream, the same each time: PyTorch has 32 and then repeats them."""
         if self._beside is None:
             self._beside = DeviceStream(self.device)
         return self._beside
@@ -159,10 +150,8 @@ def capture_problem(error: BaseException) -> str:
 class Replay:
     """A function on the device that takes numbers of the host and returns numbers to it.
 
-    Both copies are part of the graph: starting it is a single call. `work` makes of the numbers
-    (n,) on the device a float32 tensor there. It must not wait for the device, and its shapes must
-    not depend on values. `first` are the numbers of the runs before the first `start`, in the type
-    of all. Made and called by one thread at once.
+    Both copies are part of the graph. `work` makes of the numbers (n,) on the device, at first
+    `first`, a float32 tensor there, without waiting for the device. Called by one thread at once.
     """
 
     def __init__(self, queue: DeviceStream, work: Callable[[Tensor], Tensor], first: np.ndarray,
@@ -266,8 +255,8 @@ class Stage:
     def capture(self, pool: Pool) -> None:
         """Replace the work by CUDA graphs, whose results the next pass overwrites.
 
-        Called on the current stream, which must not be the default one, when the kernels are
-        warm. On an error the stage runs kernel by kernel as before.
+        Called on the current stream, not the default one, when the kernels are warm. After an
+        error the stage runs kernel by kernel as before.
         """
         stream, plain = torch.cuda.current_stream(self.pixels.device), self.read
         with capturing(pool, self.pixels.device):
@@ -288,10 +277,7 @@ class Stage:
 
 
 class GraphCache:
-    """Stages by number of clips, all made and run on one stream; the least recently used go.
-
-    `fork` is for the change of features, and not that of `read`.
-    """
+    """Stages by number of clips, all made and run on one stream; the least recently used go."""
 
     def __init__(self, forward: Work, read: Work, clip_shape: tuple[int, ...],
                  stream: torch.cuda.Stream, fork: Fork):

@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run passes on a CUDA or ROCm device without waiting for it.
 
-The results of a pass follow it on its stream into pinned memory. The features, which are large,
-come last: readers of the rest do not wait for them. Events on the device time each stage.
+Results follow a pass on its stream into pinned memory; the features, which are large, come last.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ STAGES = ('upload', 'encode', 'heads', 'download')
 
 
 class CudaPass(Pass):
-    """A pass on the device, whose results come into pinned memory.
-
-    `marks` lie between the `STAGES`; after the last one all but the features is there, and after
-    `end` these, too.
-    """
+    """A pass on the device; `marks` lie between the `STAGES`, and features come by `end`."""
 
     def __init__(self, values: Tensor, features: Tensor | None, change_shape: tuple[int, ...],
                  marks: Sequence[torch.cuda.Event], end: torch.cuda.Event):
@@ -95,10 +90,7 @@ class CudaRunner(Runner):
     def start(self, clips: Sequence[Clip], keys: Sequence[Keys] | None, features: bool,
               valid: Sequence[np.ndarray] | None = None,
               stamps: Sequence[np.ndarray] | None = None) -> Pass:
-        """Queue a pass over clips, which may be changed when this returns.
-
-        `valid`: for each clip (Hp, Wp) bool, patches that show the image: brings the change.
-        """
+        """Queue a pass over clips, which may be changed when this returns, see `Model.run`."""
         change = valid is not None
         with self._here(), torch.cuda.stream(self._compute):
             forward, slots, read = self._plan(keys, stamps)

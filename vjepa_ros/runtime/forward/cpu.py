@@ -2,10 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Make an encoder fast on the CPU: the same numbers from fewer and better kernels.
 
-Plain PyTorch 2.13 wastes most of the time of a small encoder: its fused attention multiplies in
-float32 whatever the type of its inputs, float32 products go to a library that does not use AVX-512
-on AMD, and rotations, pixels and GELU pass over memory again and again.
-
+Plain PyTorch 2.13 multiplies in float32 in its fused attention, does without AVX-512 on AMD in
+float32, and passes over memory again and again for rotations, pixels and GELU.
 B clips, T frames, N tokens, H heads, D width, C channels of a head.
 """
 
@@ -42,10 +40,7 @@ WARM_RUNS = 2       # in which TorchScript learns what it runs
 
 
 def speed_up(encoder: Encoder) -> None:
-    """Convert an encoder on the CPU, in place; it takes uint8 clips, too, from then on.
-
-    It is in the precision in which it will run, for inference only.
-    """
+    """Convert an encoder in place, in its final precision; it then takes uint8 clips, too."""
     if isinstance(encoder.patch_embed, PixelEmbed):     # by an earlier model
         return
     plain = encoder._positions
@@ -141,10 +136,7 @@ class CpuSteps(Steps):
         return q, *extended(k, v, memory)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
-        """See `Steps.attend`. In bf16 the scores are rounded before the softmax.
-
-        The fused attention of PyTorch does not round, but takes three times as long without AMX.
-        """
+        """See `Steps.attend`; in bf16 scores are rounded first, which is faster without AMX."""
         if q.dtype != torch.bfloat16 or allowed is not None or not products_are_faster():
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
         return attend_in_parts(q, k, v, SCORES)
@@ -156,10 +148,9 @@ def _fuses(layer: nn.Linear) -> bool:
 
 
 class OneCall:
-    """All blocks on a step of streams as one call of TorchScript, see `Encoder.run_blocks`.
+    """All blocks on a step of streams as one call, because looming beside it needs Python, too.
 
-    Looming runs beside it and needs Python, too. The encoder comes from `speed_up`; its linear
-    layers keep their parameters from then on.
+    The encoder comes from `speed_up`; its linear layers keep their parameters from then on.
     """
 
     def __init__(self, encoder: Encoder):
@@ -242,10 +233,7 @@ def _scripted_onednn() -> Callable[..., Tensor]:
 
 
 def turned(qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values (B, H, N, C) of (B, N, 3 D), rotated but for the values.
-
-    As by `vjepa_ros.model.rope.rotate`, with even channels before odd ones.
-    """
+    """Return queries, keys and values (B, H, N, C) of (B, N, 3 D), rotated but for the values."""
     qkv = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)   # 3 B H N C
     half = cos.shape[-1] // 2
     both = qkv[:2] * cos
@@ -285,11 +273,7 @@ def products_are_faster() -> bool:
 
 @lru_cache
 def has_fused_linear(dtype: torch.dtype) -> bool:
-    """Return whether the linear layer of oneDNN is here, the faster one, and a right one.
-
-    In float32 it is faster where there is AVX-512, which the library of the plain one, MKL, does
-    not use on AMD.
-    """
+    """Return whether the linear layer of oneDNN is here, faster than that of MKL, and right."""
     capability = torch.backends.cpu.get_cpu_capability()
     if not capability.startswith('AVX') or not torch.backends.mkldnn.is_available() or (
             dtype == torch.float32 and not capability.startswith('AVX512')):

@@ -2,11 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run an encoder with the CUDA kernels of `encoder.cu` between its matrix products.
 
-PyTorch spends a kernel, and a trip through memory, on every elementary step there. The arithmetic
-is that of `Encoder.forward` and `Encoder.step`, in half precision between float32 norms and a
-float32 residual stream: matrix products by cuBLAS, attention by cuDNN or FlashAttention. It
-allocates through PyTorch and waits for nothing, so it can be captured in a CUDA graph.
-
+PyTorch spends a kernel, and a trip through memory, on every elementary step there. Matrix products
+are by cuBLAS, attention by cuDNN or FlashAttention. Nothing waits, so a CUDA graph can hold it.
 B clips, N tokens of each, D width, H heads, C channels of a head.
 """
 
@@ -66,10 +63,8 @@ class Kernels:
                  room: Tensor) -> None:
         """Rotate a tubelet of each clip, and put its keys and values beside earlier ones.
 
-        `qkv`: (B, N, 3 D), the queries are rotated in place; `cosine, sine`: (B, N, C) float32;
-        `kept`: (2, H, S, N, C) keys and values of tubelets, which those of these join; `slots`:
-        (B, W) int64, where the tubelets of each clip belong in `kept`, these last; `room`:
-        (2, H, B W, N, C) becomes the keys and values of all tubelets of the clips.
+        `qkv`: (B, N, 3 D), queries rotate in place; `cosine, sine`: (B, N, C) float32; `kept`:
+        (2, H, S, N, C); `slots`: (B, W) int64; `room`: (2, H, B W, N, C), see `CacheSlots`.
         """
         count = (qkv.numel() // 3 + room.numel()) // WIDE
         self.made['remember'](*one_each(count, BLOCK),
@@ -142,10 +137,9 @@ class KernelSteps(Steps):
 
 
 class FusedEncoder:
-    """An encoder for uint8 clips (T, H, W, 3) on a CUDA device; T is that of a tubelet for `step`.
+    """An encoder in half precision for uint8 clips (T, H, W, 3), T 2 for `step`.
 
-    Its branches are in float16 or bfloat16. Its weights are shared, not copied, except for the
-    patch embedding. KernelsMissing: the kernels cannot be made here.
+    Weights are shared, but for the patch embedding. KernelsMissing: they cannot be made here.
     """
 
     def __init__(self, encoder: Encoder, clip_shape: tuple[int, ...]):

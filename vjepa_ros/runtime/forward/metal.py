@@ -41,7 +41,6 @@ class MetalSteps(Steps):
 
     def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
               memory: LayerMemory | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Steps.split`."""
         b, n, wide = qkv.shape
         kernel = _kernel(wide // 3, wide // 3 // heads, n, qkv.dtype)
         kernel(qkv, cos, sin, threads=b * n * wide // 3)
@@ -52,8 +51,7 @@ class MetalSteps(Steps):
 def check_rotation(encoder: Encoder, clip_shape: tuple[int, ...], most: float) -> None:
     """Compare the kernel with `rotate` on random queries and keys; KernelsMissing if wrong.
 
-    Features alone would not show it: with untrained weights attention is nearly uniform whatever
-    the positions. `clip_shape`: (T, S, S, 3); `most`: largest relative error.
+    Features would not show it: in untrained weights attention is nearly uniform at all positions.
     """
     if not hasattr(torch.mps, 'compile_shader'):
         raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels for MPS')

@@ -2,8 +2,7 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run linear layers of an encoder in float8 or int8 by torchao (the extra `quantized`).
 
-Of the layers of `LAYERS` as many kinds are quantised as keep the features close to those without;
-the others stay as they are. If not even the first kind does, the precision is refused.
+As many kinds of `LAYERS` are quantised as keep the features close; if none does, it is refused.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ CHOICES = (LAYERS, LAYERS[:2], LAYERS[:1])   # tried in this order
 
 def quantize(encoder: Encoder, choice: DeviceChoice, forward: Work,
              clip_shape: tuple[int, ...]) -> str:
-    """Quantise layers of an encoder, in place; return what was done, for logs and diagnostics.
-
-    `forward`: its forward pass, on uint8 clips of `clip_shape` (T, S, S, 3).
-    """
+    """Quantise layers of an encoder, in place; return what was done, for logs and diagnostics."""
     name, remedy = choice.precision, f'set `precision` to {INSTEAD[choice.precision]} or auto'
     try:
         kind = _kind(choice)

@@ -29,14 +29,11 @@ PLAIN, FUSED = 'plain', 'fused'     # operators of PyTorch, or kernels of this p
 
 @dataclass
 class Forward:
-    """The part of a pass from uint8 clips (B, T, S, S, 3) on the device to features there.
+    """The part of a pass from uint8 clips (B, T, S, S, 3) on the device to features there."""
 
-    `run` may be captured in a CUDA graph after a few calls with clips of the same shape. From then
-    on it must neither wait for the device nor copy from the host, and what it reads besides the
-    clips must stay at its address.
-    """
-
-    run: Work           # features (B, T', Hp, Wp, D) float32
+    # To (B, T', Hp, Wp, D) float32. A CUDA graph may hold it after a few calls: it must not wait
+    # for the device or copy from the host, and what it reads must stay at its address.
+    run: Work
     normalise: Work     # uint8 clips to the present input of the encoder
     kind: str = PLAIN
     note: str = ''      # what is quantised
@@ -51,8 +48,7 @@ def prepare(encoder: Encoder, choice: DeviceChoice, normalise: Normalise,
             clip_shape: tuple[int, ...]) -> Forward:
     """Make the best forward pass there is for an encoder; `clip_shape` is (T, S, S, 3).
 
-    On CUDA and MPS kernels serve only if their features of a random clip are close to those of
-    the plain path; otherwise the log says why not.
+    Kernels serve only where the features of a random clip are close; else the log says why not.
     """
     device, narrow = choice.device.type, choice.precision in INSTEAD
     forward = Forward.plain(encoder, normalise)
@@ -97,22 +93,22 @@ def _trial(forward: Work, clip_shape: tuple[int, ...], device: torch.device) -> 
 
 
 @torch.inference_mode()
-def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work,
-                 side: int) -> Step | None:
-    """Return a step of a stream with kernels, as `prepare` does; None: `Encoder.step` serves."""
+def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work, side: int
+                 ) -> tuple[Step, str]:
+    """Return the best step of a stream, as `prepare` does, and its kind."""
     def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
         return encoder.step(normalise(pixels), times, memory)
 
     if choice.device.type != 'cuda' or choice.dtype == torch.float32:
-        return None
+        return plain, PLAIN
     step, _ = kernels_for('a stream', choice.device, plain,
                           lambda: FusedEncoder(encoder, (TUBELET, side, side, 3)).step,
                           lambda step: _step_trial(step, encoder, side), CLOSE[choice.dtype])
-    return step
+    return (plain, PLAIN) if step is None else (step, FUSED)
 
 
 def _step_trial(step: Step, encoder: Encoder, side: int) -> Tensor:
-    """Features of the second of two random tubelets of two streams, on the CPU."""
+    """Return the features of the second of two random tubelets of two streams."""
     device, generator = encoder.branch_device, torch.Generator().manual_seed(0)
     variant, found = encoder.variant, torch.empty(0)
     layers = torch.zeros((variant.depth, 2, variant.heads, 4, (side // PATCH) ** 2,
