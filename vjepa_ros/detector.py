@@ -26,7 +26,7 @@ from vjepa_ros.sources.gain import GainControl
 
 log = logging.getLogger(__name__)
 CAMERA = 'camera'
-HASTY_FRAMES, HASTY_RATE = 16, 150.0      # Hz
+HASTY_FRAMES, HASTY_S = 16, 0.1     # so many frames without stamps in less are of a file
 LATEST_S = 1e11                 # a stamp after the year 5000 does not count in seconds
 GAPS, GAP_FACTOR = 3, 4.0       # nor do the first, so much longer apart than frames of a clip
 UNITS = 'ms by 1e3, us by 1e6, ns by 1e9'
@@ -39,37 +39,27 @@ class ObstacleDetector:
 
     Parameters
     ----------
-    model_size
-        Row of the table of variants ('tiny', 'small', 'base', 'large', ...).
-    img_size
-        Side of the encoder's input [px], a multiple of 16.
-    num_frames
-        Frames in a clip, even, at least 4.
-    device
-        'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'.
+    model_size, img_size, num_frames, device
+        Variant ('tiny', 'small', 'base', 'large', ...); side of the encoder's input [px], a
+        multiple of 16; frames in a clip, even, at least 4; 'auto', 'cpu', 'cuda', 'cuda:N' or
+        'mps'.
     frame_rate
         Rate of frames that come without a stamp [Hz]; 0 takes their time of arrival. Set it
         when frames are read from a file faster than they were taken.
     settings
         Thresholds, smoothing and region of interest.
-    weights
+    weights, heads, allow_random_weights
         Checkpoint of the encoder: file, folder or name on the Hugging Face hub; empty: the one
-        of this package for the size, if it has one; 'random': none.
-    heads
-        Safetensors file of learned heads for these weights; empty: those in the file of the
-        weights, if it has some.
-    allow_random_weights
-        Must be set to run without weights; every assessment then carries the untrained flag.
-    clip_fps
-        Rate at which clips are sampled from the frames [Hz].
-    resize_mode
-        'squash', 'crop', 'letterbox', 'hf' or 'meta'.
-    max_frame_gap
-        Longest time between frames before a clip starts anew [s].
-    geometry
-        Where frames are resized and looming is measured: 'host', 'device' or 'auto', see
-        `TrackConfig`.
-    model_version, weights_part, require_device, precision, seed, cpu_threads
+        of this package for the size, if it has one; 'random': none, which must be allowed, and
+        every assessment then carries the untrained flag. Safetensors file of learned heads for
+        these weights; empty: those in the file of the weights, if it has some.
+    clip_fps, max_frame_gap
+        Rate at which clips are sampled from the frames [Hz]; longest time between frames before
+        a clip starts anew [s].
+    resize_mode, geometry
+        'squash', 'crop', 'letterbox', 'hf' or 'meta'; where frames are resized and looming is
+        measured: 'host', 'device' or 'auto'.
+    model_version, weights_part, require_device, precision, compile, seed, cpu_threads
         Further fields of `ModelConfig`.
 
     Raises
@@ -130,10 +120,9 @@ class ObstacleDetector:
             Quaternion x, y, z, w: rotation of the gyroscope in the optical frame of the camera
             (x right, y down, z ahead); None: its axes are those. With x ahead, y left, z up
             before a camera that looks ahead: (0.5, -0.5, 0.5, 0.5).
-        offset
-            Added to the stamps of samples [s].
-        jitter
-            Standard error of the stamps of frames on the clock of the samples [s].
+        offset, jitter
+            Added to the stamps of samples [s]; standard error of the stamps of frames on the
+            clock of the samples [s].
 
         Raises
         ------
@@ -169,10 +158,8 @@ class ObstacleDetector:
         stamp
             Time of capture [s], on any clock that only moves forward; None: the time of
             arrival, or evenly spaced frames when ``frame_rate`` was given.
-        frame_id
-            A change of it starts a new clip.
-        gain
-            Of a `SourceFrame`; a change of it starts a new clip, too.
+        frame_id, gain
+            A change of one starts a new clip.
 
         Raises
         ------
@@ -195,15 +182,13 @@ class ObstacleDetector:
         if rgb.dtype == np.uint16:
             rgb, gain = self._gain.reduce(rgb)
         if stamp is not None:
-            stamp = self._checked(stamp)
-        self._frames += 1
-        if stamp is not None:
-            stamp_ns = round(stamp * 1e9)
+            stamp_ns = round(self._checked(stamp) * 1e9)
         elif self._frame_rate > 0:
-            stamp_ns = round(self._frames / self._frame_rate * 1e9)
+            stamp_ns = round((self._frames + 1) / self._frame_rate * 1e9)
         else:
             stamp_ns = time.monotonic_ns()
             self._warn_of_haste(stamp_ns)
+        self._frames += 1
         # Zero means unstamped to the ring; here it is simply the first moment of a file.
         # A copy, because callers reuse their buffers (cv2.VideoCapture.read does).
         self.track.push(rgb.copy(), stamp_ns or 1, frame_id, gain=gain)
@@ -223,18 +208,14 @@ class ObstacleDetector:
 
     def _warn_of_haste(self, arrival_ns: int) -> None:
         """Warn once of frames without stamps that come faster than any camera takes them."""
-        if self._frames == 1:
+        if self._frames == 0:
             self._first_ns = arrival_ns
-        if self._frames != HASTY_FRAMES:
-            return
-        rate = (HASTY_FRAMES - 1) / max(1e-9, (arrival_ns - self._first_ns) / 1e9)
-        if rate > HASTY_RATE:
-            config = self.track.config
-            log.warning('frames without a stamp come at %.0f Hz, so a clip, which spans %.2g s, '
-                        'would need %.0f of them: pass `stamp` to add_frame, or set `frame_rate` '
-                        'to the rate at which they were taken', rate,
-                        (config.num_frames - 1) / config.clip_fps,
-                        rate * (config.num_frames - 1) / config.clip_fps)
+        passed_s = (arrival_ns - self._first_ns) / 1e9
+        if self._frames == HASTY_FRAMES - 1 and passed_s < HASTY_S:
+            log.warning('%d frames without a stamp came within %.3f s, faster than a camera takes '
+                        'them, so clips span too little time: pass `stamp` to add_frame, or set '
+                        '`frame_rate` to the rate at which they were taken', HASTY_FRAMES,
+                        passed_s)
 
     def assess(self) -> Assessment | None:
         """Assess the newest clip; None until the frames cover one."""
@@ -265,10 +246,9 @@ class ObstacleDetector:
 
     def features(self, layers: Sequence[int] | None = None, levels: int = 0,
                  per: str = 'grid') -> np.ndarray | None:
-        """Compute features of the newest clip from any depth, as a grid or pooled.
+        """Encode the newest clip anew, to any depth, as a grid or pooled; None as `assess`.
 
-        Runs the encoder anew. For the arguments and what comes back see
-        `vjepa_ros.runtime.model.Model.features`; None until the frames cover a clip.
+        For the arguments and what comes back see `vjepa_ros.runtime.model.Model.features`.
         """
         sample = self.track.sample()
         if sample is None:
@@ -307,12 +287,10 @@ class ObstacleDetector:
 
 def _seconds(stamp: Any) -> float:
     """Return a stamp in seconds; ValueError for what is none."""
-    problem = 'a number of seconds from 0 on, such as time.monotonic() gives'
     kinds = int | float | np.integer | np.floating
-    if isinstance(stamp, bool) or not isinstance(stamp, kinds) or not 0 <= stamp < math.inf:
-        raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be {problem}')
-    if stamp > LATEST_S:
-        raise ValueError(f'stamp is {stamp!r:.99}, must be {problem}: divide {UNITS}')
+    if isinstance(stamp, bool) or not isinstance(stamp, kinds) or not 0 <= stamp <= LATEST_S:
+        raise ValueError(f'stamp is {stamp!r:.99} ({type(stamp).__name__}), must be a number of '
+                         f'seconds from 0 on, such as time.monotonic() gives: divide {UNITS}')
     if isinstance(stamp, np.floating) and np.spacing(stamp) > LEAST_STEP_S:
         raise ValueError(f'stamp is {stamp} ({stamp.dtype}), which is exact to '
                          f'{np.spacing(stamp):g} s only; give seconds as float64')

@@ -30,11 +30,7 @@ _MOST_OFF = 3e-4          # farther off after them [rad, about]: no ray of the l
 
 @dataclass(frozen=True)
 class Distortion:
-    """How a lens bends rays, as in sensor_msgs/CameraInfo.
-
-    Coefficients that are missing count as zeros, and zeros at the end do not count. More than
-    `plumb_bob` has are those of `rational_polynomial`: OpenCV has one order for both.
-    """
+    """How a lens bends rays, as in sensor_msgs/CameraInfo; missing coefficients are zeros."""
 
     model: str  # out of `MODELS`; other usual names are replaced
     coefficients: tuple[float, ...]  # as many as OpenCV takes for the model
@@ -53,7 +49,7 @@ class Distortion:
         while given and given[-1] == 0:
             given.pop()
         if model == 'plumb_bob' and len(given) > max(MODELS[model]):
-            model = 'rational_polynomial'
+            model = 'rational_polynomial'       # OpenCV has one order for both
         count = next((n for n in MODELS[model] if n >= len(given)), 0)
         if not count:
             raise ValueError(f'camera_info has {len(given)} coefficients for '
@@ -69,9 +65,9 @@ class Distortion:
 
     def bend(self, tangents: np.ndarray) -> np.ndarray:
         """Return where rays (..., 2) seem to come from."""
+        if not np.size(tangents):        # OpenCV refuses it
+            return np.asarray(tangents)
         flat = np.asarray(tangents, np.float64).reshape(-1, 1, 2)
-        if not flat.size:        # OpenCV refuses it
-            return flat.reshape(np.shape(tangents))
         space = np.concatenate((flat, np.ones((*flat.shape[:-1], 1))), -1)
         project = cv2.fisheye.projectPoints if self._fisheye else cv2.projectPoints
         return project(space, np.zeros(3), np.zeros(3), np.eye(3),
@@ -79,9 +75,9 @@ class Distortion:
 
     def straighten(self, bent: np.ndarray) -> np.ndarray:
         """Return the rays (..., 2) that seem to come from there; NaN: none."""
+        if not np.size(bent):
+            return np.asarray(bent)
         flat = np.asarray(bent, np.float64).reshape(-1, 1, 2)
-        if not flat.size:
-            return flat.reshape(np.shape(bent))
         undo = (cv2.fisheye if self._fisheye else cv2).undistortPoints
         out = undo(flat, np.eye(3), np.array(self.coefficients))
         # That stops after 5 rounds, and the way to ask for more depends on the version of OpenCV.
@@ -97,9 +93,8 @@ class Distortion:
 
 @dataclass(frozen=True)
 class Optics:
-    """Lens of the source image."""
+    """Lens of the source image; pinhole intrinsics [px]."""
 
-    # fx, fy, cx, cy: pinhole intrinsics [px]
     fx: float
     fy: float
     cx: float
