@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from vjepa_ros.cli.console import (
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.lab.drive.loop import MODES, Outcome, Recipe, SETS, drive_all
 from vjepa_ros.lab.drive.page import WORDS, figures, figures_of_goals, write_page
-from vjepa_ros.lab.report.measurement import accelerator, command, hardware, versions, write_json
+from vjepa_ros.lab.report.measurement import provenance, write_json
 from vjepa_ros.lab.report.page import number
 from vjepa_ros.lab.worker_pool import LoadError, usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
@@ -71,21 +70,14 @@ def lines(result: dict[str, Any]) -> list[str]:
         text.append(f'{details["episodes"]} episodes, {details["free_episodes"]} of them without '
                     'collision when nothing guards the robot')
     for mode in (m for m in MODES if m in result):
-        one = result[mode]
-        if 'success' in one:
-            line = (f'success {one["success"]:.3f}, SPL {one["spl"]:.3f}, '
-                    f'{number(one["collisions_per_km"], 1)} collisions per km, '
-                    f'{one["stops_per_episode"]:.2f} stops per episode, '
-                    f'{number(one["plan_ms"], 1)} ms to plan')
-        else:
-            line = (f'{one["collisions_per_episode"]:.4f} collisions per episode, '
-                    f'progress {one["progress"]:.3f}')
+        shown = dict(result[mode])
         if mode in details.get('progress_kept', ()):
-            fewer = details['times_fewer_collisions'][mode]
-            line += (f', {"none left" if fewer is None else f"{fewer:g} times fewer"}, '
-                     f'{number(details["progress_kept"][mode])} kept on free episodes, '
-                     f'{details[mode]["needless_stops_per_episode"]:.2f} needless stops')
-        text.append(f'{WORDS[mode]:<18} {line}')
+            shown |= {name: details[name][mode]
+                      for name in ('times_fewer_collisions', 'progress_kept')}
+            shown['needless_stops'] = details[mode]['needless_stops_per_episode']
+        figures_ = (f'{name.replace("_", " ")} {number(value, 4)}'
+                    for name, value in shown.items())
+        text.append(f'{WORDS[mode]:<18} {", ".join(figures_)}')
     return text
 
 
@@ -124,8 +116,10 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Path) -> Recipe:
-    """Return what to drive; wrong options end the program."""
+def main(argv: Sequence[str]) -> int:
+    """Run the command line; 0 when everything was driven and written."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
     numbers = range(args.first, args.first + args.episodes)
     follow = args.first if args.follow is None else args.follow
     if follow not in numbers:
@@ -135,82 +129,73 @@ def _checked(parser: argparse.ArgumentParser, args: argparse.Namespace, film: Pa
         parser.error('argument --ros: does not go with --jobs and --batch')
     engine = ModelConfig(model_size=args.model_size, weights=args.weights, device=args.device,
                          require_device=args.device != 'auto')
-    return Recipe(args.seed, engine, follow=frozenset([follow] if args.page else []),
-                  film=film if args.page else None, set=args.set)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command line: drive, print the figures and write the files."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
+    console = Console()
     with tempfile.TemporaryDirectory() as film:
-        return _run(args, _checked(parser, args, Path(film)), command('drive', argv))
+        recipe = Recipe(args.seed, engine, follow=frozenset([follow] if args.page else []),
+                        film=Path(film) if args.page else None, set=args.set)
+        try:
+            outcomes, result = _driven(args, recipe, numbers, argv, console)
+        except (ProcessFailed, WeightsError, DeviceError, LoadError, OSError) as error:
+            return print_error(f'vjepa-ros drive: {error}', console, args)
+        told = lines(result)
+        for line in told:
+            console.print(line, highlight=False, soft_wrap=True)
+        return save('--json', args.json, partial(write_json, result=result), console) | save(
+            '--page', args.page, lambda path: write_page(path, outcomes, result, told, Path(film),
+                                                         follow), console)
 
 
-def _run(args: argparse.Namespace, recipe: Recipe, typed: str) -> int:
-    console, begun = Console(), time.monotonic()
+def _driven(args: argparse.Namespace, recipe: Recipe, numbers: range, argv: Sequence[str],
+            console: Console) -> tuple[Outcomes, dict[str, Any]]:
+    """Drive all episodes in all modes; also return their figures."""
     # What guarding costs is told by a drive without it.
     modes = [m for m in MODES if m in (args.modes or MODES)
              or (m == MODES[0] and args.set == 'stop')]
-    try:
-        device = choose_device(args.device).device
-        about: dict[str, Any] = {
-            'date': date.today().isoformat(), 'command': typed,
-            'hardware': {**hardware(), **accelerator(device)}, 'versions': versions(),
-            'episodes': args.episodes, 'first': args.first}
-        columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
-                   TimeRemainingColumn())
-        with Progress(*columns, console=console) as progress:
-            bar = progress.add_task('episodes', total=args.episodes * len(modes))
-            drive = _drive_over_dds if args.ros else _drive
-            outcomes, recipe, more = drive(args, recipe, modes, device, about,
-                                           partial(progress.advance, bar))
-    except (ProcessFailed, WeightsError, DeviceError, LoadError, OSError) as error:
-        return print_error(f'vjepa-ros drive: {error}', console, args)
-    result = report(outcomes, recipe, {
-        **about, **more, 'minutes': round((time.monotonic() - begun) / 60, 1)})
-    told = lines(result)
-    for line in told:
-        console.print(line, highlight=False, soft_wrap=True)
-    return save('--json', args.json, partial(write_json, result=result), console) | save(
-        '--page', args.page, lambda path: write_page(
-            path, outcomes, result, told, recipe.film or Path(), *recipe.follow), console)
+    begun, device = time.monotonic(), choose_device(args.device).device
+    about = {**provenance('drive', argv, device), 'episodes': args.episodes, 'first': args.first}
+    columns = (TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task('episodes', total=args.episodes * len(modes))
+        advance = partial(progress.advance, bar)
+        if args.ros:
+            outcomes, recipe = _drive_over_dds(recipe, modes, numbers, advance)
+            # Below 1 where this computer takes long; the result does not depend on it.
+            about |= {'over_dds': True, 'real_time_factor': round(min(
+                o.real_time_factor for rows in outcomes.values() for o in rows
+                if o.real_time_factor is not None), 3)}
+        else:
+            outcomes = _drive(args, recipe, modes, numbers, device, about, advance)
+    return outcomes, report(outcomes, recipe, {
+        **about, 'minutes': round((time.monotonic() - begun) / 60, 1)})
 
 
-def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], device: torch.device,
-           about: Mapping[str, object], advance: Any) -> tuple[Outcomes, Recipe, dict[str, Any]]:
+def _drive(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str], numbers: range,
+           device: torch.device, about: dict[str, Any], advance: Any) -> Outcomes:
     on_gpu = device.type == 'cuda'
     batch = args.batch or min(BATCH['cuda' if on_gpu else 'cpu'], args.episodes)
     jobs = args.jobs or usual_jobs(len(modes) * -(-args.episodes // batch),
                                    MOST_JOBS * torch.cuda.device_count() if on_gpu else None)
+    about |= {'processes': jobs, 'batch': batch}
     ended: Outcomes = {mode: [] for mode in modes}
 
     def done(mode: str, outcomes: list[Outcome]) -> None:
         advance(len(outcomes))
         ended[mode] += outcomes
-        numbers = set.intersection(*({o.number for o in rows} for rows in ended.values()))
-        if args.json and numbers:      # what ends a drive of hours loses the last batches only
+        common = set.intersection(*({o.number for o in rows} for rows in ended.values()))
+        if args.json and common:      # what ends a drive of hours loses the last batches only
             write_json(args.json, report(
-                {mode: sorted((o for o in rows if o.number in numbers), key=lambda o: o.number)
+                {mode: sorted((o for o in rows if o.number in common), key=lambda o: o.number)
                  for mode, rows in ended.items()}, recipe, {**about, 'unfinished': True}))
 
-    outcomes = drive_all(recipe, modes, range(args.first, args.first + args.episodes), jobs,
-                         batch, done)
-    return outcomes, recipe, {'processes': jobs, 'batch': batch}
+    return drive_all(recipe, modes, numbers, jobs, batch, done)
 
 
-def _drive_over_dds(args: argparse.Namespace, recipe: Recipe, modes: Sequence[str],
-                    device: torch.device, about: Mapping[str, object], advance: Any
-                    ) -> tuple[Outcomes, Recipe, dict[str, Any]]:
+def _drive_over_dds(recipe: Recipe, modes: Sequence[str], numbers: range, advance: Any
+                    ) -> tuple[Outcomes, Recipe]:
     from vjepa_ros.lab.drive.ros import SETTLE_S, drive_over_dds
-    if ros_problem():
-        raise OSError(ros_problem())
+    if problem := ros_problem():
+        raise OSError(problem)
     recipe = replace(recipe, episode=EpisodeConfig(rate=10.0, settle_s=SETTLE_S))
     end_like_ctrl_c()
-    outcomes = drive_over_dds(recipe, modes, range(args.first, args.first + args.episodes),
-                              Path('drive_logs'), advance)
-    # Below 1 where this computer takes long; the result does not depend on it.
-    factors = [o.real_time_factor for rows in outcomes.values() for o in rows
-               if o.real_time_factor is not None]
-    return outcomes, recipe, {
-        'over_dds': True, 'real_time_factor': round(min(factors), 3)}
+    return drive_over_dds(recipe, modes, numbers, Path('drive_logs'), advance), recipe
