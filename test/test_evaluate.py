@@ -88,14 +88,6 @@ def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
     assert figures['closing']['looming_when_still_per_s'] is None
 
 
-def test_a_model_without_heads_leaves_geometry_and_says_why(recordings, tmp_path):
-    figures = evaluated(tmp_path / 'figures.json', str(recordings / 'still'), '--model-size',
-                        'gigantic')
-    assert figures['configuration']['methods'] == ['geometric']
-    assert figures['methods']['geometric']['pooled']['frames'] == 26
-    assert all('no learned heads' in figures['missing'][name] for name in ('learned', 'fused'))
-
-
 def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
     weights, encoder = tmp_path / 'w.safetensors', Encoder(find_variant('tiny'))
     encoder.init_random(0)
@@ -165,6 +157,7 @@ def test_the_document_is_rewritten_between_its_marks(report):
     (['nowhere.mp4', '--method', 'geometric'], r"'nowhere.mp4' does not exist"),
     (['synthetic', '--method', 'learned', '--weights', 'nowhere.safetensors'],
      r'nowhere\.safetensors'),
+    (['synthetic', '--method', 'fused', '--model-size', 'gigantic'], '--weights'),
 ])
 def test_mistakes_are_named_with_their_remedy(words, text, capsys):
     assert evaluate.main(words) == 1

@@ -59,7 +59,7 @@ class ObstacleDetector:
     resize_mode, geometry
         'squash', 'crop', 'letterbox', 'hf' or 'meta'; where frames are resized and looming is
         measured: 'host', 'device' or 'auto'.
-    model_version, weights_part, require_device, precision, compile, seed, cpu_threads
+    model_version, weights_part, require_device, precision, seed, cpu_threads
         Further fields of `ModelConfig`.
 
     Raises

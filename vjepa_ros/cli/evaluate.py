@@ -41,8 +41,8 @@ from vjepa_ros.runtime.device import DeviceError, choose_device, device_name
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import SourceError
 
-NO_HEADS = ('the model has no learned heads (none are bundled for this size, and neither '
-            '--weights nor --heads names a file with heads)')
+OF_MODEL = 'heads', 'num_frames', 'image_size'
+GEOMETRIC = METHODS[0]      # which needs no model
 MOST_ON_GPU = 6     # processes, whose contexts and scenes share its memory
 WORLD_KEYS = {'world': 'standard', 'rough': 'rough'}     # names of the worlds by key of the report
 
@@ -62,7 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--rough', type=whole(0), default=0, metavar='N',
                         help='also evaluate on N held-out clips of the rough world')
     parser.add_argument('--method', nargs='+', choices=METHODS,
-                        help='methods to run (default: all that the model supports)')
+                        help='methods to run (default: all)')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write all figures')
     parser.add_argument('--document', type=Path, metavar='FILE', help='write tables and plots '
                         f'between the marks <!-- {document.BLOCK}:begin --> and '
@@ -71,10 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--jobs', type=whole(0), default=0, metavar='N', help='processes for '
                         'recordings and rendered clips; 0: one for each core with work, at most '
                         f'{MOST_ON_GPU} on a GPU')
-    add_model(parser)
-    parser.add_argument('--heads', default='', metavar='FILE', help='safetensors file of heads')
-    parser.add_argument('--num-frames', type=int, default=ModelConfig.num_frames, metavar='N')
-    parser.add_argument('--image-size', type=int, default=ModelConfig.image_size, metavar='PX')
+    add_model(parser, *OF_MODEL)
     parser.add_argument('--imu', action='store_true', help='use the angular rates of recordings '
                         '(imu.csv, or motion.csv); looming is measured on the host')
     parser.add_argument('--imu-offset', type=real(-10, 10), default=0.0, metavar='S', help='added '
@@ -110,15 +107,17 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
     """Evaluate and write the requested files; return the exit code."""
     start = time.monotonic()
     items = read_items(args.paths)
-    engine, missing = load_engine(args)
-    methods = tuple(m for m in METHODS if m not in missing and m in (args.method or METHODS))
+    engine = load_engine(args)
+    methods = tuple(m for m in METHODS if m in (args.method or METHODS))
     setup = Setup(methods, Settings(), TrackConfig(
         num_frames=args.num_frames, image_size=args.image_size,
         geometry='host' if args.imu else TrackConfig.geometry), engine, args.topic,
         imu=(args.imu_offset, args.imu_jitter), use_imu=args.imu, rate=args.rate)
-    tasks = [*((play, item) for item in items), *world_tasks(args)]
-    on_gpu = choose_device(args.device).device.type != 'cpu'
-    jobs = args.jobs or usual_jobs(len(tasks), MOST_ON_GPU if on_gpu else None)
+    device = choose_device(args.device).device
+    tasks = [*((play, item) for item in items), *(
+        task for key, name in WORLD_KEYS.items()
+        for task in evaluate_world.tasks(name, getattr(args, key), str(drawing_device(device))))]
+    jobs = args.jobs or usual_jobs(len(tasks), None if device.type == 'cpu' else MOST_ON_GPU)
     with Progress(TextColumn('recordings and hundreds of clips'), BarColumn(),
                   MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task('', total=len(tasks))
@@ -129,7 +128,7 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
               if (own := [part for part in parts if part.world == name])}
     report = assemble(played, methods) | {
         key: worlds[key].figures() if key in worlds else None for key in WORLD_KEYS} | {
-        'missing': missing, 'configuration': configuration(args, setup, words) | {
+        'configuration': configuration(args, setup, words) | {
             'minutes': round((time.monotonic() - start) / 60, 1)}}
     if engine is not None:
         engine.close()
@@ -139,34 +138,18 @@ def run(args: argparse.Namespace, console: Console, words: Sequence[str]) -> int
         path, report, played, worlds), console) or failed
 
 
-def world_tasks(args: argparse.Namespace) -> list[tuple[Any, ...]]:
-    """Return the tasks for the rendered clips."""
-    device = str(drawing_device(choose_device(args.device).device))
-    return [task for key, name in WORLD_KEYS.items()
-            for task in evaluate_world.tasks(name, getattr(args, key), device)]
-
-
-def load_engine(args: argparse.Namespace) -> tuple[Model | None, dict[str, str]]:
-    """Load the model when a method needs its heads; also return why methods are left out."""
-    wanted = args.method or METHODS
-    learning = [m for m in wanted if m != 'geometric']
-    if not learning:
-        return None, {}
-    given = {'heads': args.heads} if args.heads else {}
-    config = ModelConfig(model_size=args.model_size, weights=args.weights,
-                         num_frames=args.num_frames, image_size=args.image_size,
-                         device=args.device, require_device=args.device != 'auto', **given)
-    try:
-        engine = Model.load(config)
-        if engine.report.heads is not None:
-            return engine, {}
+def load_engine(args: argparse.Namespace) -> Model | None:
+    """Load the model when a method needs its heads (WeightsError where it has none)."""
+    if args.method == [GEOMETRIC]:
+        return None
+    engine = Model.load(ModelConfig(
+        model_size=args.model_size, weights=args.weights, device=args.device,
+        require_device=args.device != 'auto', **{name: getattr(args, name) for name in OF_MODEL}))
+    if engine.report.heads is None:
         engine.close()
-    except WeightsError:
-        if args.weights or args.heads or 'geometric' not in wanted:
-            raise
-    if 'geometric' not in wanted:
-        raise WeightsError(f'--method {" ".join(wanted)} cannot run: {NO_HEADS}')
-    return None, dict.fromkeys(learning, NO_HEADS)
+        raise WeightsError('the model has no learned heads; name a file with heads by --weights '
+                           f'or --heads, or give --method {GEOMETRIC}')
+    return engine
 
 
 def configuration(args: argparse.Namespace, setup: Setup, words: Sequence[str]

@@ -148,9 +148,6 @@ def show(report: Mapping[str, Any], console: Console) -> None:
             if figures[key]:
                 console.print(f'{name}: {figures[key]}', highlight=False, markup=False,
                               soft_wrap=True)
-    for name, reason in report['missing'].items():
-        console.print(f'{name}: {reason}', style='dim', markup=False, highlight=False,
-                      soft_wrap=True)
 
 
 def alarms_of(played: Played, method: str) -> str:
@@ -175,7 +172,6 @@ def write(document: Path, report: Mapping[str, Any], played: Sequence[Played],
              'all recordings (the defaults) |\n',
              *(f'### {grid.title}\n\n{markdown_table(grid.heads, grid.rows)}'
                + (f'\n{grid.note}\n' if grid.note else '') for grid in grids(report)),
-             *(f'{name}: {reason}\n' for name, reason in report['missing'].items()),
              f'{LEGEND}\n', '### Plots\n']
     for name, world in worlds.items():
         (folder / f'{name}_reliability.png').write_bytes(reliability_plot(world))
