@@ -25,34 +25,17 @@ from rich.progress import (
 from rich.table import Table
 
 from vjepa_ros.cli.console import CHECKPOINT, add_parameters, print_error, whole
+from vjepa_ros.model.checkpoint import load
 from vjepa_ros.model.checkpoint.download import BASE_URL, PUBLISHED, located
 from vjepa_ros.model.checkpoint.download import download as fetch
 from vjepa_ros.model.checkpoint.files import WeightsError, file_sha256
 from vjepa_ros.model.checkpoint.layouts import AUTO
-from vjepa_ros.model.checkpoint.load import (
-    Contents,
-    DTYPES,
-    KEEP,
-    PartReport,
-    examine,
-    load_model,
-)
-from vjepa_ros.model.checkpoint.load import convert as write_converted
+from vjepa_ros.runtime import onnx
 from vjepa_ros.runtime.device import INSTEAD
 from vjepa_ros.runtime.forward.quantized import served
 from vjepa_ros.runtime.model import ModelConfig
-from vjepa_ros.runtime.onnx import (
-    ClipGraph,
-    ExportError,
-    Exported,
-    StreamGraph,
-    packages,
-)
-from vjepa_ros.runtime.onnx import (
-    export as write_graph,
-)
 
-SHOWN = 5  # unneeded parameters to name; wrong ones are all named
+SHOWN = 20  # of the parameters that are wrong or not needed
 
 
 def inspect(argv: Sequence[str]) -> int:
@@ -64,7 +47,7 @@ def inspect(argv: Sequence[str]) -> int:
     parser.add_argument('--json', action='store_true', help='print the report as JSON')
     args = parser.parse_args(argv)
     try:
-        found = examine(args.checkpoint)
+        found = load.examine(args.checkpoint)
     except WeightsError as error:
         return print_error(error, args=args)
     quantized = {precision: served(precision) for precision in INSTEAD}
@@ -79,14 +62,14 @@ def inspect(argv: Sequence[str]) -> int:
     return 0 if found.parts and all(part.complete for part in found.parts) else 1
 
 
-def _contents(found: Contents) -> Group:
-    about = Table.grid(padding=(0, 2))
+def _contents(found: load.Contents) -> Group:
     facts = {'path': found.path, 'size': f'{found.size / 1e6:,.1f} MB', 'sha256': found.sha256,
              'made for': str(found.profile)}
     if found.encoder:
         facts['runs'] = ('whole clips' if not found.profile.window else
                          f'streams: block-causal, window of {found.profile.window} tubelets')
     facts['also there'] = ', '.join(found.others) or 'nothing'
+    about = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         about.add_row(f'[dim]{name}[/dim]', escape(value))
     parts = Table('part', 'network', 'names of', 'holds', 'complete', expand=False)
@@ -96,26 +79,19 @@ def _contents(found: Contents) -> Group:
         parts.add_row(escape(name), network, part.layout,
                       f'{part.keys} tensors, {part.parameters / 1e6:,.1f} M {part.dtype}',
                       '[green]yes[/green]' if part.complete else '[red]no[/red]')
-    problems = [text for part in found.parts for text in _problems(part)]
+    remarks = [f'{part.name}: {text}' for part in found.parts for text in _remarks(part)]
     return Group(Panel(about, title='checkpoint', title_align='left', expand=False), parts,
-                 *problems)
+                 *map(escape, remarks))
 
 
-def _problems(part: PartReport) -> list[str]:
-    wrong = (('missing', part.missing), ('unexpected', part.unexpected),
-             ('wrong shape', part.mismatched))
-    texts = [f'[red]{part.name}: {len(names)} {what}: {escape(", ".join(names))}[/red]'
-             for what, names in wrong if names]
-    if part.problem:
-        texts.append(f'[red]{part.name}: {escape(part.problem)}[/red]')
+def _remarks(part: load.PartReport) -> list[str]:
+    names = {'missing': part.missing, 'unexpected': part.unexpected,
+             'wrong shape': part.mismatched, 'not needed': part.ignored}
+    texts = [f'{len(found)} {what}: {", ".join(found[:SHOWN])}{", …" * (len(found) > SHOWN)}'
+             for what, found in names.items() if found]
     if part.wrapper:
-        texts.append(f"[dim]{part.name}: its names begin with '{escape(part.wrapper)}', which is "
-                     'left out[/dim]')
-    if part.ignored:
-        texts.append(f'[dim]{part.name}: {len(part.ignored)} not needed: '
-                     f'{escape(", ".join(part.ignored[:SHOWN]))}'
-                     f'{", …" if len(part.ignored) > SHOWN else ""}[/dim]')
-    return texts
+        texts.append(f"its names begin with '{part.wrapper}', which is left out")
+    return [*texts, part.problem] if part.problem else texts
 
 
 def convert(argv: Sequence[str]) -> int:
@@ -125,8 +101,8 @@ def convert(argv: Sequence[str]) -> int:
         'training state, perhaps in another number format.')
     parser.add_argument('input', help=CHECKPOINT)
     parser.add_argument('output', help='file to write; it must not exist')
-    parser.add_argument('--dtype', choices=(KEEP, *DTYPES),
-                        default=KEEP, help='number format (default: %(default)s)')
+    parser.add_argument('--dtype', choices=(load.KEEP, *load.DTYPES),
+                        default=load.KEEP, help='number format (default: %(default)s)')
     parser.add_argument('--weights-part', default=AUTO, metavar='NAME',
                         help='encoder to take, such as encoder or target_encoder (default: the '
                         'first of target_encoder, ema_encoder, encoder)')
@@ -134,8 +110,8 @@ def convert(argv: Sequence[str]) -> int:
                         help='leave out predictors')
     args = parser.parse_args(argv)
     try:
-        written = write_converted(args.input, args.output, args.dtype, args.weights_part,
-                                  args.encoder_only)
+        written = load.convert(args.input, args.output, args.dtype, args.weights_part,
+                               args.encoder_only)
     except (WeightsError, OSError) as error:
         return print_error(error, args=args)
     Console().print(_contents(written))
@@ -161,38 +137,29 @@ def export(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     console = Console(stderr=args.json)
     try:
-        packages()
-        config = ModelConfig(
-            model_size=args.model_size, model_version=args.model_version, weights=args.weights,
-            weights_part=args.weights_part, heads=args.heads, num_frames=args.num_frames,
-            image_size=args.image_size, allow_random_weights=args.allow_random_weights)
+        onnx.packages()
         with console.status('writing and checking, half a minute or more'):
-            encoder, heads, report = load_model(
-                config.model_size, config.model_version, config.weights, config.heads,
-                config.allow_random_weights, config.seed, config.weights_part)
+            encoder, heads, report = load.load_model(
+                args.model_size, args.model_version, args.weights, args.heads,
+                args.allow_random_weights, weights_part=args.weights_part)
             calibration = None if report.heads is None else report.heads.meta.calibration
-            graph = (StreamGraph if args.stream else ClipGraph)(encoder, heads, calibration)
-            done = write_graph(graph, args.output, config.num_frames, config.image_size,
-                               args.clips)
-    except (ExportError, WeightsError, ValueError, OSError) as error:
+            graph = (onnx.StreamGraph if args.stream else onnx.ClipGraph)(
+                encoder, heads, calibration)
+            done = onnx.export(graph, args.output, args.num_frames, args.image_size, args.clips)
+    except (onnx.ExportError, WeightsError, ValueError, OSError) as error:
         return print_error(error, args=args)
     if args.json:
         sys.stdout.write(json.dumps({**vars(done), 'files': [str(f) for f in done.files]},
                                     indent=2) + '\n')
-    else:
-        console.print(_graph(done))
-    return 0
-
-
-def _graph(done: Exported) -> Table:
+        return 0
     size = sum(file.stat().st_size for file in done.files) / 1e6
     table = Table('name', 'shape', 'deviation from PyTorch', title_justify='left',
                   title=escape(f'{done.files[0]}: opset {done.opset}, {size:,.1f} MB'))
-    for name, shape in done.inputs.items():
-        table.add_row(f'{name} (input)', escape(str(list(shape))), '')
-    for name, shape in done.outputs.items():
-        table.add_row(name, escape(str(list(shape))), f'{done.errors[name]:.1e}')
-    return table
+    for name, shape in {**done.inputs, **done.outputs}.items():
+        error = f'{done.errors[name]:.1e}' if name in done.errors else 'input'
+        table.add_row(name, escape(str(list(shape))), error)
+    console.print(table)
+    return 0
 
 
 def download(argv: Sequence[str]) -> int:
