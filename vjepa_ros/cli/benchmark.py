@@ -13,14 +13,11 @@ their inputs on the device.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import re
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +30,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import profile, record_function
 
 from vjepa_ros.cli.console import add_model, positive, print_error, save, steps, whole
 from vjepa_ros.lab.report.measurement import (
@@ -55,18 +52,18 @@ from vjepa_ros.runtime.device import DeviceError, SessionError, WANTED, device_n
 from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.sources import PlayOptions, open_source
 
-OF_MODEL = ('model_size', 'model_version', 'weights', 'device', 'num_frames', 'image_size',
+OF_MODEL = ('model_size', 'model_version', 'weights', 'num_frames', 'image_size',
             'precision', 'cpu_threads')
 LABELS = {'hf': 'Hugging Face', 'floor': 'floor: products and attention only'}
 PATHS = ('--json', '--profile', '--weights')    # which belong to one machine
 TIMES = ('encode_ms', 'stream_encode_ms', 'encode_call_ms', 'end_to_end_ms', 'beyond_encode_ms')
 COMPARED = {'encode_ms': 'encoder alone, a clip', 'stream_encode_ms': 'encoder alone, a stream',
             'end_to_end_ms': 'image to assessment'}
+Step = Callable[[], dict[str, float]]   # runs once on an input not the last one; ms by name
 INPUTS = 4          # sets of random data, used in turn
 WARM_RUNS = 3
 LEAST_RUNS = 3
 BLOCK = 10          # runs of one contender before the next has its turn
-RESUME_RUNS = 16    # frames until a stream is remembered again
 RATE_HZ = 15.0                      # of the camera
 APPROACH_S, SCENE_S = 4.5, 2.0      # when the synthetic robot drives, and for how long
 TRIALS = 10         # runs to choose the kind of attention
@@ -98,8 +95,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--encode-only', action='store_true',
                         help='measure the encoder only, not image to assessment')
     parser.add_argument('--compare', type=_devices, metavar='A,B',
-                        help='measure the same on several devices, such as cpu,mps or cpu,cuda, '
-                        'each in its own process; prints ms, FPS and the factor')
+                        help='measure the same on several devices, such as cpu,mps or cpu,cuda; '
+                        'prints ms, FPS and the factor')
     parser.add_argument('--profile', type=Path, metavar='FILE',
                         help='write a trace of one run of each contender by torch.profiler, '
                         'after measuring')
@@ -132,76 +129,83 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error('--device and --profile have no effect with --compare')
     console = Console()
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    try:
-        if args.compare:
-            return compare(args, without(words, ('--compare', '--json')), console)
-        result = measure(args, words, console)
-    except (ValueError, DeviceError, SessionError, WeightsError, OSError) as error:
-        return print_error(f'cannot measure: {error}', console, args)
-    except KeyboardInterrupt:
-        console.print('stopped; nothing was written')
-        return 130
-    console.print(_table(result))
-    return save('--json', args.json, lambda path: write_json(path, result), console)
+    results, failed = {}, 0
+    for device in args.compare or [args.device]:
+        try:
+            results[device] = measure(args, device, words, console)
+        except (ValueError, DeviceError, SessionError, WeightsError, OSError) as error:
+            failed = print_error(f'{device}: NOT MEASURED: {error}', console, args)
+        except KeyboardInterrupt:
+            console.print('stopped; nothing was written')
+            return 130
+    if not results:
+        return 1
+    result = _compared(results, words, console) if args.compare else results[args.device]
+    if not args.compare:
+        console.print(_table(result))
+    return save('--json', args.json, lambda path: write_json(path, result), console) or failed
 
 
-def measure(args: argparse.Namespace, words: Sequence[str], console: Console) -> dict[str, Any]:
-    """Measure what a command line asks for."""
+def measure(args: argparse.Namespace, device: str, words: Sequence[str], console: Console
+            ) -> dict[str, Any]:
+    """Measure what a command line asks for, on a device."""
     imports_s = process_age()
     if 'hf' in args.baseline and find_spec('transformers') is None:
         raise ValueError('--baseline hf needs the transformers library, which is not installed '
                          'here: pip install transformers')
     # A fallback to the CPU would be measured as if it were the device.
-    config = ModelConfig(allow_random_weights=True, require_device=True,
+    config = ModelConfig(allow_random_weights=True, require_device=True, device=device,
                          **{name: getattr(args, name) for name in OF_MODEL})
     with steps(console) as say:
         say('loading and warming the model')
         before = time.perf_counter()
         engine = Model.load(config)
-        load_s = time.perf_counter() - before
+        start = {'load_s': round(time.perf_counter() - before, 3)}
         try:
             ours = Encode(engine, args.cameras)
-            ready_s = imports_s + time.perf_counter() - before
-            return {
-                **provenance('benchmark', without(words, PATHS), engine.choice.device),
-                'torch_threads': torch.get_num_threads(),
-                'start': {'load_s': round(load_s, 3), 'ready_s': round(ready_s, 3)},
-                **_figures(args, ours, console, say)}
+            if not args.compare:        # else the process is older than that
+                start['ready_s'] = round(imports_s + time.perf_counter() - before, 3)
+            return {**provenance('benchmark', without(words, PATHS), engine.choice.device),
+                    'torch_threads': torch.get_num_threads(), 'start': start,
+                    **_figures(args, ours, console, say)}
         finally:
             engine.close()
 
 
 def _figures(args: argparse.Namespace, ours: Encode, console: Console,
              say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure a model and the baselines in turns."""
-    engine, contenders = ours.engine, dict[str, Contender](ours=ours)
-    config, choice = engine.config, engine.choice
-    geometry = args.geometry
+    """Measure a model and the baselines in turns, then from image to assessment."""
+    engine, choice, config = ours.engine, ours.engine.choice, ours.engine.config
+    baselines: dict[str, Floor | HuggingFace] = {}
+    for name in args.baseline:
+        say(f'{LABELS[name]}: warming up')
+        if name == 'floor':
+            baselines[name] = Floor(config, args.cameras, choice.device, choice.branches)
+        else:       # as users run it: half precision on accelerators, float32 on a CPU
+            baselines[name] = HuggingFace(
+                config, args.cameras, choice.device,
+                torch.float32 if choice.device.type == 'cpu' else choice.branches)
+    contenders: dict[str, Step] = {'ours': ours.step} | {
+        name: each.step for name, each in baselines.items()}
+    say('measuring')
+    samples = take_turns(contenders, args.iterations, args.seconds)
+    times, geometry = samples['ours'], args.geometry
     if not args.encode_only:
-        say('filling the clip')
-        contenders['end_to_end'] = whole_way = EndToEnd(engine, args)
+        say('from image to assessment')
+        whole_way = EndToEnd(engine, args)
         geometry = whole_way.geometry
+        contenders['end_to_end'] = whole_way.step
+        times |= take_turns({'': whole_way.step}, args.iterations, args.seconds)['']
+    save('--profile', args.profile, lambda path: _profile(contenders, path), console)
+    found = {f'{name}_ms': statistics(each) for name, each in times.items()}
+    facts = {name: each.facts | statistics(samples[name]['encode'])
+             for name, each in baselines.items()}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = {'engine': engine.memory_bytes(),
             'process_peak': peak * (1 if sys.platform == 'darwin' else 1024)}
     if choice.device.type == 'cuda':
         held['device_peak'] = torch.cuda.max_memory_allocated(choice.device)
-    for name in args.baseline:
-        say(f'{LABELS[name]}: warming up')
-        if name == 'floor':
-            contenders[name] = Floor(config, args.cameras, choice.device, choice.branches)
-        else:       # as users run it: half precision on accelerators, float32 on a CPU
-            contenders[name] = HuggingFace(
-                config, args.cameras, choice.device,
-                torch.float32 if choice.device.type == 'cpu' else choice.branches)
-    say('measuring')
-    samples = take_turns(contenders, args.iterations, args.seconds)
-    save('--profile', args.profile, lambda path: _profile(contenders, path), console)
-    times = {**samples['ours'], **samples.get('end_to_end', {})}
-    found = {f'{name}_ms': statistics(times[name]) for name in times}
-    baselines = {name: contenders[name].facts | statistics(samples[name]['encode'])
-                 for name in args.baseline}
-    mean = found['encode_ms']['median']
+    median = found['encode_ms']['median']
     return {
         'configuration': {
             **{name: getattr(args, name) for name in OF_MODEL if name != 'weights'},
@@ -210,9 +214,9 @@ def _figures(args: argparse.Namespace, ours: Encode, console: Console,
             'execution': engine.execution, 'execution_reason': engine.execution_reason,
             'geometry': geometry, 'precision': choice.precision, 'chosen_because': choice.reason,
             'weights': 'trained' if engine.report.trained else 'random'},
-        'memory_bytes': held, **found, 'baselines': baselines,
-        'ratios': {name: round(mean / one['median'] if name == 'floor' else one['median'] / mean,
-                               3) for name, one in baselines.items()}}
+        'memory_bytes': held, **found, 'baselines': facts,
+        'ratios': {name: round(median / one['median'] if name == 'floor'
+                               else one['median'] / median, 3) for name, one in facts.items()}}
 
 
 def _tokens(config: ModelConfig) -> int:
@@ -220,14 +224,12 @@ def _tokens(config: ModelConfig) -> int:
     return config.num_frames // TUBELET * (config.image_size // PATCH) ** 2
 
 
-def _profile(contenders: Mapping[str, Contender], path: Path) -> None:
+def _profile(contenders: Mapping[str, Step], path: Path) -> None:
     """Write a trace of one run of each contender, for Perfetto or chrome://tracing."""
-    from torch.profiler import profile, record_function
-
     with profile() as profiled:
-        for name, contender in contenders.items():
+        for name, step in contenders.items():
             with record_function(name):
-                contender.step()
+                step()
     profiled.export_chrome_trace(str(path))
 
 
@@ -255,17 +257,9 @@ def _table(result: Mapping[str, Any]) -> Table:
     return table
 
 
-# -- several devices -------------------------------------------------------------------------
-
-def compare(args: argparse.Namespace, words: Sequence[str], console: Console) -> int:
-    """Measure each device in its own process, print and write the figures; 0 when all ran."""
-    results: dict[str, Any] = {}
-    for name in track(args.compare, 'measuring', console=console, transient=True):
-        problem, result = _measured_alone(['--device', name, *words])
-        if problem:
-            print_error(f'{name}: NOT MEASURED\n{problem}', console)
-        else:
-            results[name] = result
+def _compared(results: Mapping[str, Any], words: Sequence[str], console: Console
+              ) -> dict[str, Any]:
+    """Print and return ms, FPS and factor of each device."""
     table = Table('measure', 'device', title='the same model on each device',
                   title_justify='left')
     for column in ('ms', 'FPS', 'factor'):
@@ -275,48 +269,18 @@ def compare(args: argparse.Namespace, words: Sequence[str], console: Console) ->
         medians = {device: result[measured]['median'] for device, result in results.items()
                    if measured in result}
         for device, ms in medians.items():
-            fps, factor = 1e3 * args.cameras / ms, next(iter(medians.values())) / ms
+            fps = 1e3 * results[device]['configuration']['cameras'] / ms
+            factor = next(iter(medians.values())) / ms
             rows.setdefault(measured, {})[device] = {'ms': ms, 'fps': fps, 'factor': factor}
             table.add_row(text, device, f'{ms:.2f}', f'{fps:.1f}', f'{factor:.2f}')
-    if not results:
-        return 1
     console.print(table)
-    said = command('benchmark', ['--compare', ','.join(args.compare), *without(words, PATHS)])
-    failed = save('--json', args.json, lambda path: write_json(
-        path, {'command': said, 'compared': rows, 'devices': results}), console)
-    return int(failed or len(results) < len(args.compare))
-
-
-def _measured_alone(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Measure in a process; return what went wrong, or '', and the result."""
-    # Not a pipe, because background compilation may outlive the process and keep a pipe open.
-    with tempfile.TemporaryDirectory() as folder:
-        file, said = Path(folder) / 'result.json', Path(folder) / 'said'
-        with said.open('w') as out:
-            code = subprocess.run([sys.executable, '-m', 'vjepa_ros', 'benchmark', *words,
-                                   '--json', str(file)], stdout=out, stderr=out).returncode
-        if code:
-            text = said.read_text(encoding='utf-8', errors='replace')
-            return '\n'.join(text.strip().splitlines()[-12:]), {}
-        return '', json.loads(file.read_text(encoding='utf-8'))
+    return {'command': command('benchmark', without(words, PATHS)), 'compared': rows,
+            'devices': dict(results)}
 
 
 # -- what is measured ------------------------------------------------------------------------
 
-class Contender:
-    """Something that is measured in turns with others; `facts` go into the result."""
-
-    facts: dict[str, str] = {}
-
-    def step(self) -> dict[str, float]:
-        """Run once on an input that differs from the last; milliseconds by name."""
-        raise NotImplementedError
-
-    def resume(self) -> None:
-        """Get ready for a turn, which is not measured."""
-
-
-class Encode(Contender):
+class Encode:
     """The encoder on random clips, and on a stream where its weights are block-causal."""
 
     def __init__(self, engine: Model, cameras: int) -> None:
@@ -325,9 +289,6 @@ class Encode(Contender):
         self._clips = cycle([list(random.integers(0, 256, (cameras, *engine.clip_shape), np.uint8))
                              for _ in range(INPUTS)])
         self._streamed = 0      # tubelets of the stream so far
-        self.step()
-
-    def resume(self) -> None:       # the engine has forgotten the stream meanwhile
         self.step()
 
     def step(self) -> dict[str, float]:
@@ -347,7 +308,7 @@ class Encode(Contender):
         return {**times, 'stream_encode': engine.timings['encode']}
 
 
-class EndToEnd(Contender):
+class EndToEnd:
     """One new image of each camera in, one assessment of each out, with a sliding clip."""
 
     def __init__(self, engine: Model, args: argparse.Namespace) -> None:
@@ -363,14 +324,9 @@ class EndToEnd(Contender):
                                       [f'camera_{n}' for n in range(args.cameras)])
         self._tracks = list(self._perception.tracks.values())
         engine.prepare(args.cameras)
-        results = 0
-        while results <= WARM_RUNS:
-            results += bool(self._next())
+        while not self._next():
+            pass        # until the clip is full
         self.geometry = self._tracks[0].geometry
-
-    def resume(self) -> None:
-        for _ in range(0 if self._engine.not_streaming else RESUME_RUNS):
-            self._next()
 
     def step(self) -> dict[str, float]:
         """Take one frame of each camera and assess it."""
@@ -397,7 +353,7 @@ class EndToEnd(Contender):
         return results[0].assessment.timings
 
 
-class Floor(Contender):
+class Floor:
     """Matrix products and attention of the encoder, without all that is between them.
 
     On CUDA they are replayed from a graph, with the fastest kind of attention: a floor must not
@@ -462,7 +418,7 @@ class Floor(Contender):
         return fastest
 
 
-class HuggingFace(Contender):
+class HuggingFace:
     """`VJEPA2Model` of transformers in eager mode, without its predictor."""
 
     def __init__(self, config: ModelConfig, cameras: int, device: torch.device,
@@ -510,21 +466,20 @@ def device_ms(device: torch.device, work: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def take_turns(contenders: Mapping[str, Contender], iterations: int, seconds: float
+def take_turns(contenders: Mapping[str, Step], iterations: int, seconds: float
                ) -> dict[str, dict[str, list[float]]]:
     """Run contenders in turn, so that other load on the machine affects all alike."""
+    for step in contenders.values():
+        for _ in range(WARM_RUNS):
+            step()
     samples = {name: defaultdict[str, list[float]](list) for name in contenders}
     left = dict.fromkeys(contenders, iterations)
     spent_s = dict.fromkeys(contenders, 0.0)
-    for contender in contenders.values():
-        for _ in range(WARM_RUNS):
-            contender.step()
     while any(left.values()):
-        for name in [name for name in contenders if left[name]]:
-            contenders[name].resume()
+        for name, step in contenders.items():
             for _ in range(min(BLOCK, left[name])):
                 start = time.perf_counter()
-                for key, value in contenders[name].step().items():
+                for key, value in step().items():
                     samples[name][key].append(value)
                 spent_s[name] += time.perf_counter() - start
                 left[name] -= 1
