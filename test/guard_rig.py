@@ -8,7 +8,6 @@ import math
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -24,13 +23,17 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeThread, Session, ros_session
 from sensor_msgs.msg import PointCloud2
 
+from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import make_header, pack_assessment
+from vjepa_ros.ros.common.process import LARGE_IMAGES
 
 GUARD = 'vjepa_ros.ros.collision_guard'
 PLANNER = 'vjepa_ros.ros.local_planner'
+WATCHDOG = 'vjepa_ros.ros.command_watchdog'
+LAUNCHED = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}      # as launch files start nodes
 NS = 1_000_000_000
 CLEAR = Assessment('camera', 0, 'optical', 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.nan,
                    Level.CLEAR, Quality(0), known_fraction=1.0)
@@ -91,8 +94,8 @@ class Late(Every):
     wait, which Linux counts: so much more is granted, on a machine at rest next to nothing.
     """
 
-    def __init__(self, *pids: int, period_s: float = 0.01) -> None:
-        super().__init__(period_s, self._note)
+    def __init__(self, *pids: int) -> None:
+        super().__init__(0.01, self._note)
         self._pids = (os.getpid(), *pids)
         self.worst_s, self._before_s = 0.0, time.monotonic()
         self._waited = waits(*self._pids)
@@ -108,7 +111,7 @@ class Late(Every):
                                            for file, waited in waits(*self._pids).items()))
 
 
-class CommandRig(Node, ABC):
+class CommandRig(Node):
     """A node with a controller that this process plays, and what it sends and tells."""
 
     def __init__(self, ros: Session, process: NodeThread, name: str, stamped: bool) -> None:
@@ -129,9 +132,8 @@ class CommandRig(Node, ABC):
 
         self.ros.node.create_subscription(self.kind, topic, hear, 100)
 
-    @abstractmethod
     def look(self) -> None:
-        """Publish what the cameras see: each kind of rig has its own."""
+        """Publish what the cameras see."""
 
     def send(self, publisher: Any, *motion: float) -> None:
         twist = twist_of(*motion)
@@ -213,10 +215,10 @@ class Rig(CommandRig):
             self.out[:0:-1], self.out[-2::-1], strict=True)
             if twist.linear.x == 0 and before.linear.x)
 
-    def known_ns(self) -> int:
-        """Stamp of the newest assessment that the guard has, as it says itself."""
-        stamp = self.states[-1].header.stamp
-        return stamp.sec * NS + stamp.nanosec - round(1e6 * float(self.told(1)['age_ms']))
+    def stopped_in_time(self, seen_ns: int, late: Late) -> None:
+        """Check that zeros came soon after an assessment with this stamp had become too old."""
+        took_s = (self.stopped_ns() - seen_ns) / NS
+        assert took_s < GuardSettings.source_timeout + WITHIN_S + late.worst_s
 
 
 def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,10 +226,10 @@ def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def active(kind: type[CommandNode], **params: Any) -> Iterator[Any]:
-    """An active node that nobody serves."""
+def active(kind: type[CommandNode], *words: str, **params: Any) -> Iterator[Any]:
+    """An active node with these ROS arguments that nobody serves."""
     with ros_session() as ros:
-        node = kind(context=ros.context, parameter_overrides=[
+        node = kind(context=ros.context, cli_args=['--ros-args', *words], parameter_overrides=[
             Parameter(name, value=value) for name, value in params.items()])
         try:
             if node.trigger_configure() == TransitionCallbackReturn.SUCCESS:

@@ -22,7 +22,7 @@ from ros_harness import NodeProcess, Session, ros_env, ros_session  # noqa: E402
 from sensor_msgs.msg import PointCloud2  # noqa: E402
 
 from vjepa_ros.perception.types import Level, Quality  # noqa: E402
-from vjepa_ros.planning.local_config import CANDIDATE  # noqa: E402
+from vjepa_ros.planning.local_planner import CANDIDATE  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / 'docs' / 'robot.md'

@@ -12,7 +12,7 @@ from vjepa_ros.lab.drive.loop import Moment
 from vjepa_ros.lab.drive.page import FRAME, GOAL, SIZE, TopView, WAY, film_of
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw_get_past
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
-from vjepa_ros.planning.local_config import CANDIDATE
+from vjepa_ros.planning.local_planner import CANDIDATE
 
 CONFIG = EpisodeConfig(rate=8.0, settle_s=0.2)
 

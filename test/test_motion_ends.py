@@ -1,38 +1,301 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The last zero of a node that commands motion reaches a base in another process."""
+"""Motion ends in time, and for every base: whatever ends, stops or holds up who commands it."""
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip('rclpy')
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import CLEAR, Every, GUARD, PLANNER, QUICK, cloud, twist_of
-from lifecycle_msgs.srv import ChangeState
-from node_fixtures import TRANSITIONS, now_ns
+from guard_rig import (
+    CLEAR,
+    Every,
+    GUARD,
+    LAUNCHED,
+    Late,
+    NS,
+    PLANNER,
+    QUICK,
+    Rig,
+    WATCHDOG,
+    cloud,
+    guarding,
+    twist_of,
+)
+from node_fixtures import Node, now_ns
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import GetParameters, SetParameters, SetParametersAtomically
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_harness import NodeProcess, Session, ros_session
+from ros_harness import NodeProcess, REPOSITORY, Session, arguments_of, ros_env, ros_session
 from sensor_msgs.msg import PointCloud2
 
+from vjepa_ros.ros.command.node import ZEROS_S
+from vjepa_ros.ros.common.node import MOST_NAMES
+from vjepa_ros.ros.common.process import ENDING, SUSPENDING
+
 pytestmark = pytest.mark.ros
+
+QUICKLY = {signal.SIGHUP, signal.SIGABRT, signal.SIGRTMIN}
+
+
+def lasts(rig: Rig, late: Late) -> None:
+    """The zeros that came last go on for as long as they have to, and no longer."""
+    last = max(n for n, (_, twist) in enumerate(rig.out) if twist.linear.x)
+    sent = [when for when, _ in rig.out[last + 1:]]
+    assert len(sent) >= 5
+    assert (0.8 * ZEROS_S - late.worst_s < (sent[-1] - sent[0]) / NS
+            < ZEROS_S + 0.1 + late.worst_s)
+
+
+@pytest.mark.parametrize('number', [
+    number if number in QUICKLY else pytest.param(number, marks=pytest.mark.slow)
+    for number in sorted(ENDING) if number <= signal.SIGRTMIN or number == signal.SIGRTMAX])
+def test_each_signal_ends_a_guard_in_order_with_zeros_for_a_while(number):
+    with ros_session(env=LAUNCHED) as ros, ros.spawn(GUARD, QUICK) as process:
+        rig = Rig(ros, process).ready()
+        with rig.driving(), Late(process.pid) as late:
+            rig.wait_for_speed(1.0)
+            process.send(number)
+            ros.spin_until(lambda: not process.alive(), 30.0)
+            assert process.wait() == 0, process.output
+            ros.spin_for(0.2)
+        lasts(rig, late)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTSTP, *(
+    pytest.param(number, marks=pytest.mark.slow) for number in SUSPENDING - {signal.SIGTSTP})])
+def test_a_guard_that_the_terminal_stops_ends_motion_first_and_its_watchdog_goes_on(number):
+    def stopped(process: object) -> bool:
+        return Path(f'/proc/{process.pid}/stat').read_text().rpartition(')')[2].split()[0] == 'T'
+
+    with ros_session(env=LAUNCHED) as ros, ros.spawn(
+            GUARD, {**QUICK, 'heartbeat': 0.4}) as process, ros.spawn(
+            WATCHDOG, {'timeout': 0.3}, {'cmd_vel': 'cmd_vel_out',
+                                         'heartbeat': '/collision_guard/heartbeat'}) as dog:
+        rig = Rig(ros, process).ready()
+        said: list[str] = []
+        ros.node.create_subscription(DiagnosticArray, '/diagnostics', lambda msg: said.append(
+            msg.status[0].message), 10)
+        rig.wait(lambda: 'the guard is active' in said)
+        with rig.driving():
+            rig.wait_for_speed(1.0)
+            for each in (process, dog):
+                each.send(number)
+            rig.wait(lambda: stopped(process))
+            assert not stopped(dog)
+            ros.spin_for(0.5)
+            assert rig.twist.linear.x == 0
+            count = len(rig.out)
+            rig.wait(lambda: len(rig.out) > count + 2)           # by the watchdog
+            assert {twist.linear.x for _, twist in rig.out[count:]} == {0}
+            process.send(signal.SIGCONT)
+            rig.wait_for_speed(1.0)
+        dog.terminate_and_check()
+
+
+def full_pipe() -> tuple[int, int]:
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(into, b'x' * 4096)
+    os.set_blocking(into, True)
+    return out, into
+
+
+def held_terminal() -> tuple[int, int]:
+    """A terminal held by Ctrl-S."""
+    out, into = pty.openpty()
+    os.write(out, b'\x13')
+    return out, into
+
+
+@pytest.mark.parametrize('made', [full_pipe, held_terminal])
+def test_a_guard_whose_log_nobody_reads_guards_on_and_tells_later(made):
+    out, into = made()
+    os.set_blocking(out, False)
+    with ros_session(env=LAUNCHED) as ros, subprocess.Popen(
+            [sys.executable, '-m', GUARD, *arguments_of({**QUICK, 'heartbeat': 0.4}, None)],
+            env=ros_env(ros.domain_id, {**LAUNCHED, 'RCUTILS_COLORIZED_OUTPUT': None}),
+            stdout=into, stderr=into, cwd=REPOSITORY) as process:
+        try:
+            rig = Rig(ros, SimpleNamespace(pid=process.pid, output='')).ready()
+            for _ in range(2):
+                rig.again()
+                with rig.driving():
+                    rig.wait_for_speed(1.0)
+                    with Late(process.pid) as late:
+                        rig.looking = False
+                        rig.wait_for_state('timeout')
+                rig.stopped_in_time(rig.looked_ns, late)
+            if made is held_terminal:
+                os.write(out, b'\x11')
+            text = ''
+
+            def told() -> bool:
+                nonlocal text
+                with suppress(BlockingIOError):
+                    text += os.read(out, 1 << 20).decode(errors='replace')
+                return 'nobody read the output' in text
+
+            assert ros.spin_until(told, 30.0), text
+            assert ('\x1b[' in text) == (made is held_terminal)     # colours
+            process.terminate()
+            assert process.wait(30.0) == 0
+        finally:
+            process.kill()
+            os.close(out)
+            os.close(into)
+
+
+@pytest.mark.parametrize('way', ['silence', 'deactivate'])
+def test_motion_ends_with_zeros_for_a_while_and_then_nothing(way):
+    with ros_session() as ros, guarding(ros) as rig:
+        with rig.driving():
+            rig.wait_for_speed(1.0)
+        with Late() as late:
+            assert way == 'silence' or rig.change(way)
+            rig.wait(lambda: rig.twist.linear.x == 0)
+            ros.spin_for(1.0)
+        lasts(rig, late)
+
+
+# -- who decides is held up -----------------------------------------------------------------------
+
+# A peer that sends one large thing, made before, once it reads a line.
+PEER = """
+import sys, rclpy
+from rcl_interfaces.msg import Parameter, ParameterValue
+from rcl_interfaces.srv import GetParameters, SetParameters
+from sensor_msgs.msg import PointCloud2, PointField
+from std_msgs.msg import Header
+rclpy.init()
+node = rclpy.create_node('peer')
+thing = eval(sys.argv[1])
+if isinstance(thing, PointCloud2):
+    publisher = node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 1)
+    ready, send = publisher.get_subscription_count, publisher.publish
+else:
+    kind = SetParameters if isinstance(thing, SetParameters.Request) else GetParameters
+    name = 'set_parameters' if kind is SetParameters else 'get_parameters'
+    client = node.create_client(kind, f'/collision_guard/{name}')
+    ready, send = client.service_is_ready, client.call_async
+while not ready():
+    rclpy.spin_once(node, timeout_sec=0.1)
+rclpy.spin_once(node, timeout_sec=0.5)
+print('ready', flush=True)
+sys.stdin.readline()
+send(thing)
+print('sent', flush=True)
+while True:
+    rclpy.spin_once(node)
+"""
+SET = ("SetParameters.Request(parameters=[Parameter(name='{}', value=ParameterValue("
+       'type=3, double_value=1.0))] * {})')
+
+
+@pytest.fixture(scope='module')
+def launched() -> Iterator[Rig]:
+    with ros_session(env=LAUNCHED) as ros, ros.spawn(GUARD, QUICK) as process:
+        yield Rig(ros, process).ready()
+
+
+def stops_in_time(rig: Rig) -> None:
+    """Sight is lost as soon as the guard does not answer; the base stops, and stays."""
+    told, heard_s = len(rig.states), time.monotonic()
+
+    def silent() -> bool:
+        nonlocal told, heard_s
+        if len(rig.states) > told:
+            told, heard_s = len(rig.states), time.monotonic()
+        return time.monotonic() - heard_s > 0.3
+
+    with Late(rig.process.pid) as late:
+        rig.ros.spin_until(silent, 3.0)
+        rig.looking = False
+        rig.ros.spin_for(2.0)
+    assert rig.twist.linear.x == 0, rig.process.output
+    rig.stopped_in_time(rig.looked_ns, late)
+
+
+@pytest.mark.parametrize('thing', [
+    SET.format('min_time_to_contact', 1000),
+    "GetParameters.Request(names=['min_time_to_contact'] * 200_000)",
+    "PointCloud2(fields=[PointField(name='x')] * 1_000_000)",
+    pytest.param(SET.format('nobody_has_this', 100_000), marks=pytest.mark.slow),
+    pytest.param("PointCloud2(header=Header(frame_id='x' * 50_000_000))",
+                 marks=pytest.mark.slow)])
+def test_no_request_or_message_delays_the_zero_when_sight_is_lost(launched, thing):
+    rig = launched
+    rig.again()
+    with subprocess.Popen([sys.executable, '-c', PEER, thing], env=ros_env(
+            rig.ros.domain_id, rig.ros.env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, cwd=REPOSITORY) as process, rig.driving():
+        try:
+            assert process.stdout.readline() == 'ready\n'
+            rig.wait_for_speed(1.0)
+            process.stdin.write('\n')
+            process.stdin.flush()
+            assert rig.ros.spin_until(lambda: select.select([process.stdout], [], [], 0)[0])
+            stops_in_time(rig)
+        finally:
+            process.kill()
+
+
+def test_no_callback_delays_the_zero_and_no_late_decision_follows_it():
+    with ros_session() as ros, guarding(ros) as rig, rig.driving():
+        rig.wait_for_speed(1.0)
+        slow = rig.process.node.create_timer(0.01, lambda: (slow.cancel(), time.sleep(1.5)))
+        stops_in_time(rig)
+        assert rig.process.node.callbacks_failed == 0
+
+
+def test_a_request_that_is_too_large_or_malformed_is_answered():
+    def value(of_type: int) -> Parameter:
+        return Parameter(name='use_sim_time', value=ParameterValue(type=of_type))
+
+    with ros_session() as ros, ros.compose(GUARD) as process:
+        def ask(kind: type, service: str, **fields: list) -> object:
+            return ros.call(kind, f'/collision_guard/{service}', kind.Request(**fields))
+
+        right, wrong, many = value(1), value(255), MOST_NAMES + 1
+        results = ask(SetParameters, 'set_parameters', parameters=[wrong, right, wrong]).results
+        assert [result.successful for result in results] == [False, True, False]
+        assert "'use_sim_time' has type 255, must be 0 to 9" in results[0].reason
+        for params, reason in (([right, wrong], '255'), ([right] * many, '1,001 names')):
+            result = ask(SetParametersAtomically, 'set_parameters_atomically',
+                         parameters=params).result
+            assert not result.successful and reason in result.reason
+        for count, answered in ((MOST_NAMES, MOST_NAMES), (many, 0)):
+            names = ['use_sim_time'] * count
+            assert len(ask(GetParameters, 'get_parameters', names=names).values) == answered
+        assert process.node.callbacks_failed == 0
+
+
+# -- the last zero of a node reaches a base in another process ------------------------------------
 
 BUSY = 4                 # processes that keep the cores from the nodes
 LONG = {'source_timeout': 10.0, 'command_timeout': 10.0}       # none of these may stop the base
 WAYS = ('SIGTERM', 'active_shutdown', 'SIGINT twice', 'deactivate', 'SIGINT')
 UDP = 'UDPv4?max_msg_size=64KB&sockets_size=4MB'     # the setting of docs/robot.md
-# Transports of Fast DDS. With shared memory alone 3 of 60 runs of the quick test on busy cores had
-# a node that the others never found (2026-11-26); with both, none of 56. Fast DDS checks a port
-# that it opens, and makes a new one where the others do not answer in time (its documentation,
-# healthy_check_timeout_ms): that this is why is likely, not shown.
+# With shared memory alone 3 of 60 runs of the quick test on busy cores had a node that the others
+# never found (2026-11-26); with both transports none of 56.
 BOTH = {'FASTDDS_BUILTIN_TRANSPORTS': None, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
 NETWORK = {'FASTDDS_BUILTIN_TRANSPORTS': UDP}
 
@@ -75,9 +338,7 @@ def end(ros: Session, process: NodeProcess, number: int, way: str) -> None:
         if way.endswith('twice'):
             process.send(signal.SIGINT)
         return
-    request = ChangeState.Request()
-    request.transition.id = TRANSITIONS[way]
-    assert ros.call(ChangeState, f'/node{number}/change_state', request).success
+    Node(ros, process, f'/node{number}').do(way)
     process.send(signal.SIGKILL)
 
 

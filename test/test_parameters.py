@@ -15,7 +15,7 @@ from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.parameter import SCHEMAS as NODES
 from vjepa_ros.parameter import Schema, schema_of
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.planning.local_config import LocalConfig
+from vjepa_ros.planning.obstacle_memory import LocalConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = {name: schema_of(name) for name in NODES}

@@ -17,7 +17,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist
-from guard_rig import Every, GUARD, Late, NS, QUICK, RELIABLE, Rig, twist_of
+from guard_rig import Every, GUARD, LAUNCHED, Late, NS, QUICK, RELIABLE, Rig, WATCHDOG, twist_of
 from node_fixtures import values_of
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
@@ -26,15 +26,13 @@ from ros_harness import NodeProcess, Session, ros_session
 from std_msgs.msg import Header
 
 from vjepa_ros.ros.command.peers import QOS
-from vjepa_ros.ros.common.process import LARGE_IMAGES
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
-WATCHDOG = 'vjepa_ros.ros.command_watchdog'
 TIMEOUT_S = 0.3
 BEATING = {**QUICK, 'heartbeat': 0.4}
 CONFIRMED = {**BEATING, 'watchdog': True}       # as guarded.launch.py watchdog:=true sets it
-TRANSPORTS = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}
+REMAP = {'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}
 WITHIN_S = 0.1           # beyond the timeout
 WATCHED = 'the guard is active'
 
@@ -48,10 +46,8 @@ def shares_memory(process: NodeProcess) -> bool:
 @contextmanager
 def watched() -> Iterator[tuple[Session, NodeProcess, Callable[..., int]]]:
     """A watchdog, and how often it has stopped the base, once it says something if wanted."""
-    # As launch files start them.
-    with ros_session(env=TRANSPORTS) as ros, ros.spawn(
-            WATCHDOG, {'timeout': TIMEOUT_S}, {
-                'cmd_vel': 'cmd_vel_out', 'heartbeat': '/collision_guard/heartbeat'}) as dog:
+    with ros_session(env=LAUNCHED) as ros, ros.spawn(
+            WATCHDOG, {'timeout': TIMEOUT_S}, REMAP) as dog:
         assert not shares_memory(dog)
         told: list[DiagnosticArray] = []
         ros.node.create_subscription(DiagnosticArray, '/diagnostics', lambda msg: told.append(
@@ -73,14 +69,9 @@ def driving(ros: Session, params: dict[str, object] = CONFIRMED
     """A guard in a process of its own that passes commands."""
     with ros.spawn(GUARD, params) as process:
         rig = Rig(ros, process)
-        beats: list[Header] = []
-        heard = ros.node.create_subscription(Header, '/collision_guard/heartbeat', beats.append,
-                                             RELIABLE)
-        with Every(0.05, rig.command), Every(0.05, rig.look):
-            assert rig.wait(lambda: any(beat.frame_id == 'active' for beat in beats))
+        with rig.driving():
             rig.wait_for_speed(1.0)
             yield rig, process
-        ros.node.destroy_subscription(heard)
 
 
 def stands_in_time(rig: Rig, dog: NodeProcess, harm: Callable[[], None]) -> None:
@@ -142,7 +133,7 @@ def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(part, par
         how = (signal.SIGSTOP, signal.SIGKILL)[number % 2]
         with watched() as (ros, dog, _), ros.spawn(GUARD, CONFIRMED) as process:
             rig = Rig(ros, process)
-            with Every(0.02, rig.command), Every(0.05, rig.look):
+            with rig.driving():
                 if number % 3:             # else within the second after it has become active
                     rig.wait(lambda rig=rig: rig.twist and rig.twist.linear.x)
                 else:
@@ -152,7 +143,7 @@ def test_a_guard_that_is_lost_in_the_first_second_is_replaced_by_zeros(part, par
 
 
 def test_a_guard_drives_only_while_a_watchdog_confirms_it_and_a_base_listens():
-    remap = {'cmd_vel': 'out', 'heartbeat': '/collision_guard/heartbeat'}
+    remap = REMAP | {'cmd_vel': 'out'}
     with ros_session() as ros, ros.compose(GUARD, CONFIRMED, {'cmd_vel_out': 'out'}) as process:
         rig = Rig(ros, process)
         with rig.driving():

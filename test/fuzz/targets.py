@@ -201,7 +201,7 @@ def guard(data: bytes) -> None:
                                        Quality(given.whole('H') % 4096)))
         elif what == 2:
             judge.observe_range(RangeReading('sonar', number, now, now)) if number == number \
-                else judge.observe_malformed('camera', 'fuzz')
+                else judge.sources['camera'].malformed('fuzz')
         elif what == 3:
             judge.observe_speed(Motion(number, 0.0, 0.0), now)
         elif what == 4:

@@ -40,7 +40,7 @@ from vjepa_ros.lab.report.page import number
 from vjepa_ros.lab.worker_pool import LoadError, usual_jobs
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig
 from vjepa_ros.model.checkpoint.files import WeightsError
-from vjepa_ros.planning.local_config import LocalConfig
+from vjepa_ros.planning.obstacle_memory import LocalConfig
 from vjepa_ros.ros.common.processes import ProcessFailed
 from vjepa_ros.runtime.device import DeviceError, choose_device
 from vjepa_ros.runtime.model import ModelConfig

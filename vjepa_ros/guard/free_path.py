@@ -2,22 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Memory of the free path in one direction: its length, and when it was measured.
 
-A camera measures times, not distances: looming is closing speed over distance. While the robot
-drives towards an object at rest, ``distance = speed * time to contact``; while it stands, looming
-is zero whatever lies ahead. So a distance is measured only while driving. From then on it is
-reduced by the distance travelled, and kept while the robot stands:
-
-- A *threat* (an object nearer than speed * horizon) is kept until one of these: a new
-  measurement; a turn of the robot; no approach in `MIN_SAMPLES` measurements over `LIFT_S` while
-  driving; a free path by clearance or a range sensor for `RELEASE_HOLD_S`. A threat that moved by
-  itself is dropped once the robot stands.
-- A *free* path (no approach within the horizon, so speed * horizon is free) is kept for
-  `MEMORY_S`, because somebody may step into it.
-
-What is forgotten without having been seen free (after a turn, or because it moved by itself) may
-still be there. Its place is kept, and moves with the robot: where it is ahead again, the robot
-creeps until the path is seen free, and in all no farther than two thirds of `stop_distance` beyond
-where it would have stood.
+Looming is closing speed over distance, so a distance is measured only while the robot drives. From
+then on it is reduced by the distance travelled, and kept while the robot stands. ``docs/guard.md``
+says when a *threat*, an object at the end of the path, is lifted, and how long a *free* path
+counts. What is forgotten without having been seen free may still be there: its place moves with
+the robot, which creeps where the place is ahead.
 """
 
 from __future__ import annotations
@@ -25,7 +14,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from vjepa_ros.guard.motion_history import SpeedHistory
 from vjepa_ros.guard.settings import GuardSettings, RELEASE_HOLD_S
@@ -47,6 +36,13 @@ ASIDE = math.radians(60.0)     # beside the path by up to this angle, it may rea
 ASIDE_FACTOR = 2.0       # ...nearer than stop_distance by this factor: then it may be a wall
 
 
+class Robot(Protocol):
+    """Motion and settings of the robot, which all of its sources share."""
+
+    history: SpeedHistory
+    settings: GuardSettings
+
+
 class WindowMinimum:
     """The minimum over `RELEASE_HOLD_S`; unknown until values cover that time."""
 
@@ -57,7 +53,6 @@ class WindowMinimum:
     def clear(self) -> None:
         """Drop all values."""
         self._values.clear()
-        self._since = math.nan
 
     def add(self, time_s: float, value: float) -> float:
         """Add a value [m]; NaN (unknown) drops all before. Return the minimum, NaN unknown."""
@@ -69,7 +64,7 @@ class WindowMinimum:
             self._values.popleft()
         if len(self._values) == 1:      # after a gap the window starts anew
             self._since = time_s
-        if len(self._values) < MIN_SAMPLES or not time_s - self._since >= RELEASE_HOLD_S:
+        if len(self._values) < MIN_SAMPLES or time_s - self._since < RELEASE_HOLD_S:
             return math.nan
         return min(value for _, value in self._values)
 
@@ -84,17 +79,17 @@ class _Place(NamedTuple):
 class FreePath:
     """The free path in one direction, a yaw in the frame of the robot [rad]."""
 
-    def __init__(self, yaw: float) -> None:
-        self.yaw = yaw
+    def __init__(self, yaw: float, robot: Robot) -> None:
+        self.yaw, self._robot = yaw, robot
         self.clearance, self.range = WindowMinimum(), WindowMinimum()
         self._places: list[_Place] = []
         self._drop()
 
-    def forget(self, settings: GuardSettings) -> None:
+    def forget(self) -> None:
         """Drop what is known about the path, but for the place of a threat."""
         if self.threat:
             # An object that moves by itself is farther away than it seems.
-            least = settings.stop_distance if self.moving else SAME_PLACE_M / 10
+            least = self._robot.settings.stop_distance if self.moving else SAME_PLACE_M / 10
             self._note(cmath.rect(max(self.distance, least), -self._aside))
         self._drop()
 
@@ -108,10 +103,10 @@ class FreePath:
         # distance is underestimated (``speed * time`` leaves out its own speed).
         self.moving = False
         self._short = False          # the last measurement fell short
-        self._free: tuple[int, float] = 0, math.nan    # free views in a row, and since when
         self._farthest = math.nan    # largest estimate of this threat, less the travel since
         self._turned = self._aside = 0.0     # by odometry; and what commands explain of it
         self._excess = 0.0           # part of the travel that only commands tell of [m]
+        self.interrupt()
 
     def restart(self) -> None:
         """Forget what depends on times: the clock jumped, but a threat is where it was."""
@@ -121,9 +116,9 @@ class FreePath:
         if not self.threat:
             self._drop()
 
-    def recall(self, other: FreePath, settings: GuardSettings) -> None:
+    def recall(self, other: FreePath) -> None:
         """Forget the path but for the places of another one, or of itself."""
-        other.forget(settings)
+        other.forget()
         self._places = other._places
         self._drop()
 
@@ -135,10 +130,9 @@ class FreePath:
 
     def _move(self, step: complex, turned: float) -> None:
         """Account for a motion of the camera in its own frame: step [m] and turn [rad]."""
-        if self._places:
-            back = cmath.rect(1.0, -turned)
-            moved = [_Place((one.at - step) * back, one.wide) for one in self._places]
-            self._places = [one for one in moved if abs(one.at) <= PLACES_M]
+        back = cmath.rect(1.0, -turned)
+        moved = [one._replace(at=(one.at - step) * back) for one in self._places]
+        self._places = [one for one in moved if abs(one.at) <= PLACES_M]
 
     def _note(self, at: complex) -> None:
         """Keep a place."""
@@ -146,7 +140,7 @@ class FreePath:
         near = min([at, *(one.at for one in self._places if one not in others)], key=abs)
         self._places = sorted([_Place(near), *others], key=lambda one: abs(one.at))[:PLACES]
 
-    def doubted(self, settings: GuardSettings) -> float:
+    def doubted(self) -> float:
         """Return the distance of what was forgotten and has not been seen free [m]; inf: none."""
         nearest = math.inf
         for one in self._places:
@@ -155,7 +149,7 @@ class FreePath:
                 nearest = min(nearest, away)
             elif one.wide and beside < ASIDE:
                 wall = away / math.cos(beside)
-                if wall < ASIDE_FACTOR * settings.stop_distance:
+                if wall < ASIDE_FACTOR * self._robot.settings.stop_distance:
                     nearest = min(nearest, wall)
         return nearest
 
@@ -166,11 +160,11 @@ class FreePath:
         self._places = aside + [one for one in self._places if abs(one.at) > distance
                                 and abs(cmath.phase(one.at)) <= RELEASE_TURN]
 
-    def advance(self, begin_s: float, now_s: float, history: SpeedHistory,
-                settings: GuardSettings) -> None:
+    def advance(self, begin_s: float, now_s: float) -> None:
         """Account for the motion of the robot between two times [s]."""
         if not begin_s < now_s:
             return
+        history = self._robot.history
         covered = history.reach(begin_s, now_s, self.yaw)
         aside = history.commanded_turn(begin_s, now_s)
         self.distance -= covered
@@ -181,7 +175,7 @@ class FreePath:
         self._move(covered + 1j * history.travel(begin_s, now_s, self.yaw + math.pi / 2), aside)
         if abs(self._turned) > RELEASE_TURN:
             self.clearance.clear()   # of another direction
-            self.forget(settings)
+            self.forget()
         elif not self.threat and now_s - self.known_s > MEMORY_S:
             self._drop()
 
@@ -222,10 +216,8 @@ class FreePath:
         return steady
 
     def hold(self, now_s: float) -> None:
-        """Take a view without any approach while only the commands sent tell of motion.
-
-        Seen for as long as lifts a threat, it shows that the robot did not execute them.
-        """
+        """Take a view without any approach while only the commands sent tell of motion."""
+        # Seen for as long as lifts a threat, it shows that the robot did not execute them.
         if self._steady(now_s):
             self.distance += self._excess
             self._farthest += self._excess
@@ -239,7 +231,7 @@ class FreePath:
 
     def interrupt(self) -> None:
         """End the run of free views."""
-        self._free = 0, math.nan
+        self._free: tuple[int, float] = 0, math.nan     # how many in a row, and since when
 
     def _update(self, found: float, now_s: float, turned: float) -> None:
         if self.threat and found > self.distance:
@@ -251,16 +243,14 @@ class FreePath:
         self._excess = 0.0
         self.clearance.clear()
 
-    def see_clearance(self, clearance: float, now_s: float, settings: GuardSettings) -> None:
-        """Take the free path by the learned heads while looming cannot measure [m].
-
-        It can only extend a remembered distance: on rendered drives the heads reported 0.3 m in
-        rooms with a free path of 3 m while nothing moved, and a robot held by that never starts.
-        """
+    def see_clearance(self, clearance: float, now_s: float) -> None:
+        """Take the free path by the learned heads while looming cannot measure [m]."""
+        # It can only extend a remembered distance: on rendered drives the heads reported 0.3 m in
+        # rooms with a free path of 3 m while nothing moved, and a robot held by that never starts.
         least = self.clearance.add(now_s, clearance)
         if self.threat and least > self.distance:
             if self.known_by != 'clearance':
-                self.forget(settings)        # heads can be far off while nothing moves
+                self.forget()        # heads can be far off while nothing moves
             self.distance, self.threat, self.known_by = least, least < math.inf, 'clearance'
             self.known_s = now_s
 

@@ -27,7 +27,6 @@ from vjepa_ros.guard.types import Decision, Limit, Motion, RangeReading, STILL, 
 VIEW_ANGLE = math.radians(60.0)   # a source looks where motion leads within this angle
 SAME_VIEW = math.cos(math.radians(30.0))    # a range sensor within 30 degrees shares a view
 DIRECTIONS = {'forward': 0.0, 'left': math.pi / 2, 'backward': math.pi, 'right': -math.pi / 2}
-UNCOVERED_REASON = 'no source looks where the robot goes'
 MIN_SPEED = 1e-6         # slower is no motion towards a source [m/s]
 OVERRIDE_S = 10.0        # then somebody must ask again: nobody forgets an override
 AGREES_S = 2.0           # over which odometry has to agree with the commands sent...
@@ -50,16 +49,6 @@ class VelocityGuard:
     ranges
         The same for each range sensor.
 
-    Attributes
-    ----------
-    hold_reason
-        Why the robot must stand whatever the sources report, except during an override; '' for
-        no reason.
-    history
-        Motion of the robot.
-    sources
-        The cameras by name.
-
     Raises
     ------
     ValueError
@@ -76,10 +65,11 @@ class VelocityGuard:
             if not math.isfinite(yaw):
                 raise ValueError(f"direction of source '{name}' is {yaw}, must be an angle [rad]")
         self.settings = settings
+        # Why the robot must stand whatever the sources report, except during an override.
         self.hold_reason = ''
         self._commands = SpeedHistory()      # sent
         self.history = SpeedHistory(self._commands)
-        self.sources = {name: SourceGuard(name, yaw) for name, yaw in sources.items()}
+        self.sources = {name: SourceGuard(name, yaw, self) for name, yaw in sources.items()}
         self._ranges = ranges
         self._readings: dict[str, RangeReading] = {}
         self._command: Motion | None = None
@@ -89,15 +79,7 @@ class VelocityGuard:
         self._override_s = -math.inf         # end of the override
         self._decided_s = math.nan
         self._limit_speeds: dict[str, float] = {}    # after ramping
-        self._fresh: dict[str, float] = {}   # stamps of reports that no decision has used yet
         self._sent = STILL
-
-    def turn_source(self, name: str, yaw: float) -> None:
-        """Change the direction of a camera [rad].
-
-        Its measurements stay valid until it has turned by `RELEASE_TURN`, as when the robot turns.
-        """
-        self.sources[name].turn_to(yaw)
 
     @property
     def yaws(self) -> Mapping[str, float]:
@@ -106,10 +88,16 @@ class VelocityGuard:
 
     def uncovered_text(self) -> str:
         """Return where no source looks and what applies there; '' when all is covered."""
+        arcs = uncovered_arcs(self.yaws.values())
+        if not arcs:
+            return ''
+        names = [name for name, yaw in DIRECTIONS.items()
+                 if any((yaw - low) % (2 * math.pi) <= high - low for low, high in arcs)]
+        degrees = [f'{math.degrees(low):.0f} to {math.degrees(high):.0f}' for low, high in arcs]
         how = {'free': 'is free, BLIND', 'stop': 'is stopped', 'slow':
                f'is slowed to {FAULT_SPEED:g} m/s'}[self.settings.uncovered]
-        where = describe_arcs(uncovered_arcs(self.yaws.values()))
-        return where and f'{where}: motion there {how}'
+        return (f'no source looks {", ".join([*names, " and ".join(degrees)])} degrees from '
+                f'forward (left positive): motion there {how}')
 
     # -- inputs ------------------------------------------------------------------------------
 
@@ -120,9 +108,7 @@ class VelocityGuard:
         self._commanded_s = now_s
 
     def observe(self, report: SourceReport) -> bool:
-        """Take the report of a camera; return False when it is not used.
-
-        That is, when it is older than the newest, or cannot be meant, which is a fault.
+        """Take the report of a camera; return False when it is old, or cannot be meant (a fault).
 
         Raises
         ------
@@ -131,14 +117,7 @@ class VelocityGuard:
         """
         if math.isfinite(report.received_s):
             self._advance(report.received_s)
-        used = self.sources[report.source].observe(report, self.history, self.settings)
-        if used:
-            self._fresh[report.source] = report.stamp_s
-        return used
-
-    def observe_malformed(self, source: str, reason: str) -> None:
-        """Note that a message of a camera could not be read."""
-        self.sources[source].malformed(reason)
+        return self.sources[report.source].observe(report)
 
     def observe_range(self, reading: RangeReading) -> None:
         """Take a reading of a range sensor; NaN, or one older than the newest, is ignored."""
@@ -193,14 +172,10 @@ class VelocityGuard:
         return max(0.0, self._override_s - now_s)
 
     def clock_jumped(self, now_s: float) -> None:
-        """Drop everything with a time stamp: stamps from before mean other times now.
-
-        Obstacles are still where they were. Motion waits until each source has seen anew.
-        """
+        """Drop all that has a stamp; obstacles stay. Motion waits until each source sees anew."""
         for source in self.sources.values():
             source.restart()
         self._readings.clear()
-        self._fresh.clear()
         self.history.restart(now_s)
         self._decided_s = math.nan
         self._odometry_s = -math.inf       # not NaN, which would outlast every maximum
@@ -208,15 +183,12 @@ class VelocityGuard:
         self._override_s = -math.inf
 
     def restart(self, before: VelocityGuard | None = None) -> None:
-        """Begin anew after a pause in which the robot may have been moved.
-
-        Obstacles are kept in mind; also those of a guard `before`, by the names of its sources.
-        """
+        """Begin anew after a pause; obstacles are kept, also those of a guard `before`."""
         self._command = None
+        known = self if before is None else before
         for name, source in self.sources.items():
-            known = self if before is None else before
             if name in known.sources:
-                source.free_path.recall(known.sources[name].free_path, self.settings)
+                source.free_path.recall(known.sources[name].free_path)
 
     # -- decision ----------------------------------------------------------------------------
 
@@ -234,9 +206,7 @@ class VelocityGuard:
         self._advance(now_s)
         dt = min(MAX_DT, max(0.0, now_s - self._decided_s)) if self._decided_s <= now_s else 0.0
         self._decided_s = now_s
-        reaction = max((now_s - stamp for stamp in self._fresh.values()), default=math.nan)
-        self._fresh.clear()
-        decision = self._judge(now_s, dt, reaction)
+        decision = self._judge(now_s, dt)
         if decision.motion is not None:
             self._sent = decision.motion
             self._commands.add(now_s, decision.motion)
@@ -244,44 +214,41 @@ class VelocityGuard:
                 self.history.add(now_s, decision.motion)
         return decision
 
-    def _judge(self, now_s: float, dt: float, reaction: float) -> Decision:
+    def _judge(self, now_s: float, dt: float) -> Decision:
         asked = self._command
         if asked is None or now_s - self._commanded_s > self.settings.command_timeout:
             self._limits(STILL, now_s, 0.0)
             if asked is None:
-                return Decision(None, STILL, 'idle', 'no command', (), reaction)
+                return Decision(None, STILL, 'idle', 'no command')
             self._command = None
-            return Decision(STILL, asked, 'idle', 'commands have ended', (), reaction)
+            return Decision(STILL, asked, 'idle', 'commands have ended')
         if self._problem:
-            return Decision(STILL, asked, 'fault', self._problem, (), reaction)
+            return Decision(STILL, asked, 'fault', self._problem)
         limits = self._limits(asked, now_s, dt)
         override_s = self.override_left(now_s)
         if override_s > 0:
             return Decision(asked, asked, 'override', f'OVERRIDE for {override_s:.1f} s: nothing '
-                            'is guarded', limits, reaction)
+                            'is guarded', limits)
         if self.hold_reason:
-            return Decision(STILL, asked, 'fault', self.hold_reason, (), reaction)
+            return Decision(STILL, asked, 'fault', self.hold_reason)
         motion, acting = self._apply(asked, limits)
         if not acting:
-            return Decision(motion, asked, 'free', '', (), reaction)
+            return Decision(motion, asked, 'free')
         first = acting[0]
         state = ('fault' if first.kind == 'fault' else 'stopped' if first.speed <= 0 else
                  'slowed' if motion != asked else 'free')     # free: an uncovered direction
-        return Decision(motion, asked, state, f'{first.source}: {first.reason}', acting, reaction)
+        return Decision(motion, asked, state, f'{first.source}: {first.reason}', acting)
 
     def _advance(self, now_s: float) -> None:
         for source in self.sources.values():
-            source.advance(now_s, self.history, self.settings)
+            source.advance(now_s)
 
     def _limits(self, asked: Motion, now_s: float, dt: float) -> tuple[Limit, ...]:
         """Return the limit of each source, rising no faster than allowed."""
-        limits = []
-        for source in self.sources.values():
-            found = source.limit(now_s, asked.along(source.yaw), self.history, self.settings)
-            limits.append(self._ramped(found, source.yaw, dt))
-        for name, yaw in self._ranges.items():
-            limits.append(self._ramped(self._range_limit(name, yaw, now_s), yaw, dt))
-        return tuple(limits)
+        found = [source.limit(now_s, asked.along(source.yaw)) for source in self.sources.values()]
+        found += [self._range_limit(name, yaw, now_s) for name, yaw in self._ranges.items()]
+        yaws = self.yaws
+        return tuple(self._ramped(limit, yaws[limit.source], dt) for limit in found)
 
     def _ramped(self, limit: Limit, yaw: float, dt: float) -> Limit:
         before = self._limit_speeds.get(limit.source, limit.speed)
@@ -319,7 +286,8 @@ class VelocityGuard:
             limit = {'free': math.inf, 'slow': FAULT_SPEED, 'stop': 0.0}[self.settings.uncovered]
             scale = min(1.0, limit / speed)
             motion = Motion(motion.vx * scale, motion.vy * scale, asked.omega)
-            acting.append(Limit('guard', 'uncovered', limit, UNCOVERED_REASON))
+            acting.append(Limit('guard', 'uncovered', limit,
+                                'no source looks where the robot goes'))
         vx, vy = (0.0 if abs(v) < MIN_SPEED else v for v in (motion.vx, motion.vy))
         return Motion(vx, vy, motion.omega), tuple(sorted(acting, key=lambda one: one.speed))
 
@@ -353,12 +321,9 @@ def _within(asked: Motion, limits: Iterable[Limit],
 
 
 def _reduced(motion: Motion, yaw: float, over: float) -> Motion:
-    """Return a motion with its speed towards a direction reduced by `over` [m/s].
-
-    The other component stays, unless the result had a component that was not commanded: a robot
-    that cannot drive sideways would leave that out and drive on towards the source. Then the whole
-    motion is scaled.
-    """
+    """Return a motion with its speed towards a direction reduced by `over` [m/s]."""
+    # The other component stays, unless the result had one that was not commanded: a robot that
+    # cannot drive sideways would leave that out and drive on towards the source.
     held = Motion(motion.vx - over * math.cos(yaw), motion.vy - over * math.sin(yaw),
                   motion.omega)
     if all(min(0.0, old) - MIN_SPEED <= new <= max(0.0, old) + MIN_SPEED
@@ -387,14 +352,3 @@ def uncovered_arcs(yaws: Collection[float]) -> list[tuple[float, float]]:
             low -= 2 * math.pi if low > math.pi else 0.0
             arcs.append((low, low + width))
     return arcs
-
-
-def describe_arcs(arcs: Collection[tuple[float, float]]) -> str:
-    """Return uncovered arcs [rad] as text; '' without any."""
-    if not arcs:
-        return ''
-    names = [name for name, yaw in DIRECTIONS.items()
-             if any((yaw - low) % (2 * math.pi) <= high - low for low, high in arcs)]
-    parts = [f'{math.degrees(low):.0f} to {math.degrees(high):.0f}' for low, high in arcs]
-    degrees = f'{" and ".join(parts)} degrees from forward (left positive)'
-    return f'no source looks {", ".join([*names, degrees])}'

@@ -18,6 +18,7 @@ class SpeedHistory:
     """Velocities over time; each is valid until the next, and before the first the robot stood.
 
     `sent`: the commands sent, where `add` takes measured velocities; None: they are not known.
+    Directions are yaws in the frame of the robot [rad], times are in s.
     """
 
     def __init__(self, sent: SpeedHistory | None = None) -> None:
@@ -26,44 +27,34 @@ class SpeedHistory:
         self.sent = sent
 
     def add(self, time_s: float, motion: Motion, measured: bool = False) -> None:
-        """Add the velocity from a time on [s]; times before the newest are ignored."""
+        """Add the velocity from a time on; times before the newest are ignored."""
         self.measured_s = min(self.measured_s, time_s) if measured else math.inf
-        if self._samples and time_s < self._samples[-1][0]:
-            return
-        if self._samples and self._samples[-1][1] == motion:
+        if self._samples and (time_s < self._samples[-1][0] or self._samples[-1][1] == motion):
             return
         self._samples.append((time_s, motion))
         while len(self._samples) > 2 and self._samples[1][0] < time_s - KEPT_S:
             self._samples.popleft()
 
     def restart(self, time_s: float) -> None:
-        """Drop all velocities: the robot stands at a time [s]."""
+        """Drop all velocities: the robot stands at a time."""
         self._samples.clear()
-        self.measured_s = math.inf
         self.add(time_s, STILL)
         if self.sent is not None:
             self.sent.restart(time_s)
 
-    @property
-    def newest(self) -> Motion:
-        """Return the velocity now."""
-        return self._samples[-1][1] if self._samples else STILL
-
     def travel(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Return the distance [m] travelled between two times towards a direction (yaw [rad])."""
+        """Return the distance travelled towards a direction [m]."""
         return sum(dt * motion.along(yaw) for dt, motion in self._parts(begin_s, end_s))
 
     def reach(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Return `travel`, or that of the commands sent where they lead farther [m].
-
-        A measured speed can be wrong, so what is ahead is never farther away than by either.
-        """
+        """Return `travel`, or that of the commands sent where they lead farther [m]."""
+        # A measured speed can be wrong, so what is ahead is never farther away than by either.
         travel = self.travel(begin_s, end_s, yaw)
         return travel if self.sent is None else max(travel, self.sent.travel(begin_s, end_s, yaw))
 
     def path(self, begin_s: float, end_s: float) -> float:
         """Return the length of the path between two times [m]."""
-        return sum(dt * (m.vx ** 2 + m.vy ** 2) ** 0.5 for dt, m in self._parts(begin_s, end_s))
+        return sum(dt * motion.speed for dt, motion in self._parts(begin_s, end_s))
 
     def stood(self, begin_s: float, end_s: float, most: float) -> bool:
         """Return whether the path is shorter than `most` [m], also by the commands sent."""
@@ -82,10 +73,8 @@ class SpeedHistory:
         return max(math.hypot(along, across), abs(self.turned(begin_s, end_s)))
 
     def commanded_turn(self, begin_s: float, end_s: float) -> float:
-        """Return the part of `turned` that the commands sent of the last second can explain.
-
-        A gyroscope that drifts turns no obstacle away.
-        """
+        """Return the part of `turned` that the commands sent of the last second can explain."""
+        # A gyroscope that drifts turns no obstacle away.
         turned = self.turned(begin_s, end_s)
         if self.sent is None:
             return turned
@@ -94,31 +83,24 @@ class SpeedHistory:
         return max(-most, min(most, turned))
 
     def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Return the mean speed towards a direction between two times [m/s]."""
-        if end_s <= begin_s:
-            return self.newest.along(yaw)
+        """Return the mean speed towards a direction [m/s]."""
         return self.travel(begin_s, end_s, yaw) / (end_s - begin_s)
 
     def least(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Return the lowest speed towards a direction between two times [m/s].
-
-        It is 0 where the history does not cover the whole time.
-        """
+        """Return the lowest speed towards a direction [m/s], 0 where the history is too short."""
         parts = self._parts(begin_s, end_s)
         if sum(dt for dt, _ in parts) < end_s - begin_s - 1e-6:
             return 0.0
         return min((motion.along(yaw) for _, motion in parts), default=0.0)
 
     def most(self, begin_s: float, end_s: float, yaw: float) -> float:
-        """Return the highest speed towards a direction between two times [m/s], at least 0."""
+        """Return the highest speed towards a direction [m/s], at least 0."""
         return max((0.0, *(motion.along(yaw) for _, motion in self._parts(begin_s, end_s))))
 
     def _parts(self, begin_s: float, end_s: float) -> list[tuple[float, Motion]]:
-        """Return durations [s] and velocities between two times, the newest first.
-
-        The search starts at the newest sample: queries are mostly about the last moment, and
-        odometry may bring a thousand samples.
-        """
+        """Return durations [s] and velocities between two times, the newest first."""
+        # From the newest sample on: queries are mostly about the last moment, and odometry may
+        # bring a thousand samples.
         parts = []
         until = float('inf')
         for since, motion in reversed(self._samples):

@@ -7,16 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vjepa_ros.parameter import check_ranges, parameter
+from vjepa_ros.perception.types import KNOWN_FLAGS
 
 # Faults of a source besides the flags of its assessments.
 ALWAYS = ('missing', 'timeout', 'clock', 'malformed', 'unknown', 'frozen')
-# Flags of `Quality` that can count as a fault.
-FLAGS = ('untrained', 'low_texture', 'partial_view', 'stale', 'warming_up', 'slow_camera',
-         'assumed_intrinsics', 'looming_unknown', 'device_fallback', 'disagreement',
-         'heads_out_of_range', 'geometry_failed', 'not_finite')
 # Faults that slow motion where `stop_on` leaves them out; other flags are then no faults.
 SLOWING = (*ALWAYS, 'low_texture', 'geometry_failed')
-UNCOVERED = ('free', 'slow', 'stop')
 
 HORIZON_S = 6.0          # longest time to contact that is used: looming is noise beyond
 MEASURING_SPEED = 0.1    # slower [m/s], a view where nothing approaches shows no free path
@@ -63,7 +59,7 @@ class GuardSettings:
     uncovered: str = parameter(
         'free', 'Treatment of motion where no source looks, such as reversing with one camera '
         'ahead; free: pass it, blind, with a warning; slow: at most 0.1 m/s; stop: none',
-        choices=UNCOVERED)
+        choices=('free', 'slow', 'stop'))
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -71,7 +67,8 @@ class GuardSettings:
             raise ValueError(
                 f'stop_time_to_contact is {self.stop_time_to_contact}, min_time_to_contact '
                 f'{self.min_time_to_contact}; must be in this order')
+        known = {*ALWAYS, *KNOWN_FLAGS.names}
         for name in self.stop_on:
-            if name not in (*ALWAYS, *FLAGS):
+            if name not in known:
                 raise ValueError(f"stop_on contains '{name}', must be among "
-                                 f'{", ".join((*ALWAYS, *FLAGS))}')
+                                 f'{", ".join(sorted(known))}')

@@ -7,11 +7,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable
 from statistics import median
 
-from vjepa_ros.guard.free_path import FreePath
-from vjepa_ros.guard.motion_history import SENT_S, SpeedHistory
+from vjepa_ros.guard.free_path import FreePath, Robot
+from vjepa_ros.guard.motion_history import SENT_S
 from vjepa_ros.guard.settings import (
     CLOCK_TOLERANCE_S,
     FAULT_SPEED,
@@ -69,33 +68,22 @@ def stopping_speed(distance: float, settings: GuardSettings) -> float:
 
 
 class SourceTiming:
-    """Period of the assessments of one source, and their age on arrival."""
+    """Period of the assessments of one source, and their age on arrival [s]; NaN unknown."""
 
     def __init__(self) -> None:
         self._times: deque[tuple[float, float]] = deque(maxlen=TIMING_SAMPLES)
+        self.period_s = self.arrival_age_s = math.nan
 
     def add(self, stamp_s: float, received_s: float) -> None:
         """Take the stamp of an assessment, newer than all before, and its arrival [s]."""
         self._times.append((stamp_s, received_s))
-
-    @property
-    def period_s(self) -> float:
-        """Median time between two stamps [s], NaN unknown."""
-        return self._median(b - a for (a, _), (b, _) in itertools.pairwise(self._times))
-
-    @property
-    def arrival_age_s(self) -> float:
-        """Median age on arrival [s], NaN unknown."""
-        return self._median(received - stamp for stamp, received in self._times)
-
-    def _median(self, values: Iterable[float]) -> float:
-        return median(values) if len(self._times) >= TIMING_MIN_SAMPLES else math.nan
+        if len(self._times) >= TIMING_MIN_SAMPLES:
+            self.period_s = median(b - a for (a, _), (b, _) in itertools.pairwise(self._times))
+            self.arrival_age_s = median(received - stamp for stamp, received in self._times)
 
     def problem(self, timeout_s: float) -> str:
-        """Return why assessments become older than a timeout, with the remedy; '' if they do not.
-
-        Just before the next one arrives, the newest is as old as it was on arrival plus a period.
-        """
+        """Return why assessments become older than a timeout, with the remedy; '' if not."""
+        # Just before the next one arrives.
         oldest = self.period_s + self.arrival_age_s
         if not oldest > timeout_s:
             return ''
@@ -109,10 +97,10 @@ class SourceTiming:
 class SourceGuard:
     """State of one camera; `yaw` is the direction of its optical axis [rad], left positive."""
 
-    def __init__(self, name: str, yaw: float) -> None:
-        self.name, self.yaw = name, yaw
+    def __init__(self, name: str, yaw: float, robot: Robot) -> None:
+        self.name, self.yaw, self._robot = name, yaw, robot
         self._free = Limit(name, 'free', FREE, '')
-        self.free_path = FreePath(yaw)
+        self.free_path = FreePath(yaw, robot)
         self._begun = False           # whether it has ever been without a fault
         self._stopped = False
         self._blocked = False
@@ -145,9 +133,9 @@ class SourceGuard:
         if self._begun:
             self.free_path.turn(by)
 
-    def advance(self, now_s: float, history: SpeedHistory, settings: GuardSettings) -> None:
+    def advance(self, now_s: float) -> None:
         """Account for the motion of the robot until now."""
-        self.free_path.advance(self._advanced_s, now_s, history, settings)
+        self.free_path.advance(self._advanced_s, now_s)
         self._advanced_s = now_s
 
     def malformed(self, reason: str) -> None:
@@ -156,16 +144,13 @@ class SourceGuard:
 
     # -- assessments -------------------------------------------------------------------------
 
-    def observe(self, report: SourceReport, history: SpeedHistory,
-                settings: GuardSettings) -> bool:
-        """Take a report; return False when it is older than the newest, or cannot be meant.
-
-        A newest report with a stamp in the future is replaced by any other.
-        """
+    def observe(self, report: SourceReport) -> bool:
+        """Take a report; return False when it is older than the newest, or cannot be meant."""
+        history = self._robot.history
         if problem := report.problem:
             self.malformed(problem)
             return False
-        newest = self.report
+        newest = self.report         # one with a stamp in the future is replaced by any other
         if newest is not None and report.stamp_s <= newest.stamp_s <= (
                 report.received_s + CLOCK_TOLERANCE_S):
             return False
@@ -189,17 +174,17 @@ class SourceGuard:
             if most >= MEASURING_SPEED:
                 self._speed = min(self._speed, most)
         self._drives = not history.stood(*window, CREEPING * MEASURING_SPEED * WINDOW_S)
-        time = _time(report, settings)
+        time = self._time(report)
         self._threat = self._approaching = False
-        if self.fault(now, history, settings) or math.isnan(time):
+        if self.fault(now) or math.isnan(time):
             self.free_path.interrupt()
         else:
-            self._measure(report, time, history, settings)
+            self._measure(report, time)
         return True
 
-    def _measure(self, report: SourceReport, time: float, history: SpeedHistory,
-                 settings: GuardSettings) -> None:
+    def _measure(self, report: SourceReport, time: float) -> None:
         """Update the free path by a time to contact [s]."""
+        history, path = self._robot.history, self.free_path
         speed, stamp, now = self._speed, report.stamp_s, report.received_s
         since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
@@ -212,8 +197,7 @@ class SourceGuard:
                                                       self.yaw) < STANDING[1]
         if threat:
             self._side, self._threat_s = report.side, stamp
-        unknown = math.isnan(self.free_path.distance)
-        enough = MEASURING_SPEED * (CREEPING if unknown else 1.0)
+        enough = MEASURING_SPEED * (CREEPING if math.isnan(path.distance) else 1.0)
         # By the lowest speed: a robot that has just stopped sees no approach either.
         # And a view that still shows the picture of the threat says nothing new.
         sees = (not threat and Quality.FROZEN not in report.flags
@@ -221,25 +205,23 @@ class SourceGuard:
         free = sees and least >= MEASURING_SPEED
         held = sees and sent >= MEASURING_SPEED and history.path(*window) < STANDING[1]
         if not free and not held:
-            self.free_path.interrupt()
+            path.interrupt()
         if threat and max(speed, mean) >= enough:
             self._unconfirmed = self._unconfirmed and speed < MEASURING_SPEED
             # Where only the commands tell of motion, it is enough to stop, not to go on.
-            known = self.free_path.threat and speed < enough
-            self.free_path.measure(
-                min((speed if speed >= enough else mean) * time - since,
-                    self.free_path.distance if known else math.inf), now, turned)
+            known = path.threat and speed < enough
+            path.measure(min((speed if speed >= enough else mean) * time - since,
+                             path.distance if known else math.inf), now, turned)
         elif free:
-            if self.free_path.free(least * HORIZON_S - since, now, turned):
+            if path.free(least * HORIZON_S - since, now, turned):
                 self._unconfirmed = False
-        elif (threat or self.free_path.moving) and history.stood(stamp - STANDING[0], stamp,
-                                                                 STANDING[1]):
+        elif (threat or path.moving) and history.stood(stamp - STANDING[0], stamp, STANDING[1]):
             # It moves by itself: its last position does not predict the next one.
-            self.free_path.forget(settings)
+            path.forget()
         elif held:
-            self.free_path.hold(now)
+            path.hold(now)
         elif speed < MEASURING_SPEED:
-            self.free_path.see_clearance(report.clearance, now, settings)
+            path.see_clearance(report.clearance, now)
 
     @property
     def obstacle(self) -> str:
@@ -250,26 +232,22 @@ class SourceGuard:
 
     # -- faults ------------------------------------------------------------------------------
 
-    def fault(self, now_s: float, history: SpeedHistory,
-              settings: GuardSettings) -> tuple[str, str] | None:
+    def fault(self, now_s: float) -> tuple[str, str] | None:
         """Return the worst fault as (name, reason); None without one."""
-        found = self._faults(now_s, history, settings)
-        stopping, slowing = ([fault for fault in found if fault[0] in chosen]
-                             for chosen in (settings.stop_on, SLOWING))
-        return next(iter((*stopping, *slowing)), None)
+        found = self._faults(now_s)
+        return next((fault for chosen in (self._robot.settings.stop_on, SLOWING)
+                     for fault in found if fault[0] in chosen), None)
 
-    def _faults(self, now_s: float, history: SpeedHistory,
-                settings: GuardSettings) -> list[tuple[str, str]]:
-        report = self.report
+    def _faults(self, now_s: float) -> list[tuple[str, str]]:
+        report, history = self.report, self._robot.history
         found = [('malformed', self._malformed)] if self._malformed else []
         if report is None:
             return [*found, ('missing', 'no assessment yet')]
         age = now_s - report.stamp_s
         if age < -CLOCK_TOLERANCE_S:
             found.append(('clock', f'stamp is {-age:.2f} s ahead of the clock'))
-        elif age > settings.source_timeout:
-            found.append(('timeout', self._with_timing(
-                f'assessment is {age:.2f} s old', settings)))
+        elif age > self._robot.settings.source_timeout:
+            found.append(('timeout', self._with_timing(f'assessment is {age:.2f} s old')))
         if Quality.FROZEN in report.flags and not self._frozen:
             moved = history.path(self._frozen_s, report.stamp_s)
             turned = abs(history.turned(self._frozen_s, report.stamp_s))
@@ -284,20 +262,19 @@ class SourceGuard:
         found += [(name, f'flagged {name}') for name in (report.flags & ~Quality.FROZEN).names]
         return found
 
-    def _with_timing(self, text: str, settings: GuardSettings) -> str:
-        slow = self.timing.problem(settings.source_timeout)
+    def _with_timing(self, text: str) -> str:
+        slow = self.timing.problem(self._robot.settings.source_timeout)
         return f'{text}; {slow}' if slow else text
 
     # -- limits ------------------------------------------------------------------------------
 
-    def limit(self, now_s: float, asked: float, history: SpeedHistory,
-              settings: GuardSettings) -> Limit:
+    def limit(self, now_s: float, asked: float) -> Limit:
         """Return the lowest limit for a commanded speed towards the source [m/s]."""
-        fault, report = self.fault(now_s, history, settings), self.report
+        fault, report = self.fault(now_s), self.report
         limits = [self._free]
         if fault:
             name, reason = fault
-            stops = name in settings.stop_on
+            stops = name in self._robot.settings.stop_on
             limits = [Limit(self.name, 'fault', 0.0 if stops else FAULT_SPEED,
                             f'{name}: {reason}')]
             if stops:
@@ -310,27 +287,24 @@ class SourceGuard:
         else:
             self._begun = True
         if report is not None:
-            limits += [self._stop(report, now_s, settings), self._distance_limit(report, settings),
-                       self._clearance_limit(report, now_s, history, settings),
-                       self._doubt_limit(settings), self._unmeasured(settings),
-                       self._caution(report, now_s, asked)]
+            limits += [self._stop(report, now_s), self._distance_limit(report),
+                       self._clearance_limit(report, now_s), self._doubt_limit(),
+                       self._unmeasured(), self._caution(report, now_s, asked)]
         return min(limits, key=lambda limit: limit.speed)
 
-    def _clearance_limit(self, report: SourceReport, now_s: float, history: SpeedHistory,
-                         settings: GuardSettings) -> Limit:
-        """Be able to stop before what is in the way now, by the heads, even if it moves on.
-
-        That alone stops nothing: heads know metres from cameras as high as those of training.
-        """
+    def _clearance_limit(self, report: SourceReport, now_s: float) -> Limit:
+        """Be able to stop before what is in the way now, by the heads, even if it moves on."""
         if not self._drives:
             return self._free
-        clear = report.clearance - history.reach(report.stamp_s, now_s, self.yaw)
-        speed = max(RELEASE_SPEED, stopping_speed(clear, settings))
+        # It stops nothing: heads know metres from cameras as high as those of training.
+        clear = report.clearance - self._robot.history.reach(report.stamp_s, now_s, self.yaw)
+        speed = max(RELEASE_SPEED, stopping_speed(clear, self._robot.settings))
         return Limit(self.name, 'clearance', speed, f'way is clear for {max(0.0, clear):.2f} m')
 
-    def _stop(self, report: SourceReport, now_s: float, settings: GuardSettings) -> Limit:
+    def _stop(self, report: SourceReport, now_s: float) -> Limit:
         """Stop below `stop_time_to_contact` and at DANGER, and hold for a while."""
-        time = _time(report, settings) - (now_s - report.stamp_s)
+        settings = self._robot.settings
+        time = self._time(report) - (now_s - report.stamp_s)
         ease = 1.0 + HYSTERESIS if self._stopped else 1.0
         why = ''
         if report.level is Level.DANGER:
@@ -348,14 +322,14 @@ class SourceGuard:
                 self._quiet_s = now_s
             left = RELEASE_HOLD_S - (now_s - self._quiet_s)
             if left > 0:
-                text = self._with_timing(f'free again, released in {left:.1f} s', settings)
+                text = self._with_timing(f'free again, released in {left:.1f} s')
                 return Limit(self.name, 'stop', 0.0, text)
             self._stopped = False
         return self._free
 
-    def _distance_limit(self, report: SourceReport, settings: GuardSettings) -> Limit:
+    def _distance_limit(self, report: SourceReport) -> Limit:
         """Keep `min_time_to_contact` and the braking distance to what was measured."""
-        path = self.free_path
+        path, settings = self.free_path, self._robot.settings
         speed = safe_speed(path.distance, settings)
         if not path.threat:
             # At least so much is free: no reason to be slower than where nothing is known.
@@ -369,22 +343,22 @@ class SourceGuard:
             return Limit(self.name, 'blocked', 0.0, f'something {where} ahead{text}')
         return Limit(self.name, 'contact', speed, f'path is free for {where}{text}')
 
-    def _doubt_limit(self, settings: GuardSettings) -> Limit:
+    def _doubt_limit(self) -> Limit:
         """Creep towards what was forgotten until the path is seen free, but not up to it."""
-        distance = self.free_path.doubted(settings)
+        distance, settings = self.free_path.doubted(), self._robot.settings
         where = f'something was {max(0.0, distance):.2f} m ahead and is not seen free yet'
         if distance <= DOUBT_ROOM * settings.stop_distance:
             return Limit(self.name, 'blocked', 0.0, where)
         speed = max(DOUBT_SPEED * MEASURING_SPEED, safe_speed(distance, settings))
         return Limit(self.name, 'release', speed, where)
 
-    def _unmeasured(self, settings: GuardSettings) -> Limit:
+    def _unmeasured(self) -> Limit:
         """Limit the speed until the path is measured while driving."""
         if self._unconfirmed:
-            return Limit(self.name, 'release', RELEASE_SPEED,
-                         'path is not measured again yet')
+            return Limit(self.name, 'release', RELEASE_SPEED, 'path is not measured again yet')
         if math.isnan(self.free_path.distance):
-            return Limit(self.name, 'unseen', settings.unseen_speed, 'path is not measured yet')
+            return Limit(self.name, 'unseen', self._robot.settings.unseen_speed,
+                         'path is not measured yet')
         return self._free
 
     def _caution(self, report: SourceReport, now_s: float, asked: float) -> Limit:
@@ -405,9 +379,8 @@ class SourceGuard:
         words = (side, self.obstacle)
         return ''.join(f', {word}' for word in words if word not in ('', 'none', 'unknown'))
 
-
-def _time(report: SourceReport, settings: GuardSettings) -> float:
-    """Return the time to contact [s], NaN unknown; a danger without a time is somewhere, too."""
-    found = report.time_to_contact
-    danger = report.level is Level.DANGER
-    return settings.min_time_to_contact if danger and found >= HORIZON_S else found
+    def _time(self, report: SourceReport) -> float:
+        """Return the time to contact [s], NaN unknown; a danger without one is somewhere, too."""
+        if report.level is Level.DANGER and report.time_to_contact >= HORIZON_S:
+            return self._robot.settings.min_time_to_contact
+        return report.time_to_contact

@@ -134,11 +134,13 @@ class Decision:
     state: str      # 'idle' (no command), 'free', 'slowed', 'stopped', 'fault' or 'override'
     reason: str = ''          # as text, '' when free
     limits: tuple[Limit, ...] = ()     # that changed the motion, the lowest first
-    # Time since the stamp of the oldest assessment that is used here for the first time [s]; NaN
-    # without a new assessment
-    reaction_s: float = math.nan
 
     @property
     def blind(self) -> bool:
         """Whether the command leads where no source looks."""
         return any(limit.kind == 'uncovered' for limit in self.limits)
+
+    @property
+    def warns(self) -> bool:
+        """Whether it is a warning in a log."""
+        return self.state in ('fault', 'override') or self.blind

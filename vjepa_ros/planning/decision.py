@@ -9,35 +9,45 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vjepa_ros.guard.motion_history import SpeedHistory
-from vjepa_ros.guard.settings import CLOCK_TOLERANCE_S, SILENCE_S
+from vjepa_ros.guard.settings import CLOCK_TOLERANCE_S, GuardSettings, SILENCE_S
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import MAX_VELOCITY, Motion, SourceReport
+from vjepa_ros.parameter import parameter
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.local_config import (
-    DecisionConfig,
-    LocalConfig,
-    LocalPlan,
-    ODOMETRY,
-    PASS,
-    SENT,
-    SILENT,
-)
-from vjepa_ros.planning.local_planner import LocalPlanner
-from vjepa_ros.planning.obstacle_memory import REACH_M
+from vjepa_ros.planning.local_planner import LocalPlan, LocalPlanner
+from vjepa_ros.planning.obstacle_memory import LocalConfig, Mount, REACH_M
 
+SENT, ODOMETRY = 'sent', 'odometry'              # sources of the speed
+STOP, PASS, SILENT = 'stop', 'pass', 'silent'        # what is sent at a fault
 TOLERANCE = 1e-3         # of limits, relative: numbers are rounded on their way
 JUMP_M, JUMP_SPEED = 1.0, 5.0   # a pose jumps that is farther off than that speed explains [m/s]
-MAX_WAITING = 8          # messages of a camera that wait for the other of the same picture
+MAX_WAITING = 8          # pictures of a camera of which a message is missing
 BEHIND = math.pi / 2     # a first target farther round than this is behind the robot [rad]
 FARTHEST = 1e8           # place in coordinates of anything on Earth [m]
+
+
+@dataclass(frozen=True)
+class DecisionConfig:
+    """What `LocalDecider` knows of its robot; all but cameras and source of speed may change."""
+
+    twist: LocalConfig  # the robot, and how it drives
+    watch: GuardSettings  # faults of cameras
+    mounts: Mapping[str, Mount]  # poses of the cameras by name
+    speed_from: str = parameter(
+        SENT, 'Source of the speed of the robot; sent: topic cmd_vel_sent, remapped to what the '
+        'base gets (from the guard, or without one from this node); odometry: topic odom',
+        choices=(SENT, ODOMETRY))
+    on_fault: str = parameter(
+        STOP, 'What is sent for a command towards a camera at fault; stop: only the turn of the '
+        'command; pass: the command unchanged; silent: nothing', choices=(STOP, PASS, SILENT))
 
 
 class Pose(NamedTuple):
@@ -62,8 +72,8 @@ def on_earth(place: complex) -> bool:
 class Course:
     """A goal (one point) or a path: (P,) complex x + 1j y in the frame of the odometry [m]."""
 
-    def __init__(self, points: np.ndarray, tolerance: float) -> None:
-        self._points, self._tolerance = np.asarray(points, complex), tolerance
+    def __init__(self, points: np.ndarray) -> None:
+        self._points = np.asarray(points, complex)
         gaps = np.abs(np.diff(self._points))
         self._gone = np.concatenate(([0.0], np.cumsum(gaps)))
         self._at = 0.0                   # length of the path that lies behind [m]
@@ -72,9 +82,6 @@ class Course:
         """Return the length from the robot to the end, along the path where there is one [m]."""
         self._advance(pose)
         return float(abs(self._place(self._at) - pose.place) + self._gone[-1] - self._at)
-
-    def arrived(self, pose: Pose) -> bool:
-        return self.left(pose) <= self._tolerance
 
     def target(self, pose: Pose, reach: float) -> complex:
         """Return the point to drive for, up to `reach` [m] along the path: ahead + 1j left."""
@@ -92,14 +99,13 @@ class Course:
                        np.interp(gone, self._gone, np.imag(self._points)))
 
 
-def course_problem(points: Sequence[complex], what: str, pose: Pose, reach: float,
-                   tolerance: float) -> str:
+def course_problem(points: Sequence[complex], what: str, pose: Pose, tolerance: float) -> str:
     """Return why a robot cannot follow points [m, odometry], with the remedy; '' when it can."""
     if what == 'path' and len(points) < 2:
         return f'it has {len(points)} points, a path needs 2 or more; send a goal instead'
     if not all(map(on_earth, points)):
         return 'it contains what is not a number, or no place on Earth [m]'
-    target = Course(np.array(points), tolerance).target(pose, reach)
+    target = Course(np.array(points)).target(pose, REACH_M)
     turn = cmath.phase(target)
     if abs(target) > tolerance and abs(turn) > BEHIND:
         side = 'left' if turn > 0 else 'right'
@@ -121,27 +127,30 @@ class Choice:
     reason: str = ''  # the reason as text, '' when free or idle
     plan: LocalPlan | None = None  # the candidates; None where nothing was judged
 
+    @property
+    def warns(self) -> bool:
+        """Whether it is a warning in a log."""
+        return self.state in ('fault', 'refused')
+
 
 class _Source:
     """Messages and faults of one camera."""
 
-    def __init__(self, name: str, yaw: float) -> None:
-        self.watch = SourceGuard(name, yaw)
-        self.seen: dict[int, Assessment] = {}
-        self.cells: dict[int, LoomingCells] = {}
+    def __init__(self, watch: SourceGuard) -> None:
+        self.watch = watch
+        self._waiting: dict[int, dict[str, Any]] = {}     # messages of pictures by their stamps
         self.judged_s = -math.inf     # stamp of the newest picture with both messages
 
-    def pair(self, stamp_ns: int) -> tuple[LoomingCells, Assessment] | None:
-        """Return both messages of a picture once they are there, and drop older ones."""
-        if stamp_ns in self.seen and stamp_ns in self.cells:
-            pair = self.cells[stamp_ns], self.seen[stamp_ns]
-            for waiting in (self.seen, self.cells):
-                for old in [stamp for stamp in waiting if stamp <= stamp_ns]:
-                    del waiting[old]
-            return pair
-        for waiting in (self.seen, self.cells):
-            while len(waiting) > MAX_WAITING:
-                del waiting[next(iter(waiting))]
+    def pair(self, stamp_ns: int, **message: Any) -> tuple[LoomingCells, Assessment] | None:
+        """Take a message of a picture; return both once they are there, and drop older ones."""
+        found = self._waiting.setdefault(stamp_ns, {})
+        found.update(message)
+        if len(found) == 2:
+            self._waiting = {stamp: one for stamp, one in self._waiting.items()
+                             if stamp > stamp_ns}
+            return found['cells'], found['seen']
+        while len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
         return None
 
 
@@ -152,19 +161,20 @@ class LocalDecider:
         self.config = config
         self.planner = LocalPlanner(config.twist, config.mounts)
         self.hold_reason = ''         # why the robot must stand whatever the cameras report
+        self.settings = config.watch
         self._ended = True            # the zero after the last command was sent
-        self.reset(now_s)
-
-    def reset(self, now_s: float) -> None:
-        """Drop everything received (on activation)."""
-        self.planner.reset()
         self.clock_jumped(now_s)
+
+    def restart(self) -> None:
+        """Forget all obstacles (on activation, whose zero was sent)."""
+        self.planner.reset()
+        self._ended = True
 
     def clock_jumped(self, now_s: float) -> None:
         """Drop everything with a stamp; obstacles are still where they were."""
         self.planner.forget()
         self.history = SpeedHistory()
-        self.sources = {name: _Source(name, mount.yaw)
+        self.sources = {name: _Source(SourceGuard(name, mount.yaw, self))
                         for name, mount in self.config.mounts.items()}
         self.motion = Motion()
         self._motion_s = -math.inf    # time of it
@@ -177,7 +187,7 @@ class LocalDecider:
         self._commanded_s = -math.inf     # so a zero follows what was sent before
 
     def configure(self, config: DecisionConfig) -> None:
-        self.config = config
+        self.config, self.settings = config, config.watch
         self.planner.configure(config.twist)
 
     # -- inputs ----------------------------------------------------------------------------
@@ -210,11 +220,6 @@ class LocalDecider:
             self.planner.forget()
             self.drop_course('ended by a command')
 
-    def no_command(self) -> None:
-        """Drop command, goal and path without a last zero (the caller has sent it)."""
-        self._command, self._ended = None, True
-        self.drop_course('')
-
     def located(self, pose: Pose, now_s: float) -> None:
         """Take the pose of the robot by odometry."""
         if not (on_earth(pose.place) and math.isfinite(pose.yaw)):
@@ -229,17 +234,15 @@ class LocalDecider:
 
     def follow(self, points: Sequence[complex], what: str, now_s: float) -> None:
         """Take a goal or path in place of the one before: points in the frame of odometry [m]."""
-        twist = self.config.twist
         problem = self.pose_problem(now_s)
         if not problem and not self.planner.covering(Motion(1.0)):
             problem = 'no camera looks ahead, where the robot would drive'
         if not problem and self.pose is not None:
-            problem = course_problem(points, what, self.pose, REACH_M, twist.tolerance)
+            problem = course_problem(points, what, self.pose, self.config.twist.tolerance)
         if problem:
-            self.refuse_course(f'{what}: {problem}')
             raise ValueError(problem)
         self.planner.forget()
-        self.course = Course(np.array(points), twist.tolerance)
+        self.course = Course(np.array(points))
         self.course_state, self._refusal, self._ended, self._command = 'active', '', False, None
 
     def refuse_course(self, problem: str) -> None:
@@ -260,23 +263,21 @@ class LocalDecider:
         """Take an assessment of an age [s]; return whether a picture is complete."""
         source = self.sources[name]
         self.advance(now_s)
-        source.watch.observe(SourceReport.of(seen, now_s, age_s, name), self.history,
-                             self.config.watch)
-        source.seen[seen.stamp_ns] = seen
-        return self._see(name, seen.stamp_ns, now_s, age_s)
+        source.watch.observe(SourceReport.of(seen, now_s, age_s, name))
+        return self._see(name, source.pair(seen.stamp_ns, seen=seen), now_s, age_s)
 
     def measured(self, name: str, cells: LoomingCells, stamp_ns: int, now_s: float,
                  age_s: float) -> bool:
         """Take a looming field of an age [s]; return whether a picture is complete."""
         self.advance(now_s)
-        self.sources[name].cells[stamp_ns] = cells
-        return self._see(name, stamp_ns, now_s, age_s)
+        pair = self.sources[name].pair(stamp_ns, cells=cells)
+        return self._see(name, pair, now_s, age_s)
 
-    def _see(self, name: str, stamp_ns: int, now_s: float, age_s: float) -> bool:
+    def _see(self, name: str, pair: tuple[LoomingCells, Assessment] | None, now_s: float,
+             age_s: float) -> bool:
         source = self.sources[name]
-        pair = source.pair(stamp_ns)
         if pair is None or now_s - age_s <= source.judged_s or not (
-                -CLOCK_TOLERANCE_S <= age_s <= self.config.watch.source_timeout):
+                -CLOCK_TOLERANCE_S <= age_s <= self.settings.source_timeout):
             return False
         source.judged_s = now_s - age_s
         # A picture of a camera at fault leaves no points.
@@ -286,14 +287,13 @@ class LocalDecider:
 
     def fault(self, name: str, now_s: float) -> tuple[str, str] | None:
         """Return the fault of a source as (name, reason); None without one."""
-        source, watch = self.sources[name], self.config.watch
-        found = source.watch.fault(now_s, self.history, watch)
-        if found is not None and found[0] not in watch.stop_on:      # only the guard slows for it
-            found = None
-        if found is None and now_s - source.judged_s > watch.source_timeout:
-            found = ('missing', f'no looming_field came with an assessment for '
-                     f'{watch.source_timeout:g} s')
-        return found
+        source, timeout_s = self.sources[name], self.settings.source_timeout
+        found = source.watch.fault(now_s)
+        if found is not None and found[0] in self.settings.stop_on:      # only the guard slows
+            return found
+        if now_s - source.judged_s > timeout_s:
+            return 'missing', f'no looming_field came with an assessment for {timeout_s:g} s'
+        return None
 
     def speed_problem(self, now_s: float) -> str:
         """Return why the speed of the robot is unknown; '' when it is known."""
@@ -315,21 +315,21 @@ class LocalDecider:
 
     def holds_until(self, now_s: float) -> float:
         """Return when the first of the inputs that are current gets too old [s]; inf: none is."""
-        watch = self.config.watch
-        ends = [self._commanded_s + watch.command_timeout, self._pose_s + SILENCE_S]
+        settings = self.settings
+        ends = [self._commanded_s + settings.command_timeout, self._pose_s + SILENCE_S]
         if self.config.speed_from == ODOMETRY:
             ends.append(self._motion_s + SILENCE_S)
         for source in self.sources.values():
-            ends.append(source.judged_s + watch.source_timeout)
+            ends.append(source.judged_s + settings.source_timeout)
             if source.watch.report is not None:
-                ends.append(source.watch.report.stamp_s + watch.source_timeout)
+                ends.append(source.watch.report.stamp_s + settings.source_timeout)
         return min((end for end in ends if end >= now_s), default=math.inf)
 
     def decide(self, now_s: float) -> Choice:
         """Return what to send now."""
         self.advance(now_s)
         asked = self._command
-        if asked is None or now_s - self._commanded_s > self.config.watch.command_timeout:
+        if asked is None or now_s - self._commanded_s > self.settings.command_timeout:
             self._command = None
             if self.course is not None:
                 return self._pursue(self.course, now_s)
@@ -366,18 +366,19 @@ class LocalDecider:
             self.planner.rest()
             sent = None if self.config.on_fault == SILENT and not self.hold_reason else Motion()
             return Choice(sent, None, 'fault', self.hold_reason or faults)
-        if course.arrived(self.pose):
+        left = course.left(self.pose)
+        if left <= self.config.twist.tolerance:
             self.drop_course('arrived')
             self._ended = True
             return Choice(Motion(), None, 'arrived')
         plan = self.planner.pursue(course.target(self.pose, REACH_M))
-        reason = f'{course.left(self.pose):.1f} m left'
+        reason = f'{left:.1f} m left'
         if not plan.twist.speed:
             done = 'turns on the spot' if plan.twist.omega else 'nothing else is safe'
             reason += f', {done} (risk {plan.risk:.2f})'
         elif plan.twist.vx < 0:
             reason += ', goes back, where no camera looks'
-        elif not plan.measured:
+        elif plan.unmeasured:
             reason += f', the path is not measured: {plan.unmeasured}'
         return Choice(plan.twist, None, 'driving' if any(plan.twist) else 'waiting', reason, plan)
 
@@ -398,7 +399,7 @@ def _choice(asked: Motion, plan: LocalPlan) -> Choice:
     """Return the twist of a plan with its state and reason."""
     twist = plan.twist
     if twist == asked:
-        if plan.measured:
+        if not plan.unmeasured:
             return Choice(asked, asked, 'free', '', plan)
         return Choice(asked, asked, 'unmeasured', f'the path is not measured: {plan.unmeasured}',
                       plan)

@@ -2,18 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Choose the next twist of a base: near a commanded one, or towards a goal.
 
-Obstacles are what looming has shown (`obstacle_memory`), drawn on a grid around the robot.
 Candidates are sequences of twists: arcs at several speeds, and samples around the best sequence of
 the last time, which the cross-entropy method refines (de Boer et al., "A tutorial on the
-cross-entropy method", 2005). All of a round are rolled forward and judged in one pass:
-
-- *contact*: when the outline of the robot comes closer to an obstacle than half of `margin`, or
-  meets what moves;
-- *progress*: for a command, how near the twists are to it; for a goal, the length of the way that
-  is left. Ways are searched on the grid, and what was never seen counts as free.
-
-The probability of contact by the heads counts for twists like the present one; while the robot
-stands also that of going ahead. The first twist of the best sequence is sent.
+cross-entropy method", 2005). All of a round are rolled forward over a grid of the obstacles and
+judged in one pass; the first twist of the best is sent. ``docs/planning.md`` says by what they are
+judged.
 """
 
 from __future__ import annotations
@@ -21,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -29,13 +21,14 @@ import numpy as np
 from vjepa_ros.guard.types import Motion
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Assessment
-from vjepa_ros.planning.local_config import CANDIDATE, LocalConfig, LocalPlan, Mount
 from vjepa_ros.planning.obstacle_memory import (
     BEEN,
     CELL_M,
     CameraMemory,
     EVIDENCE,
     LEAST_SPEED,
+    LocalConfig,
+    Mount,
     ObstacleMemory,
     REACH_M,
     STANDSTILL,
@@ -90,6 +83,28 @@ LONGER = 1.0824        # ways over edges and corners of cells, at most: 1 / cos(
 _STEPS = tuple((dz, dx) for dz in (-1, 0, 1) for dx in (-1, 0, 1) if dz or dx)
 
 
+# One candidate; see `LocalPlan.candidates`.
+CANDIDATE = np.dtype([('vx', '<f4'), ('vy', '<f4'), ('omega', '<f4'), ('cost', '<f4'),
+                      ('risk', '<f4'), ('time_to_contact', '<f4'), ('rank', '<u2'),
+                      ('accepted', 'u1'), ('reserved', 'u1')])
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """The chosen twist, and the candidates."""
+
+    twist: Motion  # the chosen twist
+    risk: float  # its risk, 0..1; NaN where it was not judged
+    # (C,) `CANDIDATE`, the command first: distance from the command (``cost``), risk 0..1, time
+    # to contact with points [s] (inf: none), and rank (0 is chosen). Accepted ones rank first,
+    # by cost; the others by risk, then speed. Empty where nothing was judged.
+    candidates: np.ndarray
+    points: int  # number of points they were judged by
+    # Why "no points" does not mean "nothing there": no distances were measured there within
+    # ``memory_s``, or the newest picture is flagged; '' otherwise
+    unmeasured: str
+
+
 @dataclass(frozen=True)
 class Grid:
     """Square cells over a rectangle of the ground."""
@@ -136,15 +151,8 @@ class Grid:
             inner[...] = new
 
 
-class _Judged(NamedTuple):
-    """Cost, risk 0..1 and time to contact [s] of sequences, (N,) each."""
-
-    cost: np.ndarray
-    risk: np.ndarray
-    contact: np.ndarray
-
-
-Judge = Callable[[np.ndarray], _Judged]      # judges sequences (N, K, 3)
+# Judges sequences (N, K, 3): (3, N) cost, risk 0..1, and time to contact [s].
+Judge = Callable[[np.ndarray], np.ndarray]
 
 
 class _Ground:
@@ -281,8 +289,6 @@ class LocalPlanner:
 
     def pursue(self, goal: complex) -> LocalPlan:
         """Choose a twist towards a goal that lies ahead + 1j left of the robot [m]."""
-        if not math.isfinite(abs(goal)):
-            raise ValueError(f'the goal is {goal}, must be finite')
         config, memory = self.config, self.memory
         self._free_itself()
         points = self._weighed()
@@ -300,7 +306,7 @@ class LocalPlanner:
         straight = self._blind(self._room(ground, *self._rolled(ahead, self._motion))[2], ahead[
             ..., :1, 0])
 
-        def judge(plans: np.ndarray) -> _Judged:
+        def judge(plans: np.ndarray) -> np.ndarray:
             at, heading = self._rolled(plans, self._motion)
             room, new, unseen = self._room(ground, at, heading)
             contact = self._contact(room <= min(tight, here), at, heading, points[~still])
@@ -322,7 +328,7 @@ class LocalPlanner:
                     + HAZARD * self._hazard(plans))
             if self._frees_s:
                 cost += TOUCH * (np.abs(plans[:, 0]).sum(-1) < 0.1)
-            return _Judged(cost, risk, contact)
+            return np.stack((cost, risk, contact))
 
         arcs = np.array([(v * fastest, 0.0, w * config.max_turn) for v in (1, .75, .5, .25, 0)
                          for w in np.linspace(-1, 1, 13)]
@@ -355,15 +361,12 @@ class LocalPlanner:
 
     def choose(self, command: Motion) -> LocalPlan:
         """Choose the safest twist nearest to the commanded one."""
-        if not all(map(math.isfinite, command)):
-            raise ValueError(f'the commanded twist is {tuple(command)}; it must be finite')
         self._begin()                        # who is steered may rest
         config, heading = self.config, math.atan2(command.vy, command.vx)
         cameras = [self.memory.cameras[name] for name in self.covering(command)]
         if not cameras:
             self._sent = command
-            return LocalPlan(command, math.nan, np.empty(0, CANDIDATE), 0, False,
-                             'no camera looks there')
+            return LocalPlan(command, math.nan, np.empty(0, CANDIDATE), 0, 'no camera looks there')
         points = self._weighed()
         # Who steers sees more than what was there some time ago.
         points = points[points[:, 5] <= MEASURED_S]
@@ -375,7 +378,7 @@ class LocalPlanner:
         asked = np.array(command)
         tight, here = TIGHT * config.margin, self._least_room(ground)
 
-        def judge(plans: np.ndarray) -> _Judged:
+        def judge(plans: np.ndarray) -> np.ndarray:
             at, turned = self._rolled(plans)
             room = self._room(ground, at, turned)[0]
             contact = self._contact(room <= min(tight, here), at, turned, points[~still])
@@ -393,8 +396,8 @@ class LocalPlanner:
             cost += ROUGH * np.abs(plans[:, 0, 2] - self._sent.omega) * (cost > EQUAL)
             # Without an accepted one, and all alike (something inside the outline), the slowest.
             refused = risk > ACCEPTED
-            return _Judged(np.where(refused, TOUCH * (1 + np.round(risk, 2)) + parts[:, 0]
-                                    + 0.01 * cost, cost), risk, contact)
+            return np.stack((np.where(refused, TOUCH * (1 + np.round(risk, 2)) + parts[:, 0]
+                                      + 0.01 * cost, cost), risk, contact))
 
         parts, turns = self._around(command)
         arcs = np.column_stack((parts * command.vx, parts * command.vy, turns))
@@ -434,14 +437,14 @@ class LocalPlanner:
                 drawn[..., 0] = _seeing(drawn[..., 0], least)
                 plans.append(drawn)
                 judged.append(judge(plans[-1]))
-                every, cost = np.concatenate(plans), np.concatenate([one.cost for one in judged])
+                every, cost = np.concatenate(plans), np.concatenate(judged, 1)[0]
                 elites = every[np.argsort(cost)[:ELITES]]
                 mean, spread = elites.mean(0), elites.std(0) + LEAST_SPREAD * (high > low)
             mean[:, 0] = _seeing(mean[:, 0], least)
             plans.append(mean[None])
             judged.append(judge(plans[-1]))
         every = np.concatenate(plans)
-        cost, risk, contact = map(np.concatenate, zip(*judged, strict=True))
+        cost, risk, contact = np.concatenate(judged, 1)
         order = np.argsort(cost, kind='stable')
         self._best = every[order[0]]
         table = np.zeros(len(every), CANDIDATE)
@@ -458,7 +461,7 @@ class LocalPlanner:
         self._sent = Motion(*self._best[0].tolist())
         heading = math.atan2(towards.imag, towards.real)
         return LocalPlan(self._sent, float(table['risk'][table['rank'] == 0][0]), table, points,
-                         True, self._unmeasured(heading, cameras), self._best)
+                         self._unmeasured(heading, cameras))
 
     def _rolled(self, plans: np.ndarray, begin: Motion | None = None
                 ) -> tuple[np.ndarray, np.ndarray]:

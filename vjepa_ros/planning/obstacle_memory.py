@@ -2,19 +2,11 @@
 # Copyright 2026 vjepa_ros maintainers
 """Remember where a robot has seen obstacles, in a frame that its own motion defines.
 
-For a camera that moves along its optical axis at speed v, a surface at rest with looming rate L is
-at depth Z = v / L along that axis (Lee 1976: 1 / L is the time to contact); a robot that backs out
-sees rates below 0. So cells of the measured looming field become points on the ground; cells of
-the ground and above the robot are left out. Points are placed by the pose of the robot when the
-picture was taken. Those measured at a steady speed are summed up in cells of the ground and kept
-for some time, because a camera sees only ahead; a picture that sees farther takes away what was
-there. (While the robot brakes, the speed during the measurement is not known well, and the ground
-would rise in front of the robot: those points count until the next picture.) Where the heads see a
-surface move sideways by itself, its point continues at the speed of its flow; what comes or goes
-is placed where the robot would meet it. The free distance by the heads is a barrier across the
-path while the robot drives: while it stands they are less reliable. Below WARNING neither that nor
-the probability of contact is used. A second map notes which places were seen free, and where the
-robot has been.
+A surface at rest with looming rate L is at depth v / L along the optical axis of a camera that
+moves along it at speed v (Lee 1976: 1 / L is the time to contact), less than 0 where a robot backs
+out. ``docs/planning.md`` says what is kept of that. While the robot brakes, the speed during the
+measurement is not known well, and the ground would rise before it: points of then count until the
+next picture.
 
 Points are (P, 6): x, y [m], their own velocity [m/s], weight, age [s].
 """
@@ -24,14 +16,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from vjepa_ros.guard.types import Motion
+from vjepa_ros.parameter import check_ranges, parameter
 from vjepa_ros.perception.looming_cells import CELLS_OF_A_VIEW, LoomingCells
 from vjepa_ros.perception.types import Assessment, Level, Quality
-from vjepa_ros.planning.local_config import LocalConfig, Mount
 
 # Flags of a picture without looming, or with looming of too little of the view.
 UNMEASURED_FLAGS = Quality.LOW_TEXTURE | Quality.GEOMETRY_FAILED
@@ -65,6 +58,66 @@ SEEN, BEEN = 1, 2         # how it is known that a place is free
 SUSPECTS_M, SUSPECTS_S = 3.0, 4.0
 MOTION_S = 5.0           # length of the remembered motion [s]
 STANDSTILL = 0.05        # a slower robot stands [m/s]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Pose of a camera on the robot; its optical axis is level."""
+
+    yaw: float = parameter(
+        0.0, 'Direction of its optical axis seen from above, left positive', low=-math.pi,
+        high=math.pi, unit='rad')
+    x: float = parameter(0.3, 'Position ahead of the middle of the robot', low=-10.0, high=10.0,
+                         unit='m')
+    y: float = parameter(0.0, 'Position left of the middle of the robot', low=-10.0, high=10.0,
+                         unit='m')
+    height: float = parameter(0.4, 'Height above the ground; its optical axis is level', low=0.02,
+                              high=10.0, unit='m')
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def speed(self, twist: Motion) -> tuple[float, float]:
+        """Return the speed of the camera along its optical axis and to the right of it [m/s]."""
+        vx, vy = twist.vx - twist.omega * self.y, twist.vy + twist.omega * self.x
+        c, s = math.cos(self.yaw), math.sin(self.yaw)
+        return c * vx + s * vy, s * vx - c * vy
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """The robot, and how it drives. Raises ValueError with the name of what is out of range."""
+
+    half_width: float = parameter(0.3, 'Half the width of the robot', name='robot.half_width',
+                                  low=0.01, high=10.0, unit='m')
+    length: float = parameter(0.6, 'Length of the robot, which turns about its middle',
+                              name='robot.length', low=0.01, high=20.0, unit='m')
+    height: float = parameter(0.5, 'Height of the robot; higher objects are ignored',
+                              name='robot.height', low=0.01, high=10.0, unit='m')
+    clearance: float = parameter(
+        0.05, 'Ground clearance of the robot; lower objects are ignored', name='robot.clearance',
+        low=0.0, high=5.0, unit='m')
+    margin: float = parameter(
+        0.15, 'Distance to keep on all sides; half of it where it is narrow', low=0.0, high=5.0,
+        unit='m')
+    max_speed: float = parameter(2.0, 'Greatest speed of the robot; faster commands are refused',
+                                 low=0.01, high=50.0, unit='m/s')
+    max_turn: float = parameter(
+        1.2, 'Greatest turn rate of the robot; faster commands are refused', low=0.01, high=10.0,
+        unit='rad/s')
+    acceleration: float = parameter(
+        1.0, 'How fast the robot changes its speed on the way to a goal', low=0.01, high=60.0,
+        unit='m/s^2')
+    cruise: float = parameter(0.5, 'Speed on the way to a goal', low=0.05, high=50.0, unit='m/s')
+    backing: float = parameter(0.3, 'Greatest speed back, where no camera looks; 0: never',
+                               low=0.0, high=10.0, unit='m/s')
+    tolerance: float = parameter(0.3, 'Distance from the goal at which the robot has arrived',
+                                 low=0.05, high=10.0, unit='m')
+    memory_s: float = parameter(20.0, 'How long measured points are kept', name='memory',
+                                low=0.1, high=60.0, unit='s')
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 class _Suspicion(NamedTuple):
@@ -165,8 +218,6 @@ class ObstacleMemory:
 
     def move(self, twist: Motion, dt: float) -> None:
         """Take the motion of the robot, and its duration [s], at least 0."""
-        if not all(map(math.isfinite, (*twist, dt))) or dt < 0:
-            raise ValueError(f'motion is {tuple(twist)} for {dt} s, must be finite numbers')
         self._steps.append((dt, twist))
         self._known_s += dt
         while self._known_s - self._steps[0][0] > MOTION_S:
@@ -238,8 +289,6 @@ class ObstacleMemory:
 
     def see(self, camera: str, cells: LoomingCells, seen: Assessment, age_s: float = 0.0) -> None:
         """Take a picture of a camera of an age [s]; `move` has taken all motion until now."""
-        if not 0 <= age_s < math.inf:
-            raise ValueError(f'age_s is {age_s}, must be a finite number, at least 0')
         memory, config = self.cameras[camera], self.config
         believed = seen.level >= Level.WARNING
         motion, steady, since = self._motion_at(age_s)

@@ -29,8 +29,8 @@ from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Result
-from vjepa_ros.planning.local_config import LocalConfig, Mount
 from vjepa_ros.planning.local_planner import LocalPlanner
+from vjepa_ros.planning.obstacle_memory import LocalConfig, Mount
 from vjepa_ros.runtime.device import choose_device
 from vjepa_ros.runtime.model import Model, ModelConfig
 

@@ -5,25 +5,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from nav_msgs.msg import Odometry
-from rclpy.lifecycle import LifecycleNode
 from sensor_msgs.msg import LaserScan, PointCloud2, Range
 
-from vjepa_ros.guard.guard import VelocityGuard
 from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.ros import read
-from vjepa_ros.ros.collision_guard.parameters import (
-    BASE_FRAME,
-    FROM_TF,
-    GuardConfig,
-    Ranger,
-    Source,
-)
+from vjepa_ros.ros.collision_guard.parameters import BASE_FRAME, FROM_TF, Ranger, Source
 from vjepa_ros.ros.command.inputs import CommandInputs
 from vjepa_ros.ros.common.endpoints import Transforms
 
@@ -36,13 +27,10 @@ MIN_KNOWN = 0.5          # length of the corridor that rays must cover for a rea
 
 
 class GuardInputs(CommandInputs):
-    """Calls `decide` after each message, with its time of arrival [ns, epoch; 0 unknown]."""
+    """Assessments and readings act at once."""
 
-    def __init__(self, node: LifecycleNode, config: GuardConfig, guard: VelocityGuard,
-                 now_s: Callable[[], float], decide: Callable[[int], None]) -> None:
+    def __init__(self, node: Any) -> None:
         super().__init__(node)
-        self._config, self._guard = config, guard
-        self._now_s, self._decide = now_s, decide
         self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
 
     def open(self) -> None:
@@ -63,7 +51,7 @@ class GuardInputs(CommandInputs):
             self.listen(Odometry, 'odom', self._on_odometry)
 
     def _on_assessment(self, source: Source, msg: PointCloud2) -> None:
-        now = self._now_s()
+        now = self._node.now_s()
         try:
             seen = read.assessment(msg, source.name)
             report = SourceReport.of(seen, now, self.age_s(msg), source.name)
@@ -72,35 +60,33 @@ class GuardInputs(CommandInputs):
         except (ValueError, IndexError) as error:
             self._malformed(source, error)
             return
-        if self._guard.observe(report):
-            self._decide(self.arrival_ns)
+        if self._decider.observe(report):
+            self._node.act(True)
 
     def _malformed(self, source: Source, error: Exception) -> None:
         reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
-        self._guard.observe_malformed(source.name, reason)
-        self._decide(0)
+        self._decider.sources[source.name].malformed(reason)
+        self._node.act(True)
 
     def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
-        """Set the direction of a source from tf at the stamp of its image.
-
-        tf may arrive a little after an assessment, on the executor that runs this: so this does
-        not wait, and the last direction stays valid for `source_timeout`.
-        """
+        """Set the direction of a source from tf at the stamp of its image."""
+        # tf may arrive a little after an assessment, on the executor that runs this: so this does
+        # not wait, and the last direction stays valid for `source_timeout`.
         assert self._transforms is not None, 'opened for sources with from_tf'
         since, known = self._yaw.get(source.name, (-math.inf, math.nan))
         try:
             yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
         except ValueError:
-            if not 0 <= now_s - since <= self._guard.settings.source_timeout:
+            if not 0 <= now_s - since <= self._decider.settings.source_timeout:
                 raise
             return
         if not abs(math.remainder(yaw - known, 2 * math.pi)) <= MIN_TURN:     # or one is NaN
-            self._guard.turn_source(source.name, yaw)
+            self._decider.sources[source.name].turn_to(yaw)
             known = yaw
         self._yaw[source.name] = now_s, known
 
     def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
-        now, age = self._now_s(), 0.0
+        now, age = self._node.now_s(), 0.0
         try:
             age = self.age_s(msg)
             if isinstance(msg, Range):
@@ -111,14 +97,13 @@ class GuardInputs(CommandInputs):
         except ValueError as error:
             self.refuse(f"range '{ranger.name}'", error)
             distance = reach = math.nan         # no reading, until the last one is too old
-        self._guard.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
-        self._decide(0)
+        self._decider.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
+        self._node.act(True)
 
     def _on_odometry(self, msg: Odometry) -> None:
         twist = msg.twist.twist
-        self._guard.observe_speed(
-            Motion(twist.linear.x, twist.linear.y, twist.angular.z),
-            self._now_s() - self.odometry_age_s(msg))
+        self._decider.observe_speed(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
+                                    self._node.now_s() - self.odometry_age_s(msg))
 
 
 def axis_yaw(x: float, y: float, z: float, w: float) -> float:
@@ -146,10 +131,7 @@ def range_distance(msg: Any) -> float:
 def scan_distance(msg: Any, yaw: float, mounting: float, half_width: float) -> float:
     """Return the free path of a sensor_msgs/LaserScan along a corridor from the sensor [m].
 
-    It ends at the nearest hit, or where neighbouring rays without a reading that span g radians
-    hide an object of `MIN_WIDTH`: from ``MIN_WIDTH / g`` on. By REP 117 +inf and values above
-    `range_max` mean no object within reach, -inf one too near, NaN and less than `range_min` no
-    reading. `yaw, mounting`: of corridor and scanner on the robot [rad].
+    `yaw, mounting`: of corridor and scanner on the robot [rad].
     """
     if not 0 <= msg.range_min < msg.range_max:
         raise ValueError(f'range_min {msg.range_min:g} and range_max {msg.range_max:g} are not a '
@@ -185,6 +167,7 @@ def _covered_length(angles: np.ndarray, blank: np.ndarray, step: float,
     """Return the length of a corridor that rays (N,) of rising angles cover, by their gaps [m]."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], blank.astype(np.int8), [0]))))
     known = math.inf
+    # Rays without a reading that span g radians hide an object from ``MIN_WIDTH / g`` on.
     for first, end in edges.reshape(-1, 2):
         low, high = angles[first] - 0.5 * step, angles[end - 1] + 0.5 * step
         hidden_from = MIN_WIDTH / (high - low)

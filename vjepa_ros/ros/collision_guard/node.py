@@ -5,49 +5,44 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import OVERRIDE_S, VelocityGuard
 from vjepa_ros.guard.source import SourceGuard
-from vjepa_ros.guard.types import Decision, Limit
+from vjepa_ros.guard.types import Decision
 from vjepa_ros.ros.collision_guard.inputs import GuardInputs
 from vjepa_ros.ros.collision_guard.parameters import FROM_TF, GuardConfig, SCHEMA
 from vjepa_ros.ros.command.node import CommandNode
-from vjepa_ros.ros.command.peers import CLOUD, Heartbeat, twist_type
-from vjepa_ros.ros.command.state_publisher import motion_values, report_values, said
-from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
+from vjepa_ros.ros.command.peers import CLOUD, Heartbeat
+from vjepa_ros.ros.command.state_publisher import Description, report_values
+from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number
 from vjepa_ros.ros.common.node import FAILURE, SUCCESS, transition
 
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
-KEPT = 2000              # durations of which median and 99th percentile are told
 
 
 class CollisionGuard(CommandNode):
     """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
+
+    NAME = 'guard'
+    INPUTS = GuardInputs
 
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, SCHEMA, **kwargs)
         self._before: VelocityGuard | None = None    # the last one, for what it remembers
         self._heartbeat: Heartbeat | None = None
         self._uncovered = ''     # as told last
-        self._clear_durations()
         self.create_service(SetBool, '~/override', self._on_override)
 
     def prepare(self, config: GuardConfig) -> str:
         self.configured.callback(self._drop)
-        self._clear_durations()
         self._uncovered = ''
         if config.heartbeat:
-            self._heartbeat = Heartbeat(self, config.heartbeat, lambda: self.state,
-                                        lambda: self._out, self._steady, config.watchdog)
+            self._heartbeat = Heartbeat(self, self._out, config.heartbeat, config.watchdog)
             self.configured.callback(self._heartbeat.close)
         self.decider = VelocityGuard(config.settings, {s.name: s.yaw for s in config.sources},
                                      {r.name: r.yaw for r in config.ranges})
@@ -62,18 +57,6 @@ class CollisionGuard(CommandNode):
         self._before = self.decider or self._before
         self._heartbeat = None
 
-    def _clear_durations(self) -> None:
-        # From the stamp of an assessment to its command, and from its arrival [ms].
-        self._durations = {name: deque[float](maxlen=KEPT)
-                           for name in ('reaction_ms', 'latency_ms')}
-
-    def lease_s(self, config: GuardConfig) -> float:
-        return config.heartbeat
-
-    def create_inputs(self, config: GuardConfig) -> GuardInputs:
-        self.decider.restart()
-        return GuardInputs(self, config, self.decider, self.now_s, self._on_news)
-
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         answer = super().on_activate(state)
@@ -82,29 +65,17 @@ class CollisionGuard(CommandNode):
         return answer
 
     def topics(self, config: GuardConfig) -> dict[str, str]:
-        twist = twist_type(config.message)
-        return {'cmd_vel_in': twist, 'cmd_vel_out': twist,
-                **{source.topic: CLOUD for source in config.sources}}
+        return {source.topic: CLOUD for source in config.sources}
 
     def apply(self, config: GuardConfig) -> GuardConfig:
         self.decider.settings = config.settings
-        return replace(self.config or config, settings=config.settings)
+        return replace(self.config, settings=config.settings)
 
     # -- commands ----------------------------------------------------------------------------
 
     def hold_reason(self) -> str:
         """Return why nobody would stop the base if this node hung now."""
         return '' if self._heartbeat is None else self._heartbeat.problem()
-
-    def act(self, news: bool) -> None:
-        super().act(news)
-        if not math.isnan(self.decided.reaction_s):
-            self._durations['reaction_ms'].append(1e3 * self.decided.reaction_s)
-
-    def _on_news(self, arrival_ns: int) -> None:
-        self.act(True)
-        if arrival_ns:      # by the clock of DDS time stamps
-            self._durations['latency_ms'].append((time.time_ns() - arrival_ns) / 1e6)
 
     def wait_for_zeros(self) -> None:
         """Let a moment pass in which zeros are sent, so that the watchdog need not do it."""
@@ -130,29 +101,21 @@ class CollisionGuard(CommandNode):
     # -- reports -----------------------------------------------------------------------------
 
     def state_key(self, decided: Decision) -> tuple[str, ...]:
-        """Return state and lowest limit, and the name of a fault.
-
-        A perception that is too slow causes timeouts and releases in turn, which share one key.
-        """
+        """Return state and lowest limit, and the name of a fault."""
         if not decided.limits:
             return decided.state, decided.reason if decided.state == 'fault' else ''
         first = decided.limits[0]
         source = self.decider.sources.get(first.source)
         if source is not None:
             slow = source.timing.problem(self.decider.settings.source_timeout)
+            # It causes timeouts and releases in turn, which share one key.
             if slow and first.reason.endswith(slow):
                 return 'slow', first.source
         fault = first.reason.partition(':')[0] if first.kind == 'fault' else ''
         return decided.state, first.source, first.kind, fault
 
-    def warns(self, decided: Decision) -> bool:
-        return decided.state in ('fault', 'override') or decided.blind
-
     def _warn_uncovered(self, config: GuardConfig) -> None:
-        """Warn of directions where no source looks, once and at each change.
-
-        No warning, but an information, where `uncovered` is given: somebody has decided.
-        """
+        """Warn of directions where no source looks, once and at each change."""
         if self.state != 'active' and FROM_TF in (one.direction for one in config.sources):
             return               # once tf has given the directions
         text = self.decider.uncovered_text()
@@ -160,7 +123,7 @@ class CollisionGuard(CommandNode):
             told = f"{text} (parameter 'uncovered')"
             # One call site per severity: rclpy binds the severity to the line that logs.
             if 'uncovered' in self._parameter_overrides:
-                self.get_logger().info(told)
+                self.get_logger().info(told)       # somebody has decided
             else:
                 self.get_logger().warning(told)
         self._uncovered = text
@@ -172,56 +135,46 @@ class CollisionGuard(CommandNode):
             self.get_logger().warning(self.decided.reason)     # as long as it lasts
         super()._on_report()
 
-    def statuses(self, decided: Decision | None, problems: list[str]) -> list[DiagnosticStatus]:
-        guard, now_s, label = self.decider, self.now_s(), self.state
-        name = self.get_fully_qualified_name().lstrip('/')
-        level, message = OK, label
-        values: dict[str, object] = {'state': label}
-        sources, faults = [], []
+    def describe(self, decided: Decision | None) -> Description:
+        guard, now_s, level = self.decider, self.now_s(), OK
+        values: dict[str, object] = {}
+        faults: list[str] = []
+        sources = {}
         if decided is not None:
             level = max(LEVEL[decided.state], WARN if decided.blind else OK)
-            message = said(decided)
-            values |= {'action': decided.state, 'reason': decided.reason or 'none',
-                       **motion_values('asked', decided.asked),
-                       **motion_values('sent', decided.motion), 'blind': decided.blind}
+            values['blind'] = decided.blind
             # Those of sources are told even without motion towards them.
-            found = ((n, s.fault(now_s, guard.history, guard.settings))
-                     for n, s in guard.sources.items())
-            faults = [f'{n}: {": ".join(fault)}' for n, fault in found if fault]
+            found = ((name, source.fault(now_s)) for name, source in guard.sources.items())
+            faults = [f'{name}: {": ".join(fault)}' for name, fault in found if fault]
             if self.config.odometry and not guard.measures_speed(now_s):
                 faults.append('no odometry on odom that is current: commands count as motion')
             if problem := guard.speed_problem(now_s):
                 faults.append(problem)
-            limits = {limit.source: limit for limit in decided.limits}
-            sources = [source_status(name, source, limits.get(source.name), now_s, guard)
-                       for source in guard.sources.values()]
-        if faults and level == OK:
-            level, message = WARN, '; '.join([message, *faults])
-        if problems:
-            level, message = ERROR, '; '.join([*problems, message])
+            sources = {source.name: _source(source, decided, now_s, guard.settings.source_timeout)
+                       for source in guard.sources.values()}
+        if level != OK:
+            faults = []
         values |= {
             'uncovered': ('' if guard is None else guard.uncovered_text()) or 'none',
             'override_left_s': number(0.0 if guard is None else guard.override_left(now_s)),
-            **{f'{what}.{part}': number(float(np.percentile(taken, at)) if taken else math.nan)
-               for what, taken in self._durations.items()
-               for part, at in (('median', 50), ('p99', 99))},
-            'assessments_refused': self.state_publisher.refused,
-            'clock_jumps': self.state_publisher.jumps, 'callbacks_failed': self.callbacks_failed}
-        return [status(f'{name}: guard', level, message, values), *sources]
+            'assessments_refused': self.refused}
+        return Description(WARN if faults else level, faults, values, sources)
 
 
-def source_status(node: str, source: SourceGuard, limit: Limit | None, now_s: float,
-                  guard: VelocityGuard) -> DiagnosticStatus:
+def _source(source: SourceGuard, decided: Decision, now_s: float, timeout_s: float
+            ) -> tuple[bytes, str, dict[str, str]]:
     path, timing = source.free_path, source.timing
     values = {**report_values(source, now_s), 'free_way': number(path.distance),
               'way_known_by': path.known_by, 'obstacle': source.obstacle,
               'period_ms': number(1e3 * timing.period_s),
               'arrival_age_ms': number(1e3 * timing.arrival_age_s)}
-    if limit is not None:
-        values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
-    level, message = OK, 'no limit' if limit is None or not limit.reason else limit.reason
-    if fault := source.fault(now_s, guard.history, guard.settings):
+    level, message = OK, 'no limit'
+    for limit in decided.limits:
+        if limit.source == source.name:
+            values |= {'limit': limit.kind, 'limit_speed': number(limit.speed)}
+            message = limit.reason or message
+    if fault := source.fault(now_s):
         level, message = ERROR, ': '.join(fault)
-    elif slow := timing.problem(guard.settings.source_timeout):
+    elif slow := timing.problem(timeout_s):
         level, message = WARN, slow
-    return status(f'{node}: source {source.name}', level, message, values)
+    return level, message, values

@@ -7,11 +7,9 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-from rclpy.lifecycle import LifecycleNode
 
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common.endpoints import SMALL, Transforms, bounded, subscribe
@@ -21,12 +19,10 @@ LOG_EVERY_S = 5.0
 
 
 class CommandInputs(ABC):
-    """The subscriptions of an active node."""
+    """The subscriptions of an active node, a `CommandNode`."""
 
-    def __init__(self, node: LifecycleNode) -> None:
-        self._node = node
-        self.refused = 0                         # messages that could not be read
-        self.arrival_ns = 0      # of the newest message, by the clock of DDS since the epoch
+    def __init__(self, node: Any) -> None:
+        self._node, self._config, self._decider = node, node.config, node.decider
         self._told_unstamped = False             # that odometry has no stamps
         self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._subscriptions: list[Any] = []
@@ -48,14 +44,10 @@ class CommandInputs(ABC):
                reliable: bool = False, most: int = SMALL,
                refused: Callable[[ValueError], None] | None = None) -> None:
         """Subscribe until `close`; `refused` takes the reason for a message not passed on."""
-        def take(msg: Any, info: Mapping[str, int]) -> None:
-            self.arrival_ns = info.get('received_timestamp', 0)
-            callback(msg)
-
-        self._subscriptions.append(subscribe(
-            self._node, kind, topic,
-            bounded(kind, take, refused or partial(self.refuse, topic), most), depth, reliable,
-            raw=True))
+        take = bounded(kind, lambda msg, info: callback(msg),
+                       refused or partial(self.refuse, topic), most)
+        self._subscriptions.append(subscribe(self._node, kind, topic, take, depth, reliable,
+                                             raw=True))
 
     def age_s(self, msg: Any) -> float:
         """Return the age of the stamp of a message [s]."""
@@ -75,7 +67,7 @@ class CommandInputs(ABC):
 
     def refuse(self, what: str, error: Exception) -> str:
         """Count and log a message that could not be read; return the reason."""
-        self.refused += 1
+        self._node.refused += 1
         # By source: `throttle_duration_sec` counts for the line of code, so one would hide others.
         now = time.monotonic()
         if now - self._logged_s.get(what, -math.inf) >= LOG_EVERY_S:

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.clock import (
     Clock,
@@ -26,11 +25,10 @@ from rclpy.node import Node
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.parameter import Schema
 from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.command.output import CommandOutput
 from vjepa_ros.ros.command.peers import Endpoints, topic_problems, twist_class
-from vjepa_ros.ros.command.state_publisher import StatePublisher
+from vjepa_ros.ros.command.state_publisher import Description, StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.endpoints import advertise, bounded, deliver_last_zero, subscribe
+from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero
 from vjepa_ros.ros.common.node import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
 
@@ -40,13 +38,13 @@ MOMENT_S = 0.02          # between two looks whether zeros have ended
 STEP_S = 0.1             # change of the offset to the steady clock that counts as a jump
 AHEAD_S = 2.0            # forward step of a simulated clock that counts as a jump
 STANDS_S = 2.0           # real time without progress after which a simulated clock stands
+WAKE_S = 0.01            # period of the thread
+LATE_S = 0.02            # time after its end that a decision has to be renewed by who decides
+ZEROS_S = 0.3            # for which zeros follow the first one: it may be lost, or a base be new
 
 
 class CommandClock:
-    """Steady time, or simulated time with ``use_sim_time``.
-
-    `jumped` is called with the reason when stamps from before mean other times now.
-    """
+    """Steady or simulated time; calls `jumped` when stamps from before mean other times now."""
 
     def __init__(self, node: Node, jumped: Callable[[str], None]) -> None:
         self._clock, self._jumped = node.get_clock(), jumped
@@ -60,6 +58,7 @@ class CommandClock:
         self._offset_s = math.nan         # of the ROS clock to the steady one
         self._newest_s = math.nan         # simulated time
         self._since_s = math.nan          # steady time at which that arrived
+        self.stands = False               # the simulated clock: ages are unknown
 
     @property
     def _simulated(self) -> bool:
@@ -72,38 +71,109 @@ class CommandClock:
     def now_s(self) -> float:
         return self.ros_s() if self._simulated else time.monotonic()
 
-    def watch(self) -> bool:
-        """Detect a clock that was set, and return whether simulated time stands; call it often."""
+    def watch(self) -> None:
+        """Detect a clock that was set, and simulated time that stands; call it often."""
         steady = time.monotonic()
         if self._simulated:                # rclpy reports its jumps
             now = self.ros_s()
             if now != self._newest_s:
                 self._newest_s, self._since_s = now, steady
-            return steady - self._since_s > STANDS_S
-        offset = self.ros_s() - steady
+            stood, self.stands = self.stands, steady - self._since_s > STANDS_S
+            if self.stands and not stood:
+                self._jumped('the simulated clock stands')
+            return
+        offset, self.stands = self.ros_s() - steady, False
         if abs(offset - self._offset_s) > STEP_S:
             self._jumped(f'the clock was set by {offset - self._offset_s:+.2f} s')
         self._offset_s = offset
-        return False
+
+
+class CommandOutput:
+    """Publishes decisions, each of which holds until a time, and zeros once motion ends.
+
+    A decision in motion that nobody renews in time ends: a callback may hold up the thread that
+    decides. All motions are published under one lock, so none that is out of date follows a zero.
+    """
+
+    def __init__(self, publish: Callable[[Motion], None], failed: Callable[[Exception], object],
+                 period_s: float) -> None:
+        self._publish, self._failed, self._period_s = publish, failed, period_s
+        self._lock = threading.RLock()
+        self._holds_until_s = math.inf           # steady times
+        self._published_s = self._zeros_until_s = -math.inf
+        self._closed = threading.Event()
+        self.sent: Motion | None = None      # the last motion; None: nothing is to be sent
+        self._thread = threading.Thread(target=self._watch, name='command output', daemon=True)
+        self._thread.start()
+
+    def send(self, motion: Motion | None, news: bool, holds_until_s: float) -> None:
+        """Publish a decision that holds until a steady time; without news only a changed one."""
+        with self._lock:
+            if motion is not None and time.monotonic() > holds_until_s + LATE_S:
+                motion = STILL
+            if motion is not None and (news or motion != self.sent):
+                self._put(motion)
+            self.sent, self._holds_until_s = motion, holds_until_s
+
+    def stop(self) -> None:
+        """Send the zeros that end motion, if there is any."""
+        with self._lock:
+            if self.sent not in (None, STILL):
+                self._put(STILL)
+                self.sent = STILL
+
+    @property
+    def ending(self) -> bool:
+        """Whether zeros still follow the first one."""
+        return time.monotonic() < self._zeros_until_s
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _put(self, motion: Motion) -> None:
+        now = time.monotonic()
+        if motion != STILL:
+            self._zeros_until_s = -math.inf
+        elif self.sent not in (None, STILL):
+            self._zeros_until_s = now + ZEROS_S
+        self._published_s = now
+        self._publish(motion)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(WAKE_S):
+            try:
+                self._act(time.monotonic())
+            except Exception as error:       # of DDS: the next zero may pass
+                self._failed(error)
+
+    def _act(self, now_s: float) -> None:
+        with self._lock:
+            if now_s > self._holds_until_s + LATE_S:
+                self.stop()
+            if self.ending and now_s - self._published_s >= self._period_s:
+                self._put(STILL)
 
 
 class CommandNode(ManagedNode):
     """Subscribes ``cmd_vel_in``, publishes ``cmd_vel_out``, ``~/state`` and ``/diagnostics``.
 
     While active it decides at every command, at new inputs and on a timer. What decides is a
-    `VelocityGuard` or a `LocalDecider`. The configuration, None while unconfigured, has the
-    type of commands in `message`.
+    `VelocityGuard` or a `LocalDecider`.
     """
 
+    NAME: str                # of what it is, in its state
+    INPUTS: type[CommandInputs]
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
     RATE_HZ = 50.0           # of decisions without new inputs
 
     def __init__(self, node_name: str, schema: Schema, **kwargs: object) -> None:
         super().__init__(node_name, **kwargs)
-        self.config: Any = None
+        self.config: Any = None                  # while it is configured
         self.decider: Any = None                 # from configure to release
         self.decided: Any = None                 # the last decision of an activation
         self.suspending = False                  # motion ends before the process is stopped
+        self.clock_jumps = self.refused = 0      # and messages that could not be read
         self._inputs: Any = None
         self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
@@ -112,15 +182,14 @@ class CommandNode(ManagedNode):
         self._output: CommandOutput | None = None       # of an activation
         self._acted_s = -math.inf                # time of the last decision by new inputs
         self._beside = Endpoints()           # of the output, this node included
-        self._stands = False                     # the simulated clock
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
-        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.state_publisher = StatePublisher(self)
         self._time = CommandClock(self, self._jumped)
         self.params = Declared(self, schema, self._on_changed)
-        self.create_timer(1.0, self._on_report, clock=self._steady)
+        self.create_timer(1.0, self._on_report, clock=self.steady)
         if self.params.get('autostart'):
-            self.start_alone(self._steady)
+            self.start_alone(self.steady)
 
     # -- implemented by each node ------------------------------------------------------------
 
@@ -129,28 +198,20 @@ class CommandNode(ManagedNode):
         """Create `decider`, add what undoes that to `configured`; return a description."""
 
     @abstractmethod
-    def create_inputs(self, config: Any) -> CommandInputs:
-        """Create the inputs besides commands, still closed; drop the last command."""
-
-    @abstractmethod
     def apply(self, config: Any) -> Any:
         """Apply the live part of a new configuration; return the resulting one."""
 
     @abstractmethod
     def topics(self, config: Any) -> Mapping[str, str]:
-        """Return topics and their types, ``cmd_vel_in`` and ``cmd_vel_out`` included."""
+        """Return topics and their types besides ``cmd_vel_in`` and ``cmd_vel_out``."""
 
     @abstractmethod
     def state_key(self, decided: Any) -> tuple[str, ...]:
         """Return the part of a decision whose change is published at once."""
 
     @abstractmethod
-    def warns(self, decided: Any) -> bool:
-        """Return whether a decision is a warning in the log."""
-
-    @abstractmethod
-    def statuses(self, decided: Any, problems: list[str]) -> list[DiagnosticStatus]:
-        """Return the full report; `decided` is None without a decision."""
+    def describe(self, decided: Any) -> Description:
+        """Return the report on the decider; `decided` is None without a decision."""
 
     # -- lifecycle -------------------------------------------------------------------------
 
@@ -162,17 +223,13 @@ class CommandNode(ManagedNode):
             raise ValueError(f'cmd_vel_in and cmd_vel_out are both {output}: cmd_vel_out must be '
                              'a topic of its own, remap it')
         self.configured.callback(self._unconfigure)
+        self.clock_jumps = 0
         self.state_publisher.renew()
-        description = self.prepare(config)
         self._kind = twist_class(config.message)
-        self._out = self.create_output(self._kind, 'cmd_vel_out', self.lease_s(config))
+        self._out = self.create_output(self._kind, 'cmd_vel_out', config.heartbeat)
+        self.get_logger().info(f'configured: {self.prepare(config)}')
         self.config = config
-        self.get_logger().info(f'configured: {description}')
         return super().on_configure(state)
-
-    def lease_s(self, config: Any) -> float:
-        """Return the deadline and lease of liveliness of ``cmd_vel_out`` [s]; 0: none."""
-        return 0.0
 
     def create_output(self, kind: type, topic: str, lease_s: float = 0.0) -> Any:
         """Create a publisher of an active node, destroyed on release."""
@@ -186,22 +243,20 @@ class CommandNode(ManagedNode):
     @transition(undo='undo_activate', on_failure=FAILURE)
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         answer = super().on_activate(state)
-        if answer == SUCCESS and self.config is not None:
+        if answer == SUCCESS:
+            self.refused = 0
             self.decider.clock_jumped(self.now_s())
             self._time.start()
-            self._stands = False
             self._active.callback(self._deactivate)
             self._output = CommandOutput(lambda motion: self._publish(motion), self._not_sent,
                                          1.0 / self.RATE_HZ)
             self._active.callback(self._output.close)
-            self._inputs = inputs = self.create_inputs(self.config)
+            self.decider.restart()
+            self._inputs = inputs = self.INPUTS(self)
             self._active.callback(inputs.close)
             inputs.open()
-            commands = subscribe(self, self._kind, 'cmd_vel_in', bounded(
-                self._kind, lambda msg, info: self._on_command(msg),
-                partial(inputs.refuse, 'cmd_vel_in')), reliable=True, raw=True)
-            self._active.callback(self.destroy_subscription, commands)
-            timer = self.create_timer(1.0 / self.RATE_HZ, self._on_tick, clock=self._steady)
+            inputs.listen(self._kind, 'cmd_vel_in', self._on_command, reliable=True)
+            timer = self.create_timer(1.0 / self.RATE_HZ, self._on_tick, clock=self.steady)
             self._active.callback(self.destroy_timer, timer)
             self._active.callback(self.end_motion)
             settle()            # now rather than when a stop is due
@@ -280,23 +335,16 @@ class CommandNode(ManagedNode):
             self.act(True)
 
     def _on_tick(self) -> None:
-        stands = self._time.watch()
-        if stands and not self._stands:
-            self._jumped('the simulated clock stands')
-        elif stands:                             # ages are unknown: nothing received counts
+        self._time.watch()
+        if self._time.stands:                    # nothing received counts
             self.decider.clock_jumped(self.now_s())
-        self._stands = stands
         self.act(False)
-        if self._inputs is not None:
-            self.state_publisher.refused = self._inputs.refused
         # On the timer, so that it cannot delay a stop.
         self.state_publisher.publish(self.decided)
 
     def act(self, news: bool) -> None:
-        """Decide, and publish what is new; `news` says whether there are new inputs.
-
-        The robot stands during a `callback_failure`, when inputs may be incomplete.
-        """
+        """Decide, and publish what is new; `news` says whether there are new inputs."""
+        # It stands during a `callback_failure`, when inputs may be incomplete.
         self.decider.hold_reason = self.callback_failure or self.hold_reason()
         steady_s, now_s = time.monotonic(), self.now_s()
         holds_s = self.decider.holds_until(now_s) - now_s
@@ -321,7 +369,7 @@ class CommandNode(ManagedNode):
     # -- clock, parameters, reports ----------------------------------------------------------
 
     def _jumped(self, text: str) -> None:
-        self.state_publisher.jumps += 1
+        self.clock_jumps += 1
         if self.state == 'active':
             self.get_logger().warning(f'{text}: everything received before is dropped')
             self.decider.clock_jumped(self.now_s())
@@ -337,7 +385,9 @@ class CommandNode(ManagedNode):
 
     def problems(self) -> list[str]:
         """Return the problems of the topics of a configured node, one sentence each."""
-        return topic_problems(self, 'cmd_vel_out', self.topics(self.config), self._beside)
+        twist = f'geometry_msgs/msg/{self._kind.__name__}'
+        return topic_problems(self, {'cmd_vel_in': twist, 'cmd_vel_out': twist,
+                                     **self.topics(self.config)}, self._beside)
 
     def _on_report(self) -> None:
         self.state_publisher.report(self.decided, self.problems() if self.config else [])

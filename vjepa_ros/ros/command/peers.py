@@ -7,11 +7,10 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from geometry_msgs.msg import Twist, TwistStamped
-from rclpy.clock import Clock
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
@@ -78,15 +77,10 @@ def twist_class(message: str) -> type:
     return TwistStamped if message == 'twist_stamped' else Twist
 
 
-def twist_type(message: str) -> str:
-    return f'geometry_msgs/msg/{twist_class(message).__name__}'
-
-
-def topic_problems(node: Node, output: str, wanted: Mapping[str, str],
-                   endpoints: Endpoints) -> list[str]:
+def topic_problems(node: Node, wanted: Mapping[str, str], endpoints: Endpoints) -> list[str]:
     """Return other publishers of commands, and types that differ from those `wanted` by topic."""
     problems = []
-    output = node.resolve_topic_name(output)
+    output = node.resolve_topic_name('cmd_vel_out')
     publishers = [info for info in endpoints.settled(node.get_publishers_info_by_topic(output))
                   if info.node_name != WATCHDOG]
     if len(publishers) > 1:
@@ -116,36 +110,32 @@ def full_name(endpoint: TopicEndpointInfo) -> str:
 
 
 class Heartbeat:
-    """Publishes ``~/heartbeat`` (std_msgs/Header) with the state of a node as ``frame_id``.
+    """Publishes ``~/heartbeat`` (std_msgs/Header) with the state of a guard as ``frame_id``.
 
     The thread that also decides sends it, so that a node that hangs falls silent. `silence_s`:
-    longest time between two beats that others have to expect [s]; `lively`: returns the publisher
-    whose liveliness is asserted with each beat, or None; `watched`: whether a watchdog has to
-    confirm beats on ``~/heartbeat_heard``, see `problem`.
+    longest time between two beats that others have to expect [s]; each asserts the liveliness of
+    the publisher of commands; `watched`: whether a watchdog has to confirm beats on
+    ``~/heartbeat_heard``, see `problem`.
     """
 
-    def __init__(self, node: Node, silence_s: float, state: Callable[[], str],
-                 lively: Callable[[], Any], clock: Clock, watched: bool = False) -> None:
-        self._node, self._state, self._lively = node, state, lively
+    def __init__(self, node: Any, commands: Any, silence_s: float, watched: bool) -> None:
+        self._node, self._commands = node, commands
         self._publisher = node.create_publisher(Header, '~/heartbeat', QOS)
         self._confirmed_within_s = max(CONFIRMED_S, silence_s)
         self._sent: deque[tuple[tuple[int, int], float]] = deque(maxlen=KEPT_BEATS)
         self._heard_s, self._answer = -math.inf, ''      # of this activation
-        self._base: BaseMatch | None = None
+        self._base = BaseMatch(node, commands)
         self._base_matched = False
         self._answers = node.create_subscription(
             Header, self._publisher.topic_name + HEARD, self._on_heard, 1) if watched else None
-        self._timer = node.create_timer(silence_s / BEATS, self.beat, clock=clock)
+        self._timer = node.create_timer(silence_s / BEATS, self.beat, clock=node.steady)
 
     def beat(self, state: str = '') -> None:
         """Send a beat with a state, by default that of the node."""
-        publisher = self._lively()
-        if publisher is not None:
-            publisher.assert_liveliness()
-            if self._answers is not None:
-                self._base = self._base or BaseMatch(self._node, publisher)
-                self._base_matched = self._base.matched()
-        self._say(state or self._state())
+        self._commands.assert_liveliness()
+        if self._answers is not None:
+            self._base_matched = self._base.matched()
+        self._say(state or self._node.state)
 
     def _on_heard(self, answer: Header) -> None:
         """Take the confirmation of a beat; one of another guard or activation does not count."""
@@ -167,10 +157,8 @@ class Heartbeat:
         return '' if self._answer == READY else f'the watchdog is not ready: {self._answer:.99}'
 
     def activate(self) -> None:
-        """Say 'active', and wait until those who listen know, before the first command passes.
-
-        A node that hangs right after it would not be missed otherwise.
-        """
+        """Say 'active', and wait until those who listen know, before the first command passes."""
+        # A node that hangs right after it would not be missed otherwise.
         self._sent.clear()
         self._heard_s = -math.inf
         end_s = time.monotonic() + FOUND_S

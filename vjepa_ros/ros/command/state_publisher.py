@@ -6,16 +6,25 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from diagnostic_msgs.msg import DiagnosticArray
 
 from vjepa_ros.guard.source import SourceGuard
 from vjepa_ros.guard.types import Motion
-from vjepa_ros.ros.common.diagnostics import number, stamped
+from vjepa_ros.ros.common.diagnostics import ERROR, number, stamped, status
 
 STATE_S = 0.2            # longest time between two messages on ~/state
 LOG_EVERY_S = 1.0
+
+
+class Description(NamedTuple):
+    """What a node reports of its decider."""
+
+    level: bytes
+    faults: list[str]        # said beside the decision
+    values: dict[str, object]
+    sources: dict[str, tuple[bytes, str, dict[str, str]]]     # level, message, values of cameras
 
 
 class StatePublisher:
@@ -31,8 +40,7 @@ class StatePublisher:
         self.renew()
 
     def renew(self) -> None:
-        """Reset all counters (on configure)."""
-        self.jumps = self.refused = 0        # of the clock, and messages that could not be read
+        """Forget what was told (on configure)."""
         self._problems: list[str] = []
         self._published: tuple[str, ...] = ()
         self._published_s = -math.inf
@@ -50,7 +58,7 @@ class StatePublisher:
 
     def _log(self, key: tuple[str, ...], decided: Any, steady_s: float) -> None:
         """Log changes, at most once a second; a change that lasts is logged later, never lost."""
-        warns = self._ros.warns(decided)
+        warns = decided.warns
         if key == self._logged or steady_s - self._logged_s[warns] < LOG_EVERY_S:
             return
         self._logged, self._logged_s[warns] = key, steady_s
@@ -74,7 +82,24 @@ class StatePublisher:
     def _send(self, publisher: Any, decided: Any, failure: str) -> None:
         contained = decided is not None and failure in decided.reason
         problems = [failure, *self._problems] if failure and not contained else self._problems
-        publisher.publish(stamped(self._ros, self._ros.statuses(decided, problems)))
+        node = self._ros
+        name = node.get_fully_qualified_name().lstrip('/')
+        values: dict[str, object] = {'state': node.state}
+        if decided is not None:
+            values |= {'action': decided.state, 'reason': decided.reason or 'none',
+                       **motion_values('asked', decided.asked),
+                       **motion_values('sent', decided.motion)}
+        report = node.describe(decided)
+        level, message = report.level, node.state if decided is None else said(decided)
+        message = '; '.join([message, *report.faults])
+        if problems:
+            level, message = ERROR, '; '.join([*problems, message])
+        values |= report.values | {'clock_jumps': node.clock_jumps,
+                                   'callbacks_failed': node.callbacks_failed}
+        publisher.publish(stamped(node, [
+            status(f'{name}: {node.NAME}', level, message, values),
+            *(status(f'{name}: source {source}', *more)
+              for source, more in report.sources.items())]))
 
 
 def said(decided: Any) -> str:

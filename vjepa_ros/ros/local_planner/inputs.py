@@ -6,27 +6,21 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import PoseStamped, Twist, TwistStamped
 from nav_msgs.msg import Odometry, Path
-from rclpy.lifecycle import LifecycleNode
-from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 
 from vjepa_ros.guard.settings import SILENCE_S
 from vjepa_ros.guard.types import Motion
-from vjepa_ros.parameter import MESSAGES
-from vjepa_ros.planning.decision import LocalDecider, Pose, on_earth
-from vjepa_ros.planning.local_config import ODOMETRY, SENT
+from vjepa_ros.planning.decision import ODOMETRY, Pose, SENT, on_earth
 from vjepa_ros.ros import read
 from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.command.peers import CLOUD, full_name, twist_class, twist_type
+from vjepa_ros.ros.command.peers import twist_class
 from vjepa_ros.ros.common.endpoints import SMALL, Transforms
-from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig
 
 DEPTH = 5         # queue of a camera
 # Bytes: 40,000 poses or 80,000 cells; features of the largest encoder, or a picture.
@@ -34,13 +28,10 @@ LARGE = 1 << 22
 
 
 class LocalInputs(CommandInputs):
-    """Calls `decide` after a complete picture or a fault of a camera."""
+    """Complete pictures and faults of cameras act at once, goals and paths too."""
 
-    def __init__(self, node: LifecycleNode, config: LocalNodeConfig, decider: LocalDecider,
-                 now_s: Callable[[], float], decide: Callable[[], None]) -> None:
+    def __init__(self, node: Any) -> None:
         super().__init__(node)
-        self._config, self._decider = config, decider
-        self._now_s, self._decide = now_s, decide
         self._sent = ''
         self._odom_frame = ''
 
@@ -66,27 +57,27 @@ class LocalInputs(CommandInputs):
             self._decider.wired = self._node.count_publishers(self._sent) > 0
 
     def _on_assessment(self, name: str, msg: PointCloud2) -> None:
-        now = self._now_s()
+        now = self._node.now_s()
         try:
             seen, age = read.assessment(msg, name), self.age_s(msg)
         except (ValueError, IndexError) as error:     # of another version, or empty
             self._malformed(name, 'assessment', error)
-        else:
-            if self._decider.assessed(name, seen, now, age):
-                self._decide()
+            return
+        if self._decider.assessed(name, seen, now, age):
+            self._node.act_unless_flooded()
 
     def _on_field(self, name: str, msg: PointCloud2) -> None:
         try:
             cells, age = read.looming_field(msg), self.age_s(msg)
         except ValueError as error:                   # of another version
             self._malformed(name, 'looming_field', error)
-        else:
-            if self._decider.measured(name, cells, read.stamp_ns(msg), self._now_s(), age):
-                self._decide()
+            return
+        if self._decider.measured(name, cells, read.stamp_ns(msg), self._node.now_s(), age):
+            self._node.act_unless_flooded()
 
     def _malformed(self, name: str, topic: str, error: Exception) -> None:
         self._decider.malformed(name, self.refuse(f'{self._config.topics[name]}/{topic}', error))
-        self._decide()
+        self._node.act_unless_flooded()
 
     def _on_sent(self, msg: Twist | TwistStamped) -> None:
         self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
@@ -99,7 +90,7 @@ class LocalInputs(CommandInputs):
                 'the clock of this node'))
             return
         try:
-            self._decider.located(_pose(msg.pose.pose), self._now_s())
+            self._decider.located(_pose(msg.pose.pose), self._node.now_s())
             self._odom_frame = msg.header.frame_id
         except ValueError as error:                   # not finite: ignored
             self.refuse('odom', error)
@@ -115,15 +106,11 @@ class LocalInputs(CommandInputs):
     def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
         try:
             points = self._in_odom([complex(at.x, at.y) for at in positions], frame_id)
+            self._decider.follow(points, what, self._node.now_s())
         except ValueError as error:
             self._decider.refuse_course(f'{what}: {error}')
             self.refuse(what, error)
-        else:
-            try:
-                self._decider.follow(points, what, self._now_s())
-            except ValueError as error:
-                self.refuse(what, error)
-        self._decide()
+        self._node.act_unless_flooded()
 
     def _in_odom(self, points: list[complex], frame_id: str) -> list[complex]:
         """Return points in the frame of the odometry; ValueError when tf cannot tell."""
@@ -145,7 +132,7 @@ class LocalInputs(CommandInputs):
     def _moves(self, topic: str, twist: Twist) -> None:
         try:
             self._decider.moves(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
-                                self._now_s())
+                                self._node.now_s())
         except ValueError as error:                   # not finite: ignored
             self.refuse(topic, error)
 
@@ -157,31 +144,3 @@ def _pose(pose: Any) -> Pose:
         raise ValueError(f'its orientation is {turn.x, turn.y, turn.z, turn.w}, which is no '
                          'rotation')
     return Pose(complex(pose.position.x, pose.position.y), 2 * math.atan2(turn.z, turn.w))
-
-
-def topics(config: LocalNodeConfig) -> dict[str, str]:
-    """Return topics that the planner reads and publishes, with their types."""
-    twists = ('cmd_vel_in', 'cmd_vel_out',
-              *(('cmd_vel_sent',) if config.speed_from == SENT else ()))
-    return {**dict.fromkeys(twists, twist_type(config.message)),
-            **{f'{prefix}/{topic}': CLOUD for prefix in config.topics.values()
-               for topic in ('assessment', 'looming_field')}}
-
-
-def changed_behind(node: LifecycleNode, config: LocalNodeConfig) -> list[str]:
-    """Return nodes that may change the commands of a planner that takes them for its speed."""
-    output = node.resolve_topic_name('cmd_vel_out')
-    if config.speed_from != SENT or node.resolve_topic_name('cmd_vel_sent') != output:
-        return []
-    problems, own = [], node.resolve_topic_name('cmd_vel_in')
-    for info in node.get_subscriptions_info_by_topic(output):
-        try:
-            published = node.get_publisher_names_and_types_by_node(info.node_name,
-                                                                   info.node_namespace)
-        except NodeNameNonExistentError:          # it has just ended
-            continue
-        problems += [f'cmd_vel_sent is cmd_vel_out, but {full_name(info)} listens to {output} and '
-                     f'publishes {topic}: what it changes is not known; remap cmd_vel_sent to '
-                     f'{topic}' for topic, kinds in published if topic not in (own, output)
-                     and set(map(twist_type, MESSAGES)) & set(kinds)]
-    return problems

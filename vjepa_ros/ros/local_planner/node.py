@@ -9,25 +9,29 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.planning.decision import Choice, LocalDecider
+from vjepa_ros.planning.decision import Choice, LocalDecider, SENT
 from vjepa_ros.ros.command.node import CommandNode
-from vjepa_ros.ros.command.state_publisher import motion_values, report_values, said
-from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number, status
+from vjepa_ros.ros.command.peers import CLOUD, full_name
+from vjepa_ros.ros.command.state_publisher import Description, motion_values, report_values
+from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number
 from vjepa_ros.ros.common.message_conversion import cloud
-from vjepa_ros.ros.local_planner.inputs import LocalInputs, changed_behind, topics
+from vjepa_ros.ros.local_planner.inputs import LocalInputs
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig, SCHEMA
 
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
+TWISTS = {'geometry_msgs/msg/Twist', 'geometry_msgs/msg/TwistStamped'}
 LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
 
 
 class LocalPlannerNode(CommandNode):
     """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed."""
 
+    NAME = 'planner'
+    INPUTS = LocalInputs
     FLOOD_S = 0.01           # a choice takes some milliseconds
     RATE_HZ = 20.0
 
@@ -45,20 +49,34 @@ class LocalPlannerNode(CommandNode):
         return (f'uses {listened}; it plans, but does not guard: put a collision_guard behind '
                 'it')
 
-    def create_inputs(self, config: LocalNodeConfig) -> LocalInputs:
-        self.decider.reset(self.now_s())
-        self.decider.no_command()               # its zero was sent
-        return LocalInputs(self, config, self.decider, self.now_s, self.act_unless_flooded)
-
     def topics(self, config: LocalNodeConfig) -> dict[str, str]:
-        return topics(config)
+        sent = ('cmd_vel_sent',) if config.speed_from == SENT else ()
+        return {**dict.fromkeys(sent, f'geometry_msgs/msg/{self._kind.__name__}'),
+                **{f'{prefix}/{topic}': CLOUD for prefix in config.topics.values()
+                   for topic in ('assessment', 'looming_field')}}
 
     def problems(self) -> list[str]:
-        return [*super().problems(), *changed_behind(self, self.config)]
+        """Return also nodes that may change the commands which this one takes for its speed."""
+        problems = super().problems()
+        output, own = (self.resolve_topic_name(f'cmd_vel_{part}') for part in ('out', 'in'))
+        if self.config.speed_from != SENT or self.resolve_topic_name('cmd_vel_sent') != output:
+            return problems
+        for info in self.get_subscriptions_info_by_topic(output):
+            try:
+                published = self.get_publisher_names_and_types_by_node(info.node_name,
+                                                                       info.node_namespace)
+            except NodeNameNonExistentError:          # it has just ended
+                continue
+            problems += [
+                f'cmd_vel_sent is cmd_vel_out, but {full_name(info)} listens to {output} and '
+                f'publishes {topic}: what it changes is not known; remap cmd_vel_sent to {topic}'
+                for topic, kinds in published
+                if topic not in (own, output) and TWISTS & set(kinds)]
+        return problems
 
     def apply(self, config: LocalNodeConfig) -> LocalNodeConfig:
         """Apply what may change while the node runs; all else stays."""
-        config = replace(self.config or config, twist=config.twist, watch=config.watch,
+        config = replace(self.config, twist=config.twist, watch=config.watch,
                          on_fault=config.on_fault)
         self.decider.configure(config)
         return config
@@ -88,38 +106,23 @@ class LocalPlannerNode(CommandNode):
             return (decided.state,)
         return decided.state, *decided.reason.split(':')[:2]
 
-    def warns(self, decided: Choice) -> bool:
-        return decided.state in ('fault', 'refused')
-
-    def statuses(self, decided: Choice | None, problems: list[str]) -> list[DiagnosticStatus]:
-        decider, now_s = self.decider, self.now_s()
-        name = self.get_fully_qualified_name().lstrip('/')
-        level, message = OK, self.state
-        values: dict[str, object] = {'state': self.state}
-        sources = []
+    def describe(self, decided: Choice | None) -> Description:
+        decider, now_s, level = self.decider, self.now_s(), OK
+        values: dict[str, object] = {}
+        sources = {}
         if decided is not None:
-            level, message = LEVELS.get(decided.state, OK), said(decided)
-            plan = decided.plan
+            level, plan = LEVELS.get(decided.state, OK), decided.plan
             values |= {
-                'action': decided.state, 'reason': decided.reason or 'none',
-                **motion_values('asked', decided.asked), **motion_values('sent', decided.motion),
                 'risk': number(math.nan if plan is None else plan.risk),
                 'risk_of_command': number(math.nan if plan is None or decided.asked is None else
                                           float(plan.candidates['risk'][0])),
                 'points': 0 if plan is None else plan.points,
                 'choice_ms': number(self._took_ms)}
-            faults = {source: decider.fault(source, now_s) for source in decider.sources}
-            sources = [status(
-                f'{name}: source {source}', ERROR if fault else OK,
-                ': '.join(fault or ('trusted',)),
-                report_values(decider.sources[source].watch, now_s))
-                for source, fault in faults.items()]
+            for name, source in decider.sources.items():
+                fault = decider.fault(name, now_s)
+                sources[name] = (ERROR if fault else OK, ': '.join(fault or ('trusted',)),
+                                 report_values(source.watch, now_s))
         if decider is not None:
             values |= {**motion_values('speed', decider.motion),
                        'speed_from': decider.config.speed_from, 'course': decider.course_state}
-        if problems:
-            level, message = ERROR, '; '.join([*problems, message])
-        values |= {'refused': self.state_publisher.refused,
-                   'clock_jumps': self.state_publisher.jumps,
-                   'callbacks_failed': self.callbacks_failed}
-        return [status(f'{name}: planner', level, message, values), *sources]
+        return Description(level, [], values | {'refused': self.refused}, sources)

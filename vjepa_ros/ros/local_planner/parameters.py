@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.parameter import (
@@ -19,7 +19,8 @@ from vjepa_ros.parameter import (
     parameter,
     rows_of,
 )
-from vjepa_ros.planning.local_config import DecisionConfig, LocalConfig, Mount
+from vjepa_ros.planning.decision import DecisionConfig
+from vjepa_ros.planning.obstacle_memory import LocalConfig, Mount
 from vjepa_ros.ros.collision_guard.parameters import SOURCES
 
 
@@ -27,6 +28,7 @@ from vjepa_ros.ros.collision_guard.parameters import SOURCES
 class LocalNodeConfig(DecisionConfig):
     """Configuration of the node."""
 
+    heartbeat: ClassVar[float] = 0.0     # it offers none
     topics: Mapping[str, str]  # prefix of the topics of each camera
     message: str = parameter('twist', 'Type of cmd_vel_in, cmd_vel_out and cmd_vel_sent',
                              choices=MESSAGES)
