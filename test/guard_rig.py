@@ -187,8 +187,8 @@ class CommandRig(Node):
 class Rig(CommandRig):
     """A guard with a camera."""
 
-    def __init__(self, ros: Session, process: NodeThread, stamped: bool = False) -> None:
-        super().__init__(ros, process, '/collision_guard', stamped)
+    def __init__(self, ros: Session, process: NodeThread) -> None:
+        super().__init__(ros, process, '/collision_guard', stamped=False)
         self.camera = ros.node.create_publisher(PointCloud2, 'vjepa_node/camera/assessment', 10)
         self.looked_ns = 0                            # stamp of the newest assessment sent
         self.again()
@@ -241,6 +241,6 @@ def active(kind: type[CommandNode], *words: str, **params: Any) -> Iterator[Any]
 
 
 @contextmanager
-def guarding(ros: Session, stamped: bool = False, **params: Any) -> Iterator[Rig]:
+def guarding(ros: Session, **params: Any) -> Iterator[Rig]:
     with ros.compose(GUARD, {**QUICK, **parameters(params)}) as process:
-        yield Rig(ros, process, stamped).ready()
+        yield Rig(ros, process).ready()

@@ -8,6 +8,7 @@ import cmath
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -58,7 +59,7 @@ class World:
         self.odometry = ODOMETRY[odometry]
         self.place, self.heading, self.motion = 0j, 0.0, STILL    # place from the wall's view
         self.steps, self.offset_s, self.closest = 0, 0.0, wall
-        self.change: dict | Callable[[int], dict] = {}       # of the reports
+        self.change: dict | Callable[[], dict] = {}       # of the reports
         self.due: list[tuple[int, SourceReport]] = []
         self.decisions: list[Decision] = []
 
@@ -75,7 +76,7 @@ class World:
         time = ahead / closing if closing > 1e-3 and ahead < 25 * closing else math.inf
         level = (Level.DANGER if time < 1.2 else Level.WARNING if time < 2.5 else
                  Level.CAUTION if time < 4 else Level.CLEAR)
-        change = self.change(self.steps) if callable(self.change) else self.change
+        change = self.change() if callable(self.change) else self.change
         return replace(SourceReport('front', self.now, self.now, level, time), **change)
 
     def run(self, seconds: float, asked: Motion | None = AHEAD) -> Decision:
@@ -362,7 +363,7 @@ def test_a_view_that_stands_while_odometry_says_driving_is_frozen_until_it_moves
     w.change = {**CLEAR_VIEW, 'still_s': 0.0}
     w.run(2.0, asked)
     begun, since_s = w.place.real, w.now
-    w.change = lambda step: {**CLEAR_VIEW, 'still_s': w.now - since_s}
+    w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now - since_s}
     assert 'frozen' in w.run(0.5 + 0.4 / speed, asked).reason and w.motion.vx == 0
     assert 0.3 < w.place.real - begun < 0.3 + 0.4 * speed
     assert 'frozen' in w.run(8.0, asked).reason            # it does not try now and then
@@ -378,7 +379,7 @@ def test_a_view_that_stands_while_odometry_says_driving_is_frozen_until_it_moves
 def test_a_view_that_stands_is_no_fault_where_no_odometry_says_that_the_robot_moves(
         moves, odometry):
     w = World()
-    w.change = lambda step: {**CLEAR_VIEW, 'still_s': w.now}
+    w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now}
     if odometry:                              # with its noise
         w.odometry = lambda motion, step: moves._replace(vy=0.1 * (-1) ** step)
     w.run(8.0, moves)
@@ -388,7 +389,7 @@ def test_a_view_that_stands_is_no_fault_where_no_odometry_says_that_the_robot_mo
 def test_a_view_that_still_shows_the_picture_of_a_threat_lifts_none():
     w = approaching()
     seen = w.now
-    w.change = lambda step: {**CLEAR_VIEW, 'still_s': w.now - seen + 0.2}
+    w.change = lambda: {**CLEAR_VIEW, 'still_s': w.now - seen + 0.2}
     while w.now - seen < 1.5:
         w.run(STEP)
         assert w.path.threat
@@ -522,22 +523,26 @@ def test_nor_does_driving_aside_or_back_and_on(name, parts):
     assert standing(odometry=name).repeat(10, *parts).closest > 0.1
 
 
-@pytest.mark.parametrize('times', [1, 3])
-@pytest.mark.parametrize('name', ['none', 'right', 'zero'])
-def test_nor_does_what_passes_between_it_and_the_wall(name, times):
-    w = standing(odometry=name)
-    # Something approaches the robot that stands, in some assessments every four seconds.
-    w.change = lambda step: {'time_to_contact': 1.4, 'level': Level.WARNING} if (
-        step % 200 < times * PERIOD) else {}
-    w.run(40.0)
-    assert w.closest > 0.1
+def passing(times: int) -> Callable[[World], dict]:
+    """Something approaches the robot that stands, in some assessments every four seconds."""
+    return lambda w: {'time_to_contact': 1.4, 'level': Level.WARNING} if (
+        w.steps > 1000 and w.steps % 200 < times * PERIOD) else {}
 
 
-def test_nor_do_heads_that_see_a_free_path_while_the_robot_stands():
-    w = World(2.0, lag_s=LAG_S)
-    w.change = lambda step: {'clearance': 5.0 if w.motion.vx < 0.01 else math.nan}
-    w.run(60.0)
-    assert w.closest > 0.05
+@pytest.mark.parametrize(('gap', 'names', 'change', 'least'), [
+    (2.0, ('none', 'right', 'zero'), passing(1), 0.1),
+    (2.0, ('none', 'right', 'zero'), passing(3), 0.1),
+    # Heads that see a free path while the robot stands.
+    (2.0, ('none',), lambda w: {'clearance': 5.0 if w.motion.vx < 0.01 else math.nan}, 0.05),
+    # A danger without a time.
+    *((gap, ('none',), lambda w: {'time_to_contact': math.inf} if w.gap < 1.2 * w.motion.vx
+       else {}, 0.1) for gap in (0.5, 1.5))])
+def test_nor_does_what_assessments_say_before_the_wall(gap, names, change, least):
+    for name in names:
+        w = World(gap, lag_s=LAG_S, odometry=name)
+        w.change = partial(change, w)
+        w.run(60.0)
+        assert w.closest > least
 
 
 @pytest.mark.parametrize('configured', [False, True])
@@ -557,7 +562,7 @@ def test_nor_do_many_activations(configured):
 @pytest.mark.parametrize('gap', [0.5, 1.5])
 def test_nor_does_a_danger_without_a_time(gap):
     w = World(gap, lag_s=LAG_S)
-    w.change = lambda step: {'time_to_contact': math.inf} if (
+    w.change = lambda: {'time_to_contact': math.inf} if (
         w.gap < 1.2 * w.motion.vx) else {}       # where the level is DANGER
     w.run(60.0)
     assert w.closest > 0.1
@@ -570,7 +575,7 @@ def test_where_the_obstacle_is_gone_the_robot_goes_on(name, angle):
     w.run(angle, LEFT)
     w.wall = 1e3                                 # it was a person
     if angle == 0:                               # who walked past
-        w.change = lambda step: {'time_to_contact': 1.0} if step < 1020 else {}
+        w.change = lambda: {'time_to_contact': 1.0} if w.steps < 1020 else {}
     for seconds, asked in ((6.0, AHEAD), (angle, RIGHT), (8.0, AHEAD)):
         w.run(seconds, asked)
         assert asked == RIGHT or w.motion.vx == pytest.approx(1.0, abs=0.05)

@@ -32,7 +32,7 @@ from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import SourceReport
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.collision_guard.inputs import axis_yaw, range_distance, scan_distance
 from vjepa_ros.ros.collision_guard.node import CollisionGuard
 
@@ -64,7 +64,6 @@ def test_danger_stops_forward_motion_and_leaves_the_rest(rig):
 
 
 @pytest.mark.parametrize(('change', 'text'), [
-    ({'seen': replace(CLEAR, flags=Quality.UNTRAINED)}, 'untrained'),
     ({'stamp': lambda: now_ns() + 3 * NS}, 'clock'),
     ({'stamp': lambda: 0}, 'malformed: its stamp is 0'), ({}, 'malformed')])
 def test_a_view_that_can_not_be_trusted_stops_with_the_reason(rig, change, text):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,7 @@ pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Twist
-from guard_rig import (
-    CommandRig,
-    Every,
-    GUARD,
-    PLANNER,
-    QUICK,
-    RELIABLE,
-    cloud,
-    parameters,
-    twist_of,
-)
+from guard_rig import CommandRig, Every, GUARD, PLANNER, RELIABLE, cloud, parameters, twist_of
 from looming_scenes import OPTICS, field, seen
 from nav_msgs.msg import Odometry, Path
 from node_fixtures import NS, now_ns, stamped, values_of
@@ -86,10 +76,11 @@ class Rig(CommandRig):
             if self.measuring:
                 looming.publish(message_conversion.cloud(make_header(stamp, ''), cells))
 
-    @contextmanager
-    def driving(self, *motion: float) -> Iterator[None]:
-        with super().driving(*motion, also=lambda: self.send(self.base, self.speed)):
-            yield
+    def tell_speed(self) -> None:
+        self.send(self.base, self.speed)
+
+    def driving(self, *motion: float) -> AbstractContextManager[None]:
+        return super().driving(*motion, also=self.tell_speed)
 
     def locate(self) -> None:
         """Say where the robot is; it heads along y."""
@@ -109,8 +100,7 @@ class Rig(CommandRig):
     @contextmanager
     def afoot(self) -> Iterator[None]:
         """A robot without a command that knows where it is."""
-        with Every(0.05, self.look), Every(0.05, self.locate), \
-                Every(0.05, lambda: self.send(self.base, self.speed)):
+        with Every(0.05, self.look), Every(0.05, self.locate), Every(0.05, self.tell_speed):
             self.ros.spin_for(0.7)                  # what was commanded before has ended
             yield
 
@@ -127,12 +117,12 @@ def pose(x: float, y: float) -> Pose:
 
 
 @contextmanager
-def planning(ros: Session, stamped: bool = False, remaps: dict[str, str] | None = None,
-             cameras: tuple[str, ...] = ('camera',), **params: Any) -> Iterator[Rig]:
+def planning(ros: Session, stamped: bool = False, cameras: tuple[str, ...] = ('camera',),
+             **params: Any) -> Iterator[Rig]:
     # Boxes here stay where they are in the view: what is remembered would come nearer.
     values = {'autostart': True, 'sources': list(cameras), 'memory': 0.5,
               'message': 'twist_stamped' if stamped else 'twist', **parameters(params)}
-    with ros.compose(PLANNER, values, remaps) as process:
+    with ros.compose(PLANNER, values) as process:
         rig = Rig(ros, process, stamped, cameras)
         rig.wait(lambda: rig.states and 'active' in process.output and all(
             publisher.get_subscription_count() for publisher in (
@@ -160,9 +150,7 @@ def test_over_free_ground_the_command_passes_and_candidates_are_told(rig):
         assert values['sent.vx'] == '0.800' and values['speed.vx'] == '1.000'
         # While a busy machine is late, candidates without a command or odometry are told.
         rig.wait(lambda: any(records(one)['vx'][0] == np.float32(0.8) for one in rig.candidates))
-    rows = records(rig.candidates[-1])
-    assert rows.dtype.names[:4] == ('vx', 'vy', 'omega', 'cost')
-    assert sorted(rows['rank']) == list(range(len(rows)))
+    assert records(rig.candidates[-1]).dtype.names[:4] == ('vx', 'vy', 'omega', 'cost')
 
 
 @pytest.mark.parametrize(('change', 'words'), [
@@ -282,32 +270,6 @@ def test_it_stops_until_somebody_tells_the_speed(speed_from):
             rig.wait_for_turn()
         ros.node.destroy_publisher(rig.base)
         rig.wait_for_state(words)
-
-
-def test_controller_planner_and_guard_in_a_row():
-    with ros_session() as ros, ExitStack() as parts:
-        rig = parts.enter_context(planning(ros, remaps={'cmd_vel_out': 'cmd_vel_planned',
-                                                        'cmd_vel_sent': 'cmd_vel'}))
-        # What is 1.4 s away is left to the planner.
-        guard = parts.enter_context(ros.compose(GUARD, QUICK | {
-            'min_time_to_contact': 0.8, 'stop_time_to_contact': 0.6}, {
-            'cmd_vel_in': 'cmd_vel_planned', 'cmd_vel_out': 'cmd_vel'}))
-        rig.listen_to('cmd_vel')
-        rig.level, rig.speed = Level.CLEAR, 0.0
-
-        def look() -> None:
-            # What looms was measured over the last quarter of a second, like the speed.
-            rig.speed += 0.2 * (rig.twist.linear.x - rig.speed if rig.twist else 0.0)
-            rig.look()
-
-        with Every(0.05, rig.command), Every(0.05, look):
-            rig.wait_for_state('free')
-            rig.wait_for_speed(1.0)
-            rig.boxes, rig.level = LEFT, Level.WARNING
-            rig.wait_for_motion(lambda twist: twist.angular.z < 0)         # the planner
-            rig.level = Level.DANGER
-            rig.wait_for_speed(0.0)                                        # the guard
-            assert guard.alive()
 
 
 def test_a_guard_behind_a_planner_that_takes_its_own_commands_for_the_speed_is_an_error():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +22,19 @@ from vjepa_ros.planning.decision import Choice, Course, DecisionConfig, LocalDec
 from vjepa_ros.planning.local_planner import LocalPlan, LocalPlanner
 from vjepa_ros.planning.obstacle_memory import LocalConfig, Mount
 
+Boxes = Sequence[tuple[float, float, float]]
+AHEAD = Motion(1.0)
+WALL, LEFT_BOX = [(-3.0, 3.0, 1.2)], [(-1.5, 0.25, 1.4)]
+NS = 1_000_000_000
 
-def look(planner: LocalPlanner, speed: float, boxes: list[tuple[float, float, float]],
-         level: Level = Level.WARNING, age_s: float = 0.0, camera: str = 'camera') -> None:
+
+def look(planner: LocalPlanner, boxes: Boxes = (), speed: float = 1.0,
+         level: Level = Level.WARNING, age_s: float = 0.0, camera: str = 'camera',
+         **change: object) -> None:
     """Let a camera see boxes that it goes towards at a speed."""
     result = seen(field(speed, boxes), level)
-    planner.see(camera, LoomingCells.of(result, OPTICS), result.assessment, age_s)
+    planner.see(camera, LoomingCells.of(result, OPTICS), replace(result.assessment, **change),
+                age_s)
 
 
 def drive(planner: LocalPlanner, vx: float, seconds: float = 1.0, omega: float = 0.0) -> None:
@@ -42,29 +50,31 @@ def driving(config: LocalConfig | None = None, **more: object) -> LocalPlanner:
     return planner
 
 
-def plan(boxes: list[tuple[float, float, float]], speed: float = 1.0, turn: float = 0.0,
-         level: Level = Level.WARNING) -> LocalPlan:
+def plan(boxes: Boxes, speed: float = 1.0, turn: float = 0.0, level: Level = Level.WARNING
+         ) -> LocalPlan:
     planner = driving()
-    look(planner, 1.0, boxes, level)
+    look(planner, boxes, level=level)
     return planner.choose(Motion(speed, 0.0, turn))
 
 
-def straight_on(chosen: LocalPlan) -> np.ndarray:
-    """What is known of the command itself."""
-    return chosen.candidates[0]
+def risk(planner: LocalPlanner, command: Motion = AHEAD) -> float:
+    """The risk of a command itself."""
+    return float(planner.choose(command).candidates[0]['risk'])
+
+
+def contact_s(planner: LocalPlanner, command: Motion = AHEAD) -> float:
+    """The time until a command meets something."""
+    return float(planner.choose(command).candidates[0]['time_to_contact'])
 
 
 def test_it_goes_round_a_box_on_the_free_side():
-    left, right = plan([(-1.5, 0.25, 1.4)]), plan([(-0.25, 1.5, 1.4)])
+    left, right = plan(LEFT_BOX), plan([(-0.25, 1.5, 1.4)])
     assert left.twist.omega < 0 < right.twist.omega      # positive turns go to the left
     assert left.risk < 0.3 and left.twist.vx > 0
-    straight = straight_on(left)
-    assert straight['risk'] > 0.4 and 1.0 < straight['time_to_contact'] < 1.5
     table = left.candidates
-    assert sorted(table['rank']) == list(range(len(table)))
-    best = table[table['rank'] == 0][0]
+    assert table[0]['risk'] > 0.4 and 1.0 < table[0]['time_to_contact'] < 1.5
+    best, fine = table[table['rank'] == 0][0], table['accepted'] == 1
     assert tuple(best[['vx', 'vy', 'omega']]) == pytest.approx(left.twist)
-    fine = table['accepted'] == 1
     assert best['accepted'] and best['cost'] == table['cost'][fine].min()
     assert table['rank'][fine].max() < table['rank'][~fine].min()
 
@@ -79,19 +89,19 @@ def test_it_slows_down_before_a_wall():
 
 
 def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
-    planner, ahead = driving(LocalConfig(memory_s=3.0)), Motion(0.8)
-    look(planner, 1.0, [(-0.3, 0.3, 1.0)])
+    planner, ahead, box = driving(LocalConfig(memory_s=3.0)), Motion(0.8), [(-0.3, 0.3, 1.0)]
+    look(planner, box)
     for _ in range(10):
         planner.move(Motion(), 0.1)
-        look(planner, 0.0, [(-0.3, 0.3, 1.0)])
-    assert straight_on(planner.choose(ahead))['risk'] > 0.5
+        look(planner, box, 0.0)
+    assert risk(planner, ahead) > 0.5
     drive(planner, 0.0, 1.0, math.pi / 2)             # now it looks to the left
     assert planner.choose(ahead).twist.vx == 0.8
     drive(planner, 0.0, 10.0)
     chosen = planner.choose(ahead)                    # it has forgotten, and reports that
     assert chosen.points == 0 and 'nothing for 3 s' in chosen.unmeasured
     drive(planner, 0.1)
-    look(planner, 0.1, [(-0.4, 0.4, 1.0)])            # too slow to measure
+    look(planner, box, 0.1)                           # too slow to measure
     assert planner.choose(ahead).points == 0
 
 
@@ -100,27 +110,22 @@ def test_it_remembers_what_it_saw_while_the_robot_stands_and_turns():
 def test_only_directions_that_were_looked_at_are_measured(turned, known):
     """The camera sees 33 degrees (0.57 rad) to each side."""
     planner = driving()
-    look(planner, 1.0, [])
+    look(planner)
     drive(planner, 0.0, 1.0, turned)
-    chosen = planner.choose(Motion(1.0))
-    assert chosen.twist == (1.0, 0.0, 0.0) and (not chosen.unmeasured) == known
+    chosen = planner.choose(AHEAD)
+    assert chosen.twist == AHEAD and (not chosen.unmeasured) == known
     drive(planner, 0.0, 1.0, -turned)                     # back again
-    assert not planner.choose(Motion(1.0)).unmeasured
+    assert not planner.choose(AHEAD).unmeasured
 
 
 @pytest.mark.parametrize('flag', [Quality.GEOMETRY_FAILED, Quality.LOW_TEXTURE])
 def test_where_looming_was_not_measured_the_way_is_not(flag):
     planner = driving()
-    result = seen(field(1.0, [(-0.3, 0.3, 1.0)]))
-    flagged = replace(result.assessment, flags=flag | Quality.SLOW_CAMERA)
-    failed = flag == Quality.GEOMETRY_FAILED
-    planner.see('camera', LoomingCells.none() if failed else LoomingCells.of(result, OPTICS),
-                flagged)
-    chosen = planner.choose(Motion(1.0))
-    assert f'flagged {flag.names[0]}' in chosen.unmeasured
-    assert chosen.twist.vx == 1.0 if failed else chosen.points > 0    # what it saw counts
-    look(planner, 1.0, [])
-    assert not planner.choose(Motion(1.0)).unmeasured
+    look(planner, [(-0.3, 0.3, 1.0)], flags=flag | Quality.SLOW_CAMERA)
+    chosen = planner.choose(AHEAD)
+    assert f'flagged {flag.names[0]}' in chosen.unmeasured and chosen.points > 0
+    look(planner)
+    assert not planner.choose(AHEAD).unmeasured
 
 
 @pytest.mark.parametrize('age', [0.0, 0.7])
@@ -128,36 +133,25 @@ def test_the_way_since_the_picture_counts(age):
     """A box that was 2 m ahead when the picture was taken is nearer by what was driven since."""
     planner = driving()
     drive(planner, 1.0, age)
-    look(planner, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
-    time = straight_on(planner.choose(Motion(1.0)))['time_to_contact']
+    look(planner, [(-0.4, 0.4, 2.0)], level=Level.DANGER, age_s=age)
     # 0.3 m from the camera back to the middle, less half a length and the margin.
-    assert time == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
-    others = driving()
-    drive(others, 1.0, age, 1.0)                      # the same, but it has turned to the left
-    look(others, 1.0, [(-0.4, 0.4, 2.0)], Level.DANGER, age)
-    memory = others.memory
-    middle = Pose(memory.place, memory.yaw).seen(memory.points()[:, :2] @ (1, 1j)).imag.mean()
-    assert middle == pytest.approx(-2.3 * math.sin(age) + 0.5 * age ** 2, abs=0.2)
+    assert contact_s(planner) == pytest.approx(2.0 + 0.3 - 0.45 - age, abs=0.21)
 
 
 @pytest.mark.parametrize(('level', 'counts'), [(Level.CAUTION, False), (Level.WARNING, True)])
 def test_what_the_heads_say_counts_from_warning_on(level, counts):
     for change in ({'collision_probability': 0.9}, {'clearance': 0.5}):
         planner = driving()
-        result = seen(field(1.0, []), level)
-        planner.see('camera', LoomingCells.of(result, OPTICS),
-                    replace(result.assessment, **change))
-        assert (straight_on(planner.choose(Motion(1.0)))['risk'] > 0.5) == counts
+        look(planner, level=level, **change)
+        assert (risk(planner) > 0.5) == counts
 
 
 def judged(planner: LocalPlanner, probability: float, turn: float = 0.0,
            clearance: float = math.nan) -> float:
     """The risk of a command past a box, after a picture in which contact is so probable."""
-    result = seen(field(1.0, [(-0.25, 1.5, 1.4)]), Level.CLEAR)
-    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
-        result.assessment, collision_probability=probability, collision_if_ahead=0.01,
-        clearance=clearance))
-    return float(straight_on(planner.choose(Motion(1.0, 0.0, turn)))['risk'])
+    look(planner, [(-0.25, 1.5, 1.4)], level=Level.CLEAR, collision_probability=probability,
+         collision_if_ahead=0.01, clearance=clearance)
+    return risk(planner, Motion(1.0, 0.0, turn))
 
 
 def test_points_stop_nobody_where_the_heads_suspect_nothing():
@@ -175,26 +169,23 @@ def test_points_stop_nobody_where_the_heads_suspect_nothing():
 def test_a_suspicion_ends_where_the_way_is_seen_free(speed, turn, clearance, counts):
     planner = driving()
     drive(planner, speed, 1.0)
-    result = seen(field(1.0, []), Level.CLEAR)
-    planner.see('camera', LoomingCells.of(result, OPTICS), replace(
-        result.assessment, collision_probability=0.0, collision_if_ahead=0.9, clearance=1.5))
+    look(planner, level=Level.CLEAR, collision_probability=0.0, collision_if_ahead=0.9,
+         clearance=1.5)
     drive(planner, 0.0, 1.0, turn)
     drive(planner, 1.0, 0.3)
     assert (judged(planner, 0.2, clearance=clearance) > 0.4) == counts
 
 
 def test_cameras_look_where_they_are_mounted():
-    cameras = {'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)}
-    planner = LocalPlanner(cameras=cameras)
+    planner = LocalPlanner(cameras={'front': Mount(), 'rear': Mount(yaw=math.pi, x=-0.3)})
     drive(planner, -1.0)
-    look(planner, 1.0, [(-0.4, 0.4, 1.0)], camera='rear')
-    back, ahead = planner.choose(Motion(-1.0)), planner.choose(Motion(1.0))
-    assert not back.unmeasured
-    assert straight_on(back)['time_to_contact'] < 1.3
+    look(planner, [(-0.4, 0.4, 1.0)], camera='rear')
+    back, ahead = planner.choose(Motion(-1.0)), planner.choose(AHEAD)
+    assert not back.unmeasured and back.candidates[0]['time_to_contact'] < 1.3
     assert back.twist.vx > -1.0 or abs(back.twist.omega) > 0
-    assert ahead.unmeasured and ahead.twist == (1.0, 0.0, 0.0)
+    assert ahead.unmeasured and ahead.twist == AHEAD
     assert 'no camera looks there' in planner.choose(Motion(0.0, 1.0)).unmeasured
-    assert plan([(-1.0, 1.0, 0.5)], 0.0, 1.0).twist == (0.0, 0.0, 1.0)   # a turn on the spot
+    assert plan(WALL, 0.0, 1.0).twist == (0.0, 0.0, 1.0)         # a turn on the spot
 
 
 def test_somebody_who_crosses_goes_on():
@@ -211,7 +202,7 @@ def test_somebody_who_crosses_goes_on():
     for known, passes in ((cells, False), (moving, True)):
         planner = driving()
         planner.see('camera', known, result.assessment)
-        assert (straight_on(planner.choose(Motion(1.0)))['risk'] < 0.3) == passes
+        assert (risk(planner) < 0.3) == passes
 
 
 @pytest.mark.parametrize('looked', [False, True])
@@ -219,10 +210,10 @@ def test_walls_go_on_where_nothing_was_seen(looked):
     """A wall ends 0.5 m beside the way: beyond its end it was seen free, or was not seen."""
     planner = driving()
     if looked:
-        look(planner, 1.0, [])
+        look(planner)
     ahead = planner.memory.place.real + 2.0
     walls(planner, (ahead + 0.5j, ahead + 2j))
-    assert math.isinf(straight_on(planner.choose(Motion(1.0)))['time_to_contact']) == looked
+    assert math.isinf(contact_s(planner)) == looked
 
 
 @pytest.mark.parametrize(('length', 'margin', 'speed'), [
@@ -230,11 +221,9 @@ def test_walls_go_on_where_nothing_was_seen(looked):
 def test_an_object_across_the_path_never_falls_between_two_steps(length, margin, speed):
     can = LocalConfig(length=length, margin=margin, max_speed=speed)
     for away in np.arange(0.5, min(6.0, speed * local_planner.HORIZON_S) - 0.5, 0.1):
-        planner, wall = LocalPlanner(can), np.zeros((40, 6))
-        wall[:, 0], wall[:, 1], wall[:, 4] = away, np.linspace(-2, 2, 40), 3.0
-        planner.memory.keep(wall)
-        time = straight_on(planner.choose(Motion(speed)))['time_to_contact']
-        assert time <= away / speed + 0.2
+        planner = LocalPlanner(can)
+        walls(planner, (away - 2j, away + 2j))
+        assert contact_s(planner, Motion(speed)) <= away / speed + 0.2
 
 
 def walls(planner: LocalPlanner, *lines: tuple[complex, complex]) -> None:
@@ -264,46 +253,35 @@ def travel(planner: LocalPlanner, goal: complex, seconds: float, held: bool = Fa
 def test_it_gets_to_a_goal_and_touches_nothing(lines, goal):
     planner = LocalPlanner(LocalConfig(cruise=1.0))
     walls(planner, *lines)
-    wall = planner.memory.points()[:, :2] @ (1, 1j)
-    nearest = math.inf
+    wall, nearest = planner.memory.points()[:, :2] @ (1, 1j), math.inf
     for _ in range(12):
-        left = travel(planner, goal, 1.0)
-        goal = left
+        goal = travel(planner, goal, 1.0)
         away = np.abs(Pose(planner.memory.place, planner.memory.yaw).seen(wall))
         nearest = min(nearest, away.min(initial=math.inf))
-    assert abs(left) < 0.5 and nearest > 0.3
+    assert abs(goal) < 0.5 and nearest > 0.3
 
 
 def test_it_backs_out_of_a_dead_end_on_its_own_track():
     planner = LocalPlanner(LocalConfig(cruise=1.0))
     for _ in range(8):
         drive(planner, 0.5, 0.5)
-        look(planner, 0.5, [])
+        look(planner, speed=0.5)
     walls(planner, (2.9 - 0.6j, 2.9 + 0.6j), (1.4 - 0.6j, 2.9 - 0.6j), (1.4 + 0.6j, 2.9 + 0.6j))
     travel(planner, 3 + 0j, 4.0)      # it has to stop first
     assert planner.memory.place.real < 1.6 and abs(planner.memory.place.imag) < 0.3
 
 
-def test_what_holds_the_base_is_an_obstacle():
-    planner = LocalPlanner(LocalConfig(cruise=1.0))
-    assert planner.pursue(3 + 0j).twist.vx > 0.5
-    travel(planner, 3 + 0j, 1.0, held=True)
-    assert len(planner.memory.points()) and planner.pursue(3 + 0j).twist.vx < 0.5
-
-
-def test_what_somebody_else_holds_for_a_fault_is_none():
-    """Neither while the planner sends zeros nor while a guard still holds the base after them."""
-    planner = LocalPlanner(LocalConfig(cruise=1.0))
-    goal = 20 + 0j
+def test_what_holds_the_base_is_an_obstacle_and_what_somebody_holds_for_a_fault_is_none():
+    planner, goal = LocalPlanner(LocalConfig(cruise=1.0)), 20 + 0j
     for _ in range(30):
-        planner.rest()
+        planner.rest()                                # while the planner sends zeros...
         planner.move(Motion(), 0.1)
-    for _ in range(15):
+    for _ in range(15):                               # ...and a guard holds the base after them
         assert planner.pursue(goal).twist.vx > 0.4
         planner.move(Motion(), 0.1)
     assert not len(planner.memory.points())
-    travel(planner, goal, 2.0, held=True)      # but for ever it is not a guard
-    assert len(planner.memory.points())
+    travel(planner, goal, 2.0, held=True)             # but for ever it is not a guard
+    assert len(planner.memory.points()) and planner.pursue(goal).twist.vx < 0.5
 
 
 def test_a_path_is_followed_along_its_corner():
@@ -316,18 +294,14 @@ def test_a_path_is_followed_along_its_corner():
         assert (course.left(Pose(at, 0.0)) < 0.3) == (at.real > 7)
 
 
-WALL = [(-3.0, 3.0, 1.2)]
-NS = 1_000_000_000
-
-
 class Drive:
     """A robot that drives ahead at 1 m/s, whose camera is 0.1 s behind."""
 
-    def __init__(self, boxes: list[tuple[float, float, float]] | None = None,
+    def __init__(self, boxes: Boxes = (),
                  speed_from: str = 'odometry', on_fault: str = 'stop') -> None:
         self.decider = LocalDecider(DecisionConfig(
             LocalConfig(), GuardSettings(), {'camera': Mount()}, speed_from, on_fault), 0.0)
-        self.now, self.boxes, self.flags = 0.0, boxes or [], Quality(0)
+        self.now, self.boxes, self.flags = 0.0, boxes, Quality(0)
         self.order = ('assessment', 'field')
 
     def step(self, moves: bool = True) -> None:
@@ -353,12 +327,11 @@ class Drive:
         return self.decider.decide(self.now)
 
 
-def test_a_picture_counts_when_both_of_its_messages_have_come():
-    for order in (('assessment', 'field'), ('field', 'assessment')):
-        drive = Drive(WALL)
-        drive.order = order
-        assert drive.go(1.5).state in ('slowed', 'stopped', 'turned')
+@pytest.mark.parametrize('order', [('assessment', 'field'), ('field', 'assessment')])
+def test_a_picture_counts_when_both_of_its_messages_have_come(order):
     drive = Drive(WALL)
+    drive.order = order
+    assert drive.go(1.5).state in ('slowed', 'stopped', 'turned')
     drive.order = ('assessment',)
     choice = drive.go(1.5)
     assert 'no looming_field' in choice.reason
@@ -394,7 +367,7 @@ def test_a_command_that_is_not_renewed_ends_with_one_zero_and_then_silence():
 
 
 @pytest.mark.parametrize(('points', 'what', 'words'), [
-    ([-3 + 0j], 'goal', 'behind'), ([1e308 + 0j], 'goal', 'no place on Earth'),
+    ([1e308 + 0j], 'goal', 'no place on Earth'),
     ([], 'path', '0 points'), ([1 + 0j, complex(math.nan)], 'path', 'not a number')])
 def test_goals_and_paths_that_cannot_be_followed_are_refused_with_the_reason(points, what, words):
     robot = Drive()
@@ -415,14 +388,10 @@ def test_a_goal_ends_when_odometry_begins_anew():
 
 
 def test_without_a_speed_nothing_is_judged():
-    drive = Drive()
-    assert drive.go(1.0).state == 'free'
-    choice = drive.go(1.0, moves=False)
-    assert choice.state == 'fault' and 'no odometry for' in choice.reason
+    drive = Drive(speed_from='sent')
     for absurd in (math.nan, -1e308, 1e4):             # squares of such a speed overflow
         with pytest.raises(ValueError, match='speed'):
             drive.decider.moves(Motion(absurd), drive.now)
-    drive = Drive(speed_from='sent')
     assert 'nobody publishes' in drive.go(1.0).reason
     drive.decider.wired = True
     assert drive.go(1.0).state == 'free'
