@@ -246,16 +246,11 @@ class ObstacleMemory:
         """Note that the ground below the robot is free, and keep the map around it."""
         away = self.place - self._middle
         if max(abs(away.real), abs(away.imag)) > 0.5 * REACH_M:
-            # So far at most: then nothing of the map is left.
-            most = float(self._cells)
-            down, right = (round(max(-most, min(most, part / CELL_M)))
-                           for part in (away.imag, away.real))
-            old = np.pad(self._free, ((max(0, -down), max(0, down)),
-                                      (max(0, -right), max(0, right))))
-            self._free = old[max(0, down):, max(0, right):][:self._cells, :self._cells].copy()
-            self._middle += CELL_M * complex(right, down)
-            if max(abs(down), abs(right)) == most:
-                self._middle = self.place
+            middle = self._middle + CELL_M * complex(round(away.real / CELL_M),
+                                                     round(away.imag / CELL_M))
+            side = CELL_M * (np.arange(self._cells) + 0.5 * (1 - self._cells))
+            self._free = self.free(middle + side + 1j * side[:, None])
+            self._middle = middle
         # A cell more: it backs along its own track, but not to the centimetre.
         along, across = (np.arange(-far, far + 1e-6, CELL_M / 2) for far in (
             0.5 * self.config.length + CELL_M, self.config.half_width + CELL_M))
