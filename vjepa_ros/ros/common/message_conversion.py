@@ -76,11 +76,6 @@ class VideoInput:
         return VideoPicture(header, frame)
 
 
-def stamp_ns(header: Header) -> int:
-    """Return the stamp of a header [ns]."""
-    return header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
-
-
 def make_header(stamp_ns: int, frame_id: str) -> Header:
     """Make a header with exactly this stamp [ns]."""
     sec, nanosec = divmod(stamp_ns, 1_000_000_000)
@@ -89,11 +84,7 @@ def make_header(stamp_ns: int, frame_id: str) -> Header:
 
 def read(msg: Image | CompressedImage | VideoPicture, max_pixels: int = encodings.MAX_PIXELS
          ) -> np.ndarray:
-    """Decode an image message, raw, compressed or of a video, to RGB (H, W, 3).
-
-    It is uint8, or uint16 for encodings of 16 bits. For rgb8 without padding this is a view of
-    the message's own memory.
-    """
+    """Decode an image message to RGB (H, W, 3) uint8 or uint16; rgb8 is a view of the message."""
     try:
         pixels = _read(msg, max_pixels)
         encodings.check_aspect(pixels.shape[1], pixels.shape[0])

@@ -167,15 +167,7 @@ class ResilientNode(Node):
         for param in parameter_list:
             if not self.has_parameter(param.name):
                 return SetParametersResult(successful=False, reason=self._undeclared(param.name))
-        if not parameter_list:          # of which rclpy says that a callback has made it so
-            return SetParametersResult(successful=True)
         return super().set_parameters_atomically(parameter_list)
-
-    def get_parameter(self, name: str) -> Parameter:
-        """Return a parameter; the log tells of one that is not declared: no answer can."""
-        if not self.has_parameter(name):
-            self.get_logger().warning(self._undeclared(name), throttle_duration_sec=LOG_EVERY_S)
-        return super().get_parameter(name)
 
     def _undeclared(self, name: str) -> str:
         """Say that there is no such parameter, and which one may be meant."""
@@ -284,7 +276,7 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
 
     @property
     def may_interrupt(self) -> bool:
-        """Return whether Ctrl-C ends it at once: nobody waits as long as loading can take."""
+        """Return whether Ctrl-C ends it at once: loading can take long."""
         return self.state == 'configuring'
 
     @abstractmethod

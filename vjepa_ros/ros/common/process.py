@@ -56,19 +56,14 @@ NUMBER = {'stdout': 1, 'stderr': 2}[STREAM]
 
 
 def unblock_log() -> None:
-    """Let writing to the log fail at once rather than wait; what is lost, see `lost_output`.
-
-    A pipe or terminal is opened anew, because who shares it is not to be changed.
-    """
-    if sys.platform != 'linux':
-        return
+    """Let writing to the log fail at once rather than wait; see `lost_output`."""
     try:
-        mode = os.fstat(NUMBER).st_mode
+        regular = stat.S_ISREG(os.fstat(NUMBER).st_mode)
     except OSError:                          # closed
         return
-    if stat.S_ISREG(mode):
+    if regular or sys.platform != 'linux':
         return
-    try:
+    try:         # anew, because who shares a pipe or terminal is not to be changed
         anew = os.open(f'/proc/self/fd/{NUMBER}', os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:                          # a socket, or of another user, as after sudo -u
         os.set_blocking(NUMBER, False)
@@ -103,25 +98,20 @@ LOOK_S = 0.02                    # between two looks at the lock
 LET_START_S = 10.0               # in which who stands by leaves the cores to who starts
 
 
-class Turn:
-    """The turn to be the node, by the lock of a file; '': nobody stands by, and it is ours."""
+def wait_for_turn(file: int | None, limit_s: float = math.inf) -> bool:
+    """Wait so long to be the node, for the lock of an open file; whether it is our turn.
 
-    def __init__(self, path: str) -> None:
-        # Never closed: the lock is released by the end of the process, however it ends.
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if path else None
-
-    def wait(self, limit_s: float = math.inf) -> bool:
-        """Wait so long for the turn; whether it is ours. A signal whose handler raises ends it."""
-        if self._file is None:
-            return True
-        end_s = time.monotonic() + limit_s
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            if time.monotonic() >= end_s:
-                return False
-            time.sleep(LOOK_S)
+    None: nobody stands by. A signal whose handler raises ends the wait.
+    """
+    end_s = time.monotonic() + limit_s
+    while file is not None:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        if time.monotonic() >= end_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
 
 
 WAKE_S = 0.2             # a signal is seen at most this late
@@ -139,11 +129,7 @@ SOURCE_LINE = re.compile(r',\s+at [^,]+:\d+')     # of rcl, in its errors
 
 
 class Signals:
-    """Signals that would end or stop the process as flags, so that a node can do it in order.
-
-    rclpy's own handlers invalidate the context at once, and every publisher that the worker is
-    using would fail with it.
-    """
+    """Signals that would end or stop the process as flags, so that a node can do it in order."""
 
     def __init__(self) -> None:
         self.received = self.suspends = False    # whether one of `ENDING`, `SUSPENDING` has come
@@ -236,10 +222,12 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         if transports.startswith('DEFAULT'):     # else the user chose others
             os.environ['FASTDDS_BUILTIN_TRANSPORTS'] = NETWORK_ONLY
     with starting(name):
-        turn = Turn(os.environ.get(VARIABLE, ''))
-        if stands_by := not turn.wait(0.0):
+        path = os.environ.get(VARIABLE)
+        # Never closed: the lock is released by the end of the process, however it ends.
+        turn = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if path else None
+        if stands_by := not wait_for_turn(turn, 0.0):
             sys.stderr.write(f'{name} stands by\n')
-            turn.wait(LET_START_S)
+            wait_for_turn(turn, LET_START_S)
         # What is imported stays: to look through it for what has ended only takes time.
         gc.disable()
         import rclpy
@@ -251,7 +239,7 @@ def run(name: str, make: str | Callable[[], Any], args: list[str] | None,
         if commands:
             # To look through what a huge message is made of holds up all threads for long.
             gc.set_threshold(*gc.get_threshold()[:2], RARELY)
-        turn.wait()
+        wait_for_turn(turn)
         if stands_by:
             sys.stderr.write(f'{name} takes over\n')
         try:
@@ -338,17 +326,14 @@ def _made(name: str, args: Sequence[str], make: Callable[[], Any]) -> Any:
 
 
 def camera_source(args: list[str] | None = None) -> int:
-    """Run `camera_source` as a process; its exit code."""
-    return _call('camera_source', args)
+    """Run `camera_source` as a process, whose module may lack a package; its exit code."""
+    with starting('camera_source'):
+        main = resolve_name('vjepa_ros.ros.sim.camera_source:main')
+    return main(args)
 
 
 def simulated_robot(args: list[str] | None = None) -> int:
-    """Run `simulated_robot` as a process; its exit code."""
-    return _call('simulated_robot', args)
-
-
-def _call(name: str, args: list[str] | None) -> int:
-    """Call the `main` of an executable whose module may lack a package."""
-    with starting(name):
-        own = resolve_name(f'vjepa_ros.ros.sim.{name}:main')
-    return own(args)
+    """Run `simulated_robot` as a process, whose module may lack a package; its exit code."""
+    with starting('simulated_robot'):
+        main = resolve_name('vjepa_ros.ros.sim.simulated_robot:main')
+    return main(args)

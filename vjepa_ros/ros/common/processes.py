@@ -51,21 +51,15 @@ def free_domain() -> Iterator[int]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            if _is_silent(domain):
-                yield domain
-                return
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                try:         # the first port of a DDS participant of the domain
+                    probe.bind(('', 7400 + 250 * domain + 10))
+                except OSError:
+                    continue
+            yield domain
+            return
     raise ProcessFailed('no free DDS domain between 1 and 101 on this machine: end some of the '
                         'ROS programs that run here')
-
-
-def _is_silent(domain: int) -> bool:
-    """Whether no DDS participant of this machine holds the first unicast port of the domain."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(('', 7400 + 250 * domain + 10))
-        except OSError:
-            return False
-    return True
 
 
 def takes_large_images(environ: Mapping[str, str]) -> bool:
@@ -97,10 +91,9 @@ def ros_environment(domain: int, log_folder: Path, environ: Mapping[str, str]
 def middleware_hint(environ: Mapping[str, str]) -> str:
     """Return why processes may not find each other, for the end of an error; '' unknown."""
     middleware = environ.get('RMW_IMPLEMENTATION', '')
-    if 'zenoh' not in middleware:
-        return ''
-    return (f" (RMW_IMPLEMENTATION is '{middleware}', which needs its router: start it, or unset "
-            'the variable)')
+    return '' if 'zenoh' not in middleware else (
+        f" (RMW_IMPLEMENTATION is '{middleware}', which needs its router: start it, or unset the "
+        'variable)')
 
 
 def keep_logs(work: Path, folder: Path) -> None:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Subscribe to one camera: its images, camera_info and gyroscope, and what is wrong with them.
-
-A callback takes microseconds, but for a packet of a video, which is decoded at once.
-"""
+"""Subscribe to one camera: its images, camera_info and gyroscope, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import ReliabilityPolicy, qos_policy_name_from_kind
+from rclpy.qos import qos_policy_name_from_kind
 from sensor_msgs.msg import CameraInfo, Imu
 
 from vjepa_ros.clip.optics import Distortion
@@ -26,10 +23,11 @@ from vjepa_ros.looming.gyroscope import Gyroscope, JITTER_S, rotation_matrix
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.ros.common.diagnostics import number
 from vjepa_ros.ros.common.endpoints import Transforms, subscribe
-from vjepa_ros.ros.common.message_conversion import ImageError, stamp_ns
+from vjepa_ros.ros.common.message_conversion import ImageError
 from vjepa_ros.ros.common.process import LARGE_IMAGES
 from vjepa_ros.ros.perception_node.parameters import CameraConfig
 from vjepa_ros.ros.perception_node.transport import Transport
+from vjepa_ros.ros.read import stamp_ns
 from vjepa_ros.sources.base import Intrinsics
 from vjepa_ros.sources.camera_info import calibration_problem, lens
 
@@ -65,8 +63,7 @@ class Frame:
 class FrameQueue:
     """The bounded queue of one camera between executor, decoder and worker; the newest wins.
 
-    The executor puts messages in. They are claimed and decoded where they are, and taken out in
-    order. Nothing blocks, and the newest is never dropped. Two images may wait in any case.
+    Messages are decoded where they are, and taken out in order. Two may wait in any case.
     """
 
     def __init__(self, limit: int = 64, max_bytes: int = 32 << 20) -> None:
@@ -80,11 +77,10 @@ class FrameQueue:
         return len(self._frames)
 
     @property
-    def newest_ns(self) -> int | None:
-        """Stamp of the newest image [ns] if nobody has claimed it, else None."""
+    def waits(self) -> bool:
+        """Whether nobody has claimed the newest image."""
         with self._lock:
-            newest = self._frames[-1] if self._frames else None
-            return None if newest is None or newest.claimed else newest.stamp_ns
+            return bool(self._frames) and not self._frames[-1].claimed
 
     def put(self, frame: Frame) -> None:
         """Add an image; when full, one of the older ones goes (and is counted)."""
@@ -95,8 +91,7 @@ class FrameQueue:
     def claim(self, spacing_ns: int) -> list[Frame]:
         """Return the images to decode now, oldest first; each must be given to `finish`.
 
-        Of images closer together than `spacing_ns` only some stay in the queue: a worker that is
-        behind need not decode what no clip will use. The newest always stays.
+        Of images closer together than `spacing_ns` only some stay in the queue, with the newest.
         """
         with self._lock:
             kept: deque[Frame] = deque()
@@ -169,21 +164,14 @@ class Rate:
             self.total += 1
 
     def hz(self, now_s: float) -> float:
-        """Return the rate in the window that ends now [Hz].
-
-        0 when nothing happened in it, unless the next event is not overdue yet: it may take twice
-        as long as the newest interval.
-        """
+        """Return the rate in the window that ends now [Hz]; 0 once the next event is overdue."""
         with self._lock:
             while len(self._times) > 2 and now_s - self._times[0] > RATE_WINDOW_S:
                 self._times.popleft()
-            if len(self._times) < 2:
-                return 0.0
-            span = self._times[-1] - self._times[0]
-            interval = span / (len(self._times) - 1)
-            if now_s - self._times[-1] > max(RATE_WINDOW_S, 2 * interval):
-                return 0.0
-            return 1 / interval if interval > 0 else 0.0
+            span = self._times[-1] - self._times[0] if self._times else 0.0
+            hz = (len(self._times) - 1) / span if span > 0 else 0.0
+            overdue = hz and now_s - self._times[-1] > max(RATE_WINDOW_S, 2 / hz)
+            return 0.0 if overdue else hz
 
 
 class ImuInput:
@@ -221,12 +209,11 @@ class ImuInput:
 
     def close(self) -> None:
         """Unsubscribe and forget the samples (on deactivate)."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            self._node.destroy_subscription(subscription)
-        transforms, self._transforms = self._transforms, None
-        if transforms is not None:
-            transforms.close()
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+        if self._transforms is not None:
+            self._transforms.close()
+        self._subscription = self._transforms = None
         self._came, self._found, self._fault = False, None, ''
         self._gyroscope.clear()
 
@@ -269,7 +256,7 @@ class ImuInput:
             'its angular_velocity_covariance says that it has no angular velocity')
         self._frame, self._arrival = msg.header.frame_id, time.monotonic()
         self.rate.tick(self._arrival)
-        self._gyroscope.push(stamp_ns(msg.header), (rate.x, rate.y, rate.z))
+        self._gyroscope.push(stamp_ns(msg), (rate.x, rate.y, rate.z))
         self._came = True
         with self._news:
             self._news.notify_all()
@@ -282,12 +269,10 @@ class ImuInput:
             return f'its messages or the images have no frame_id; {remedy}'
         if frames == self._found:
             return ''
+        quaternion = 0.0, 0.0, 0.0, 1.0
         try:
-            if frames[0] == frames[1]:
-                quaternion = 0.0, 0.0, 0.0, 1.0
-            else:
-                if self._transforms is None:
-                    self._transforms = Transforms(self._node, frames[1])
+            if frames[0] != frames[1]:
+                self._transforms = self._transforms or Transforms(self._node, frames[1])
                 self._transforms.base_frame = frames[1]
                 quaternion = self._transforms.pose(frames[0])[1]
             self._gyroscope.matrix = rotation_matrix(quaternion)
@@ -355,11 +340,7 @@ class CameraInput:
         return time.monotonic() - self.images.last_s
 
     def watch(self, timeout_s: float) -> None:
-        """Check for silence longer than a timeout [s], and warn of its cause.
-
-        Transport is a cause only where somebody has been publishing for the timeout, too: a camera
-        that has just started may need time.
-        """
+        """Check for silence longer than a timeout [s]; whoever publishes has that time, too."""
         self.images.look(timeout_s / 2)
         now_s, silent_s = time.monotonic(), self.silent_s
         if silent_s < timeout_s:
@@ -434,7 +415,7 @@ class CameraInput:
         self._came = True
         self.frame_id = msg.header.frame_id
         self.rate.tick(self.images.last_s)
-        self.queue.put(Frame(msg, stamp_ns(msg.header),
+        self.queue.put(Frame(msg, stamp_ns(msg),
                              self._node.get_clock().now().nanoseconds, size))
         self.notify()
 
@@ -456,10 +437,9 @@ class CameraInput:
                 if self.images.wanted in ('auto', kind)}
 
     def _explain_silence(self, published: bool, silent_s: float) -> str:
-        images, parts = self.images, []
-        for topic, found in self._publishers().items():
-            reliable = sum(i.qos_profile.reliability == ReliabilityPolicy.RELIABLE for i in found)
-            parts.append(f'{topic} has {len(found)} publisher(s), {reliable} reliable')
+        images = self.images
+        parts = [f'{topic} has {len(found)} publisher(s)'
+                 for topic, found in self._publishers().items()]
         remedy = ('start the camera or remap its topic' if not published else
                   'the camera has stopped sending' if self._came else
                   f'the camera sends nothing yet, or it is lost: {LARGE_IMAGE_REMEDY}')

@@ -33,21 +33,12 @@ class _Lane:
         self.decoding = threading.Lock()   # keeps the order: one thread at once
         self.pool = ThreadPoolExecutor(1, 'vjepa_decoder')
         self.job: Future | None = None     # of its thread; None: it rests
-        self.begun_s = 0.0                 # steady time since which there is a job
         self.slow = False                  # whether the last image took longer than `PATIENCE_S`
-        self.ahead_ns: int | None = None   # stamp of the last image decoded during this pass
-
-    def has_news(self, spacing_ns: int) -> bool:
-        """Whether what waits adds something to what was decoded during this pass."""
-        newest = self.camera.queue.newest_ns
-        return newest is not None and not (
-            self.ahead_ns is not None and 0 < newest - self.ahead_ns < spacing_ns)
 
 
 class Decoder:
     """Turns the messages of cameras into frames, in order, each once.
 
-    `on_error` takes unexpected errors of a camera; a malformed image is reported to its camera.
     `on_ready` is called when a frame is ready that `settle` has not waited for.
     """
 
@@ -84,11 +75,7 @@ class Decoder:
 
     @contextmanager
     def ahead(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> Iterator[None]:
-        """Decode and prepare what comes for these tracks inside of this block.
-
-        The first image of each camera at once, further ones if they are apart by `spacing_ns`:
-        however many come in a long pass, no more are decoded than without this.
-        """
+        """Decode and prepare what comes for these tracks inside of this block."""
         self._begin(tracks, spacing_ns)
         try:
             yield
@@ -96,15 +83,10 @@ class Decoder:
             self.tracks = None
 
     def settle(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> None:
-        """Decode what has come for several cameras, each in its own thread, before `take`.
-
-        Waits for it, but not for a camera whose images take long: those come when they are ready.
-        """
+        """Decode in the threads of the cameras, and wait for those whose images are quick."""
         self._settling = True
-        self._begin(tracks, spacing_ns)
-        now = time.monotonic()
-        wait([lane.job for lane in self._lanes.values() if lane.job is not None
-              and not lane.slow and now < lane.begun_s + PATIENCE_S], PATIENCE_S)
+        quick = [lane.job for lane in self._begin(tracks, spacing_ns) if not lane.slow]
+        wait(filter(None, quick), PATIENCE_S)      # some may have ended
         self.tracks, self._settling = None, False
 
     def take(self, name: str, track: CameraState, spacing_ns: int) -> tuple[list[Frame], int]:
@@ -114,20 +96,20 @@ class Decoder:
             self._decode(lane, track, spacing_ns)
         return lane.camera.queue.take()
 
-    def _begin(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> None:
+    def _begin(self, tracks: Mapping[str, CameraState], spacing_ns: int) -> list[_Lane]:
         with self._lock:
             self.tracks, self._spacing_ns = tracks, spacing_ns
-            for lane in self._lanes.values():
-                lane.ahead_ns = None
-            self._give_jobs()
+            return self._give_jobs()
 
-    def _give_jobs(self) -> None:
+    def _give_jobs(self) -> list[_Lane]:
+        """Let the threads that rest decode what waits; return which do."""
         if self.tracks is None or not self._running:
-            return
-        for name, lane in self._lanes.items():
-            if lane.job is None and lane.has_news(self._spacing_ns):
-                lane.begun_s = time.monotonic()
-                lane.job = lane.pool.submit(self._work, lane, self.tracks[name], self._spacing_ns)
+            return []
+        begun = [(name, lane) for name, lane in self._lanes.items()
+                 if lane.job is None and lane.camera.queue.waits]
+        for name, lane in begun:
+            lane.job = lane.pool.submit(self._work, lane, self.tracks[name], self._spacing_ns)
+        return [lane for _, lane in begun]
 
     def _work(self, lane: _Lane, track: CameraState, spacing_ns: int) -> None:
         """Decode in the thread of a camera."""
@@ -144,7 +126,6 @@ class Decoder:
                 begin_s = time.monotonic()
                 try:
                     self._fill(frame, track, lane.gain)
-                    lane.ahead_ns = frame.stamp_ns
                     lane.camera.images.judge(readable=True)
                 except ImageError as error:
                     lane.camera.images.judge(readable=False)

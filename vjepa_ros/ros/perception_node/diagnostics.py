@@ -38,6 +38,13 @@ FULL_SHARE = 0.9         # of the memory of a device, above which to warn
 PARTS, PART_S = 6, 100.0  # of the window over which growth is judged: each above that before
 LEAST_SHARE, LEAST_BYTES = 0.03, 32 << 20      # growth below both is none
 OLD_S = 60.0             # a frame of this age: the clocks differ
+OTHER_CLOCK = (
+    "frames are {} by this node's clock. For a camera: synchronise the clocks (NTP or PTP); for a "
+    'bag or a simulation: publish /clock (a bag: play it with --clock) and set use_sim_time')
+CLOCK = {'old': OTHER_CLOCK, 'future': OTHER_CLOCK, 'unknown': (
+    "frames are of unknown age, because this node's clock stands at zero: 'use_sim_time' is true "
+    'and nothing comes on /clock. Publish /clock (for a bag: play it with --clock), or set '
+    'use_sim_time to false')}
 OBSERVE_S = 0.2          # least time between two observations of a frame memory
 
 
@@ -93,30 +100,27 @@ class CameraStats:
         self.result_s, self.waits_s, self.pass_s = time.monotonic(), math.nan, math.nan
         self.rate.tick(self.result_s)
         if not math.isnan(latency_ms):
-            with self._lock:
-                self._latency.append(latency_ms)
+            self._latency.append(latency_ms)
         self.level, self.flags = assessment.level, assessment.flags
         self.clip_rate_hz = assessment.clip_rate_hz
         self.add_stages(assessment.timings)
 
     def add_stages(self, timings: Mapping[str, float]) -> None:
         """Take the times of stages [ms]."""
-        with self._lock:
-            for stage, ms in timings.items():
-                if not math.isnan(ms):
-                    self._stages.setdefault(stage, deque(maxlen=100)).append(ms)
+        for stage, ms in timings.items():
+            if not math.isnan(ms):
+                self._stages.setdefault(stage, deque(maxlen=100)).append(ms)
 
     def latency(self) -> tuple[float, float]:
         """Return median and 95th percentile of the last results [ms], NaN before the first."""
-        with self._lock:
-            values = list(self._latency)
+        values = list(self._latency)
         median, high = np.percentile(values, (50, 95)) if values else (math.nan, math.nan)
         return float(median), float(high)
 
     def stages(self) -> dict[str, float]:
         """Return the median time of each stage [ms], by name."""
-        with self._lock:
-            return {stage: float(np.median(self._stages[stage])) for stage in sorted(self._stages)}
+        return {stage: float(np.median(list(self._stages[stage])))
+                for stage in sorted(self._stages)}
 
     def observe(self, track: CameraState) -> None:
         """Note the state of the frame memory now and then; the worker owns the track."""
@@ -126,37 +130,25 @@ class CameraStats:
         if now - self._observed_s < OBSERVE_S:
             return
         self._observed_s = now
-        fill, view, resets = ring.fill, track.view, ring.resets
+        fill, view = ring.fill, track.view
         memory: dict[str, object] = {
             'clip_fill': f'{fill}/{ring.num_frames}',
             'view_seen': 'unknown' if view is None else f'{view.coverage:.2f}',
             'ring_memory_mb': f'{ring.nbytes / 2**20:.1f}'}
-        for kind, counts in (('frames', ring.counts), ('resets', resets)):
-            for key in sorted(counts):
-                memory[f'{kind}.{key}'] = counts[key]
+        for kind, counts in (('frames', ring.counts), ('resets', ring.resets)):
+            memory |= {f'{kind}.{key}': counts[key] for key in sorted(counts)}
         self.memory = memory
         self.full, self.gap_problem = fill == ring.num_frames, ring.problem
 
     def warn_of_clock(self, log: RcutilsLogger, camera: str, age_s: float) -> None:
         """Warn once of each problem of the clock, by the age of a result [s]."""
-        if not 0.0 <= age_s <= OLD_S and (problem := age_problem(age_s, OLD_S)):
-            kind, text = _clock_problem(age_s, problem)
-            if kind not in self._warned_of_clock:
-                self._warned_of_clock.add(kind)
-                log.warning(f"camera '{camera}': {text}. Every such result is flagged stale, with "
-                            'level unknown')
-
-
-def _clock_problem(age_s: float, problem: str) -> tuple[str, str]:
-    """Return the kind of a clock problem, and its explanation."""
-    if math.isnan(age_s):
-        return 'unknown', ("frames are of unknown age, because this node's clock stands at zero: "
-                           "'use_sim_time' is true and nothing comes on /clock. Publish /clock "
-                           '(for a bag: play it with --clock), or set use_sim_time to false')
-    return 'future' if age_s < 0 else 'old', (
-        f"frames are {problem} by this node's clock. For a camera: synchronise the clocks (NTP "
-        'or PTP); for a bag or a simulation: publish /clock (a bag: play it with --clock) and '
-        'set use_sim_time')
+        if 0.0 <= age_s <= OLD_S or not (problem := age_problem(age_s, OLD_S)):
+            return
+        kind = 'unknown' if math.isnan(age_s) else 'future' if age_s < 0 else 'old'
+        if kind not in self._warned_of_clock:
+            self._warned_of_clock.add(kind)
+            log.warning(f"camera '{camera}': {CLOCK[kind].format(problem)}. Every such result is "
+                        'flagged stale, with level unknown')
 
 
 class MemoryTrend:

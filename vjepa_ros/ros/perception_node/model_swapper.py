@@ -116,11 +116,7 @@ def _key(config: NodeConfig) -> tuple[object, object]:
 
 
 def smaller(config: ModelConfig, choice: DeviceChoice) -> ModelConfig | None:
-    """Return what needs less memory, and costs least; None when nothing is left.
-
-    Half precision where a GPU computes in fp32, then half of the frames, then images with three
-    quarters of the side.
-    """
+    """Return what needs less memory: less precision, frames, or pixels; None if nothing does."""
     # Where a GPU was free to choose and took fp32, half precision is slow or impossible there.
     if (choice.precision, config.precision) == ('fp32', 'fp32') and choice.device.type != 'cpu':
         return replace(config, precision='fp16')
@@ -132,10 +128,7 @@ def smaller(config: ModelConfig, choice: DeviceChoice) -> ModelConfig | None:
 
 
 class OomFallback:
-    """Choose what is loaded: what the parameters say, or less where memory ran out.
-
-    Used by the executor alone.
-    """
+    """Choose what is loaded: what the parameters say, or less where memory ran out."""
 
     def __init__(self, worker: Worker, swapper: Swapper, log: RcutilsLogger) -> None:
         self._worker = worker

@@ -108,7 +108,6 @@ class VjepaNode(ManagedNode):
         self.parts = Configured(
             config, worker, swapper, OomFallback(worker, swapper, self.get_logger()), cameras,
             outputs, sources)
-        worker.start()
         if not engine.report.trained:
             self.get_logger().warning(
                 "the model runs with RANDOM weights ('allow_random_weights' is set): time to "

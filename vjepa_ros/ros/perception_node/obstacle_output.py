@@ -2,9 +2,8 @@
 # Copyright 2026 vjepa_ros maintainers
 """Publish obstacles in metres for planners such as Nav2, and regions as vision_msgs.
 
-Without geometry there is no topic in metres. A source of Nav2 that falls silent becomes stale,
-and then the robot stops. So what is not known for sure is answered with silence, never with an
-empty cloud, which means clear.
+What is not known for sure is answered with silence: an empty cloud means clear to Nav2, and it
+stops for a source that is stale.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ from vjepa_ros.obstacles import (
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region, Result
 from vjepa_ros.ros.common.endpoints import Transforms, Vector, advertise
-from vjepa_ros.ros.common.message_conversion import cloud, stamp_ns
+from vjepa_ros.ros.common.message_conversion import cloud
 from vjepa_ros.ros.perception_node.camera_input import CameraInput
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig
+from vjepa_ros.ros.read import stamp_ns
 
 # Layers and the monitor of Nav2 read x, y, z; filters and RViz know the name of the fourth.
 POINT = np.dtype([('x', '<f4'), ('y', '<f4'), ('z', '<f4'), ('intensity', '<f4')])
@@ -97,10 +97,9 @@ class Odometry:
         return sum(mount.closing_speed(s[1], s[2]) for s in near) / len(near)
 
     def motion(self, since_ns: int, at_ns: int) -> tuple[float, float]:
-        """Return the greatest speed around a stamp, NaN if unknown, and the way since another.
+        """Return the greatest speed around a stamp [m/s or rad/s], and the way since another.
 
-        Turning counts like driving: [m/s] or [rad/s], whichever is more, and [m] or [rad]. What
-        came before the oldest message is unknown and counts as no way.
+        NaN and 0 if unknown; the way [m or rad] begins with the oldest message.
         """
         seen = self._fresh()
         if not seen:
@@ -127,7 +126,7 @@ class Odometry:
             self._warn('frame', f'{self.topic}: speeds are in the frame '
                        f"'{msg.child_frame_id:.99}', obstacles.base_frame is "
                        f"'{self._base_frame}'; they are taken as if they were the same")
-        stamp = stamp_ns(msg.header)
+        stamp = stamp_ns(msg)
         if self._seen and stamp < self._seen[-1][0]:     # time jumped back
             self._seen.clear()
         self._seen.append((stamp, linear, angular))
@@ -169,10 +168,9 @@ class Sources:
 
     def mount(self, frame_id: str, stamp: Any | None = None, until_s: float = -math.inf
               ) -> tuple[Mount | None, str]:
-        """Return the pose of an optical frame, or None and why there is none.
+        """Return the pose of an optical frame at a stamp, or the newest, or None and why.
 
-        At `stamp` (builtin_interfaces/Time), or the newest that is known. Waits for tf until a
-        steady time [s]; only beside the executor.
+        Waits for tf until a steady time [s]; only beside the executor.
         """
         transforms = self._transforms        # the executor may close it meanwhile
         if transforms is None:

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""The one thread that stores frames, infers and publishes, always on the newest clip.
-
-The executor thread never waits for it: requests are left under a lock and taken up between two
-clips. Nothing is published after `pause` has returned.
-"""
+"""The one thread that stores frames, infers and publishes, always on the newest clip."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ SILENT_EVERY_S = 1.0     # between overlays of a silent camera
 
 
 class Worker:
-    """Store, infer, publish."""
+    """Store, infer, publish: paused at first."""
 
     def __init__(self, perception: Perception, config: NodeConfig,
                  cameras: Mapping[str, CameraInput], outputs: Mapping[str, Outputs],
@@ -67,21 +63,16 @@ class Worker:
         self._decoder = Decoder(self._cameras, self._count_for,
                                 lambda: self.config.max_image_pixels, self._wake.set)
         self._counting = threading.Lock()
-        self._running = False
+        self._running = True
         self._resets: deque[str] = deque()
         self._drawn_s = dict.fromkeys(cameras, -math.inf)    # when each was drawn as silent
         self._due = dict.fromkeys(cameras, 0.0)
-        self._thread: threading.Thread | None = None
         for camera in self._cameras.values():
             camera.notify = self.notify
-
-    # -- called by the executor ------------------------------------------------------------
-
-    def start(self) -> None:
-        """Start the thread (paused)."""
-        self._running = True
         self._thread = threading.Thread(target=self._loop, name='vjepa_worker', daemon=True)
         self._thread.start()
+
+    # -- called by the executor ------------------------------------------------------------
 
     def resume(self) -> None:
         """Begin to work (on activate)."""
@@ -106,16 +97,12 @@ class Worker:
         self._decoder.stop()
         self._running = False
         self._wake.set()
-        if self._thread is None:
-            self._release()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the threads to end; False when one is still at work."""
         deadline = time.monotonic() + timeout_s
-        if self._thread is not None:
-            self._thread.join(max(0.0, timeout_s))
-        ended = self._decoder.join(deadline - time.monotonic())
-        return ended and (self._thread is None or not self._thread.is_alive())
+        self._thread.join(max(0.0, timeout_s))
+        return self._decoder.join(deadline - time.monotonic()) and not self._thread.is_alive()
 
     def notify(self) -> None:
         """Take note of news: a message, a request."""
