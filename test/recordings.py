@@ -22,26 +22,10 @@ def video_packets(frames: Sequence[np.ndarray], codec: str, group: int = 10,
     encoder.height, encoder.width = frames[0].shape[:2]
     encoder.pix_fmt, encoder.framerate, encoder.gop_size = 'yuv420p', 10, group
     encoder.options = {'tune': 'zerolatency', 'x265-params': 'log-level=none', **options}
-    return [data for _, data in _packets(av, encoder, frames)]
-
-
-def packets_with_b_frames(frames: Sequence[np.ndarray]) -> list[tuple[int, bytes]]:
-    """Encode RGB frames as H.264 with B frames: packets with the numbers of their pictures."""
-    av = pytest.importorskip('av')
-    encoder = av.CodecContext.create('libx264', 'w')
-    encoder.height, encoder.width = frames[0].shape[:2]
-    encoder.pix_fmt, encoder.framerate, encoder.gop_size = 'yuv420p', 10, 10
-    encoder.options = {'bf': '2', 'b-adapt': '0'}
-    return _packets(av, encoder, frames)
-
-
-def _packets(av, encoder, frames: Sequence[np.ndarray]) -> list[tuple[int, bytes]]:
-    packets = []
-    for n, frame in enumerate(frames):
-        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format='rgb24')
-        picture.pts = n
-        packets += [(packet.pts, bytes(packet)) for packet in encoder.encode(picture)]
-    packets += [(packet.pts, bytes(packet)) for packet in encoder.encode(None)]
+    pictures = [av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format='rgb24')
+                for frame in frames]
+    packets = [bytes(packet) for picture in (*pictures, None)
+               for packet in encoder.encode(picture)]
     assert len(packets) == len(frames)
     return packets
 

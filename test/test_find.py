@@ -17,7 +17,7 @@ from scenes import texture
 from test_score import WORDS
 
 from vjepa_ros.cli import find, score
-from vjepa_ros.fleet.tables import event_schema, row_schema, write_table
+from vjepa_ros.fleet.results import event_schema, row_schema, write_table
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
@@ -39,11 +39,11 @@ def test_the_search_is_exact_and_neighbours_count_once(tmp_path):
     one = (example - known.mean(axis=0)) / known.std(axis=0)
     every = z @ one / np.linalg.norm(z, axis=1) / np.linalg.norm(one)
     found = find.search(files, example, 5, 0.0)
-    assert [20 * int(m.bag) + m.stamp_ns for m in found] == list(np.argsort(-every)[:5])
-    assert [m.likeness for m in found] == pytest.approx(np.sort(every)[::-1][:5], abs=1e-5)
+    assert [20 * int(m['bag']) + m['stamp_ns'] for m in found] == list(np.argsort(-every)[:5])
+    assert [m['likeness'] for m in found] == pytest.approx(np.sort(every)[::-1][:5], abs=1e-5)
     apart = find.search(files, example, 60, 0.75)
     for bag in '012':
-        at = sorted(m.at_s for m in apart if m.bag == bag)
+        at = sorted(m['at_s'] for m in apart if m['bag'] == bag)
         assert np.diff(at).min() >= 0.75 and len(at) >= 2
     with pytest.raises(ValueError, match='4 numbers'):
         find.search(files, np.ones(5), 1, 0.0)
@@ -56,7 +56,7 @@ def test_an_event_finds_what_is_like_it_but_not_itself(tmp_path, capsys):
         write_rows(tmp_path / f'{bag}.parquet', bag, known)
     write_table(tmp_path / 'events.parquet', [{
         'event': 3, 'topic': '/eye', 'camera': 'eye', 'bag': 'bag', 'peak_stamp_ns': 32,
-        'peak_s': 3.25}], event_schema())
+        'peak_s': 3.25}], event_schema(), {})
     (tmp_path / 'run.json').write_text(json.dumps({
         'configuration': {'track': {'num_frames': 4, 'clip_fps': 2.0}},     # clips of 1.5 s
         'files': ['bag.parquet', 'other.parquet']}))

@@ -42,9 +42,9 @@ K = info().k
 
 
 @pytest.mark.parametrize(('size', 'changes', 'text'), [
-    ((640, 360), {}, 'images of 640 x 360 can not show what it is of, 640 x 480'),
+    ((640, 360), {}, 'images of 640 x 360 can not show its region of interest, 640 x 480'),
     ((480, 640), {}, '480 x 640 .* 640 x 480'),
-    (FULL, {'roi': (0, 120, 640, 200)}, '640 x 480 can not show the region of interest'),
+    (FULL, {'roi': (0, 120, 640, 200)}, '640 x 480 can not show its region of interest'),
     ((320, 240), {'roi': (400, 0, 320, 240)}, 'not within its 640 x 480'),
     ((640, 480), {'binning': 2, 'binning_y': 1}, None),          # resized to the old proportion
     ((320, 480), {'binning': 2, 'binning_y': 1}, None), ((320, 480), {'binning': 2}, 'binning 2'),

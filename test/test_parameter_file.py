@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from vjepa_ros.fleet.config import read_config
+from vjepa_ros.fleet.scoring import read_config
 from vjepa_ros.parameter import schema_of, schemas
 from vjepa_ros.ros.doctor import ERROR, judge_file
 from vjepa_ros.ros.parameter_file import read_file, readable, unknown, values_of

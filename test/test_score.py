@@ -28,10 +28,9 @@ from scenes import synthetic
 from vjepa_ros.cli import score as command
 from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordings
-from vjepa_ros.fleet.scoring import Scorer
-from vjepa_ros.fleet.tables import EventRule, NUMBERS, ROWS, find_events, read_rows, row_of
+from vjepa_ros.fleet.results import EventRule, NUMBERS, ROWS, find_events, read_rows, row_of
+from vjepa_ros.fleet.scoring import Scorer, read_config
 from vjepa_ros.lab.worker_pool import run_each
 from vjepa_ros.perception.types import Level
 

@@ -16,12 +16,10 @@ from scenes import synthetic
 from sensor_msgs.msg import CameraInfo, Image
 
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.config import read_config
-from vjepa_ros.fleet.scoring import Scorer
-from vjepa_ros.fleet.tables import NUMBERS, ROWS, read_rows
+from vjepa_ros.fleet.results import NUMBERS, ROWS, read_rows
+from vjepa_ros.fleet.scoring import Scorer, read_config
 from vjepa_ros.ros import read
-from vjepa_ros.sources.bag import BagSource
-from vjepa_ros.sources.base import PlayOptions
+from vjepa_ros.sources.bag import Bag
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -39,7 +37,6 @@ def test_a_row_equals_what_the_node_says_of_the_same_bag(tmp_path):
                 lambda text: None)
     rows = read_rows([run.file(chunk) for chunk in run.chunks]).to_pylist()
 
-    said, boxes = {}, {}
     with ros_session() as ros, node_running(ros, cameras=['eye'], **settings,
                                             **exact('eye/image_raw')) as node:
         node.do('configure', 'activate')
@@ -47,11 +44,10 @@ def test_a_row_equals_what_the_node_says_of_the_same_bag(tmp_path):
                 Publisher(ros, 'eye/image_raw', frame_id='eye') as images, \
                 Publisher(ros, 'eye/camera_info', CameraInfo, frame_id='eye') as infos:
             node.wait_until_heard('eye')
-            with BagSource(bag, PlayOptions()) as source:
-                for connection, _, raw in source._reader.messages():
-                    message = source._reader.deserialize(raw, connection.msgtype)
+            with Bag(bag) as recorded:
+                for topic, message in recorded.read(recorded.types):
                     stamp_ns = message.header.stamp.sec * S + message.header.stamp.nanosec
-                    if connection.topic.endswith('camera_info'):
+                    if topic.endswith('camera_info'):
                         infos.send(_info(message), stamp_ns)
                     elif any(row['stamp_ns'] == stamp_ns for row in rows):
                         images.step(_image(message), stamp_ns, got, regions)

@@ -19,7 +19,7 @@ from scenes import synthetic
 from test_score import WORDS, here, rows_of, same
 
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.config import read_config
+from vjepa_ros.fleet.scoring import read_config
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.sources import SourceError, encodings, open_source
 from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import ImageError
-from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of
+from vjepa_ros.sources.video import PacketDecoder, pixels_of
 
 MOST_PIXELS = 1 << 20
 
@@ -96,7 +96,7 @@ def video(data: bytes) -> None:
     decoder = PacketDecoder(given.choice(('h264', 'hevc')))
     while given.left:
         try:
-            rgb = pixels_of(decoder.picture(given.take(given.whole('H')))[0])
+            rgb = pixels_of(decoder.picture(given.take(given.whole('H'))))
         except (SourceError, ImageError):
             continue
         assert rgb.ndim == 3

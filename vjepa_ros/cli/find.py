@@ -5,55 +5,25 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from vjepa_ros.cli.console import print_error, real, whole
-from vjepa_ros.fleet.config import config_of
-from vjepa_ros.fleet.summary import clock
-from vjepa_ros.fleet.tables import arrow, read_rows
+from vjepa_ros.fleet.results import arrow, clock, read_rows
 
 PLACE = ('bag', 'topic', 'camera', 'at_s', 'stamp_ns')
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A row that was found."""
-
-    bag: str
-    topic: str
-    camera: str
-    at_s: float
-    stamp_ns: int
-    likeness: float  # cosine of its embedding and that of the example, -1..1
-
-
-class Span(NamedTuple):
-    """A time of a camera, of a recording [s]."""
-
-    bag: str
-    topic: str
-    begin_s: float
-    end_s: float
-
-    def holds(self, bag: str, topic: str, at_s: Any) -> Any:
-        """Return whether a moment, or each of several of one camera, lies in it."""
-        return ((bag, topic) == self[:2]) & (self.begin_s <= at_s) & (at_s <= self.end_s)
-
-
-NOWHERE = Span('', '', 0.0, 0.0)
+NONE = 'the results have no embeddings; score with --embeddings'
+Moment = dict[str, Any]     # `PLACE` of a row, and the cosine of its embedding and the example's
 
 
 def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: float,
-           besides: Span = NOWHERE) -> list[Moment]:
+           wanted: Callable[[Moment], bool] = lambda moment: True) -> list[Moment]:
     """Return the moments most like an example (D,), the best first.
 
     Embeddings are standardised over the results: what all moments share, such as the camera
@@ -68,7 +38,7 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
         squares += np.square(embeddings, dtype=np.float64).sum(axis=0)
         rows += len(embeddings)
     if not rows:
-        raise ValueError('the results have no embeddings; score with --embeddings')
+        raise ValueError(NONE)
     centre = total / rows
     scale = np.maximum(np.sqrt(np.maximum(squares / rows - centre ** 2, 0.0)), 1e-6)
     one = (example - centre) / scale
@@ -78,13 +48,11 @@ def search(files: Sequence[Path], example: np.ndarray, count: int, apart_s: floa
         likeness = standard @ one / np.maximum(
             np.linalg.norm(standard, axis=1) * np.linalg.norm(one), 1e-12)
         table = read_rows([file], PLACE)
-        found = (Moment(**{name: table[name][int(n)].as_py() for name in PLACE},
-                        likeness=float(likeness[n]))
-                 for n in np.argsort(-likeness, kind='stable'))
+        found = ({name: table[name][int(n)].as_py() for name in PLACE}
+                 | {'likeness': float(likeness[n])} for n in np.argsort(-likeness, kind='stable'))
         # Enough of each file, whatever of the others is better.
-        moments += _spread((m for m in found if not besides.holds(m.bag, m.topic, m.at_s)),
-                           count, apart_s)
-    return _spread(sorted(moments, key=lambda m: -m.likeness), count, apart_s)
+        moments += _spread(filter(wanted, found), count, apart_s)
+    return _spread(sorted(moments, key=lambda m: -m['likeness']), count, apart_s)
 
 
 def _embeddings(file: Path, size: int) -> np.ndarray:
@@ -103,8 +71,8 @@ def _spread(moments: Iterable[Moment], count: int, apart_s: float) -> list[Momen
     """Return the first moments, without those close to a better one of their camera."""
     taken: list[Moment] = []
     for moment in moments:
-        if all((t.bag, t.topic) != (moment.bag, moment.topic)
-               or abs(t.at_s - moment.at_s) >= apart_s for t in taken):
+        if all((t['bag'], t['topic']) != (moment['bag'], moment['topic'])
+               or abs(t['at_s'] - moment['at_s']) >= apart_s for t in taken):
             taken.append(moment)
             if len(taken) == count:
                 break
@@ -133,37 +101,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         facts = _facts(args.results)
         files = [args.results / file for file in facts['files']]
-        example, besides = (
-            _of_event(int(args.example), args.results, files, facts) if args.example.isdigit()
-            else (_of_picture(Path(args.example), facts), NOWHERE))
-        moments = search(files, example, args.top, args.apart, besides)
+        if args.example.isdigit():
+            moments = _like_event(int(args.example), args, files, facts['configuration']['track'])
+        else:
+            example = _of_picture(Path(args.example), facts['configuration'])
+            moments = search(files, example, args.top, args.apart)
     except (ValueError, OSError) as error:
         return print_error(f'vjepa-ros find: {error}')
     if args.json:
         for moment in moments:
-            print(json.dumps(dataclasses.asdict(moment)))
+            print(json.dumps(moment))
         return 0
     table = Table('likeness', 'at', 'recording', 'camera', 'stamp [s]')
     for moment in moments:
-        table.add_row(f'{moment.likeness:.3f}', clock(moment.at_s), moment.bag, moment.camera,
-                      f'{moment.stamp_ns / 1e9:.3f}')
+        table.add_row(f'{moment["likeness"]:.3f}', clock(moment['at_s']), moment['bag'],
+                      moment['camera'], f'{moment["stamp_ns"] / 1e9:.3f}')
     Console().print(table)
     return 0
 
 
 def _facts(results: Path) -> dict[str, Any]:
-    file = results / 'run.json'
     try:
-        return json.loads(file.read_text(encoding='utf-8'))
+        return json.loads((results / 'run.json').read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
         raise ValueError(f"'{results}' is no folder of results: {error}; write one with "
                          'vjepa-ros score --embeddings') from error
 
 
-def _of_event(number: int, results: Path, files: Sequence[Path], facts: Mapping[str, Any]
-              ) -> tuple[np.ndarray, Span]:
-    """Return the embedding of an event's picture, and the clips around that would find it."""
-    events = read_rows([results / 'events.parquet']).to_pylist()
+def _like_event(number: int, args: argparse.Namespace, files: Sequence[Path],
+                track: Mapping[str, Any]) -> list[Moment]:
+    """Return the moments like the picture of an event, but for those whose clip has it."""
+    events = read_rows([args.results / 'events.parquet']).to_pylist()
     event = next((e for e in events if e['event'] == number), None)
     if event is None:
         raise ValueError(f'there is no event {number}; the results have {len(events)}'
@@ -174,23 +142,26 @@ def _of_event(number: int, results: Path, files: Sequence[Path], facts: Mapping[
     if not len(found):
         raise ValueError(f'the rows of event {number} are not there')
     if (example := found[0].as_py()) is None:
-        raise ValueError('the results have no embeddings; score with --embeddings')
-    track = facts['configuration']['track']
+        raise ValueError(NONE)
     clip_s = (track['num_frames'] - 1) / track['clip_fps']
-    return np.array(example, np.float32), Span(event['bag'], event['topic'],
-                                               event['peak_s'] - clip_s, event['peak_s'] + clip_s)
+
+    def another(moment: Moment) -> bool:
+        return (moment['bag'], moment['topic']) != (event['bag'], event['topic']) or (
+            abs(moment['at_s'] - event['peak_s']) > clip_s)
+
+    return search(files, np.array(example, np.float32), args.top, args.apart, another)
 
 
-def _of_picture(path: Path, facts: dict[str, Any]) -> np.ndarray:
+def _of_picture(path: Path, configuration: Mapping[str, Any]) -> np.ndarray:
     """Embed a picture with the model of the results."""
     from vjepa_ros.clip.resize import View
-    from vjepa_ros.fleet.scoring import embed
+    from vjepa_ros.fleet.scoring import config_of, embed
     from vjepa_ros.runtime.model import Model
-    from vjepa_ros.sources.folder import load
-    from vjepa_ros.sources.gain import GainControl
+    from vjepa_ros.sources import open_source
 
-    config = config_of(facts['configuration'])
-    rgb = GainControl().reduce(load(path)[0])[0]
+    config = config_of(configuration)
+    with open_source(path) as source:
+        rgb = next(iter(source)).rgb
     engine = Model.load(config.engine)
     try:
         view = View(config.track.resize_mode, (rgb.shape[1], rgb.shape[0]),

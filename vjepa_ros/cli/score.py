@@ -13,10 +13,9 @@ from rich.console import Console
 
 from vjepa_ros.cli.console import behind_p, folder, plain_lines, positive, print_error, real, whole
 from vjepa_ros.fleet import run as fleet
-from vjepa_ros.fleet.config import read_config
 from vjepa_ros.fleet.recordings import find_recordings
-from vjepa_ros.fleet.summary import write_summary
-from vjepa_ros.fleet.tables import EventRule, ROWS, arrow
+from vjepa_ros.fleet.results import EventRule, ROWS, arrow, write_summary
+from vjepa_ros.fleet.scoring import read_config
 from vjepa_ros.lab.worker_pool import usual_jobs
 from vjepa_ros.perception.types import Level
 

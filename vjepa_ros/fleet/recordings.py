@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from pathlib import Path
 
-from vjepa_ros.sources import PlayOptions, Source, SourceError, open_source
+from vjepa_ros.sources import PlayOptions, Source, SourceError, is_recording, listed, open_source
 from vjepa_ros.sources.bag import BAG_SUFFIXES, image_topics, is_bag, is_bag_file
 from vjepa_ros.sources.folder import images_in
-from vjepa_ros.sources.opening import is_recording, listed
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.webm', '.mov', '.m4v', '.mpg', '.mpeg', '.ts')
 COMPRESSED, RAW = '/compressed', '/image_raw'
@@ -57,6 +56,9 @@ class Chunk:
     end_s: float  # does not belong to it; inf: all the rest
     file: str  # for its rows; the name depends on all that decides them and on nothing else
 
+    def __str__(self) -> str:
+        return f'{self.recording} from {self.begin_s:g} s'
+
     def holds(self, at_s: float) -> bool:
         """Return whether a time since the start of the recording [s] belongs to it."""
         return self.begin_s <= at_s < self.end_s
@@ -64,12 +66,8 @@ class Chunk:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """End this process, unless it is the main one, when what is done within takes too long.
-
-    A library that hangs hears nothing else.
-    """
-    limit_s = 0 if parent_process() is None else READ_S
-    signal.alarm(limit_s)
+    """End this process, unless it is the main one, when a library hangs within."""
+    signal.alarm(0 if parent_process() is None else READ_S)
     try:
         yield
     finally:
@@ -77,12 +75,7 @@ def reading() -> Iterator[None]:
 
 
 def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]:
-    """Return the recordings that paths name or contain, in order, each once; and what is none.
-
-    A folder is a rosbag2 with metadata, a recording with labels or stamps, or else searched for
-    these, for videos, for single .mcap and .db3 files, and for folders of pictures. Pictures
-    beside the others are left out, which the log says.
-    """
+    """Return the recordings that paths name or contain, in order, each once; and what is none."""
     found: dict[Path, None] = {}
     absent: list[str] = []
     for path in map(Path, paths):
@@ -102,7 +95,10 @@ def find_recordings(paths: Iterable[str | Path]) -> tuple[list[Path], list[str]]
 
 
 def _below(folder: Path, absent: list[str]) -> list[Path]:
-    """Return the recordings in a folder, and note folders that cannot be read."""
+    """Return the recordings in a folder, and note folders that cannot be read.
+
+    Pictures beside other recordings are left out, which the log says.
+    """
     try:
         if (folder / 'metadata.yaml').exists() or (is_recording(folder) and not is_bag(folder)):
             return [folder]
@@ -129,9 +125,8 @@ def _below(folder: Path, absent: list[str]) -> list[Path]:
 def cameras_of(path: Path, topics: Sequence[str] = ()) -> tuple[list[Recording], list[str]]:
     """Return the cameras of a recording, and what was asked for and is not there.
 
-    Without `topics` a bag gives all its image topics, but for depth and what nodes have drawn; of
-    a camera that was recorded raw and compressed the raw one, as in the node. The log names what
-    is left out.
+    Without `topics` a bag gives all its image topics, of a camera that was recorded raw and
+    compressed the raw one, but for depth and what nodes have drawn, which the log names.
     """
     if not is_bag(path):
         return [Recording(str(path), '', 'camera')], []

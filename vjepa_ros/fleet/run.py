@@ -10,7 +10,8 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,9 @@ from typing import Any
 import cv2
 import torch
 
-from vjepa_ros.fleet.config import ScoreConfig, weights_sha256
 from vjepa_ros.fleet.recordings import Chunk, Recording, cut, looked_at
-from vjepa_ros.fleet.scoring import Scored, Scorer
-from vjepa_ros.fleet.tables import ROWS, read_facts
+from vjepa_ros.fleet.results import ROWS, read_facts
+from vjepa_ros.fleet.scoring import ScoreConfig, Scored, Scorer, weights_sha256
 from vjepa_ros.lab.worker_pool import run_each
 
 # Ray's remarks on its own plans; what fails comes as an exception. It reads these when it starts.
@@ -38,6 +38,7 @@ class Run:
 
     config: ScoreConfig
     folder: Path  # of the results
+    weights: str = ''  # what identifies them
     chunks: list[Chunk] = field(default_factory=list)  # in order of recordings and time
     scored: dict[str, Scored] = field(default_factory=dict)  # by the names of their files
     skipped: int = 0  # how many were done before
@@ -53,60 +54,52 @@ class Run:
 def plan(run: Run, paths: Sequence[Path], topics: Sequence[str], chunk_s: float,
          rate: float | None = None, jobs: int = 1) -> None:
     """List the chunks (of a length [s]) of recordings; what cannot be opened is a problem."""
-    identity = run.config.text() + weights_sha256(run.config.engine)
+    run.weights = weights_sha256(run.config.engine)
     found: dict[Path, tuple[list[Recording], list[str]]] = {}
 
     def done(path: Path, cameras: Any, problem: str) -> None:
         found[path] = ([], [f"'{path}': {problem}"]) if problem else cameras
 
-    in_processes(paths, jobs, partial(_reader, topics, rate), done)
+    _in_processes(paths, jobs, partial(_reader, topics, rate), done)
     for path in paths:
         cameras, problems = found[path]
         run.problems += problems
         for camera in cameras:
             try:
-                run.chunks += cut(camera, chunk_s, identity)
+                run.chunks += cut(camera, chunk_s, run.config.text() + run.weights)
             except OSError as error:
                 run.problems.append(str(error))
 
 
-def _reader(topics: Sequence[str], rate: float | None
-            ) -> Callable[[Path], tuple[list[Recording], list[str]]]:
+def _reader(topics: Sequence[str], rate: float | None) -> Callable[[Path], Any]:
     return partial(looked_at, topics=topics, rate=rate)
 
 
 def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
     """Score the chunks that are not done yet."""
-    waiting = []
-    for chunk in run.chunks:
-        facts = read_facts(run.file(chunk))
-        if facts is None:
-            waiting.append(chunk)
-        else:
-            run.scored[chunk.file] = Scored(**facts)
-            run.skipped += 1
+    run.scored = {chunk.file: Scored(**facts) for chunk in run.chunks
+                  if (facts := read_facts(run.file(chunk))) is not None}
+    run.skipped = len(run.scored)
+    waiting = [chunk for chunk in run.chunks if chunk.file not in run.scored]
     begin = time.perf_counter()
 
     def done(chunk: Chunk, scored: Scored | None, problem: str) -> None:
-        where = f'{chunk.recording} from {chunk.begin_s:g} s'
         if scored is None:
-            run.problems.append(f'{where}: {problem}')
-            said = problem
+            run.problems.append(f'{chunk}: {problem}')
         else:
             run.scored[chunk.file] = scored
             run.new_s += scored.seconds
-            said = f'{scored.rows} rows'
-        tell(f'{where}: {said}; {len(run.scored)} of {len(run.chunks)} chunks are done')
+        said = problem if scored is None else f'{scored.rows} rows'
+        tell(f'{chunk}: {said}; {len(run.scored)} of {len(run.chunks)} chunks are done')
 
     if waiting:
         backend(waiting, done)
     run.wall_s = time.perf_counter() - begin
-    rows: dict[Recording, int] = {}
+    rows = Counter[Recording]()
     for chunk in run.chunks:
         if (scored := run.scored.get(chunk.file)) is not None:
-            rows[chunk.recording] = rows.get(chunk.recording, 0) + scored.rows
-            run.problems += [f'{chunk.recording} from {chunk.begin_s:g} s: {problem}'
-                             for problem in scored.problems]
+            rows[chunk.recording] += scored.rows
+            run.problems += [f'{chunk}: {problem}' for problem in scored.problems]
     for draft in (run.folder / ROWS).glob('.*.tmp'):     # of processes that were killed
         draft.unlink(missing_ok=True)
     track = run.config.track
@@ -121,15 +114,15 @@ def score(run: Run, backend: Backend, tell: Callable[[str], None]) -> None:
 
 def processes(config: ScoreConfig, folder: Path, jobs: int) -> Backend:
     """Return what scores chunks in processes, each with a model."""
-    return lambda chunks, done: in_processes(chunks, jobs, partial(_scorer, config, folder), done)
+    return lambda chunks, done: _in_processes(chunks, jobs, partial(_scorer, config, folder), done)
 
 
 def _scorer(config: ScoreConfig, folder: Path) -> Callable[[Chunk], Scored]:
     return Scorer(config, folder / ROWS).score
 
 
-def in_processes(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
-                 done: Done) -> None:
+def _in_processes(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
+                  done: Done) -> None:
     """Run tasks in processes; also those that are killed leave no temporary files."""
     with TemporaryDirectory(prefix='vjepa_ros_') as room:
         run_each(tasks, jobs, partial(_made_in, room, make), done)
@@ -181,11 +174,16 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Bac
         except (ConnectionError, ValueError) as error:
             raise ValueError(f"--ray '{address}': {error}") from error
         try:
-            play(chunks, done)
+            left = set(range(len(chunks)))
+            for row in answers(chunks):
+                left.remove(row['number'])
+                done(chunks[row['number']], *pickle.loads(row['answer']))
+            for number in sorted(left):
+                done(chunks[number], None, 'its process ended twice, perhaps for lack of memory')
         finally:
             ray.shutdown()
 
-    def play(chunks: Sequence[Chunk], done: Done) -> None:
+    def answers(chunks: Sequence[Chunk]) -> Iterator[Mapping[str, Any]]:
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         # A block is a chunk: one that kills its actor each time loses no other.
@@ -199,18 +197,12 @@ def cluster(config: ScoreConfig, folder: Path, address: str, actors: int) -> Bac
                                 override_num_blocks=len(chunks))
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DeprecationWarning)     # of the last three keywords
-            answers = items.map_batches(
+            return items.map_batches(
                 _Actor, fn_constructor_args=(config, folder.resolve()), batch_size=1,
                 # A pool of variable size does not grow while each actor has one task at most.
                 compute=data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=1),
                 num_cpus=0 if on_gpu else 1, num_gpus=share_of_gpu(gpus, most) if on_gpu else 0,
-                max_restarts=-1, max_task_retries=1)      # that Ray 2.64 will refuse
-        left = set(range(len(chunks)))
-        for row in answers.iter_rows():
-            left.remove(row['number'])
-            done(chunks[row['number']], *pickle.loads(row['answer']))
-        for number in sorted(left):
-            done(chunks[number], None, 'its process ended twice, perhaps for lack of memory')
+                max_restarts=-1, max_task_retries=1).iter_rows()      # that Ray 2.64 will refuse
 
     return run
 

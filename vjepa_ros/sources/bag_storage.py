@@ -11,17 +11,20 @@ from __future__ import annotations
 import importlib
 import io
 import math
+import shutil
 import sqlite3
 import struct
+import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vjepa_ros.sources.base import SourceError
+from vjepa_ros.sources.base import SourceError, check_file, inside
 
+BAG_SUFFIXES = ('.mcap', '.db3')
 SQLITE_START, MCAP_START = b'SQLite format 3\0', b'\x89MCAP0\r\n'
 ZSTD_START, ROS1_START = b'\x28\xb5\x2f\xfd', b'#ROSBAG V'
 MOST_BYTES = 512 << 20       # of a message or chunk; the largest picture in 16 bit has 400 MiB
@@ -38,6 +41,9 @@ DEFINED = (SCHEMA, CHANNEL, MESSAGE)
 _HEAD, _MESSAGE = struct.Struct('<BQ'), struct.Struct('<HIQQ')
 TAIL = 37                    # bytes of footer and end mark
 Message = tuple['Topic', int, bytes]         # with its time of recording [ns]
+# Of an MCAP file: first and last time, first byte and that after the last, and the channels of a
+# chunk (empty: not known); None for records beside chunks.
+Part = tuple[float, float, int, int, 'frozenset[int] | None']
 
 
 @dataclass(eq=False)
@@ -60,11 +66,6 @@ class Storage:
         # Times of recording [ns]; without messages of no meaning.
         self.first_ns, self.last_ns = math.inf, -math.inf
 
-    def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
-                 ) -> Iterator[Message]:
-        """Yield the messages of topics from a time up to before another [ns], by their times."""
-        raise NotImplementedError
-
     def _count(self, number: int, time_ns: int) -> None:
         if number in self.topics:
             self.topics[number].msgcount += 1
@@ -78,6 +79,7 @@ class SqliteStorage(Storage):
         super().__init__(path, lost)
         uri = path.absolute().as_uri() + ('' if own else '?immutable=1')
         self._db = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self.close = self._db.close
         self._db.text_factory = lambda data: data.decode(errors='replace')
         try:
             tables = [name for name, in self._db.execute(
@@ -109,7 +111,7 @@ class SqliteStorage(Storage):
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
-        """As in the base class."""
+        """Yield the messages of topics from a time up to before another [ns], by their times."""
         numbers = [number for number, topic in self.topics.items() if topic in wanted]
         ends = [int(max(-1 << 63, min(end, (1 << 63) - 1))) for end in (start_ns, stop_ns)]
         try:
@@ -126,10 +128,6 @@ class SqliteStorage(Storage):
         except sqlite3.DatabaseError as error:
             self.lost(f"'{self.path}' is {DAMAGED.format(error)}")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
 
 class McapStorage(Storage):
     """A file of the storage plugin mcap, read by its summary, or record by record without one."""
@@ -137,22 +135,17 @@ class McapStorage(Storage):
     def __init__(self, path: Path, lost: Callable[[str], None]) -> None:
         super().__init__(path, lost)
         self._file = path.open('rb')
+        self.close = self._file.close
         self._size = path.stat().st_size
         self._schemas: dict[int, tuple[str, tuple[str, str]]] = {}
         self._left = 0              # bytes to which chunks may still expand
-        # What to read, chunks or all: first and last time, first byte and that after the last, and
-        # the channels of a chunk (empty: not known).
-        self._parts: list[tuple[float, float, int, int, frozenset[int] | None]] = []
+        self._parts: list[Part] = []
         whole = False
         with suppress(struct.error):
             whole = self._read_summary()
         if not whole:
             self._scan()
         self._parts.sort(key=lambda part: part[0])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _read(self, at: int, count: int) -> bytes:
         self._file.seek(at)
@@ -189,9 +182,9 @@ class McapStorage(Storage):
     def _scan(self) -> None:
         """Read the whole file."""
         self.topics.clear()
-        self._left = most_expanded(self._size)
         self.first_ns, self.last_ns = math.inf, -math.inf
         self._parts = [(-math.inf, math.inf, len(MCAP_START), self._size, None)]
+        self._left = most_expanded(self._size)
         for kind, data in self._entries(len(MCAP_START), self._size, -math.inf, math.inf):
             try:
                 if kind == MESSAGE:
@@ -216,7 +209,7 @@ class McapStorage(Storage):
 
     def messages(self, wanted: Collection[Topic], start_ns: float, stop_ns: float
                  ) -> Iterator[Message]:
-        """As in the base class; where the file has no index, in its order."""
+        """As of SQLite; where the file has no index, in its order."""
         numbers = {number for number, topic in self.topics.items() if topic in wanted}
         self._left = most_expanded(self._size)
         for first, last, begin, end, channels in self._parts:
@@ -224,8 +217,7 @@ class McapStorage(Storage):
                 continue
             found = self._found(begin, end, numbers, start_ns, stop_ns)
             # Of a chunk, which is small.
-            yield from sorted(found, key=lambda message: message[1]) if channels is not None \
-                else found
+            yield from found if channels is None else sorted(found, key=lambda one: one[1])
 
     def _found(self, begin: int, end: int, numbers: Collection[int], start_ns: float,
                stop_ns: float) -> Iterator[Message]:
@@ -245,7 +237,7 @@ class McapStorage(Storage):
                 self._damaged(f'from byte {at} on there are no records')
                 return
             if kind == CHUNK:
-                yield from self._inner(at, start_ns, stop_ns)
+                yield from self._inner(at, self._chunk(at, start_ns, stop_ns))
             elif at + length > self._size:
                 self._damaged(f'it ends within the record at byte {at}')
             elif kind in DEFINED and length > MOST_BYTES:
@@ -253,41 +245,38 @@ class McapStorage(Storage):
             elif kind in DEFINED:
                 yield kind, self._read(at, length)
 
-    def _inner(self, where: int, start_ns: float, stop_ns: float) -> Iterator[tuple[int, Any]]:
-        """Yield what a chunk contains, unless it is of other times."""
+    def _inner(self, where: int, chunk: bytes) -> Iterator[tuple[int, Any]]:
+        data = memoryview(chunk)
+        for kind, at, length in _records(lambda at, count: data[at:at + count], 0, len(data)):
+            if at + length > len(data):
+                self._damaged(f'the chunk at byte {where} is cut off')
+            elif kind in DEFINED:
+                yield kind, data[at:at + length]
+
+    def _chunk(self, where: int, start_ns: float, stop_ns: float) -> bytes:
+        """Return the content of a chunk, as far as it is there; nothing of one of other times."""
         try:
             fields = _Fields(self._read(where, 256))
             first, last, size, checksum = fields.take('QQQI')
             if last < start_ns or first >= stop_ns:
-                return
-            chunk = memoryview(self._content(where, fields, size, checksum))
+                return b''
+            compression, packed = fields.text(), fields.take('Q')[0]
+            if max(size, packed) > MOST_BYTES or size > self._left:
+                raise ValueError(f'it claims {max(size, packed)} bytes, of a chunk at most '
+                                 f'{MOST_BYTES} are read, and of all {most_expanded(self._size)}')
+            self._left -= size
+            content = self._read(where + fields.at, packed)
+            cut = len(content) < packed
+            if compression:
+                content = unpacked(content, compression, size)
+            if cut or len(content) < size:
+                self._damaged(f'the chunk at byte {where} is cut off')
+            elif checksum and zlib.crc32(content) != checksum:
+                raise ValueError('its checksum is wrong')
+            return content
         except (ValueError, struct.error) as error:
             self._damaged(f'the chunk at byte {where} cannot be read ({error})')
-            return
-        for kind, at, length in _records(lambda at, count: chunk[at:at + count], 0, len(chunk)):
-            if at + length > len(chunk):
-                self._damaged(f'the chunk at byte {where} is cut off')
-            elif kind in DEFINED:
-                yield kind, chunk[at:at + length]
-
-    def _content(self, where: int, fields: _Fields, size: int, checksum: int) -> bytes:
-        """Return the content of a chunk, as far as it is there."""
-        compression, packed = fields.text(), fields.take('Q')[0]
-        if max(size, packed) > MOST_BYTES:
-            raise ValueError(f'it claims {max(size, packed)} bytes, at most {MOST_BYTES} are read')
-        if size > self._left:
-            raise ValueError(f'it and those before expand to more than '
-                             f'{most_expanded(self._size)} bytes')
-        self._left -= size
-        content = self._read(where + fields.at, packed)
-        cut = len(content) < packed
-        if compression:
-            content = unpacked(content, compression, size)
-        if cut or len(content) < size:
-            self._damaged(f'the chunk at byte {where} is cut off')
-        elif checksum and zlib.crc32(content) != checksum:
-            raise ValueError('its checksum is wrong')
-        return content
+            return b''
 
 
 class _Fields:
@@ -358,3 +347,79 @@ def parts_of(file: BinaryIO, compression: str) -> Iterator[bytes]:
         raise
     except Exception as error:      # both libraries have their own
         raise ValueError(f'{compression}: {error}') from error
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+def open_storage(path: Path, lost: Callable[[str], None], stack: ExitStack
+                 ) -> McapStorage | SqliteStorage:
+    """Open a file by its content, whatever its name says; the stack closes it."""
+    start = _start(path)
+    own = start.startswith(ZSTD_START)
+    if own:
+        path = _decompressed(path, lost, stack)
+        start = _start(path)
+    if start.startswith(MCAP_START):
+        storage: McapStorage | SqliteStorage = McapStorage(path, lost)
+    elif start == SQLITE_START:
+        copy = path if own else _with_log(path, stack)
+        storage = SqliteStorage(copy, lost, own or copy != path)
+    elif start.startswith(ROS1_START):
+        raise SourceError(f"'{path}' is a bag of ROS 1; convert it: pip install rosbags; "
+                          f'rosbags-convert --src {path.name} --dst {path.stem}')
+    elif not start:
+        raise SourceError(f"'{path}' is empty; copy it again")
+    else:
+        raise SourceError(f"'{path}' is neither SQLite nor MCAP, it begins with {start!r}; give a "
+                          f'file {" or ".join(BAG_SUFFIXES)} of rosbag2')
+    stack.callback(storage.close)
+    return storage
+
+
+def _start(path: Path) -> bytes:
+    check_file(path)
+    with path.open('rb') as file:
+        return file.read(16)
+
+
+def _folder(path: Path, needed: int, stack: ExitStack) -> tuple[Path, int]:
+    """Return a temporary folder with room for a number of bytes, and for how many."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='vjepa_ros_')))
+    if needed > (free := shutil.disk_usage(folder).free // 2):
+        raise SourceError(f"'{path}' needs {needed} bytes in '{folder.parent}', where {free} may "
+                          'be used; set TMPDIR to a larger disk')
+    return folder, free
+
+
+def _decompressed(path: Path, lost: Callable[[str], None], stack: ExitStack) -> Path:
+    """Decompress a file that `zstd` has compressed."""
+    size = path.stat().st_size
+    folder, free = _folder(path, size, stack)
+    most, copy, written = min(free, most_expanded(size)), folder / (path.stem or 'bag'), 0
+    try:
+        with path.open('rb') as file, copy.open('wb') as out:
+            for part in parts_of(file, 'zstd'):
+                if not written and not part.startswith((MCAP_START, SQLITE_START)):
+                    raise SourceError(f"'{path}' is a file that zstd has compressed, and no bag; "
+                                      'decompress it with `zstd -d`')
+                written += out.write(part)
+                if written > most:
+                    raise SourceError(f"'{path}' expands to more than {most} bytes, which are not "
+                                      'kept; decompress it with `zstd -d` if you trust it')
+    except EOFError:
+        lost(f"'{path}' is cut off; what it has up to there is read")
+    return copy
+
+
+def _with_log(path: Path, stack: ExitStack) -> Path:
+    """Return a copy of a database whose last changes are in a log beside it, or itself."""
+    logs = [log for suffix in ('-wal', '-journal')
+            if (log := Path(f'{path}{suffix}')).is_file() and log.stat().st_size]
+    if not logs:
+        return path
+    if not all(inside(log, path.parent) for log in logs):
+        raise SourceError(f"'{logs[0]}' leads out of its folder; put the file itself there")
+    folder, _ = _folder(path, sum(file.stat().st_size for file in (path, *logs)), stack)
+    for file in (path, *logs):
+        shutil.copyfile(file, folder / file.name)
+    return folder / path.name

@@ -9,7 +9,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from vjepa_ros.sources.gain import GainControl
 
 FIRST_STAMP_NS = 1_000_000_000  # of sources without a clock; 0 would mean 'no stamp' in ROS
 NARROWEST, WIDEST = math.radians(1.0), math.radians(179.0)   # plausible fields of view
-MAX_STAMP_S = 9e9       # stamps in ns have 64 bits
 MAX_SIDE = 65535         # of a picture with intrinsics [px]
 MAX_TEXT = 64 << 20      # bytes of labels.csv: a million frames have half of that
 MAX_OFFSET = 1.0         # of the principal point beside the image, in image sizes (rectified)
@@ -78,7 +78,7 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """How a source is played.
+    """How a source is played; `SourceError` when a value is out of range.
 
     Attributes
     ----------
@@ -98,11 +98,6 @@ class PlayOptions:
         End after so many frames in all.
     start_s : float
         Skip the first seconds of every pass.
-
-    Raises
-    ------
-    SourceError
-        When a value is out of range.
     """
 
     rate: float | None = None
@@ -113,16 +108,14 @@ class PlayOptions:
     start_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rate is not None and not 0 < self.rate <= 1000:
-            raise SourceError(f'rate {self.rate} is out of range: 0 to 1000 Hz, or None for the '
-                              'own rate of the source')
-        if self.size is not None and not all(1 <= n <= 16384 for n in self.size):
-            raise SourceError(f'size {self.size} is out of range: 1 to 16384 px, or None for the '
-                              'own size of the source')
-        if self.max_frames is not None and self.max_frames < 1:
-            raise SourceError(f'max_frames {self.max_frames} is out of range: at least 1')
-        if not (self.start_s >= 0 and math.isfinite(self.start_s)):
-            raise SourceError(f'start_s {self.start_s} is out of range: 0 s or more')
+        for name, fits, allowed in (
+                ('rate', self.rate is None or 0 < self.rate <= 1000, '0 to 1000 Hz'),
+                ('size', self.size is None or all(1 <= n <= 16384 for n in self.size),
+                 '1 to 16384 px'),
+                ('max_frames', self.max_frames is None or self.max_frames >= 1, 'at least 1'),
+                ('start_s', 0 <= self.start_s < math.inf, '0 s or more')):
+            if not fits:
+                raise SourceError(f'{name} {getattr(self, name)} is out of range: {allowed}')
 
 
 class Source(ABC):
@@ -159,21 +152,17 @@ class Source(ABC):
     def __init__(self, name: str, options: PlayOptions, size: tuple[int, int], rate_hz: float,
                  frame_count: int | None = None, intrinsics: Intrinsics | None = None):
         self.name = printable(name)
-        try:
-            check_aspect(*size)
-        except ImageError as error:
-            raise SourceError(f'{self.name}: {error}') from error
         self.options = options
         self._own_size = size
         self._own_rate = rate_hz
         self.size = options.size or size
-        self.rate_hz = rate_hz if options.rate is None else (
-            options.rate if math.isnan(rate_hz) else min(rate_hz, options.rate))
+        self.rate_hz = rate_hz if options.rate is None else float(np.fmin(rate_hz, options.rate))
         self.frame_count = frame_count if frame_count is None else self._count(frame_count)
         self.intrinsics = scale_intrinsics(intrinsics, size, self.size)
         self.skipped = 0
+        self._gain = GainControl()
         # Of the current pass: where to skip to, first and last stamp, newest gap between frames.
-        self._skip_ns: int | None = None
+        self._skip_ns = -math.inf
         self._span_ns: tuple[int, int] | None = None
         self._gap_ns = round(1e9 / self.rate_hz) if self.rate_hz > 0 else 100_000_000
 
@@ -186,10 +175,7 @@ class Source(ABC):
 
     def __iter__(self) -> Iterator[SourceFrame]:
         frames = self._repeated() if self.options.loop and not self.live else self._once(0)
-        for number, frame in enumerate(frames):
-            if self.options.max_frames is not None and number >= self.options.max_frames:
-                return
-            yield self._resized(frame)
+        yield from map(self._resized, islice(frames, self.options.max_frames))
 
     def __enter__(self) -> Source:
         return self
@@ -220,33 +206,33 @@ class Source(ABC):
         be decoded; the frames after it are not affected. Iteration raises `SourceError` when the
         source cannot be read any further.
         """
+        for at_s, _, load in self._part(begin_s, end_s):
+            yield at_s, partial(self._taken, load)
+
+    def _part(self, begin_s: float, end_s: float) -> Iterator[tuple[float, int, Load]]:
+        """Yield the time [s since the start], the stamp [ns] and the frames of a part."""
         first_ns = None
         for stamp_ns, load in self._play():
             first_ns = stamp_ns if first_ns is None else first_ns
             at_s = (stamp_ns - first_ns) / 1e9
             if at_s >= end_s:
                 return
-            if at_s >= begin_s:
-                yield at_s, partial(self._taken, load)
+            if at_s >= begin_s or self.live:
+                yield at_s, stamp_ns, load
 
     def _once(self, shift_ns: int) -> Iterator[SourceFrame]:
         """Yield one pass from ``start_s`` on, thinned to the rate, with shifted stamps."""
-        begin_ns = None
+        self._skip_ns, self._span_ns = -math.inf, None
+        frames = ((stamp, load) for _, stamp, load in self._part(self.options.start_s, math.inf))
         rate = self.options.rate
         # Not at its own rate: that would lose frames whose stamps jitter. A camera's is a guess.
-        every = rate is None or (rate >= self._own_rate and not self.live)
-        thinning = None if every or rate is None else _Thinning(rate)
-        self._skip_ns = self._span_ns = None
-        for stamp, load in self._play():
-            if begin_ns is None:
-                begin_ns = stamp + round(self.options.start_s * 1e9)
-            early = not self.live and stamp < begin_ns
-            if (thinning is not None and not thinning.takes(stamp, early)) or early:
-                continue
+        if rate is not None and (self.live or not rate >= self._own_rate):
+            frames = _thinned(frames, rate)
+        for stamp, load in frames:
             first, last = self._span_ns or (stamp, stamp)
             self._gap_ns = stamp - last if stamp > last else self._gap_ns
             self._span_ns = first, stamp
-            if self._skip_ns is not None and stamp + shift_ns < self._skip_ns:
+            if stamp + shift_ns < self._skip_ns:
                 self.skipped += 1
                 continue
             frame = self._taken(load)
@@ -263,10 +249,6 @@ class Source(ABC):
             first, last = self._span_ns
             shift_ns += last - first + self._gap_ns
 
-    @cached_property
-    def _gain(self) -> GainControl:
-        return GainControl()
-
     def _taken(self, load: Load) -> SourceFrame:
         """Return a frame with 8 bits; SourceError for one that is too long and thin."""
         frame = load()
@@ -275,39 +257,29 @@ class Source(ABC):
         except ImageError as error:
             raise SourceError(f'the frame at {frame.stamp_ns / 1e9:.3f} s: {error}') from error
         rgb, gain = self._gain.reduce(frame.rgb)
-        return frame if rgb is frame.rgb else dataclasses.replace(frame, rgb=rgb, gain=gain)
+        return dataclasses.replace(frame, rgb=rgb, gain=gain)
 
     def _resized(self, frame: SourceFrame) -> SourceFrame:
-        height, width = frame.rgb.shape[:2]
-        if self.options.size is None or (width, height) == self.options.size:
+        size = self.options.size
+        if size is None or frame.rgb.shape[1::-1] == size:
             return frame
-        shrinks = self.options.size[0] < width
-        rgb = cv2.resize(frame.rgb, self.options.size,
-                         interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        way = cv2.INTER_AREA if size[0] < frame.rgb.shape[1] else cv2.INTER_LINEAR
+        rgb = cv2.resize(frame.rgb, size, interpolation=way)
         return dataclasses.replace(frame, rgb=rgb, encoded=None, encoding=None)
 
 
-class _Thinning:
-    """Selects the frames nearest to the target times of a rate [Hz]."""
-
-    def __init__(self, rate: float) -> None:
-        self._step_ns = 1e9 / rate
-        self._next_ns: float | None = None
-        self._previous_ns: int | None = None
-
-    def takes(self, stamp_ns: int, early: bool) -> bool:
-        """Return whether to take the next frame; never one that is too early."""
-        previous, self._previous_ns = self._previous_ns, stamp_ns
-        if early:
-            return False
-        half_gap = 0 if previous is None else max(0, stamp_ns - previous) / 2
-        restarted = previous is not None and stamp_ns < previous
-        target = stamp_ns if self._next_ns is None or restarted else self._next_ns
-        if stamp_ns < target - half_gap:
-            return False
-        steps = max(1, math.ceil((stamp_ns - target + half_gap) / self._step_ns))
-        self._next_ns = target + self._step_ns * steps
-        return True
+def _thinned(frames: Play, rate: float) -> Play:
+    """Yield the frames nearest to the target times of a rate [Hz]."""
+    step_ns, target_ns, previous_ns = 1e9 / rate, -math.inf, math.inf
+    for stamp_ns, load in frames:
+        half_gap = max(0.0, stamp_ns - previous_ns) / 2
+        if stamp_ns < previous_ns:       # the first one, or time has begun again
+            target_ns = stamp_ns
+        previous_ns = stamp_ns
+        if stamp_ns >= target_ns - half_gap:
+            late = stamp_ns - target_ns + half_gap
+            target_ns += step_ns * max(1, math.ceil(late / step_ns))
+            yield stamp_ns, load
 
 
 class Pacer:
@@ -344,10 +316,7 @@ def printable(text: str) -> str:
 
 
 def check_file(path: Path, most: float = math.inf) -> None:
-    """Raise SourceError where a path is no regular file that can be read, or a larger one.
-
-    Reading a pipe or device might never end.
-    """
+    """Raise SourceError where a path is no regular file, which might never end, or too large."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError) as error:
@@ -375,9 +344,8 @@ def read_text(path: Path) -> str:
         return data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         line = data.count(b'\n', 0, error.start) + 1
-        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}: "
-                          f'{data[error.start:error.start + 4]!r}); save the file in UTF-8, or '
-                          'copy it again') from error
+        raise SourceError(f"'{path}' line {line} is not text in UTF-8 ({error.reason}); save the "
+                          'file in UTF-8, or copy it again') from error
 
 
 def inside(path: Path, folder: Path) -> bool:

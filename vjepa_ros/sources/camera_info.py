@@ -42,7 +42,11 @@ def lens(info: Any, size: tuple[int, int], topic: str = ''
     across, down = (max(1, binning) for binning in (info.binning_x, info.binning_y))
     allowed = STRETCH + ROUNDING_PX / min(size)
     if all(abs(sx * each / sy - 1) > allowed for each in (1, across / down)):
-        raise ValueError(_misfit(info, size))
+        raise ValueError(
+            f'camera_info does not fit: images of {size[0]} x {size[1]} can not show its region '
+            f'of interest, {width} x {height} with binning {across} x {down}, for their sides are '
+            'in another proportion (let the camera driver publish the camera_info of its images; '
+            'one that cuts them tells how in roi)')
     fx, fy, cx, cy = _pinhole(info, topic)
     return ((fx * sx, fy * sy, (cx - x + 0.5) * sx - 0.5, (cy - y + 0.5) * sy - 0.5),
             None if is_rectified(topic) else Distortion.of(info))
@@ -87,16 +91,3 @@ def _pinhole(info: Any, topic: str) -> Intrinsics:
     if is_rectified(topic) and (any(info.p) or any(info.d)):
         return float(info.p[0]), float(info.p[5]), float(info.p[2]), float(info.p[6])
     return float(info.k[0]), float(info.k[4]), float(info.k[2]), float(info.k[5])
-
-
-def _misfit(info: Any, size: tuple[int, int]) -> str:
-    """Say that images can not show what camera_info is of, with both sizes."""
-    _, _, width, height = region(info)
-    cut = (width, height) != (info.width, info.height)
-    what = f'the region of interest of camera_info, {width} x {height}' if cut else (
-        f'what it is of, {width} x {height}')
-    binned = f' with binning {info.binning_x} x {info.binning_y}' if max(
-        info.binning_x, info.binning_y) > 1 else ''
-    return (f'camera_info does not fit: images of {size[0]} x {size[1]} can not show {what}'
-            f'{binned}, for their sides are in another proportion (let the camera driver publish '
-            'the camera_info of its images; one that cuts them tells how in roi)')

@@ -69,15 +69,24 @@ def read_raw(data: np.ndarray | bytes, width: int, height: int, encoding: str, s
         raise ImageError('unknown encoding', f"image encoding '{encoding:.99}' is not supported: "
                          f'{", ".join(SUPPORTED)}')
     channels, code = ENCODINGS[encoding]
-    planes = encoding in PLANES
+    planes, wide = encoding in PLANES, '16' in encoding
     if (width % 2 and (planes or channels == 2)) or (height % 2 and planes):
         raise ImageError('bad size', f'{encoding} image is {width}x{height}, must be even')
     if encoding.startswith('bayer') and min(width, height) < 4:
         raise ImageError('bad size', f'{encoding} image is {width}x{height}, too small')
-    rows = height * 3 // 2 if planes else height
-    pixels = _pixels(data, (width, rows), encoding, step, channels,
-                     big_endian if '16' in encoding else None)
-    pixels = np.ascontiguousarray(pixels)
+    rows, row = height * 3 // 2 if planes else height, width * channels * (2 if wide else 1)
+    if step < row:
+        raise ImageError('bad size', f'{encoding} image of width {width} has step {step}, must '
+                         f'be at least {row}')
+    data = np.frombuffer(data, np.uint8)
+    # The padding of the last row may be missing.
+    if data.size < step * (rows - 1) + row:
+        raise ImageError('bad size', f'{encoding} image {width}x{height} with step {step} has '
+                         f'{data.size} bytes, needs {step * rows}')
+    pixels = np.ascontiguousarray(np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1)))
+    if wide:                                  # in the byte order of this machine
+        pixels = pixels.view('>u2' if big_endian else '<u2').astype(np.uint16)
+    pixels = pixels.reshape((rows, width, channels) if channels > 1 else (rows, width))
     return pixels if code is None else cv2.cvtColor(pixels, code)
 
 
@@ -154,26 +163,6 @@ def _has_jpeg_end(data: np.ndarray) -> bool:
     return JPEG_END in data[max(0, end - 64):end].tobytes()
 
 
-def _pixels(data: np.ndarray | bytes, size: tuple[int, int], encoding: str, step: int,
-            channels: int, big_endian: bool | None = None) -> np.ndarray:
-    """Return pixels without padding, (H, W[, C]) uint8, or uint16 where there is a byte order."""
-    width, height = size
-    row = width * channels * (1 if big_endian is None else 2)
-    if step < row:
-        raise ImageError('bad size', f'{encoding} image of width {width} has step {step}, must '
-                         f'be at least {row}')
-    data = np.frombuffer(data, np.uint8)
-    # The padding of the last row may be missing.
-    if data.size < step * (height - 1) + row:
-        raise ImageError('bad size', f'{encoding} image {width}x{height} with step {step} has '
-                         f'{data.size} bytes, needs {step * height}')
-    pixels = np.lib.stride_tricks.as_strided(data, (height, row), (step, 1))
-    if big_endian is not None:
-        wide = np.ascontiguousarray(pixels).view('>u2' if big_endian else '<u2')
-        pixels = wide.astype(np.uint16)       # in the byte order of this machine
-    return pixels.reshape(height, width, channels) if channels > 1 else pixels
-
-
 # -- headers of compressed pictures: the size is known before decoding ---------------------------
 
 def picture_size(data: np.ndarray) -> tuple[int, int] | None:
@@ -203,31 +192,20 @@ def _has_whole_chunks(data: np.ndarray) -> bool:
 
 
 def _jpeg_size(data: np.ndarray) -> tuple[int, int] | None:
-    view, at, frame = data.data, 2, None
+    view, at, size, parts = data.data, 2, None, 0
     for _ in range(MAX_SEGMENTS):
         # Between segments the standard allows only fill bytes, which look like markers.
         if at + 12 > len(view) or view[at] != 0xFF:
             return None
         marker = view[at + 1]
-        if marker == 0xFF:
-            at += 1
-            continue
-        if marker in (0, SOI, EOI):
-            return None
-        length, first = struct.unpack_from('>HB', view, at + 2)
         if marker == SOS:
-            return None if frame is None or _too_many_scans(data, frame, first) else frame[1:3]
+            # One with all parts is the only one, unless they come progressively.
+            scans = 1 if view[at + 4] == parts else data.tobytes().count(bytes((0xFF, SOS)))
+            return size if scans <= MAX_SCANS else None
+        if marker in (0, SOI, EOI) or (marker in FRAME_MARKERS and size is not None):
+            return None          # decoders use the first size, or give up
         if marker in FRAME_MARKERS:
-            if frame is not None:        # decoders use the first, or give up
-                return None
-            height, width, parts = struct.unpack_from('>HHB', view, at + 5)
-            frame = (marker, width, height, parts)
-        at += 2 + length
+            height, width, count = struct.unpack_from('>HHB', view, at + 5)
+            size, parts = (width, height), count if marker in BASELINE else 0
+        at += 1 if marker == 0xFF else 2 + struct.unpack_from('>H', view, at + 2)[0]
     return None
-
-
-def _too_many_scans(data: np.ndarray, frame: tuple[int, int, int, int], parts: int) -> bool:
-    """Return whether decoding takes unduly long for the size; usually one scan has all parts."""
-    if frame[0] in BASELINE and parts == frame[3]:
-        return False
-    return data.tobytes().count(bytes((0xFF, SOS))) > MAX_SCANS

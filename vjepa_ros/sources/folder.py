@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -22,34 +22,15 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from vjepa_ros.sources.base import (
-    FIRST_STAMP_NS,
-    Intrinsics,
-    MAX_STAMP_S,
-    Play,
-    PlayOptions,
-    Source,
-    SourceError,
-    SourceFrame,
-    inside,
-    pinhole_problem,
-    read_file,
-    read_text,
-)
-from vjepa_ros.sources.encodings import (
-    JPEG_START,
-    MAX_PIXELS,
-    PNG_START,
-    check_size,
-    decode_any,
-    read_compressed,
-)
+from vjepa_ros.sources import base, encodings
+from vjepa_ros.sources.base import PlayOptions, Source, SourceError, SourceFrame
 
 DEFAULT_RATE_HZ = 10.0
 _KINDS = {'.jpg': 'jpeg', '.jpeg': 'jpeg', '.png': 'png'}
 _OTHER = ('BMP', 'TIFF', 'WEBP', 'PPM')
 MAX_BYTES = 512 << 20    # of a picture
-_COLUMNS = ('frame', 'stamp_s', 'collision', 'time_to_contact_s')
+LABELS = 'labels.csv'
+MAX_STAMP_S = 9e9        # stamps in ns have 64 bits
 # Rotation of a body in the optical frame of a camera that looks ahead: quaternion x, y, z, w.
 BODY_IN_OPTICAL = (0.5, -0.5, 0.5, 0.5)
 # Poses often come over a link that delivers several at once, with the time of their arrival. So
@@ -58,7 +39,6 @@ EVENED = 31
 MOST_APART_S = 0.2     # no rates between poses farther apart
 RATES = ('stamp_s', 'x_rad_s', 'y_rad_s', 'z_rad_s')
 POSES = ('stamp_s', 'qw', 'qx', 'qy', 'qz')
-Rows = list[tuple[Path, int, dict[str, Any] | None]]     # picture, stamp [ns], truth
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.tif', '.tiff', '.webp', '.pgm', '.ppm')
 # Of EuRoC, TUM, this package, KITTI raw and KITTI odometry.
 TABLES = ('data.csv', 'rgb.txt', 'stamps.csv', 'timestamps.txt', 'times.txt')
@@ -71,34 +51,30 @@ EPOCH = re.compile(r'(?:^|.*[^\d.])(\d{10}|\d{13}|\d{16}|\d{19})'
                    r'(?:\.(\d+)|[_-](\d{3}|\d{6}|\d{9}))?')
 SECONDS = re.compile(r'\d{1,9}\.\d{2,9}')
 EPOCH_S = 1e9, 2e9       # years 2001 to 2033; dates such as 2026113012 are above
-MOST_OTHERS = 0.1        # of the pictures may have other names
 _log = logging.getLogger(__name__)
-Stamped = list[tuple[Path, int]]
+Line = tuple[list[str], list[str], str]     # heading and cells of a table, and where, in words
+# Pictures with their stamps [ns], where these are told, in words, and truth.
+Rows = list[tuple[Path, int, str, dict[str, Any] | None]]
 
 
 def load(path: Path) -> tuple[np.ndarray, bytes | None, str | None]:
     """Return pixels (H, W, 3) RGB, uint8 or uint16, and content and format of a jpeg or png."""
+    data = base.read_file(path, MAX_BYTES)
     try:
-        data = read_file(path, MAX_BYTES)
-        rgb = (read_compressed(data, MAX_PIXELS) if data.startswith((JPEG_START, PNG_START))
-               else _decode_other(data))
+        if data.startswith((encodings.JPEG_START, encodings.PNG_START)):
+            rgb = encodings.read_compressed(data)
+        else:
+            with Image.open(io.BytesIO(data), formats=_OTHER) as picture:     # reads the header
+                width, height = picture.size
+            encodings.check_size(width, height, encodings.MAX_PIXELS)
+            rgb = encodings.decode_any(np.frombuffer(data, np.uint8))
     except UnidentifiedImageError as error:
         raise SourceError(f"'{path}' is no picture of a format that can be read; convert it to "
                           'jpeg or png') from error
-    except SourceError:
-        raise
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"picture '{path}' cannot be read: {error}") from error
     kind = _KINDS.get(path.suffix.lower())
     return rgb, data if kind else None, kind
-
-
-def _decode_other(data: bytes) -> np.ndarray:
-    """Return the RGB pixels of a picture that is neither jpeg nor png."""
-    with Image.open(io.BytesIO(data), formats=_OTHER) as picture:      # reads only the header
-        width, height = picture.size
-        check_size(width, height, MAX_PIXELS)
-    return decode_any(np.frombuffer(data, np.uint8))
 
 
 class StillSource(Source):
@@ -110,9 +86,9 @@ class StillSource(Source):
         super().__init__(f"picture '{path}'", options, (shape[1], shape[0]),
                          options.rate or DEFAULT_RATE_HZ)
 
-    def _play(self) -> Play:
+    def _play(self) -> base.Play:
         for number in itertools.count():
-            stamp = FIRST_STAMP_NS + round(number * 1e9 / self.rate_hz)
+            stamp = base.FIRST_STAMP_NS + round(number * 1e9 / self.rate_hz)
             yield stamp, partial(SourceFrame, stamp, self._picture[0], encoded=self._picture[1],
                                  encoding=self._picture[2])
 
@@ -128,29 +104,29 @@ class FolderSource(Source):
     def __init__(self, folder: Path, options: PlayOptions):
         self._folder, self._shift_ns, rate = folder, 0, options.rate
         recorded = is_labelled(folder)
-        frames: Rows = read_labels(folder) if recorded else [
-            (path, stamp, None) for path, stamp in stamped(folder)]
-        if frames:
-            self._shift_ns = FIRST_STAMP_NS if frames[0][1] <= 0 else 0
-            span_s = (frames[-1][1] - frames[0][1]) / 1e9
-            rate = (len(frames) - 1) / span_s if len(frames) > 1 else math.nan
+        self._rows = read_labels(folder) if recorded else stamped(folder)
+        if self._rows:
+            first_ns, last_ns = self._rows[0][1], self._rows[-1][1]
+            self._shift_ns = base.FIRST_STAMP_NS if first_ns <= 0 else 0
+            span_s = (last_ns - first_ns) / 1e9
+            rate = (len(self._rows) - 1) / span_s if len(self._rows) > 1 else math.nan
         else:
             paths = images_in(folder)
             if not paths:
                 raise SourceError(f"folder '{folder}' has no pictures "
                                   f'({", ".join(IMAGE_SUFFIXES)})')
             if rate is None:
+                odd = next((path for path in paths if _of_name(path.stem) is None), paths[0])
                 raise SourceError(
                     f"folder '{folder}' does not say when its {len(paths)} pictures were taken: "
-                    f"names such as '{paths[0].name}' are no stamps, and there is none of "
+                    f"names such as '{odd.name}' are no stamps, and there is none of "
                     f'{", ".join(TABLES)}; give the rate at which they were taken (--rate HZ, '
                     'parameter rate of camera_source)')
-            frames = [(path, FIRST_STAMP_NS + round(number * 1e9 / rate), None)
-                      for number, path in enumerate(paths)]
-        self._frames = [(path, stamp + self._shift_ns, truth) for path, stamp, truth in frames]
-        height, width = load(frames[0][0])[0].shape[:2]
+            self._rows = [(path, base.FIRST_STAMP_NS + round(number * 1e9 / rate), '', None)
+                          for number, path in enumerate(paths)]
+        height, width = load(self._rows[0][0])[0].shape[:2]
         super().__init__(f"{'recording' if recorded else 'image folder'} '{folder}'", options,
-                         (width, height), rate, len(frames),
+                         (width, height), rate, len(self._rows),
                          read_calibration(folder / 'calib.txt', (width, height)))
 
     def angular_rates(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -160,9 +136,10 @@ class FolderSource(Source):
             return None
         return np.round(found[0] * 1e9).astype(np.int64) + self._shift_ns, found[1]
 
-    def _play(self) -> Play:
-        for path, stamp, truth in self._frames:
-            yield stamp, partial(self._frame, path, stamp, truth)
+    def _play(self) -> base.Play:
+        for path, stamp_ns, _, truth in self._rows:
+            stamp_ns += self._shift_ns
+            yield stamp_ns, partial(self._frame, path, stamp_ns, truth)
 
     @staticmethod
     def _frame(path: Path, stamp_ns: int, truth: dict[str, Any] | None) -> SourceFrame:
@@ -171,82 +148,11 @@ class FolderSource(Source):
                            encoded=data, encoding=kind)
 
 
-def is_labelled(folder: Path) -> bool:
-    """Return whether a folder is a recording with labels."""
-    return (folder / 'labels.csv').exists() and (folder / 'frames').is_dir()
-
-
-def read_labels(folder: Path) -> Rows:
-    """Return picture, stamp [ns] and truth of every row of ``labels.csv``."""
-    rows: Rows = []
-    for row, where in _table(folder / 'labels.csv', _COLUMNS[:2]):
-        name = row['frame'] or ''
-        path = picture_path(folder, name, where, ('frames',))
-        if path is None:
-            raise SourceError(f"{where}: picture '{folder / 'frames' / name}' does not exist")
-        _number(row, 'stamp_s', where)
-        stamp = round(Decimal(row['stamp_s'].strip()) * 10 ** 9)  # exact, also from an epoch
-        if rows and stamp <= rows[-1][1]:
-            raise SourceError(f'{where}: stamp_s {row["stamp_s"]} is not after the one before')
-        collision = _number(row, 'collision', where, empty=math.nan)
-        if not (math.isnan(collision) or collision in (0, 1)):
-            raise SourceError(f"{where}: collision '{row['collision']}' is not 0, 1 or empty")
-        rows.append((path, stamp, {
-            'collision': None if math.isnan(collision) else bool(collision),
-            'time_to_contact_s': _number(row, 'time_to_contact_s', where, empty=math.nan)}))
-    return rows
-
-
-def _table(path: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield the rows of a table that has some columns, and where each is, in words."""
-    heading, rows = _read(path)
-    missing = [c for c in columns if c not in heading]
-    if missing:
-        raise SourceError(f"'{path}' lacks the columns {missing}; it has {heading}, expected "
-                          f'{list(columns)}')
-    for cells, where in rows:
-        yield dict(itertools.zip_longest(heading, cells[:len(heading)], fillvalue='')), where
-
-
-def _read(path: Path) -> tuple[list[str], list[tuple[list[str], str]]]:
-    """Return the heading of a table, and the cells of each row with its line."""
-    heading: list[str] = []
-    rows = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        text = line.strip().lstrip('#').strip()
-        cells = [cell.strip() for cell in text.split(',')] if ',' in text else text.split()
-        if line.lstrip().startswith('#') or not any(cell[:1] in '-.0123456789' for cell in cells):
-            heading = cells if any(map(_is_time, cells)) else heading
-        elif cells:
-            rows.append((cells, f"'{path}' line {number}"))
-    if not rows:
-        raise SourceError(f"'{path}' has no rows")
-    return heading, rows
-
-
-def _is_time(cell: str) -> bool:
-    return any(word in cell.lower() for word in ('time', 'stamp', 'seconds'))
-
-
-def _number(row: dict[str, str], column: str, where: str, empty: float | None = None) -> float:
-    text = (row.get(column) or '').strip()
-    if not text and empty is not None:
-        return empty
-    try:
-        value = float(text)
-    except ValueError:
-        raise SourceError(f"{where}: {column} '{text}' is not a number") from None
-    if column == 'stamp_s' and not abs(value) < MAX_STAMP_S:
-        raise SourceError(f"{where}: stamp_s '{text}' is not a finite number of seconds below "
-                          f'{MAX_STAMP_S:.0e}')
-    return value
-
-
-def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
+def read_calibration(path: Path, size: tuple[int, int]) -> base.Intrinsics | None:
     """Return fx, fy, cx, cy [px] of the first row of a KITTI calibration file, None without it."""
     if not path.exists():
         return None
-    first = read_text(path).strip().splitlines()[:1]
+    first = base.read_text(path).strip().splitlines()[:1]
     text = first[0].split(':', 1)[-1] if first else ''
     try:
         p = [float(v) for v in text.split()]
@@ -256,7 +162,7 @@ def read_calibration(path: Path, size: tuple[int, int]) -> Intrinsics | None:
         raise SourceError(f"'{path}' does not start with a row of 12 numbers (a KITTI projection "
                           f'matrix with positive focal lengths), but with {text[:60]!r}')
     found = p[0], p[5], p[2], p[6]
-    problem = pinhole_problem(found, size)
+    problem = base.pinhole_problem(found, size)
     if problem:
         raise SourceError(f"'{path}' is an implausible calibration: {problem}; correct it, or "
                           'remove it')
@@ -277,17 +183,17 @@ def read_angular_rates(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
         rows = rows[np.argsort(rows[:, 0], kind='stable')]
         return rows[:, 0], rows[:, 1:]
     if (path := folder / 'motion.csv').exists():
-        return rates_of_poses(*np.split(_numbers(path, POSES), [1], axis=1))
+        rows = _numbers(path, POSES)
+        return rates_of_poses(rows[:, 0], rows[:, 1:])
     return None
 
 
 def rates_of_poses(stamps_s: np.ndarray, orientation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make rates of orientations (N, 4), quaternions w, x, y, z of the body in the world.
+    """Make rates (M, 3) of the body [rad/s], with their times [s], by finite differences.
 
-    `stamps_s` (N,) or (N, 1) are times of arrival, in the order of the poses. Returns (M,) times
-    [s], ascending, and (M, 3) rates of the body [rad/s], by finite differences.
+    Of `orientation` (N, 4), quaternions w, x, y, z of the body in the world, with their times of
+    arrival (N,), in the order of the poses.
     """
-    stamps_s = stamps_s.ravel()
     # Each part alone: evened stamps would spread a gap over its neighbours.
     gaps = np.flatnonzero(np.diff(stamps_s) > MOST_APART_S) + 1
     times, rates = [], []
@@ -317,9 +223,9 @@ def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return v * (sign * 2 * np.arctan2(length, abs(w)) / max(float(length), 1e-12))
 
 
-def _numbers(path: Path, columns: tuple[str, ...]) -> np.ndarray:
-    return np.array([[_number(row, column, where) for column in columns]
-                     for row, where in _table(path, columns)])
+def _numbers(path: Path, columns: Sequence[str]) -> np.ndarray:
+    return np.array([[_stamp(*line) / 1e9, *(_number(line, column) for column in columns[1:])]
+                     for line in _lines(path, columns)])
 
 
 # -- stamps of pictures ---------------------------------------------------------------------------
@@ -336,9 +242,15 @@ def images_in(folder: Path) -> list[Path]:
                    and not p.name.startswith('.')), key=natural_key)
 
 
+def is_labelled(folder: Path) -> bool:
+    """Return whether a folder is a recording with labels."""
+    return (folder / LABELS).exists() and (folder / 'frames').is_dir()
+
+
 def has_table(folder: Path) -> bool:
-    """Return whether a folder has a table of stamps and pictures that may belong to it."""
-    return any((folder / name).exists() for name in TABLES) and _place(folder) is not None
+    """Return whether a folder has labels, or a table of stamps and pictures."""
+    return is_labelled(folder) or (
+        any((folder / name).exists() for name in TABLES) and _place(folder) is not None)
 
 
 def _place(folder: Path) -> Path | None:
@@ -346,65 +258,69 @@ def _place(folder: Path) -> Path | None:
                  if (folder / name).is_dir() and images_in(folder / name)), None)
 
 
-def stamped(folder: Path) -> Stamped:
-    """Return the pictures of a folder with their stamps [ns], in order; nothing without stamps."""
+def read_labels(folder: Path) -> Rows:
+    """Return the rows of ``labels.csv``."""
+    rows: Rows = []
+    for line in _lines(folder / LABELS, ('frame', 'stamp_s')):
+        name, where = _cell(line, 'frame'), line[2]
+        path = picture_path(folder, name, where, ('frames',))
+        if path is None:
+            raise SourceError(f"{where}: picture '{folder / 'frames' / name}' does not exist")
+        collision, contact_s = (_number(line, column) if _cell(line, column) else math.nan
+                                for column in ('collision', 'time_to_contact_s'))
+        if collision not in (0, 1) and not math.isnan(collision):
+            raise SourceError(f'{where}: collision {collision:g} is not 0, 1 or empty')
+        rows.append((path, _stamp(*line), where, {
+            'collision': None if math.isnan(collision) else bool(collision),
+            'time_to_contact_s': contact_s}))
+    return _rising(rows)
+
+
+def stamped(folder: Path) -> Rows:
+    """Return the pictures of a folder with their stamps, in order; nothing without stamps."""
     place = _place(folder)
     if place is None:
         return []
-    for home in dict.fromkeys((folder, place.parent, folder.parent)):
+    for home in (folder, place.parent):
         for table in (home / name for name in TABLES):
-            if table.exists() and (found := _by_table(table, place, home in (folder, place))):
+            if table.exists() and (found := _by_table(table, place, home == folder)):
                 return found
-    return _by_names(images_in(place))
-
-
-def _by_table(table: Path, place: Path, own: bool) -> Stamped:
-    """Return the pictures of a table; nothing where one of another folder does not fit."""
-    heading, lines = _read(table)
-    rows = [(_stamp(cells, heading, where), next(
-        (c for c in cells if Path(c).suffix.lower() in IMAGE_SUFFIXES), ''), where)
-        for cells, where in lines]
     pictures = images_in(place)
-    if not any(name for _, name, _ in rows):
-        if len(rows) != len(pictures) and own:
-            raise SourceError(f"'{table}' has {len(rows)} stamps for {len(pictures)} pictures in "
-                              f"'{place}'; correct it, or remove it and give the rate (--rate)")
-        found = [(path, stamp, where) for path, (stamp, _, where)
-                 in zip(pictures, rows, strict=False)] if len(rows) == len(pictures) else []
-    else:
-        found = [(path, stamp, where) for stamp, name, where in rows
-                 if (path := picture_path(table.parent, name, where, PLACES)) is not None
-                 and (own or path.parent.resolve() == place.resolve())]
-        if not found and own:
-            raise SourceError(f"'{table}' lists {len(rows)} pictures, and none is there; the "
-                              f"first is '{rows[0][1]}'")
-        if found and (len(found) < len(rows) or len(found) < len(pictures)):
-            _log.warning("'%s' lists %d pictures, and '%s' has %d: played are the %d in both",
-                         table, len(rows), place, len(pictures), len(found))
-    for (_, before, _), (path, stamp, where) in itertools.pairwise(found):
+    found = [(path, stamp, f"'{path}'", None) for path in pictures
+             if (stamp := _of_name(path.stem)) is not None]
+    if len(found) < max(2, len(pictures)):       # they are counted, or some are something else
+        return []
+    return _rising(sorted(found, key=lambda row: row[1]))
+
+
+def _by_table(table: Path, place: Path, own: bool) -> Rows:
+    """Return the pictures of a table; nothing where one of another folder does not fit."""
+    lines, pictures = _lines(table), images_in(place)
+    names = [next((cell for cell in cells if Path(cell).suffix.lower() in IMAGE_SUFFIXES), '')
+             for _, cells, _ in lines]
+    paths: list[Path | None] = [*pictures] if len(pictures) == len(lines) else [None] * len(lines)
+    if any(names):
+        paths = [picture_path(table.parent, name, line[2], PLACES)
+                 for name, line in zip(names, lines, strict=True)]
+    found: Rows = [(path, _stamp(*line), line[2], None)
+                   for path, line in zip(paths, lines, strict=True) if path is not None
+                   and (own or path.parent.resolve() == place.resolve())]
+    if not found and own:
+        raise SourceError(f"the {len(lines)} lines of '{table}' do not belong to the "
+                          f"{len(pictures)} pictures in '{place}'"
+                          + f", '{names[0]}' is not there" * any(names)
+                          + '; correct it, or remove it and give the rate (--rate)')
+    if found and (len(found) < len(lines) or len(found) < len(pictures)):
+        _log.warning("'%s' lists %d pictures, and '%s' has %d: played are the %d in both",
+                     table, len(lines), place, len(pictures), len(found))
+    return _rising(found)
+
+
+def _rising(rows: Rows) -> Rows:
+    for (_, before, _, _), (path, stamp, where, _) in itertools.pairwise(rows):
         if stamp <= before:
             raise SourceError(f"{where}: the stamp of '{path.name}' is not after the one before")
-    return [(path, stamp) for path, stamp, _ in found]
-
-
-def _stamp(cells: list[str], heading: list[str], where: str) -> int:
-    """Return the stamp of a row [ns]."""
-    if date := DATE.search(' '.join(cells)):
-        at = datetime.fromisoformat(f'{date[1]}T{date[2]}').replace(tzinfo=timezone.utc)
-        return int(at.timestamp()) * 10**9 + int(Decimal(date[3] or 0) * 10**9)
-    column = next((n for n, cell in enumerate(heading) if _is_time(cell)), 0)
-    # Of `# timestamp [ns], filename` the unit is a cell of its own where spaces part them.
-    unit = next((UNITS[found[1]] for cell in heading[column:column + 2]
-                 if (found := UNIT.search(cell.lower()))), None)
-    try:
-        value = Decimal(cells[column])
-        if unit is None:      # by its size, as of times since 1970
-            unit = max(0, (len(str(int(abs(value)))) - 9) // 3 * 3)
-        if abs(value).scaleb(-unit) < MAX_STAMP_S:       # neither NaN nor infinite
-            return round(value.scaleb(9 - unit))
-    except (InvalidOperation, IndexError, ValueError, OverflowError):
-        pass
-    raise SourceError(f"{where}: '{cells[min(column, len(cells) - 1)][:40]}' is no time")
+    return rows
 
 
 def picture_path(folder: Path, name: str, where: str, places: tuple[str, ...]) -> Path | None:
@@ -412,7 +328,7 @@ def picture_path(folder: Path, name: str, where: str, places: tuple[str, ...]) -
     paths = [folder / place / name for place in places]
     try:
         path = next((path for path in paths if path.exists()), paths[0])
-        there, within = path.exists(), inside(path, folder)
+        there, within = path.exists(), base.inside(path, folder)
     except (OSError, ValueError, RuntimeError) as error:   # too long, a NUL, links in a circle
         raise SourceError(f"{where}: picture '{name[:100]}' is not a valid name: {error}; "
                           'correct the name') from error
@@ -422,30 +338,69 @@ def picture_path(folder: Path, name: str, where: str, places: tuple[str, ...]) -
     return path if there else None
 
 
-def _by_names(paths: list[Path]) -> Stamped:
-    """Return pictures whose names end with their times; nothing where they are counted."""
-    found = sorted(((path, stamp) for path in paths if (stamp := _of_name(path.stem)) is not None),
-                   key=lambda one: one[1])
-    if len(found) < 2 or len(paths) - len(found) > MOST_OTHERS * len(paths):
-        return []
-    for (path, stamp), (other, following) in itertools.pairwise(found):
-        if stamp == following:
-            raise SourceError(f"'{path}' and '{other.name}' have the same stamp; give a folder "
-                              'with the pictures of one camera')
-    if others := [path.name for path in paths if _of_name(path.stem) is None]:
-        _log.warning("'%s': left out is %s, whose name has no stamp", paths[0].parent,
-                     ', '.join(others))
-    return found
-
-
 def _of_name(name: str) -> int | None:
     if SECONDS.fullmatch(name):
         return round(Decimal(name) * 10**9)
     if (match := EPOCH.fullmatch(name)) is None:
         return None
-    whole, digits = match[1], match[2] or match[3] or ''
+    whole, digits = match[1], match[2] or match[3] or '0'
     if match[3] and len(whole) > 10:
         return None
-    exponent = 9 - (len(whole) - 10)
-    stamp = int(Decimal(f'{whole}.{digits or 0}').scaleb(exponent))
+    stamp = int(Decimal(f'{whole}.{digits}').scaleb(19 - len(whole)))
     return stamp if EPOCH_S[0] <= stamp / 1e9 < EPOCH_S[1] else None
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+def _lines(path: Path, columns: Sequence[str] = ()) -> list[Line]:
+    """Return the lines of a table, which must have some columns."""
+    heading: list[str] = []
+    rows = []
+    for number, line in enumerate(base.read_text(path).splitlines(), 1):
+        text = line.strip().lstrip('#').strip()
+        cells = [cell.strip() for cell in text.split(',')] if ',' in text else text.split()
+        if line.lstrip().startswith('#') or not any(cell[:1] in '-.0123456789' for cell in cells):
+            heading = cells if any(map(_is_time, cells)) else heading
+        elif cells:
+            rows.append((cells, f"'{path}' line {number}"))
+    if not rows:
+        raise SourceError(f"'{path}' has no rows")
+    if missing := [column for column in columns if column not in heading]:
+        raise SourceError(f"'{path}' lacks the columns {missing}; it has {heading}")
+    return [(heading, *row) for row in rows]
+
+
+def _is_time(cell: str) -> bool:
+    return any(word in cell.lower() for word in ('time', 'stamp', 'seconds'))
+
+
+def _cell(line: Line, column: str) -> str:
+    return dict(zip(*line[:2], strict=False)).get(column, '')
+
+
+def _number(line: Line, column: str) -> float:
+    try:
+        return float(_cell(line, column))
+    except ValueError:
+        raise SourceError(f"{line[2]}: {column} '{_cell(line, column)}' is not a number") from None
+
+
+def _stamp(heading: list[str], cells: list[str], where: str) -> int:
+    """Return the time of a line [ns]: a date, or a number in the unit of its column."""
+    if date := DATE.search(' '.join(cells)):
+        at = datetime.fromisoformat(f'{date[1]}T{date[2]}').replace(tzinfo=timezone.utc)
+        return int(at.timestamp()) * 10**9 + int(Decimal(date[3] or 0) * 10**9)
+    column = next((n for n, cell in enumerate(heading) if _is_time(cell)), 0)
+    # Of `# timestamp [ns], filename` the unit is a cell of its own where spaces part them.
+    unit = next((UNITS[found[1]] for cell in heading[column:column + 2]
+                 if (found := UNIT.search(cell.lower()))), None)
+    text = ''.join(cells[column:column + 1])
+    try:
+        value = Decimal(text)
+        if unit is None:      # by its size, as of times since 1970
+            unit = max(0, (len(str(int(abs(value)))) - 9) // 3 * 3)
+        if abs(value).scaleb(-unit) < MAX_STAMP_S:       # neither NaN nor infinite
+            return round(value.scaleb(9 - unit))
+    except (InvalidOperation, ValueError, OverflowError):
+        pass
+    raise SourceError(f"{where}: '{text[:40]}' is no time")

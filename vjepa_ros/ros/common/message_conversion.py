@@ -22,7 +22,7 @@ from vjepa_ros.ros.read import ASSESSMENT, CELL, ENCODER, ENCODER_DIGITS, NUMBER
 from vjepa_ros.sources import encodings
 from vjepa_ros.sources.base import SourceError
 from vjepa_ros.sources.encodings import ImageError
-from vjepa_ros.sources.video_packets import PacketDecoder, pixels_of
+from vjepa_ros.sources.video import PacketDecoder, pixels_of
 
 # Some drivers send H.264 as CompressedImage.
 TYPES = ('ffmpeg_image_transport_msgs/msg/FFMPEGPacket', 'foxglove_msgs/msg/CompressedVideo',
@@ -62,18 +62,17 @@ class VideoInput:
         self._format = ''
 
     def picture(self, msg: Any) -> VideoPicture:
-        """Decode the next packet; with B frames it brings the picture of an earlier one."""
+        """Decode the next packet."""
         name = getattr(msg, 'format', '') or getattr(msg, 'encoding', '')
         try:
             if self._decoder is None or name != self._format:
                 self._decoder, self._format = None, name
                 self._decoder = PacketDecoder(name)
-            header = msg.header if hasattr(msg, 'header') else Header(
-                stamp=msg.timestamp, frame_id=msg.frame_id)
-            frame, header = self._decoder.picture(bytes(msg.data), header)
+            frame = self._decoder.picture(bytes(msg.data))
         except SourceError as error:
             raise ImageError('video', str(error)) from error
-        return VideoPicture(header, frame)
+        return VideoPicture(msg.header if hasattr(msg, 'header') else Header(
+            stamp=msg.timestamp, frame_id=msg.frame_id), frame)
 
 
 def make_header(stamp_ns: int, frame_id: str) -> Header:
