@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -80,13 +79,13 @@ def healthy() -> Graph:
     """A node with one camera, all well."""
     topic = Topic((IMAGE,), ('/driver',), ('/vjepa_node',), (), True, 40, 10.0, 0.02)
     node = NodeSeen('model', ('/front/image_raw',), {
-        'use_sim_time': False, 'max_frame_gap': 1.0, 'max_rate': 15.0})
+        'use_sim_time': False, 'max_rate': 15.0})
     heard = Topic(('sensor_msgs/msg/PointCloud2',), ('/vjepa_node',), ('/guard',))
     return Graph(4.0, 2, {'/front/image_raw': topic, ASSESSMENT: heard}, {'/vjepa_node': node}, {
         ('vjepa_node', 'model'): {'level': 'ok', 'message': 'active', 'values': {
             'state': 'active'}},
         ('vjepa_node', 'camera front'): {'level': 'ok', 'message': 'running', 'values': {
-            'rate_in_hz': 10.0, 'rate_out_hz': 10.0, 'flags': 'none',
+            'rate_in_hz': 10.0, 'rate_out_hz': 10.0, 'flags': 'none', 'image_topic': '',
             'latency_ms_median': 60.0, 'stage_ms.encode': 40.0}}})
 
 
@@ -104,8 +103,6 @@ def topic(graph: Graph, **changes) -> None:
 
 ILLS = {
     'slow': (lambda g: camera(g, rate_out_hz=2.0), WARNING, 'encode'),
-    'rare frames': (lambda g: camera(g, rate_in_hz=0.5, rate_out_hz=0.5), ERROR,
-                    'no clip ever fills'),
     'no clock': (lambda g: g.nodes['/vjepa_node'].parameters.update(use_sim_time=True), ERROR,
                  '/clock'),
     'inactive': (lambda g: g.statuses['vjepa_node', 'model']['values'].update(state='inactive'),
@@ -156,10 +153,9 @@ def test_transport_settings_are_judged(environ, name, word):
 def test_it_works_without_ros_and_says_so():
     hidden = ('import sys, importlib.util as u; find = u.find_spec; '
               'u.find_spec = lambda name, *a: None if name == "rclpy" else find(name, *a); '
-              'from vjepa_ros.cli.doctor import main; sys.exit(main(["--json"]))')
+              'from vjepa_ros.cli.doctor import main; sys.exit(main([]))')
     run = subprocess.run([sys.executable, '-c', hidden], capture_output=True, text=True)
-    found = json.loads(run.stdout)
-    assert run.returncode == 0 and 'rclpy' in found['ROS'][0]['text']
+    assert run.returncode == 0 and 'works without it: rclpy is missing' in run.stdout
 
 
 # -- over DDS ---------------------------------------------------------------------------------
@@ -195,7 +191,7 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds(monkey
         with Every(0.1, publish):
             time.sleep(2.5)          # diagnostics tell rates over three seconds
             graph = observe(2.0)
-    assert graph.nodes['/vjepa_node'].parameters['max_frame_gap'] == 1.0
+    assert graph.nodes['/vjepa_node'].parameters['max_rate'] == 15.0
     # Best effort: a busy machine publishes slower, and loses some.
     rate = 1 / float(np.median(np.diff(times)))
     assert 0.3 * rate < graph.topics['/well/image_raw'].rate_hz < 1.5 * rate

@@ -112,15 +112,15 @@ def drawn(states, now_s, width=160):
 
 def test_the_table_keeps_cameras_apart_and_tells_who_is_silent():
     states = States()
-    camera = {'level': 'clear', 'rate_in_hz': '15.000', 'dropped.inbox': 3, 'dropped.skipped': 4}
+    camera = {'level': 'clear', 'rate_in_hz': '15.000', 'rate_out_hz': '10.000',
+              'dropped.inbox': 3, 'dropped.skipped': 4}
     states.take('/diagnostics', DiagnosticArray(status=[
         status('r/node: model', WARN, 'two', {'state': 'active', 'memory_rss_mb': '512'}),
         status('r/node: camera front', WARN, 'running', camera),
         status('r/node: camera rear', WARN, 'no frames', {'rate_in_hz': 'unknown'}),
         status('planner: planner', WARN, 'avoiding', {'asked.vx': '0.500', 'asked.omega': '0'}),
         status('motor: left', WARN, 'foreign', {})]), 10.0)
-    for at in (10.0, 10.1, 10.2):
-        states.take('/r/node/front/assessment', sent(replace(SEEN, bearing=0.1)), at)
+    states.take('/r/node/front/assessment', sent(replace(SEEN, bearing=0.1)), 10.0)
     states.take('/scan/assessment', cloud(Header(), pack_regions(REGIONS)), 10.0)
     text = drawn(states, 10.5)
     assert re.search(r'front +WARNING +2.0 s \+6° +0.75 +15.0 +10.0 +– +– +3\+4 +running', text)

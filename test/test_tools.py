@@ -115,7 +115,7 @@ class FakeSource:
 def test_a_slow_consumer_gets_what_came_meanwhile_in_order_and_the_error_last(realtime, limit):
     stamps, found = [1 + n * 0.01 for n in range(50)], []
     with pytest.raises(SourceError, match='cable pulled'):
-        for group in groups(FakeSource(stamps), realtime, limit):
+        for group in groups(FakeSource(stamps), realtime, limit=limit):
             found.append(group)
             time.sleep(0.2 if realtime else 0.0)
     got = [frame.stamp_ns for group in found for frame in group]

@@ -10,14 +10,12 @@ problem comes with its remedy. Exit code 1 means that there is an error.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -116,23 +114,6 @@ def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:
                       f'sudo sysctl -w net.core.rmem_max={SOCKET_BYTES << 2}')
 
 
-def look(args: argparse.Namespace) -> dict[str, list[Finding]]:
-    found = {'machine': [*devices(), *memory()]}
-    if args.no_ros:
-        found['ROS'] = [Finding(NOTE, 'ROS', 'not looked at (--no-ros)')]
-    elif ros_problem():
-        found['ROS'] = [Finding(NOTE, 'ROS', f'works without it: {ros_problem()}')]
-    else:
-        from vjepa_ros.ros.graph import observe
-
-        graph = observe(args.seconds)
-        found['ROS'] = [*middleware(os.environ, graph.middleware), *judge(graph)]
-    if args.params:
-        found['parameter files'] = [finding for path in args.params
-                                    for finding in judge_file(path, schemas())]
-    return found
-
-
 def show(found: dict[str, list[Finding]], console: Console) -> None:
     for section, findings in found.items():
         console.print(Text(section, style='bold'))
@@ -148,7 +129,7 @@ def show(found: dict[str, list[Finding]], console: Console) -> None:
                        style='bold'))
 
 
-def make_parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='vjepa-ros doctor', description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--seconds', type=positive, default=4.0, metavar='S',
@@ -156,17 +137,20 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--params', type=Path, nargs='+', default=(), metavar='FILE',
                         help='also check these parameter files')
     parser.add_argument('--no-ros', action='store_true', help='do not look at the ROS graph')
-    parser.add_argument('--json', action='store_true', help='print the findings as JSON')
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    args = make_parser().parse_args(argv)
+    args = parser.parse_args(argv)
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
-    found = look(args)
-    if args.json:
-        sys.stdout.write(json.dumps({section: [asdict(each) for each in findings]
-                                     for section, findings in found.items()}, indent=1) + '\n')
+    found = {'machine': [*devices(), *memory()]}
+    if args.no_ros:
+        found['ROS'] = [Finding(NOTE, 'ROS', 'not looked at (--no-ros)')]
+    elif ros_problem():
+        found['ROS'] = [Finding(NOTE, 'ROS', f'works without it: {ros_problem()}')]
     else:
-        show(found, Console())
+        from vjepa_ros.ros.graph import observe
+
+        graph = observe(args.seconds)
+        found['ROS'] = [*middleware(os.environ, graph.middleware), *judge(graph)]
+    if args.params:
+        found['parameter files'] = [finding for path in args.params
+                                    for finding in judge_file(path, schemas())]
+    show(found, Console())
     return int(any(each.level == ERROR for findings in found.values() for each in findings))

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import PurePath
@@ -107,23 +108,16 @@ def _echo(args: argparse.Namespace, ros: Listener) -> int:
     if not topic:
         return print_error('vjepa-ros echo: ' + _missing(args.topic, topics, ros.domain_id,
                                                         args.wait))
-    left = [1 if args.once else args.count]
-
-    def take(_: str, msg: Any) -> None:
-        if left[0] != 0:
-            left[0] -= 1
-            values = readable(msg)
+    waiting: deque[Any] = deque()
+    ros.subscribe(topic, topics[topic], lambda _, msg: waiting.append(msg))
+    left, said, heard = 1 if args.once else args.count, '', time.monotonic()
+    while left:
+        ros.spin(min(SILENT_S, args.timeout), lambda: waiting)
+        if waiting:
+            values = readable(waiting.popleft())
             print(json_line(values) if args.json else '---\n' + yaml.safe_dump(
-                values, sort_keys=False, allow_unicode=True), end='\n' if args.json else '',
-                flush=True)
-
-    ros.subscribe(topic, topics[topic], take)
-    said, heard = '', time.monotonic()
-    while left[0] != 0:
-        before = left[0]
-        ros.spin(min(SILENT_S, args.timeout), lambda before=before: left[0] != before)
-        if left[0] != before:
-            heard = time.monotonic()
+                values, sort_keys=False, allow_unicode=True).rstrip(), flush=True)
+            left, heard = left - 1, time.monotonic()
             continue
         silence = ros.silence(topic)
         if silence != said:
@@ -232,20 +226,17 @@ def _cameras(node: str, states: States, now_s: float) -> RenderableType:
                          else 'right', no_wrap=True)
     table.add_column('state', min_width=12)
     for part, told in _parts(node, states, 'camera '):
-        seen = states.seen.get((node, part))
-        fresh = seen is not None and now_s - seen.times_s[-1] < LATE_S
-        a = seen.assessment if seen is not None and fresh else None
+        a, at_s = states.seen.get((node, part), (None, -math.inf))
+        if now_s - at_s > LATE_S:
+            a = None
         name = a.level.name if a is not None else told.text('level').upper()
         style = LEVEL_STYLES[Level[name]] if name in Level.__members__ else ''
-        # The diagnostics count what anybody hears, once a second; this is what came here.
-        out = seen.rate_hz if seen is not None and fresh else told.number('rate_out_hz')
         table.add_row(
             part, Text(f' {name} ', f'bold black on {style}' if a is not None else style),
             _contact(a), _number(a.collision_probability if a is not None else math.nan, 2),
-            _number(told.number('rate_in_hz'), 1), _number(out, 1),
+            _number(told.number('rate_in_hz'), 1), _number(told.number('rate_out_hz'), 1),
             _number(told.number('latency_ms_median'), 0),
-            _number(told.number('latency_ms_p95'), 0), _dropped(told),
-            _condition(told, now_s))
+            _number(told.number('latency_ms_p95'), 0), _dropped(told), _condition(told, now_s))
     return table
 
 

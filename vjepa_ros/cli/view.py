@@ -24,6 +24,7 @@ from vjepa_ros.cli.console import (
     ros_problem,
     whole,
 )
+from vjepa_ros.lab.report.live_view import Status
 from vjepa_ros.ros import read
 from vjepa_ros.sources import PlayOptions, SUPPORTED, open_source
 from vjepa_ros.sources.bag import Bag, is_bag
@@ -86,31 +87,25 @@ def recording(args: argparse.Namespace, console: Console, live: bool) -> Iterato
 
 def perceive(args: argparse.Namespace, console: Console) -> int:
     """Run the perception on a source without ROS and show it."""
-    from vjepa_ros.cli.watch import detector_of, draw, groups
+    from vjepa_ros.cli.watch import Watch, detector_of, groups
 
     camera = 'camera'
     with open_source(args.source, PlayOptions(rate=args.rate, topic=args.topic)) as source, \
             recording(args, console, live=not args.save) as log, \
             detector_of(source, args) as detector:
-        console.print(f'{source.name}: {detector.engine.config.model_size} on '
-                      f'{detector.engine.choice.device}', highlight=False, soft_wrap=True)
-        begin = None
-        for frames in groups(source, source.live or not args.save):
-            start, newest = time.perf_counter(), frames[-1]
-            begin = frames[0].stamp_ns if begin is None else begin
-            for frame in frames:
-                detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, frame.frame_id, frame.gain)
-            result = detector.result()
-            took_ms = (time.perf_counter() - start) * 1e3
-            log.at(newest.stamp_ns)
-            log.picture(camera, newest.rgb)
-            log.picture(camera, draw(detector, source, result, source.rate_hz, took_ms)[..., ::-1],
-                        'overlay')
+        status = Status('vjepa-ros view', source.name)
+        run = Watch(detector, source, status)
+        console.print(f'{source.name}: {status.model} on {status.device}', highlight=False,
+                      soft_wrap=True)
+        for frames in groups(source, source.live or not args.save, args.max_seconds):
+            result, overlay = run.take(frames)
+            log.at(frames[-1].stamp_ns)
+            log.picture(camera, frames[-1].rgb)
+            log.picture(camera, overlay[..., ::-1], 'overlay')
             if result is not None:
                 log.result(camera, result, detector.track.optics())
-                log.stages(camera, {**result.assessment.timings, 'latency': took_ms})
-            if args.max_seconds and newest.stamp_ns - begin > args.max_seconds * 1e9:
-                break
+                log.stages(camera, {**result.assessment.timings,
+                                    'latency': status.results[-1].latency_ms})
         return stay(args, console)
 
 

@@ -39,15 +39,23 @@ TITLE = 'vjepa_ros'
 QUIT_KEYS = (27, ord('q'))
 
 
-def groups(source: Source, realtime: bool, limit: int = 64) -> Iterator[list[SourceFrame]]:
+def groups(source: Source, realtime: bool, seconds: float | None = None, limit: int = 64
+           ) -> Iterator[list[SourceFrame]]:
     """Yield frames one by one, or in real time all that arrived since the last group.
 
-    Of more waiting frames than the limit the oldest are dropped.
+    It ends after so many seconds of the source. Of more waiting frames than the limit the oldest
+    are dropped.
     """
-    if not realtime:
-        for frame in source:
-            yield [frame]
-        return
+    begin_ns = None
+    for frames in _arriving(source, limit) if realtime else ([frame] for frame in source):
+        yield frames
+        begin_ns = frames[0].stamp_ns if begin_ns is None else begin_ns
+        if seconds and frames[-1].stamp_ns - begin_ns >= seconds * 1e9:
+            return
+
+
+def _arriving(source: Source, limit: int) -> Iterator[list[SourceFrame]]:
+    """Yield all frames that arrived in real time since the last group."""
     waiting: deque[SourceFrame] = deque(maxlen=limit)
     news, ended, stop = (threading.Event() for _ in range(3))
     errors: list[SourceError] = []
@@ -101,36 +109,18 @@ def show_window(bgr: np.ndarray) -> bool:
     return key not in QUIT_KEYS and cv2.getWindowProperty(TITLE, cv2.WND_PROP_VISIBLE) >= 1
 
 
-def draw(detector: ObstacleDetector, source: Source, result: Result | None, rate_hz: float,
-         latency_ms: float) -> np.ndarray:
-    """Return the overlay (BGR) of a result, or of the newest frame while the clip fills."""
-    track, engine = detector.track, detector.engine
-    status = OverlayStatus(
-        camera='', model=engine.config.model_size, device=str(engine.choice.device),
-        fill=track.ring.fill, num_frames=track.config.num_frames, rate_in_hz=rate_hz,
-        latency_ms=latency_ms, untrained=not engine.report.trained,
-        focal_px=track.optics().fx if track.ring.size[0] else None)
-    if result is None:
-        return draw_overlay(track.image, None, Layers(view=track.view), status)
-    return draw_overlay(result.image, result.assessment,
-                        Layers(result.moves, result.looming, result.view), status)
-
-
 class Watch:
-    """One source, one detector, and the overlays in a folder."""
+    """One source, one detector, and what became of it."""
 
-    def __init__(self, detector: ObstacleDetector, source: Source, status: Status,
-                 folder: Path) -> None:
+    def __init__(self, detector: ObstacleDetector, source: Source, status: Status) -> None:
         self.detector, self.source, self.status = detector, source, status
-        self.pictures: deque[tuple[int, Path]] = deque()
-        self._folder = folder
         self._recent: deque[int] = deque(maxlen=30)
         engine = detector.engine
         status.model, status.device = engine.config.model_size, str(engine.choice.device)
         status.precision, status.trained = engine.choice.precision, engine.report.trained
 
-    def take(self, frames: list[SourceFrame]) -> np.ndarray:
-        """Add frames, assess the newest, and return its overlay (BGR)."""
+    def take(self, frames: list[SourceFrame]) -> tuple[Result | None, np.ndarray]:
+        """Add frames, assess the newest, and return its result and overlay (BGR)."""
         start, newest, status = time.perf_counter(), frames[-1], self.status
         if not status.frames_in:
             status.begin_ns = frames[0].stamp_ns
@@ -152,13 +142,19 @@ class Watch:
                 status.truth[newest.stamp_ns] = true
             status.add(replace(result.assessment, stamp_ns=newest.stamp_ns,
                                latency_ms=latency_ms))
-        overlay = draw(self.detector, self.source, result, status.rate_in_hz, latency_ms)
-        path = self._folder / f'{status.frames_in:09d}.jpg'
-        cv2.imwrite(str(path), overlay, [cv2.IMWRITE_JPEG_QUALITY, 90])
-        self.pictures.append((newest.stamp_ns, path))
-        if len(self.pictures) > KEEP:
-            self.pictures.popleft()[1].unlink()
-        return overlay
+        return result, self._draw(result, latency_ms)
+
+    def _draw(self, result: Result | None, latency_ms: float) -> np.ndarray:
+        """Return the overlay (BGR) of a result, or of the newest frame while the clip fills."""
+        track, run = self.detector.track, self.status
+        status = OverlayStatus(
+            camera='', model=run.model, device=run.device, fill=track.ring.fill,
+            num_frames=track.config.num_frames, rate_in_hz=run.rate_in_hz, latency_ms=latency_ms,
+            untrained=not run.trained, focal_px=track.optics().fx if track.ring.size[0] else None)
+        if result is None:
+            return draw_overlay(track.image, None, Layers(view=track.view), status)
+        return draw_overlay(result.image, result.assessment,
+                            Layers(result.moves, result.looming, result.view), status)
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that the report names."""
@@ -192,14 +188,14 @@ def watch(args: argparse.Namespace, console: Console, line: str) -> int:
             span = min(length, args.max_seconds or math.inf)
             status = Status('vjepa-ros watch', source.name,
                             span_s=span if math.isfinite(span) else None)
-            run = Watch(detector, source, status, Path(work))
-            failed = _play(run, groups(source, args.realtime or source.live), args, console)
+            run, pictures = Watch(detector, source, status), deque[tuple[int, Path]]()
+            failed = _play(run, Path(work), pictures, args, console)
             if not status.results:
                 return print_error(failed or (
                     'the source ended before the first clip was full: nothing to report (a clip '
                     f'has {args.num_frames} frames at {args.clip_fps:g} Hz)'), console)
             console.print(f'writing {args.out}', highlight=False, soft_wrap=True)
-            lines = write_outputs(args.out, status, run.pictures, {
+            lines = write_outputs(args.out, status, pictures, {
                 'command': line, 'configuration': run.configuration(),
                 'notes': [failed] if failed else []})
     for line in lines:
@@ -207,23 +203,23 @@ def watch(args: argparse.Namespace, console: Console, line: str) -> int:
     return print_error(failed, console, args) if failed else 0
 
 
-def _play(run: Watch, feed: Iterator[list[SourceFrame]], args: argparse.Namespace,
+def _play(run: Watch, folder: Path, pictures: deque[tuple[int, Path]], args: argparse.Namespace,
           console: Console) -> str:
-    """Play until the end; return what went wrong, or ''."""
+    """Play until the end, and write the overlays; return what went wrong, or ''."""
     problem = '' if args.no_window else window_problem()
     if problem:
         console.print(f'no window: {problem}', highlight=False, soft_wrap=True)
     shown = not args.no_window and not problem
-    begin: int | None = None
     try:
         with View(run.status, console) as view:
-            for frames in feed:
-                overlay = run.take(frames)
+            for frames in groups(run.source, args.realtime or run.source.live, args.max_seconds):
+                _, overlay = run.take(frames)
                 view.tick()
-                begin = frames[0].stamp_ns if begin is None else begin
-                played = (frames[-1].stamp_ns - begin) / 1e9
-                if args.max_seconds and played >= args.max_seconds:
-                    break
+                path = folder / f'{run.status.frames_in:09d}.jpg'
+                cv2.imwrite(str(path), overlay, [cv2.IMWRITE_JPEG_QUALITY, 90])
+                pictures.append((frames[-1].stamp_ns, path))
+                if len(pictures) > KEEP:
+                    pictures.popleft()[1].unlink()
                 if shown and not show_window(overlay):
                     break
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from vjepa_ros.ros.parameter_file import read_file
 
 OK, NOTE, WARNING, ERROR = LEVELS = ('ok', 'note', 'warning', 'error')
 # What is compared with what nodes do, by the part of a node that reports.
-PARAMETERS = {'model': ['use_sim_time', 'max_frame_gap', 'max_rate'],
+PARAMETERS = {'model': ['use_sim_time', 'max_rate'],
               'guard': ['use_sim_time'], 'planner': ['use_sim_time']}
 IMAGE, PICTURES = 'sensor_msgs/msg/Image', ('image_raw', '/compressed')
 # Ends of the names of topics that a node can do without.
@@ -142,7 +142,7 @@ def _node(name: str, node: NodeSeen, graph: Graph) -> Iterator[Finding]:
                       'start the simulator, or set use_sim_time to false')
     for (owner, part), status in graph.statuses.items():
         if f'/{owner}' == name and part.startswith('camera ') and state == 'active':
-            yield from _camera(name, part, status, node.parameters, graph)
+            yield from _camera(name, part, status, node.parameters['max_rate'], graph)
 
 
 def _unpublished(name: str, topic: str, graph: Graph) -> Finding:
@@ -173,15 +173,21 @@ def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
         return
     who = ', '.join(topic.publishers)
     if not topic.sampled:
-        yield Finding(NOTE, name, f'{kinds} by {who}: not looked at, its message package is '
-                      'missing here or there are too many topics', '')
+        yield Finding(NOTE, name, f'{kinds} by {who}: not looked at')
     elif not topic.count:
         yield from _silent(name, topic, graph)
     else:
         rate = '' if math.isnan(topic.rate_hz) else f', {topic.rate_hz:.1f} Hz'
         age = '' if math.isnan(topic.age_s) else f', {topic.age_s * 1e3:.0f} ms old'
         yield Finding(OK, name, f'{kinds} by {who}{rate}{age}')
-        yield from _stamps(name, topic)
+    if topic.unstamped:
+        yield Finding(ERROR, name, 'messages have the stamp 0: clips need stamps', 'let the '
+                      'driver stamp its images with the time of exposure')
+    elif topic.age_s < -0.05 or topic.age_s > 60.0:
+        when = 'in the future' if topic.age_s < 0 else f'{topic.age_s:.0f} s ago'
+        yield Finding(ERROR, name, f'stamps lie {when} by the clock of this machine',
+                      'synchronise the clocks (NTP or PTP); for a bag play it with --clock and '
+                      'set use_sim_time')
     if len(topic.publishers) > 1 and IMAGE in topic.types:
         yield Finding(WARNING, name, f'{len(topic.publishers)} publishers ({who}): each image '
                       'ends the clip of the other', 'stop all but one, or remap')
@@ -189,9 +195,12 @@ def _topic(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
 
 def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
     """Judge a topic on which nothing came; a node of ours may receive it, or another transport."""
-    read = [seen for each in graph.statuses.values() if each['values'].get('rate_in_hz', 0) > 0
-            and _untransported(seen := each['values'].get('image_topic', ''))
-            == _untransported(name)]
+    def camera(topic: str) -> str:
+        return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
+
+    cameras = [status['values'] for status in graph.statuses.values()]
+    read = [values['image_topic'] for values in cameras if values.get('rate_in_hz', 0) > 0
+            and camera(values['image_topic']) == camera(name)]
     if name in read:
         yield Finding(NOTE, name, 'the node receives it, the doctor does not: large messages '
                       f'need FASTDDS_BUILTIN_TRANSPORTS="{LARGE_IMAGES}" here', '')
@@ -206,22 +215,6 @@ def _silent(name: str, topic: Topic, graph: Graph) -> Iterator[Finding]:
                   f'came in {graph.seconds:.1f} s{instead}', remedy)
 
 
-def _untransported(topic: str) -> str:
-    """Return an image topic without its transport."""
-    return topic.removesuffix('/compressed').removesuffix('/ffmpeg')
-
-
-def _stamps(name: str, topic: Topic) -> Iterator[Finding]:
-    if topic.unstamped:
-        yield Finding(ERROR, name, 'messages have the stamp 0: clips need stamps', 'let the '
-                      'driver stamp its images with the time of exposure')
-    elif topic.age_s < -0.05 or topic.age_s > 60.0:
-        when = 'in the future' if topic.age_s < 0 else f'{topic.age_s:.0f} s ago'
-        yield Finding(ERROR, name, f'stamps lie {when} by the clock of this machine',
-                      'synchronise the clocks (NTP or PTP); for a bag play it with --clock and '
-                      'set use_sim_time')
-
-
 # -- what nodes report of themselves ---------------------------------------------------------
 
 def _status(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -233,10 +226,6 @@ def _status(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
             remedies.append(values['heads'].rpartition('; ')[2])
         yield Finding(ERROR if level == 'error' else WARNING, name, message,
                       '; '.join(remedies) or 'the findings of its topics and its log say more')
-    fault = values.get('input_fault', 'none')
-    if fault != 'none':
-        yield Finding(WARNING, name, f'refuses images: {fault}', 'change the encoding of the '
-                      'driver, or NAME.transport')
     if 'assumed_intrinsics' in flags:
         yield Finding(WARNING, name, 'no usable camera_info: angles, and what is on course, come '
                       f'from assumed_fov ({values.get("camera_info", "reason unknown")})',
@@ -250,9 +239,9 @@ def _status(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
             message if level == 'ok' else '', facts))))
 
 
-def _camera(name: str, part: str, status: Mapping[str, Any], parameters: Mapping[str, Any],
-            graph: Graph) -> Iterator[Finding]:
-    """Compare the rates of a camera with the parameters; its flags say the rest."""
+def _camera(name: str, part: str, status: Mapping[str, Any], max_rate: float, graph: Graph
+            ) -> Iterator[Finding]:
+    """Judge whether results of a camera come as fast as they may, and who hears them."""
     camera, values = part.removeprefix('camera '), status['values']
     about, topic = f'{name}: {part}', f'{name}/{camera}/assessment'
     came, sent = values['rate_in_hz'], values['rate_out_hz']
@@ -261,11 +250,7 @@ def _camera(name: str, part: str, status: Mapping[str, Any], parameters: Mapping
         yield Finding(NOTE, about, f'nobody subscribes to {topic}: nothing acts on it',
                       'start a guard or planner, or look at its topic names; '
                       f'vjepa-ros echo {camera}/assessment shows it')
-    if came > 0 and 1 / came > parameters['max_frame_gap']:
-        yield Finding(ERROR, about, f'frames come {1 / came:.2f} s apart, max_frame_gap is '
-                      f'{parameters["max_frame_gap"]:g}: no clip ever fills',
-                      'raise max_frame_gap')
-    possible = min(came, parameters['max_rate'])
+    possible = min(came, max_rate)
     if 0 < sent < SLACK * possible:
         stages = {key.partition('.')[2]: ms for key, ms in values.items()
                   if key.startswith('stage_ms.') and not key.endswith('wait')}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from vjepa_ros.lab.report.measurement import json_safe
 from vjepa_ros.perception.types import Assessment, Level, Quality
 from vjepa_ros.ros import read
 
@@ -23,7 +24,6 @@ CLOUD, DIAGNOSTICS = 'sensor_msgs/msg/PointCloud2', 'diagnostic_msgs/msg/Diagnos
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 INFO = 'sensor_msgs/msg/CameraInfo'
 STAGE = 'stage_ms.'      # begins the names of the times of stages in the diagnostics
-WINDOW = 30              # assessments of which the rate is taken
 FEW = 64                 # longer lists are described instead of printed
 _COLUMNS = {             # what the numbers of clouds of this package mean
     'level': lambda value: Level(value).name.lower(),
@@ -50,17 +50,7 @@ def readable(msg: Any) -> dict[str, Any]:
 
 def json_line(values: dict[str, Any]) -> str:
     """Return strict JSON on one line: NaN is null, infinite numbers are ``"inf"``, ``"-inf"``."""
-    return json.dumps(_strict(values), ensure_ascii=False, allow_nan=False)
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _strict(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_strict(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
+    return json.dumps(json_safe(values), ensure_ascii=False, allow_nan=False)
 
 
 def _cloud(msg: Any) -> dict[str, Any]:
@@ -131,27 +121,14 @@ class Told:
         return '' if value in ('none', '') or value != value else str(value)
 
 
-@dataclass
-class Seen:
-    """The newest assessment of a camera, and when the last ones came [s]."""
-
-    assessment: Assessment
-    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-
-    @property
-    def rate_hz(self) -> float:
-        """Return how many come per second; NaN unknown."""
-        span = self.times_s[-1] - self.times_s[0]
-        return (len(self.times_s) - 1) / span if span > 0 else math.nan
-
-
 class States:
-    """What the nodes of this package have said so far."""
+    """The newest of what the nodes of this package have said."""
 
     def __init__(self) -> None:
-        # By node and part: 'model', 'guard', 'planner', 'camera NAME' or 'source NAME'.
+        # By node and part, see `read.statuses`
         self.told: dict[tuple[str, str], Told] = {}
-        self.seen: dict[tuple[str, str], Seen] = {}      # by node and camera
+        # By node and camera, each with when it came [s]
+        self.seen: dict[tuple[str, str], tuple[Assessment, float]] = {}
 
     @staticmethod
     def wants(topic: str, kind: str) -> bool:
@@ -167,13 +144,8 @@ class States:
                 self.told[node, part] = Told(got['level'], got['message'], got['values'], now_s)
             return
         node, camera = camera_of(topic)
-        try:
-            found = read.assessment(msg, camera)
-        except ValueError:       # of another package
-            return
-        seen = self.seen.setdefault((node, camera), Seen(found))
-        seen.assessment = found
-        seen.times_s.append(now_s)
+        with suppress(ValueError):       # of another package
+            self.seen[node, camera] = read.assessment(msg, camera), now_s
 
 
 def camera_of(topic: str) -> tuple[str, str]:

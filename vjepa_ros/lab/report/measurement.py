@@ -14,15 +14,17 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import cv2
 import numpy as np
 import psutil
-import torch
 
 import vjepa_ros
 from vjepa_ros.sources.base import printable
+
+if TYPE_CHECKING:
+    import torch
 
 
 def hardware() -> dict[str, Any]:
@@ -39,6 +41,8 @@ def accelerator(device: torch.device) -> dict[str, Any]:
         return {'gpu': 'Apple MPS'}
     if device.type != 'cuda':
         return {}
+    import torch
+
     about = {'gpu': torch.cuda.get_device_name(device),
              'gpu_memory_gb': round(torch.cuda.get_device_properties(device).total_memory / 2**30,
                                     1)}

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import cv2
@@ -44,7 +45,6 @@ from vjepa_ros.sources.base import Intrinsics, Pacer
 JPEG_QUALITY = 90         # of the compressed topic
 RETRY_S = 1.0             # between two attempts to open a lost camera again
 SETTLE_S = 0.5            # from the first subscriber on, for its other endpoints
-REPORT_S = 5.0            # between reports of skipped frames
 CLOCK_JUMP_NS = 200_000_000
 TRUTH_FIELDS = ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')
 TRUTH = np.dtype([(name, '<f4') for name in TRUTH_FIELDS])
@@ -130,8 +130,7 @@ class CameraSource(ResilientNode, Node):
         self.failed = True   # until the player ends normally
         self._source: Source | None = None
         self._stop = threading.Event()
-        self._published = self._skipped = self._reported = 0
-        self._report_s = time.monotonic()
+        self._published = self._skipped = 0
         self._anchor: tuple[int, int] | None = None   # steady and ROS time of one frame
         self._thread = threading.Thread(target=self._run, name='player', daemon=True)
         self._config = config = read_once(self, SOURCE)
@@ -176,27 +175,20 @@ class CameraSource(ResilientNode, Node):
                 self._source.close()
             self.finished.set()
 
-    def _play(self, source: Source | None) -> None:
+    def _play(self, source: Source) -> None:
         """Play to the end; a camera that is lost is opened again."""
-        while source is not None and not self._stop.is_set():
+        while not self._stop.is_set():
             try:
                 self._pass(source)
                 return
             except SourceLost as error:
                 self.get_logger().warning(f'{error}; trying again every {RETRY_S:g} s')
                 source.close()
-                self._source = source = self._reopened()
-
-    def _reopened(self) -> Source | None:
-        """Return the source once it can be opened again; None when stopped meanwhile."""
-        while not self._stop.wait(RETRY_S):
-            try:
-                source = open_source(self._config.source, self._config.play)
-            except SourceError:   # already reported
-                continue
-            self.get_logger().info(f'{source.name} is back')
-            return source
-        return None
+            while not self._stop.wait(RETRY_S):
+                with suppress(SourceError):      # already reported
+                    self._source = source = open_source(self._config.source, self._config.play)
+                    self.get_logger().info(f'{source.name} is back')
+                    break
 
     def _pass(self, source: Source) -> None:
         pacer = Pacer()
@@ -211,8 +203,11 @@ class CameraSource(ResilientNode, Node):
             if not source.live:
                 # Overdue frames are left out before they are decoded or rendered.
                 source.skip_before(pacer.overdue_before(time.monotonic_ns()))
+            if source.skipped > begin and not self._skipped:
+                self.get_logger().warning(
+                    f'frames are skipped to play in real time: this machine is too slow for '
+                    f'{source.name} at {source.rate_hz:.4g} Hz; lower the rate or the size')
             self._skipped = source.skipped - begin
-            self._report(source)
 
     def _wait(self) -> bool:
         """Wait for a subscriber if asked to; return False when stopped meanwhile."""
@@ -247,17 +242,6 @@ class CameraSource(ResilientNode, Node):
             f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}{count}'
             f'{", looping" if self._config.loop else ""}, to {" ".join(self._output.topics)}')
 
-    def _report(self, source: Source) -> None:
-        now = time.monotonic()
-        if now - self._report_s < REPORT_S:
-            return
-        if self._skipped > self._reported:
-            self.get_logger().warning(
-                f'{self._skipped - self._reported} frames skipped in {now - self._report_s:.0f} s '
-                f'to play in real time: this machine is too slow for {source.name} at '
-                f'{source.rate_hz:.4g} Hz; lower the rate or the size')
-        self._reported, self._report_s = self._skipped, now
-
     def _finish(self) -> None:
         stopped = ' (stopped)' if self._stop.is_set() else ''
         again = '' if self._config.loop or stopped else '; set loop:=true to repeat'
@@ -267,18 +251,18 @@ class CameraSource(ResilientNode, Node):
             self._output.flush()
 
 
-def started() -> CameraSource:
-    node = CameraSource()
-    node.start()
-    return node
-
-
 def main(args: list[str] | None = None) -> int:
     """Run until the source ends or a signal comes; the exit code of the process."""
     os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', LARGE_IMAGES)
     # One core, so that the perception node has the others; PyTorch reads the variable.
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     cv2.setNumThreads(1)
+
+    def started() -> CameraSource:
+        node = CameraSource()
+        node.start()
+        return node
+
     return run('camera_source', started, args)
 
 

@@ -73,12 +73,11 @@ class SimulatedRobot(ResilientNode, Node):
         bank = TextureBank.procedural(BANK_SEED)
         materials = Materials(bank.groups, bank.walks)
         episode = SETS[own.set](own.seed, own.episode, materials, config)
-        self._episode, self._robot = episode, config.robot
+        self._episode = episode
         self._world = EpisodeWorld([episode], config, bank, own.width)
         self._wait = own.wait_for_camera
         self.outcome: dict[str, Any] | None = None      # how the episode ended, once it has
         self._command, self._commanded_s = (0.0, 0.0), -math.inf
-        self._wanted = (0.0, 0.0)
         self._progress = self._driven = 0.0
         self._reached = False
         self._last_s = math.nan
@@ -212,8 +211,7 @@ class SimulatedRobot(ResilientNode, Node):
         moment = {'kind': 'moment', 'time': world.time_s, 'speed': float(robots.speed[0]),
                   'wanted': float(wanted[0]), 'distance': world.clearance(0),
                   'time_to_contact': self._seen[0], 'level': self._seen[1],
-                  'state': self._state[0], 'reason': self._state[1],
-                  'place': robots.place[0].tolist(), 'yaw': float(robots.yaw[0])}
+                  'state': self._state[0], 'reason': self._state[1]}
         self._tell(moment)
 
     def _send_goal(self, stamp: TimeMsg) -> None:
