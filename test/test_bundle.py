@@ -114,15 +114,6 @@ def test_heads_are_loaded_onto_the_encoder_they_were_trained_on(tmp_path):
     assert torch.equal(encoder.patch_embed.proj.weight, ENCODER['patch_embed.proj.weight'])
 
 
-def test_heads_with_adapters_of_their_encoder_are_refused(tmp_path):
-    backbone, path = heads_file(tmp_path)
-    with safe_open(path, framework='pt') as file:
-        metadata = file.metadata()
-    save_file(load_file(path) | {'adapters.a.up': torch.zeros(2, 2)}, path, metadata=metadata)
-    with pytest.raises(WeightsError, match=r'adapters.*train the heads again'):
-        load_model(SIZE, weights=backbone, heads=path)
-
-
 @pytest.mark.parametrize(('meta', 'use', 'problem'), [
     ({}, {'weights': 'other', 'heads': 'heads'}, r'heads\.safe.*other weights.*other\.safe'),
     ({}, {'weights': 'random', 'heads': 'heads'}, 'trained on other weights.*random'),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -137,12 +136,6 @@ class Encoder(nn.Module):
         """Compute what a block-causal encoder is told of stamps (B, T) in frame intervals."""
         spacing = (stamps[:, 1::2] - stamps[:, ::2]).log().float()[..., None]
         return torch.cat((self._positions.turns(stamps[:, 1::2] / TUBELET), spacing), -1)
-
-    def times_of(self, stamps: np.ndarray) -> np.ndarray:
-        """Compute `times` of stamps (B, T) float64 on the host, faster where they are few."""
-        ends = stamps[:, 1::2]
-        spacing = np.log(ends - stamps[:, ::2]).astype(np.float32)[..., None]
-        return np.concatenate((self._positions.turns_of(ends / TUBELET), spacing), -1)
 
     def dense(self, clip: Tensor, levels: int = 4, times: Tensor | None = None) -> Tensor:
         """Compute the dense features of version 2.1: its deepest taps side by side."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,8 +57,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, swapped, sin)
 
 
-# Token grids whose tables are kept: more than a model of 8 tubelets asks for, since its CUDA
-# graphs read them where they are.
+# Token grids whose tables are kept, more than a model asks for: its CUDA graphs read them there.
 MOST_KEPT = 16
 
 
@@ -95,15 +93,6 @@ class Positions:
         rate, sign = (part.to(times) for part in self._turning)
         angles = times[..., None] * rate
         return torch.cat((angles.cos(), angles.sin() * sign), -1).float()
-
-    def turns_of(self, times: np.ndarray) -> np.ndarray:
-        """Compute `turns` of a few times with NumPy, whose operators take less time to begin."""
-        if self._turning is None:
-            self.turns(torch.from_numpy(times))
-        assert self._turning is not None
-        rate, sign = (part.numpy() for part in self._turning)
-        angles = times[..., None] * rate
-        return np.concatenate((np.cos(angles), np.sin(angles) * sign), -1).astype(np.float32)
 
     def tables_at(self, turns: Tensor, grid: tuple[int, int, int], dtype: torch.dtype
                   ) -> tuple[Tensor, Tensor]:

@@ -32,9 +32,6 @@ CPU, CUDA, ROCM, MPS = 'cpu', 'cuda', 'rocm', 'mps'
 AVX512_BF16, AMX = 'avx512_bf16', 'amx_bf16'
 AVX512_VNNI, AVX_VNNI = 'avx512_vnni', 'avx_vnni'
 BF16 = 'bf16'
-# What PyTorch calls the instructions; older versions are silent and the kernel knows.
-_PROBES = {AVX512_BF16: '_is_avx512_bf16_supported', AMX: '_is_amx_tile_supported',
-           AVX512_VNNI: '_is_vnni_supported'}
 VNNI = frozenset({AVX512_VNNI, AVX_VNNI})      # either multiplies int8 without overflow
 
 
@@ -112,20 +109,11 @@ def _gpu(index: int) -> Device:
 
 
 def cpu_features() -> frozenset[str]:
-    """Return the instructions of this CPU that matter here."""
-    known = _cpu_words()
-    found = {name for name, probe in _PROBES.items()
-             if getattr(torch.cpu, probe, lambda name=name: name in known)()}
-    return frozenset(found | {AVX_VNNI} & known)
-
-
-def _cpu_words() -> frozenset[str]:
+    """Return the instructions of this CPU that matter here, as Linux tells of them."""
     info = Path('/proc/cpuinfo')
-    if not info.is_file():
-        return frozenset()
-    lines = info.read_text(encoding='utf-8', errors='replace').splitlines()
-    flags = next((line for line in lines if line.startswith('flags')), '')
-    return frozenset(flags.partition(':')[2].split())
+    text = info.read_text(encoding='utf-8', errors='replace') if info.is_file() else ''
+    flags = next((line for line in text.splitlines() if line.startswith('flags')), '')
+    return frozenset(flags.split()) & {AVX512_BF16, AMX, AVX512_VNNI, AVX_VNNI}
 
 
 def _mps_features() -> frozenset[str]:

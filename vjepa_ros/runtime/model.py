@@ -382,7 +382,11 @@ class Model:
                  levels: int = 0, per: str = 'grid', newest: int = 0,
                  stamps: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
         """Compute features of clips from any depth, as grids or pooled."""
-        check_wanted(layers, levels, per)
+        if layers is not None and (levels or not len(layers)):
+            raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
+                             'asked for; choose some layers or levels')
+        if per not in PER:
+            raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
         if not 0 <= newest <= self.clip_shape[0] // TUBELET:
             raise ValueError(f'features of the newest {newest} tubelets are asked for; a clip has '
                              f'{self.clip_shape[0] // TUBELET}')
@@ -396,8 +400,17 @@ class Model:
                 times = encoder.times(torch.from_numpy(np.stack(stamps)))[:, -newest:]
 
             def run(places: list[int]) -> None:
-                look = deep_features(encoder, self._runner.normalise, layers, levels, per, newest,
-                                     None if times is None else times[places])
+                when = None if times is None else times[places].to(self.choice.device)
+
+                def look(pixels: Tensor) -> Tensor:
+                    clip = self._runner.normalise(pixels[:, -TUBELET * newest:])
+                    chosen = (encoder.variant.depth - 1,) if layers is None else layers
+                    deep = ((encoder.dense(clip, levels, times=when),) if levels
+                            else encoder.layers(clip, chosen, times=when))
+                    if per != 'grid':
+                        deep = tuple(pooled(one, per == 'tubelet') for one in deep)
+                    return deep[0] if layers is None else torch.stack(deep, dim=1)
+
                 found.extend(self._runner.apply([clips[at] for at in places], look))
 
             self._in_parts(list(range(len(clips))), run)
@@ -571,32 +584,3 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
     if not (times[:, 1::TUBELET] > times[:, ::TUBELET]).all():      # NaN is above nothing
         raise ValueError('stamps do not rise within each tubelet; leave out clips in which a '
                          'frame goes with itself')
-
-
-def check_wanted(layers: Sequence[int] | None, levels: int, per: str) -> None:
-    """Raise ValueError for what no encoder has, see `Model.features`."""
-    if layers is not None and (levels or not len(layers)):
-        raise ValueError(f'features of the layers {tuple(layers)} and of {levels} levels are '
-                         'asked for; choose some layers or levels')
-    if per not in PER:
-        raise ValueError(f"features per '{per}' are asked for; choose {', '.join(PER)}")
-
-
-def deep_features(encoder: Encoder, normalise: Callable[[Tensor], Tensor],
-                  layers: Sequence[int] | None, levels: int, per: str, newest: int = 0,
-                  times: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """Make the function from uint8 pixels (B, T, S, S, 3) to `Model.features`."""
-
-    def look(pixels: Tensor) -> Tensor:
-        clip = normalise(pixels[:, -TUBELET * newest:])
-        when = None if times is None else times.to(pixels.device)
-        if layers is not None:
-            found = encoder.layers(clip, layers, times=when)
-        else:
-            found = (encoder.dense(clip, levels, times=when) if levels
-                     else encoder(clip, times=when),)
-        if per != 'grid':
-            found = tuple(pooled(one, per == 'tubelet') for one in found)
-        return found[0] if layers is None else torch.stack(found, dim=1)
-
-    return look

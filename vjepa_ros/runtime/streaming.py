@@ -135,23 +135,22 @@ class _Inputs(CacheSlots):
     """What passes of so many clips need beside the pixels, at fixed addresses."""
 
     def __init__(self, clips: int, encoder: Encoder, cache: KeyValueCache, eager: bool):
-        even = np.arange(encoder.window * TUBELET, dtype=np.float64)
-        device, self._times_of = encoder.branch_device, encoder.times_of
+        even = torch.arange(encoder.window * TUBELET, dtype=torch.float64).repeat(clips, 1)
+        device, self._times_of = encoder.branch_device, encoder.times
         super().__init__(
             torch.empty((clips, encoder.window), dtype=torch.int64, device=device),
             cache.layers[0, :, :, :1].repeat(1, 1, clips * encoder.window, 1, 1),
             torch.zeros(clips, dtype=torch.int64) if eager else None)
-        self.times = torch.empty((clips, *encoder.times_of(even[None]).shape[1:]), device=device)
+        self.times = torch.empty_like(encoder.times(even), device=device)
         self.layers: dict[int, list[StoredLayer]] = {}      # by the number of new tubelets
-        self._nothing = [cache.spare] * self.slots.numel(), np.stack([even] * clips)
+        self._nothing = torch.full_like(self.slots, cache.spare, device='cpu'), even
         self.idle()
 
-    def send(self, slots: Sequence[int], stamps: np.ndarray) -> None:
-        """Upload slots (B W,) and what follows from stamps (B, T) float64, which stay here."""
+    def send(self, slots: Tensor, stamps: Tensor) -> None:
+        """Upload slots (B, W) and what follows from stamps (B, T) float64, which stay here."""
         if self.newest is not None:
-            window = self.slots.shape[1]
-            self.newest.numpy()[:] = slots[window - 1::window]
-        upload(np.reshape(slots, self.slots.shape), self.slots)
+            self.newest.copy_(slots[:, -1])
+        upload(slots, self.slots)
         upload(self._times_of(stamps), self.times)
 
     def idle(self) -> None:
@@ -159,11 +158,10 @@ class _Inputs(CacheSlots):
         self.send(*self._nothing)
 
 
-def upload(numbers: np.ndarray, there: Tensor) -> None:
-    """Queue a copy of numbers to a tensor of their shape, on the current stream."""
+def upload(numbers: Tensor, there: Tensor) -> None:
+    """Queue a copy of numbers on the host to a tensor of their shape, on the current stream."""
     # PyTorch does not reuse the pinned memory that it hands out before the copy is done.
-    staged = torch.empty(there.shape, dtype=there.dtype, pin_memory=there.is_cuda)
-    staged.numpy()[...] = numbers
+    staged = torch.empty(there.shape, dtype=there.dtype, pin_memory=there.is_cuda).copy_(numbers)
     there.copy_(staged, non_blocking=there.is_cuda)
 
 
@@ -218,7 +216,8 @@ class StreamEncoder:
 
     def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
         """Upload slots and stamps for the next pass."""
-        self._inputs_for(len(stamps)).send(slots, np.stack(stamps))
+        self._inputs_for(len(stamps)).send(torch.tensor(slots).view(len(stamps), -1),
+                                           torch.from_numpy(np.stack(stamps)))
 
     def decode(self, pixels: Tensor) -> Tensor:
         """Encode the newest tubelet of clips (B, T, S, S, 3) uint8 whose others are cached."""

@@ -228,9 +228,6 @@ def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
         raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
     _check_backbone(path, meta, report)
     heads = _build_heads(path, state, encoder.variant)
-    if under('adapters.', opened.tensors):
-        raise WeightsError(f"heads file '{path}' has adapters of its encoder, which are not used "
-                           'any more; train the heads again')
     log.info("loaded heads for model '%s' from '%s'", meta.variant, path)
     return heads, HeadsReport(str(path), file_sha256(path), meta)
 

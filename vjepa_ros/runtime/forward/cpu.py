@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -35,7 +33,6 @@ log = logging.getLogger(__name__)
 SCORES = 4 << 20  # scores at a time: 8 MB of bf16, which malloc reuses and does not map anew
 # What TorchScript raises for code that it does not know, and in builds that lack an operator.
 PROBLEMS = (RuntimeError, TypeError, ValueError, AttributeError, OSError)
-MOST_TRACES = 16    # of one function
 WARM_RUNS = 2       # in which TorchScript learns what it runs
 
 
@@ -184,18 +181,13 @@ class Traced:
 
     def __init__(self, function: Callable[..., Tensor], name: str):
         self._function, self._name = function, name
-        self._made: OrderedDict[tuple[torch.Size, ...], Callable[..., Tensor]] = OrderedDict()
-        self._making = threading.Lock()
+        self._made: dict[tuple[torch.Size, ...], Callable[..., Tensor]] = {}
 
     def __call__(self, *given: Tensor) -> Tensor:
         shapes = tuple(one.shape for one in given)
-        with self._making:
-            made = self._made.get(shapes)
-            if made is None:
-                while len(self._made) >= MOST_TRACES:
-                    self._made.popitem(last=False)
-                made = self._made[shapes] = self._trace(given)
-        return made(*given)
+        if shapes not in self._made:
+            self._made[shapes] = self._trace(given)
+        return self._made[shapes](*given)
 
     def _trace(self, given: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         try:
