@@ -24,7 +24,6 @@ from vjepa_ros.looming.ego_motion import (
     CameraMotion,
     Derotation,
     FOCAL_ERROR,
-    KnownTurn,
     LEAST_DEPTH,
     MOST_TURN,
     Rays,
@@ -175,13 +174,11 @@ class CellGrid:
     def field(self, pair: PairLooming, min_confidence: float) -> LoomingField:
         """Arrange the looming of the cells in the grid, NaN below a confidence."""
         known = pair.confidence >= min_confidence
-        rate, flow = pair.rate, pair.flow
-        if not known.all():
-            rate, flow = np.where(known, rate, np.nan), np.where(known[:, None], flow, np.nan)
         rate, confidence, sigma = (
-            each.astype(np.float32, copy=False).reshape(self.shape)
-            for each in (rate, pair.confidence, pair.sigma))
-        flow = flow.astype(np.float32, order='C', copy=False).reshape(*self.shape, 2)
+            each.astype(np.float32).reshape(self.shape)
+            for each in (np.where(known, pair.rate, np.nan), pair.confidence, pair.sigma))
+        flow = np.where(known[:, None], pair.flow, np.nan).astype(np.float32, order='C')
+        flow = flow.reshape(*self.shape, 2)
         motion, direction = pair.motion, pair.motion.direction
         return LoomingField(
             rate, confidence, sigma, flow, self._places,
@@ -245,20 +242,52 @@ class LoomingEstimator:
         return np.ascontiguousarray(gray[self._grid.span])
 
     def _pair(self, history: Sequence[tuple[int, np.ndarray]], rays: Rays,
-             turns: Derotation | None = None) -> PairLooming | None:
+              turns: Derotation | None = None) -> PairLooming | None:
         """Compare the newest frame with an older one; None where there is none near enough."""
-        newest = self._inner(history[-1][1])
+        newer = self._inner(history[-1][1])
         stamps, _ = zip(*history, strict=True)
         ages = (stamps[-1] - np.array(stamps[:-1], np.int64)) * 1e-9
-        chosen = self._older_frame(newest, ages, history, turns)
+        chosen = self._older_frame(newer, ages, history, turns)
         if chosen is None:
             return None
         k, large = chosen
-        older = self._inner(history[k][1])
-        if turns is None:
-            return self._looming(newest, older, float(ages[k]), rays, large)
-        known = turns.since(stamps[k])
-        return self._looming(newest, older, float(ages[k]), rays, large, (turns, known))
+        older, dt_s = self._inner(history[k][1]), float(ages[k])
+        turn = pixels = None
+        if turns is not None:
+            known = turns.since(stamps[k])
+            turn, pixels = known.turn, known.pixels
+        blunt, grid, loose = self._blunt, self._narrow, self._settings.looseness_px
+        flow, miss = self._meter.dense(newer, older, large, pixels)
+        trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
+        # First at half the resolution, to get near enough and to learn the rotation.
+        samples = evidence(newer, older, flow, reduce=2)
+        moments = blunt.moments(blunt.table(samples, trust * samples.signal))
+        fits = blunt.fit(moments, samples.noise, samples.grain, 2 * loose, thorough=False)
+        start = blunt.settle(fits, blunt.own(moments), samples.noise, 2 * loose)
+        motion = rays.camera_motion(fits, turn=turn)
+        if turns is not None and turn is not None:
+            turns.learn(turn, fits)
+        # Then what is left without rotation, which bends the field within a window.
+        base, base_affine = rays.turn_displacement(motion.rotation)
+        samples = evidence(newer, older, grid.spread(start), 1, base, samples.exposure)
+        noise, grain = samples.noise, samples.grain
+        weight = trust * samples.signal
+        moments = grid.moments(grid.table(samples, weight))
+        fits = grid.fit(moments, noise, grain, loose, start=start - base_affine)
+        own = grid.own(moments)
+        shown = own[:, 0] + own[:, 12]
+        seen = shown / (shown + noise / OWN_PX ** 2)
+        table = None
+        for wider in self._wide:
+            vague = fits.vague(dt_s, seen)
+            if not len(vague):
+                break
+            table = wider.table(samples, weight) if table is None else table
+            wide = wider.fit(wider.moments(table, vague), noise, grain, loose)
+            fits = fits.widened(wide, vague)
+        vouched = seen * grid.fitting(fits.theta, own, noise, loose)
+        fits = replace(fits, theta=fits.theta + base_affine)
+        return pair_looming(fits, rays, motion, vouched, dt_s, self._settings.slant, turn)
 
     def _older_frame(self, newest: np.ndarray, ages: np.ndarray,
                      history: Sequence[tuple[int, np.ndarray]],
@@ -287,44 +316,6 @@ class LoomingEstimator:
             while best < usable[-1] and turns.since(history[best][0]).lost > MOST_TURN:
                 best += 1
         return best, bool(fastest * ages[best] / ages[near] > goal)
-
-    def _looming(self, newer: np.ndarray, older: np.ndarray, dt_s: float, rays: Rays,
-                 large: bool, known: tuple[Derotation, KnownTurn] | None = None) -> PairLooming:
-        """Compute looming from one pair of frames, over the cells in order."""
-        turn = None if known is None else known[1].turn
-        blunt, grid, loose = self._blunt, self._narrow, self._settings.looseness_px
-        flow, miss = self._meter.dense(newer, older, large,
-                                       None if known is None else known[1].pixels)
-        trust = 1 / (1 + (miss / (1.5 + 0.05 * cv2.magnitude(*cv2.split(flow)))) ** 4)
-        # First at half the resolution, to get near enough and to learn the rotation.
-        samples = evidence(newer, older, flow, reduce=2)
-        moments = blunt.moments(blunt.table(samples, trust * samples.signal))
-        fits = blunt.fit(moments, samples.noise, samples.grain, 2 * loose, thorough=False)
-        start = blunt.settle(fits, blunt.own(moments), samples.noise, 2 * loose)
-        motion = rays.camera_motion(fits, turn=turn)
-        if known is not None:
-            known[0].learn(known[1].turn, fits)
-        # Then what is left without rotation, which bends the field within a window.
-        base, base_affine = rays.turn_displacement(motion.rotation)
-        samples = evidence(newer, older, grid.spread(start), 1, base, samples.exposure)
-        noise, grain = samples.noise, samples.grain
-        weight = trust * samples.signal
-        moments = grid.moments(grid.table(samples, weight))
-        fits = grid.fit(moments, noise, grain, loose, start=start - base_affine)
-        own = grid.own(moments)
-        shown = own[:, 0] + own[:, 12]
-        seen = shown / (shown + noise / OWN_PX ** 2)
-        table = None
-        for wider in self._wide:
-            vague = fits.vague(dt_s, seen)
-            if not len(vague):
-                break
-            table = wider.table(samples, weight) if table is None else table
-            wide = wider.fit(wider.moments(table, vague), noise, grain, loose)
-            fits = fits.widened(wide, vague)
-        vouched = seen * grid.fitting(fits.theta, own, noise, loose)
-        fits = replace(fits, theta=fits.theta + base_affine)
-        return pair_looming(fits, rays, motion, vouched, dt_s, self._settings.slant, turn)
 
 
 def window_fitters(grid: CellGrid) -> list[WindowFitter]:

@@ -64,7 +64,6 @@ def _samples(w: int, h: int) -> np.ndarray:
     return cv2.resize(_pixels(w, h), (w // SAMPLE_PX, h // SAMPLE_PX), interpolation=_AREA)
 
 
-@lru_cache(maxsize=8)
 def grain(reduce: int) -> float:
     """Compute `Samples.grain` at 1/reduce of the resolution."""
     return _GRADIENT_NOISE / 2 / reduce ** 2
