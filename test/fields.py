@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Looming fields and heads written by hand."""
+"""Looming fields and heads written by hand, and what a robot sees of boxes before it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
 from vjepa_ros.looming.estimator import LoomingField
+from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.learned import Distribution, LearnedField
+from vjepa_ros.perception.types import Assessment, Level, Quality, Result
 
-CELL, WIDTH, HEIGHT = 16, 384, 288
-ROWS, COLS = HEIGHT // CELL, WIDTH // CELL
-SIZE = (WIDTH, HEIGHT)
-OPTICS = Optics(300.0, 300.0, 191.5, 143.5, assumed=False)
+CELL, SIZE, FOCAL = 16, (384, 288), 300.0
+ROWS, COLS = SIZE[1] // CELL, SIZE[0] // CELL
+OPTICS = Optics(FOCAL, FOCAL, 191.5, 143.5, assumed=False)
 EDGES = np.geomspace(0.1, 10.0, 21)
 MIDDLE = slice(7, 11), slice(9, 15)
+CAMERA_M = 0.4
 
 
 def still(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.01) -> LoomingField:
@@ -58,3 +60,27 @@ def learned(rate: float = 0.0, confidence: float = 1.0, sigma: float = 0.02, *,
     return LearnedField(**maps, contact=Distribution(EDGES, surely * (contact_s <= EDGES)),
                         clearance=Distribution(EDGES, 1.0 * (clearance_m <= EDGES)),
                         view=View(mode, SIZE, 192), sees=sees, saw=saw)
+
+
+def field(speed: float, boxes: list[tuple[float, float, float]]) -> CourseField:
+    """The field of a robot that goes ahead over a plain ground towards boxes.
+
+    Boxes are (x of the left side, x of the right side, distance from the camera), 1 m high.
+    """
+    flat = still(confidence=0.9)
+    across, down = np.moveaxis((flat.centers - (OPTICS.cx, OPTICS.cy)) / FOCAL, -1, 0)
+    depth = np.where(down > 0.02, CAMERA_M / np.maximum(down, 0.02), 50.0)
+    course = np.zeros(depth.shape)
+    for left, right, far in boxes:
+        x, up = across * far, CAMERA_M - down * far
+        hit = (x > left) & (x < right) & (up > 0) & (up < 1.0) & (far < depth)
+        depth = np.where(hit, far, depth)
+        course = np.where(hit & (np.abs(x) < 0.35), 1.0, course)
+    rate = (speed / depth).astype(np.float32)
+    flow = np.stack((across, down), -1) * rate[..., None] * FOCAL
+    return CourseField(**vars(flat) | {'rate': rate, 'flow': flow}, course=course)
+
+
+def seen(looming: CourseField, level: Level = Level.WARNING) -> Result:
+    assessment = Assessment('camera', 1, '', 0.0, 0.0, 0.0, 2.0, 0.5, 0.0, 0.0, level, Quality(0))
+    return Result(assessment, None, None, looming, None, View('squash', SIZE, 192), None)

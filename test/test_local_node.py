@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip('rclpy')
 
 from diagnostic_msgs.msg import DiagnosticStatus
+from fields import OPTICS, field, seen
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Twist
 from guard_rig import CommandRig, Every, GUARD, PLANNER, RELIABLE, cloud, parameters, twist_of
-from looming_scenes import OPTICS, field, seen
 from nav_msgs.msg import Odometry, Path
 from node_fixtures import NS, now_ns, stamped, values_of
 from ros_harness import NodeThread, Session, ros_session

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from looming_scenes import CELL, FOCAL, OPTICS, SIZE, field, seen
+from fields import CELL, FOCAL, OPTICS, SIZE, field, seen
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion
