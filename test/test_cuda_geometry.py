@@ -79,28 +79,26 @@ def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, kernels):
         assert np.percentile(apart, 95) < 1.0
 
 
-def test_memory_is_given_back_and_does_not_grow():
-    def serve(results):
-        engine = Model.load(ModelConfig(weights='random', allow_random_weights=True,
-                                          num_frames=4, image_size=64, device='cuda:0'))
-        config = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0, geometry='device')
-        perception = Perception(engine, config, ['a', 'b'])
-        frames = [texture((320, 240), seed) for seed in range(6)]
-        held = []
-        for number in range(results):
-            for track in perception.tracks.values():
-                track.push(frames[number % 6], NS + number * NS // 10)
-            samples = perception.pending()
-            if samples:
-                perception.run(samples, Settings(), dict.fromkeys(samples, Wants()),
-                               lambda stamp: math.nan)
-            if number in (20, results - 1):
-                held.append(torch.cuda.memory_allocated(DEVICE))
-        assert all('cuda:0 (frames graph' in track.geometry
-                   for track in perception.tracks.values())
-        perception.close()
-        return held
+def serve(results: int) -> list[int]:
+    """Assess two cameras on the device: its memory in use after some results and after all."""
+    model = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                   image_size=64, device='cuda:0'))
+    perception = Perception(model, TrackConfig(num_frames=4, image_size=64, clip_fps=10.0,
+                                               geometry='device'), ['a', 'b'])
+    held = []
+    for number in range(results):
+        for track in perception.tracks.values():
+            assert 'cuda:0 (frames graph' in track.geometry or not number
+            track.push(texture((320, 240), number % 6), NS + number * NS // 10)
+        samples = perception.pending()
+        perception.run(samples, Settings(), dict.fromkeys(samples, Wants()), lambda _: math.nan)
+        if number in (20, results - 1):
+            held.append(torch.cuda.memory_allocated(DEVICE))
+    perception.close()
+    return held
 
+
+def test_memory_is_given_back_and_does_not_grow():
     serve(21)
     gc.collect()
     torch.cuda.synchronize()

@@ -18,16 +18,7 @@ from fields import still
 from vjepa_ros.perception import danger
 from vjepa_ros.perception.assessment import LevelFilter, SETTLE_RESULTS
 from vjepa_ros.perception.collision import UNKNOWN
-from vjepa_ros.perception.danger import (
-    BELIEVED,
-    Contact,
-    age_problem,
-    believed_rate,
-    contact_within,
-    is_alarm,
-    level_times,
-    wanted_level,
-)
+from vjepa_ros.perception.danger import Contact, contact_within, level_times, wanted_level
 from vjepa_ros.perception.fusion import Judgement
 from vjepa_ros.perception.learned import Distribution
 from vjepa_ros.perception.settings import Settings
@@ -85,7 +76,7 @@ def test_a_level_never_falls_when_the_time_falls():
 @pytest.mark.parametrize(('age_s', 'current'), [
     (0.99, True), (1.01, False), (-0.09, True), (-0.11, False), (NAN, False), (-math.inf, False)])
 def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age(age_s, current):
-    assert (age_problem(age_s, 1.0) == '') is current
+    assert (danger.age_problem(age_s, 1.0) == '') is current
 
 
 def test_a_probability_never_falls_as_the_time_grows_and_is_unknown_only_where_nobody_knows():
@@ -106,15 +97,15 @@ def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact(
         heads, settings = heads_of(random), settings_of(random)
         threats = [threat_of(random) for _ in range(3)]
         seen = np.nanmax([-math.inf, *(threat.course_rate for threat in threats)])
-        believed = believed_rate(threats, heads, threats[1], settings)
+        believed = danger.believed_rate(threats, heads, threats[1], settings)
         assert math.isnan(believed) == (seen < 0)
         assert not believed > seen
         if seen * settings.caution_ttc > 1:
             assert believed * settings.caution_ttc > 1
-        if believed > 0 and is_alarm(1.0 / believed, settings):
+        if believed > 0 and danger.is_alarm(1.0 / believed, settings):
             alarms += 1
             # Where nobody can say, the alarm stands.
-            assert not contact_within(1.0 / believed, heads, threats[1]) < BELIEVED
+            assert not contact_within(1.0 / believed, heads, threats[1]) < danger.BELIEVED
     assert alarms > 20
 
 

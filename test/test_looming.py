@@ -170,16 +170,10 @@ def test_too_little_history_gives_nothing(estimator):
     assert estimator.estimate([stale, history[-1]], FOCAL) is None
 
 
-BLANK = np.zeros((H, W), np.uint8)
-
-
-@pytest.mark.parametrize(('first', 'second', 'problem'), [
-    ((1, BLANK[:120, :160]), (2, BLANK), '160x120.*384x288'),
-    ((5, BLANK), (5, BLANK), 'not after'), ((1, BLANK[..., None]), (2, BLANK), 'expected uint8'),
-    ((1, BLANK[:40, :40]), (2, BLANK[:40, :40]), 'at least 48x48')])
-def test_frames_that_do_not_fit_are_refused(first, second, problem):
-    with pytest.raises(ValueError, match=problem):
-        HOST.estimate([first, second])
+def test_too_small_frames_are_refused():
+    small = np.zeros((40, 40), np.uint8)
+    with pytest.raises(ValueError, match='at least 48x48'):
+        HOST.estimate([(1, small), (2, small)])
 
 
 def recording(folder) -> list[tuple[int, np.ndarray]]:

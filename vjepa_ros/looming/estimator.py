@@ -201,13 +201,12 @@ class LoomingEstimator:
                  center: tuple[float, float] | None = None,
                  gyroscope: Gyroscope | None = None,
                  focal_error: float | None = None) -> LoomingField | None:
-        """Estimate looming at the newest frame of a history.
+        """Estimate looming at the newest frame of a history, uint8 (h, w) each, oldest first.
 
         `focal_px`: focal length in px of the grey image; None assumes 65 degrees across;
         `center`: principal point x, y in px; None is the middle; `focal_error`: standard error of
         the focal length, as a share of it; None: 0, or 0.2 where it is assumed.
         """
-        check_history(history)
         if len(history) < 2:
             return None
         h, w = history[-1][1].shape
@@ -323,23 +322,6 @@ def window_fitters(grid: CellGrid) -> list[WindowFitter]:
     c = grid.cell_px
     return [WindowFitter(grid.shape, c, block, across)
             for block, across in ((c, 3), (c // 2, 6), (c, 5), (c, 7))]
-
-
-def check_history(history: Sequence[tuple[int, np.ndarray]]) -> None:
-    """Raise ValueError where stamps do not increase or frames do not match."""
-    if not history:
-        return
-    shape = history[-1][1].shape
-    for k, (stamp, gray) in enumerate(history):
-        if gray.ndim != 2 or gray.dtype != np.uint8:
-            raise ValueError(f'frame {k} is {gray.dtype} of shape {gray.shape}, '
-                             'expected uint8 of shape (height, width)')
-        if gray.shape != shape:
-            raise ValueError(f'frame {k} is {gray.shape[1]}x{gray.shape[0]}, the newest is '
-                             f'{shape[1]}x{shape[0]}; start a new history when the size changes')
-        if k and stamp <= history[k - 1][0]:
-            raise ValueError(f'stamp {stamp} of frame {k} is not after {history[k - 1][0]}; '
-                             'the history runs from the oldest to the newest frame')
 
 
 def pair_looming(fits: AffineFits, rays: Rays, rough: CameraMotion,

@@ -29,7 +29,6 @@ from vjepa_ros.looming.estimator import (
     LoomingSettings,
     PROBE_S,
     PairLooming,
-    check_history,
     pair_looming,
     window_fitters,
 )
@@ -106,7 +105,6 @@ class DeviceLooming:
                  gyroscope: Gyroscope | None = None,
                  focal_error: float | None = None) -> LoomingField | None:
         """Estimate as on the host, with frames that are uploaded first."""
-        check_history(history)
         if len(history) < 2:
             return None
         history = history[-MOST_FRAMES:]
