@@ -31,7 +31,7 @@ import numpy as np
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.parameter import parameter
-from vjepa_ros.perception.collision import CourseField, course_weight
+from vjepa_ros.perception.collision import CourseField, course_weights
 from vjepa_ros.perception.danger import is_alarm
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Level, Quality, Result
@@ -322,8 +322,8 @@ def _cells_of(field: LoomingField, size: tuple[int, int], optics: Optics, mount:
     known = (np.isfinite(field.rate) & (field.confidence >= settings.min_confidence)
              & np.isfinite(ahead).all(axis=0))
     rate = np.where(known, field.rate, 0.0).astype(float)
-    course = field.course if isinstance(field, CourseField) else course_weight(
-        field, optics.fx * field.gray_size[0] / size[0], settings)
+    course = field.course if isinstance(field, CourseField) else course_weights(
+        [field], [optics.fx * field.gray_size[0] / size[0]], settings)[0]
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
     return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
                  np.where(known, course, 0.0), ahead[0], drop[0],

@@ -13,11 +13,11 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import mul
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -44,11 +44,6 @@ class CourseField(LoomingField):
     """A looming field that also says what is on course."""
 
     course: np.ndarray  # (Hc, Wc) float32, how far a cell is on collision course, 0..1
-
-    @classmethod
-    def by_flow(cls, field: LoomingField, focal: float, settings: Settings) -> CourseField:
-        """Return a field with the course that its flow shows; see `course_weight`."""
-        return cls(**vars(field), course=course_weight(field, focal, settings))
 
 
 @dataclass(frozen=True)
@@ -89,15 +84,21 @@ class SourceVerdict:
 
 
 Seen = tuple[CourseField, tuple[int, int], Optics]   # with the size of the source image [px]
+T = TypeVar('T')
+
+
+def alike(items: Iterable[T], kind: Callable[[T], Hashable]) -> Iterable[list[T]]:
+    """Return groups of items of one kind: NumPy takes as long for many arrays as for one."""
+    groups: dict[Hashable, list[T]] = {}
+    for item in items:
+        groups.setdefault(kind(item), []).append(item)
+    return groups.values()
 
 
 def judge_fields(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
-    """Judge fields, those of one shape at once: NumPy takes as long for many as for one."""
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for number, (field, _, _) in enumerate(given):
-        alike.setdefault(field.rate.shape, []).append(number)
+    """Judge fields, those of one shape at once."""
     found: dict[int, SourceVerdict] = {}
-    for numbers in alike.values():
+    for numbers in alike(range(len(given)), lambda n: given[n][0].rate.shape):
         found |= zip(numbers, _judge_alike([given[n] for n in numbers], settings), strict=True)
     return [found[number] for number in range(len(given))]
 
@@ -173,18 +174,21 @@ def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: 
     return inside, int(np.count_nonzero(inside))
 
 
-def course_weight(field: LoomingField, focal: float, settings: Settings) -> np.ndarray:
-    """Return 1 where the camera will meet the cell, falling to 0 with the miss angle; (Hc, Wc).
+def course_weights(fields: Sequence[LoomingField], focal: Sequence[float],
+                   settings: Settings) -> np.ndarray:
+    """Return 1 where the camera will meet a cell, falling to 0 with the miss angle; (N, Hc, Wc).
 
-    `focal`: focal length [px of the grey image].
+    `fields`: of one shape and cell; `focal`: focal lengths [px of the grey image].
     """
     # Of a number and NaN, fmax takes the number.
-    speed = np.fmax(field.rate, np.float32(1e-3))[..., None]
-    miss = np.abs(field.flow) / speed                         # px by which the camera passes it
+    speed = np.fmax(np.array([field.rate for field in fields]), np.float32(1e-3))[..., None]
+    miss = np.abs(np.array([field.flow for field in fields]))
+    miss /= speed                                             # px by which the camera passes it
     # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.
-    beside = np.fmax(miss - 0.4 * field.cell_px, 0.0)
-    wide = max(1.0, settings.collision_margin * focal)
-    beside /= np.array((wide, max(1.0, UPRIGHT_MARGIN * wide)), beside.dtype)
+    beside = np.fmax(miss - 0.4 * fields[0].cell_px, 0.0)
+    wide = [max(1.0, settings.collision_margin * each) for each in focal]
+    beside /= np.array([[[(each, max(1.0, UPRIGHT_MARGIN * each))]] for each in wide],
+                       beside.dtype)
     beside *= beside
     return np.exp(-0.5 * (beside[..., 0] + beside[..., 1]))
 

@@ -41,6 +41,8 @@ from vjepa_ros.perception.collision import (
     CourseField,
     SourceVerdict,
     UNKNOWN,
+    alike,
+    course_weights,
     in_roi,
     judge_fields,
     known_cells,
@@ -70,6 +72,8 @@ APART_AREA, APART_CELLS = 0.1, 6
 ROUNDING = 1e-5               # between rates of the same cells, joined with nothing or not
 _F32 = np.float32
 _ZERO = _F32(0)
+# Rate, confidence, sigma and course of cells that the heads do not see.
+_OUTSIDE = np.array((math.nan, 0.0, math.inf, 0.0), _F32)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -104,34 +108,51 @@ class Sources(NamedTuple):
 
 def judge(cameras: Sequence[Sources], settings: Settings) -> list[Judgement]:
     """Judge clips by ``settings.looming_method`` where there are valid heads, all at once."""
-    fields = [_fields(one, settings) for one in cameras]
+    fields, contradict = _fields(cameras, settings)
     verdicts = iter(judge_fields([(field, one.size, one.optics)
-                                  for one, (each, _) in zip(cameras, fields, strict=True)
+                                  for one, each in zip(cameras, fields, strict=True)
                                   for field in each.values()], settings))
-    return [_judged(one, {name: next(verdicts) for name in each}, disagree, settings)
-            for one, (each, disagree) in zip(cameras, fields, strict=True)]
+    return [_judged(one, {name: next(verdicts) for name in each}, n in contradict, settings)
+            for n, (one, each) in enumerate(zip(cameras, fields, strict=True))]
 
 
-def _fields(one: Sources, settings: Settings) -> tuple[dict[str, CourseField], bool]:
-    """Return the fields to be judged, by source, and whether geometry and heads disagree."""
-    found: dict[str, CourseField] = {}
-    field, heads = one.geometric, one.learned
-    if field is not None:
-        found['geometry'] = CourseField.by_flow(
-            field, one.optics.fx * field.gray_size[0] / one.size[0], settings)
-    if heads is None or settings.looming_method == 'geometric':
-        return found, False
-    found['heads'] = on_cells(heads, field, one.size, one.grey_size)
-    if field is None or settings.looming_method != 'fused':
-        return found, False
-    pair = FieldPair(found['geometry'], found['heads'])
-    found['both'] = pair.fuse(settings.min_confidence)
-    if heads.view.coverage < WHOLE:     # point 4: what geometry sees where a crop has cut the view
-        inside, *_ = _patches(field.centers.astype(np.float32, copy=False).tobytes(),
-                              field.rate.shape, one.size, one.grey_size, heads.view)
-        found['aside'] = replace(found['geometry'],
-                                 confidence=np.where(inside, _ZERO, field.confidence))
-    return found, pair.disagree(settings)
+def _fields(cameras: Sequence[Sources], settings: Settings
+            ) -> tuple[list[dict[str, CourseField]], set[int]]:
+    """Return the fields to be judged, by source, and where geometry and heads disagree."""
+    found = [dict[str, CourseField]() for _ in cameras]
+    measured = [(n, one, one.geometric) for n, one in enumerate(cameras)
+                if one.geometric is not None]
+    for group in alike(measured, lambda one: (one[2].rate.shape, one[2].cell_px)):
+        numbers, ours, fields = zip(*group, strict=True)
+        focal = [one.optics.fx * field.gray_size[0] / one.size[0]
+                 for one, field in zip(ours, fields, strict=True)]
+        for n, field, course in zip(numbers, fields, course_weights(fields, focal, settings),
+                                    strict=True):
+            found[n]['geometry'] = CourseField(**vars(field), course=course)
+    if settings.looming_method == 'geometric':
+        return found, set()
+    for one, each in zip(cameras, found, strict=True):
+        if one.learned is not None:
+            each['heads'] = on_cells(one.learned, one.geometric, one.size, one.grey_size)
+    contradict = set[int]()
+    both = [n for n, each in enumerate(found)
+            if settings.looming_method == 'fused' and len(each) == 2]
+    for numbers in alike(both, lambda n: found[n]['geometry'].rate.shape):
+        pairs = FieldPairs([found[n]['geometry'] for n in numbers],
+                           [found[n]['heads'] for n in numbers])
+        for n, fused in zip(numbers, pairs.fuse(settings.min_confidence), strict=True):
+            found[n]['both'] = fused
+        contradict.update(np.array(numbers)[pairs.disagree(settings)].tolist())
+    for one, each in zip(cameras, found, strict=True):
+        heads, field = one.learned, one.geometric
+        # Point 4: what geometry sees where a crop has cut the view.
+        if 'both' in each and heads is not None and heads.view.coverage < WHOLE:
+            assert field is not None
+            inside, *_ = _patches(field.centers.astype(np.float32, copy=False).tobytes(),
+                                  field.rate.shape, one.size, one.grey_size, heads.view)
+            each['aside'] = replace(each['geometry'],
+                                    confidence=np.where(inside, _ZERO, field.confidence))
+    return found, contradict
 
 
 def _judged(one: Sources, verdicts: Mapping[str, SourceVerdict], disagree: bool,
@@ -217,18 +238,15 @@ def on_cells(learned: LearnedField, like: LoomingField | None, size: tuple[int, 
     inside, patches, everywhere = _patches(
         centers.astype(np.float32, copy=False).tobytes(), centers.shape[:2], size, gray_size,
         learned.view)
+    maps = np.array((learned.rate, learned.confidence, learned.sigma, learned.course), _F32)
+    maps = maps.reshape(len(maps), -1).take(patches, axis=1)
     low, high = ON_COURSE
-    course = (learned.course - _F32(low)) / _F32(high - low)
-    course = np.minimum(np.maximum(course, _ZERO), _F32(1))
-
-    def laid(values: np.ndarray, outside: float) -> np.ndarray:
-        values = values.take(patches)
-        return values if everywhere else np.where(inside, values, _F32(outside))
-
-    return CourseField(
-        laid(learned.rate, math.nan), laid(learned.confidence, 0.0),
-        laid(learned.sigma, math.inf), np.zeros(centers.shape, _F32), centers, np.zeros(3, _F32),
-        None, math.nan, cell, gray_size, laid(course, 0.0))
+    maps[3] = np.minimum(np.maximum((maps[3] - _F32(low)) / _F32(high - low), _ZERO), _F32(1))
+    if not everywhere:
+        maps = np.where(inside, maps, _OUTSIDE)
+    rate, confidence, sigma, course = maps
+    return CourseField(rate, confidence, sigma, np.zeros(centers.shape, _F32), centers,
+                       np.zeros(3, _F32), None, math.nan, cell, gray_size, course)
 
 
 @lru_cache(8)       # grids of all cameras
@@ -247,15 +265,14 @@ def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
     return inside, patches, bool(inside.all())
 
 
-class FieldPair:
-    """Two fields on the same cells, stacked: NumPy takes as long for both as for one."""
+class FieldPairs:
+    """Fields of geometry and heads on the same cells, (2, N, Hc, Wc) of N cameras."""
 
-    def __init__(self, geometry: CourseField, heads: CourseField) -> None:
+    def __init__(self, geometry: Sequence[CourseField], heads: Sequence[CourseField]) -> None:
         self._like = geometry
-        self._sigma = np.array((geometry.sigma, heads.sigma))
-        self._rate = np.array((geometry.rate, heads.rate))
-        self._confidence = np.array((geometry.confidence, heads.confidence))
-        self._course = np.array((geometry.course, heads.course))
+        self._sigma, self._rate, self._confidence, self._course = (
+            np.array([[getattr(field, name) for field in fields] for fields in (geometry, heads)])
+            for name in ('sigma', 'rate', 'confidence', 'course'))
         # Of a number and NaN, fmax takes the number.
         least = np.fmax(np.abs(self._rate), _ZERO)
         least *= _F32(LEAST_SIGMA[1])
@@ -263,7 +280,7 @@ class FieldPair:
         self._variance = np.maximum(self._sigma, least)     # no source counts as better
         self._variance *= self._variance
 
-    def fuse(self, min_confidence: float) -> CourseField:
+    def fuse(self, min_confidence: float) -> list[CourseField]:
         """Combine both on their cells: points 1 and 2 of the rule."""
         known = np.isfinite(self._rate)
         known &= self._confidence >= min_confidence
@@ -280,19 +297,23 @@ class FieldPair:
         np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
         shares = knows * self._course
         np.divide(shares[0] + shares[1], knows[0] + knows[1], out=course, where=any_known)
-        return replace(self._like, rate=rate, confidence=np.maximum(*self._confidence),
-                       sigma=sigma, course=course)
+        fused = zip(self._like, rate, np.maximum(*self._confidence), sigma, course, strict=True)
+        return [replace(like, rate=rate, confidence=confidence, sigma=sigma, course=course)
+                for like, rate, confidence, sigma, course in fused]
 
-    def disagree(self, settings: Settings) -> bool:
-        """Return whether both are sure of contradicting rates on a part of the roi: point 5."""
+    def disagree(self, settings: Settings) -> np.ndarray:
+        """Return whether both are sure of contradicting rates on a part of the roi: point 5.
+
+        (N,) bool.
+        """
         apart = np.abs(self._rate[0] - self._rate[1])     # NaN where either is unknown
         sure = np.minimum(*self._confidence) >= SURE
         sure &= np.isfinite(apart)
-        sure &= in_roi(self._like, settings)[0]
+        sure &= np.array([in_roi(like, settings)[0] for like in self._like])
         limit = APART_SIGMA * np.sqrt(self._variance[0] + self._variance[1])
         against = sure & (apart > np.maximum(limit, settings.looming_threshold))
-        least = max(APART_CELLS, APART_AREA * np.count_nonzero(sure))
-        return bool(np.count_nonzero(against) >= least)
+        least = np.maximum(APART_CELLS, APART_AREA * np.count_nonzero(sure, (1, 2)))
+        return np.count_nonzero(against, (1, 2)) >= least
 
 
 def _with_clip(verdict: SourceVerdict, one: Sources, field: CourseField,

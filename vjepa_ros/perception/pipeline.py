@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # A result may come early by this part of a period. Otherwise, once one was late by more than a
 # period, a camera of just the greatest rate would wait with each frame while its messages jitter.
 EARLY = 0.25
+MOST_STREAMS = 4    # on which cameras take turns: looming of one fills a small part of a GPU
 OnError = Callable[[str, Exception], None]      # gets a camera and what went wrong
 
 
@@ -40,14 +42,16 @@ class Perception:
             raise ValueError(f'engine runs {made[0]} frames at {made[1]} px, the tracks hold '
                              f'{config.num_frames} frames at {config.image_size} px')
         self.engine, self.config = engine, config
-        stream = _stream(config.geometry, engine.choice.device)
-        self.tracks = {name: CameraState(name, config, engine, stream) for name in cameras}
+        streams = _streams(config.geometry, engine.choice.device, len(cameras))
+        self.tracks = {name: CameraState(name, config, engine, stream)
+                       for name, stream in zip(cameras, cycle(streams))}
         self._done: dict[str, int] = {}
         # A CPU computes a pass at once. The threads of its layers often wait for each other, so
         # that what needs no model costs less beside it than after it, but not on a single core.
         beside = engine.choice.device.type == 'cpu' and torch.get_num_threads() > 1
-        self._helper = ThreadPoolExecutor(1, 'looming') if beside and stream is None else None
-        engine.prepare(len(self.tracks), change=stream is not None)
+        on_host = streams[0] is None
+        self._helper = ThreadPoolExecutor(1, 'looming') if beside and on_host else None
+        engine.prepare(len(self.tracks), change=not on_host)
 
     def pending(self, names: Sequence[str] | None = None) -> dict[str, Sample]:
         """Return clips that end in a frame not assessed yet, by camera."""
@@ -214,16 +218,16 @@ def on_device(geometry: str, device: torch.device) -> bool:
     return geometry == 'device' or (geometry == 'auto' and device.type == 'cuda')
 
 
-def _stream(geometry: str, device: torch.device) -> DeviceStream | None:
-    """Return the stream for frames and looming on the device; None: on the host."""
+def _streams(geometry: str, device: torch.device, cameras: int) -> Sequence[DeviceStream | None]:
+    """Return streams for frames and looming on the device; one None: on the host."""
     there = on_device(geometry, device)
     log.info("frames are resized and looming is measured on %s: geometry is '%s' and the model "
              'runs on %s', device if there else 'the host', geometry, device)
     if not there:
-        return None
+        return [None]
     from vjepa_ros.perception.gpu_frames import open_stream  # robots without one do not load it
 
-    return open_stream(device)
+    return [open_stream(device) for _ in range(max(1, min(MOST_STREAMS, cameras)))]
 
 
 def known_age(now_ns: int, stamp_ns: int) -> float:
