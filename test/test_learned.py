@@ -17,7 +17,7 @@ from vjepa_ros.clip.resize import View
 from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
-from vjepa_ros.perception.learned import Rhythm, evened, learned_field, range_problem
+from vjepa_ros.perception.learned import HeadsSaid, Rhythm, evened, learned_fields, range_problem
 from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.prediction import HeadArrays
 
@@ -53,8 +53,9 @@ def field(rate, sigma, frames=None, view=None):
     view = view or View('squash', SIZE, side)
     valid = view.patch_valid
     shown = Shown.by(valid, (Structure.of(coarse(frame), valid) for frame in frames[::-1]))
-    return learned_field(HeadArrays(expansion=expansion, scale=scale, moving=moving, course=course,
-                                    contact=contact, clearance=clearance), 0.1, view, shown)
+    heads = HeadArrays(expansion=expansion, scale=scale, moving=moving, course=course,
+                       contact=contact, clearance=clearance)
+    return learned_fields([HeadsSaid(heads, 0.1, view, shown)])[0]
 
 
 @pytest.mark.parametrize('jitter', [0.0, 0.004, -0.004])

@@ -41,14 +41,15 @@ class Frame:
 
     rgb: np.ndarray | None = None   # (S, S, 3) uint8 input of the model; None on a device
     grey: np.ndarray | None = None  # (h, w) uint8 for looming; None on a device
-    upload: Any = None  # the image on its way to a device, see `DeviceFrames.upload`
+    uploaded: Any = None    # the image on a device, before it is in the store there
     row: int = -1       # place in the store of a device
     stamp_ns: int = 0
     key: int = field(default_factory=KEYS.__next__)     # which no other frame of the process has
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.rgb, self.grey, self.upload) if part is not None)
+        return sum(part.nbytes for part in (self.rgb, self.grey, self.uploaded)
+                   if part is not None)
 
 
 class Push(Enum):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,13 @@ from vjepa_ros.looming.structure import Shown, StillView
 from vjepa_ros.perception.assessment import LevelFilter, assess
 from vjepa_ros.perception.frame_store import HostGeometry, geometry_for
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
-from vjepa_ros.perception.learned import HeadsUse, LearnedField, evened, learned_field
+from vjepa_ros.perception.learned import (
+    HeadsSaid,
+    HeadsUse,
+    LearnedField,
+    evened,
+    learned_fields,
+)
 from vjepa_ros.perception.patch_maps import (
     looming_map,
     motion_map,
@@ -64,6 +70,7 @@ class Observation:
         # Whether the model is asked for them.
         self.by_heads = track.heads.wanted(sample, wants, settings)
         self.prediction: Prediction | None = None   # None where the model was not asked
+        self.learned: LearnedField | None = None    # what valid heads say, see `learn`
         self.failed = False     # looming could not be measured
         self.times: dict[str, float] = {}   # milliseconds by stage
         self._looming = (track.ring.recent(track.config.looming_history), self.optics,
@@ -126,15 +133,14 @@ class Observation:
         return Shown.by(self.geometry.view.patch_valid,
                         self.geometry.structure(self.sample.frames[::-1]))
 
-    @cached_property
-    def learned(self) -> LearnedField | None:
+    @property
+    def said(self) -> HeadsSaid | None:
         """What valid heads say."""
         heads = None if self.prediction is None else self.prediction.heads
         if heads is None or self.heads_problem:
             return None
-        return self._timed('assess', learned_field, heads,
-                           self.track.heads.interval_s(self.sample), self.geometry.view,
-                           self.shown)
+        return HeadsSaid(heads, self.track.heads.interval_s(self.sample), self.geometry.view,
+                         self.shown)
 
     @cached_property
     def sources(self) -> Sources:
@@ -197,6 +203,17 @@ class Observation:
         finally:
             spent = (time.perf_counter() - clock) * 1e3
             self.times[stage] = self.times.get(stage, 0.0) + spent
+
+
+def learn(seen: Sequence[Observation]) -> None:
+    """Convert what valid heads say of clips, of all at once."""
+    said = [(one, said) for one in seen if (said := one.said) is not None]
+    if said:
+        clock = time.perf_counter()
+        fields = learned_fields([each for _, each in said])
+        share_ms = (time.perf_counter() - clock) * 1e3 / len(said)
+        for (one, _), field in zip(said, fields, strict=True):
+            one.learned, one.times['assess'] = field, share_ms
 
 
 class CameraState:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,19 +36,6 @@ def open_stream(device: torch.device) -> DeviceStream:
     return DeviceStream(device)
 
 
-@dataclass(frozen=True)
-class Upload:
-    """An image on its way to a device, see `DeviceFrames.upload`."""
-
-    image: torch.Tensor  # (H, W, 3) uint8 on the device
-    arrived: torch.cuda.Event | None  # when it is there; None: it is
-
-    @property
-    def nbytes(self) -> int:
-        """Size on the device and in pinned memory [bytes]."""
-        return 2 * self.image.nbytes
-
-
 class DeviceFrames:
     """A store of frames, each as the model's input and as a grey image for looming.
 
@@ -65,7 +51,6 @@ class DeviceFrames:
                  capacity: int) -> None:
         self.stream, self.capacity = stream, capacity
         device, side = stream.device, view.image_size
-        self._pin = device.type == 'cuda'
         width, height = view.source_size
         with stream.here():
             def zeros(*shape: int) -> torch.Tensor:
@@ -95,34 +80,29 @@ class DeviceFrames:
         return sum(part.nbytes for part in (self._raw, self._rgb, self.grey, self._small,
                                             self._dim))
 
-    def upload(self, rgb: np.ndarray) -> Upload | None:
-        """Start the upload of an image (H, W, 3) uint8 before `put`, in any thread.
+    def upload(self, rgb: np.ndarray) -> torch.Tensor | None:
+        """Upload an image (H, W, 3) uint8 before `put`, in any thread.
 
         Returns None where the device has no memory for it; `put` needs none.
         """
-        staged = self._staged(rgb)
         with self._arrivals.lightly():
             try:
-                return Upload(staged.to(self.stream.device, non_blocking=True),
-                              self._arrivals.mark())
+                return _tensor(rgb).to(self.stream.device)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 return None
 
-    def put(self, rgb: np.ndarray, row: int, upload: Upload | None = None) -> None:
-        """Queue an image (H, W, 3) uint8, uploaded already or not, for a row of the store."""
-        image = self._staged(rgb) if upload is None else upload.image
+    def put(self, rgb: np.ndarray, row: int, uploaded: torch.Tensor | None = None) -> None:
+        """Put an image (H, W, 3) uint8, uploaded already or not, into a row of the store."""
         self._settle()      # the numbers given before are read no more
         # What looks at the frames of before, among them perhaps that of this row.
         self.stream.wait_for(self._used)
-        if upload is not None:
-            self.stream.wait_for(upload.arrived)
         with self.stream.lightly() if self.captured else self.stream.here():
-            self._raw.copy_(image, non_blocking=True)
-            if upload is not None and self.stream.stream is not None:
+            self._raw.copy_(_tensor(rgb) if uploaded is None else uploaded)
+            if uploaded is not None and self.stream.stream is not None:
                 # Its memory came from the other stream and must not be used again before.
-                image.record_stream(self.stream.stream)
+                uploaded.record_stream(self.stream.stream)
             self._made.start_here((row,))
             self._ready = self.stream.mark()
         self._last = row
@@ -149,12 +129,6 @@ class DeviceFrames:
             self._structure[self._last] = self._made.finish()
             self._last = None
 
-    def _staged(self, rgb: np.ndarray) -> torch.Tensor:
-        staged = torch.empty(rgb.shape, dtype=torch.uint8, pin_memory=self._pin)
-        # PyTorch copies with several threads, which takes ten times as long where they compete.
-        np.copyto(staged.numpy(), rgb)
-        return staged
-
     def _mark_used(self, event: torch.cuda.Event) -> None:
         self._used = event
 
@@ -165,6 +139,11 @@ class DeviceFrames:
         self._rgb.index_copy_(0, row, self._small)
         self.grey.index_copy_(0, row, self._dim)
         return self._measure(self._small[0])
+
+
+def _tensor(rgb: np.ndarray) -> torch.Tensor:
+    """Return an image as a tensor of the same memory, where that is allowed."""
+    return torch.from_numpy(np.require(rgb, requirements=('C', 'W')))
 
 
 class StraightFrames:
@@ -224,8 +203,8 @@ class DeviceGeometry:
                 f'looming {self._estimator.how})')
 
     def prepare(self, rgb: np.ndarray) -> Frame:
-        """Start the upload of an image."""
-        return Frame(upload=self._frames.upload(rgb))
+        """Upload an image."""
+        return Frame(uploaded=self._frames.upload(rgb))
 
     def place(self, frame: Frame, held: Sequence[Frame]) -> None:
         """Find a row for a frame."""
@@ -236,8 +215,8 @@ class DeviceGeometry:
 
     def store(self, frame: Frame, rgb: np.ndarray) -> None:
         """Put a frame into its row."""
-        upload, frame.upload = frame.upload, None
-        self._frames.put(rgb, frame.row, upload)
+        uploaded, frame.uploaded = frame.uploaded, None
+        self._frames.put(rgb, frame.row, uploaded)
         self._next = (frame.row + 1) % self._frames.capacity
 
     def clip(self, frames: Sequence[Frame]) -> DeviceClip:

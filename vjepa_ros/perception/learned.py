@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -215,24 +216,41 @@ class LearnedField:
         return self.clearance.quantile(BLOCKED) if self.sees else math.nan
 
 
-def learned_field(heads: HeadArrays, interval: float, view: View,
-                  shown: Shown) -> LearnedField:
-    """Convert the outputs of the heads for a clip in which they are valid.
+class HeadsSaid(NamedTuple):
+    """The outputs of the heads for a clip in which they are valid."""
 
-    `interval`: frame interval that they count in [s], see `HeadsUse.interval_s`.
-    """
-    rate = heads.expansion / interval
-    sigma = heads.scale * (math.sqrt(2.0) / interval)   # of a Laplace distribution
-    doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    able = shown.inside & shown.saw     # to be told of without structure
+    heads: HeadArrays
+    interval: float  # frame interval that they count in [s], see `HeadsUse.interval_s`
+    view: View
+    shown: Shown  # where the frames show structure
+
+
+def learned_fields(said: Sequence[HeadsSaid]) -> list[LearnedField]:
+    """Convert what the heads of one model say to physical units, all clips at once."""
+    def maps(name: str) -> np.ndarray:
+        return np.array([getattr(one.heads, name) for one in said])
+
+    def masks(name: str) -> np.ndarray:
+        return np.array([getattr(one.shown, name) for one in said])
+
+    def each(numbers: list[float]) -> np.ndarray:
+        return np.array(numbers, np.float32)[:, None, None]
+
+    rate = maps('expansion') / each([one.interval for one in said])
+    # Of a Laplace distribution.
+    sigma = maps('scale') * each([math.sqrt(2.0) / one.interval for one in said])
+    moves, inside, seen = maps('moving'), masks('inside'), masks('seen')
+    able = inside & masks('saw')[:, None, None]     # to be told of without structure
     closing = able & (rate - SURELY * sigma > CLOSING_PER_S)
-    known = (shown.seen & shown.sure) | closing
-    confidence = known / (1.0 + (sigma / doubt) ** 2)
-    moving = np.where(shown.seen | (able & (heads.moving >= SURELY_MOVES)), heads.moving, _NAN)
-    return LearnedField(
-        np.where(shown.inside, rate, _NAN), sigma, confidence, moving, heads.course,
-        Distribution.of(CONTACT_EDGES, heads.contact, interval),
-        Distribution.of(CLEARANCE_EDGES, heads.clearance), view, shown.sees, shown.saw)
+    doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
+    confidence = ((seen & masks('sure')) | closing) / (1.0 + (sigma / doubt) ** 2)
+    moving = np.where(seen | (able & (moves >= SURELY_MOVES)), moves, _NAN)
+    rate = np.where(inside, rate, _NAN)
+    return [LearnedField(
+        rate[n], sigma[n], confidence[n], moving[n], one.heads.course,
+        Distribution.of(CONTACT_EDGES, one.heads.contact, one.interval),
+        Distribution.of(CLEARANCE_EDGES, one.heads.clearance), one.view, one.shown.sees,
+        one.shown.saw) for n, one in enumerate(said)]
 
 
 class HeadsUse:

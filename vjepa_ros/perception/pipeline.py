@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.perception.camera_state import CameraState, Observation
+from vjepa_ros.perception.camera_state import CameraState, Observation, learn
 from vjepa_ros.perception.fusion import judge
 from vjepa_ros.perception.patch_maps import valid_mask
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
@@ -140,7 +140,7 @@ class Perception:
                  'await': (time.perf_counter() - waiting) * 1e3}
         for one in asked:
             one.times |= times
-            _ = one.learned     # while a device measures looming
+        learn(asked)    # while a device measures looming
 
     def _work_beside(self, asked: Sequence[Observation], looming: Sequence[Observation],
                      on_error: OnError | None) -> None:

@@ -40,7 +40,7 @@ from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.model.head_specs import CONTACT
 from vjepa_ros.model.variants import TUBELET
 from vjepa_ros.perception.assessment import LevelFilter
-from vjepa_ros.perception.camera_state import CameraState
+from vjepa_ros.perception.camera_state import CameraState, learn
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import TrackConfig, Wants
 from vjepa_ros.perception.types import Result
@@ -250,7 +250,8 @@ def judged(film: Film, setup: Setup, output: Prediction | None) -> dict[str, lis
     sample = shown(film, track)
     seen = track.observe(sample, setup.settings, wants)
     seen.prediction = output
-    _ = seen.field, seen.learned        # once for all that is asked below
+    learn([seen])
+    _ = seen.field      # once for all that is asked below
     out: dict[str, list[Result]] = {}
     for method in setup.methods:
         out[method] = []
