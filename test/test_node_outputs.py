@@ -15,10 +15,11 @@ pytest.importorskip('rclpy')
 
 from node_fixtures import ANSWER_S, Camera, KINDS, NS, Publisher, now_ns, raw, two_camera_node
 from scenes import Approach, texture
-from sensor_msgs.msg import CameraInfo, PointField
+from sensor_msgs.msg import CameraInfo
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
+from vjepa_ros.ros.perception_node.outputs import SCALARS
 
 pytestmark = pytest.mark.ros
 
@@ -41,21 +42,18 @@ def everything(again):
     """All outputs for the same newest frame, by topic, and its stamp."""
     # Stamps that a double or a rounded duration would not keep.
     start = now_ns() // NS * NS + 123_456_789
-
-    def picture(i: int):
-        return raw(np.roll(texture(SIZE), 2 * i, axis=1))
-
     with ExitStack() as stack:
         got = {topic: stack.enter_context(again.listen(topic, 'hand')) for topic in KINDS}
         stamped = [got[topic] for topic in STAMPED]
         camera = stack.enter_context(Publisher(again.ros, 'hand/image_raw',
                                                frame_id='front_optical'))
-        i = 1 + camera.play(picture, start, PERIOD, *stamped)
+        i = 1 + camera.play(lambda i: raw(np.roll(texture(SIZE), 2 * i, axis=1)), start, PERIOD,
+                            *stamped)
         # Now everybody is heard: what is unstamped comes with the next result.
         plain = [messages for topic, messages in got.items() if topic not in STAMPED]
         for messages in plain:
             messages.clear()
-        stamp = camera.step(picture(i), start + i * PERIOD, *stamped)
+        stamp = camera.step(STILL, start + i * PERIOD, *stamped)
         assert again.ros.spin_until(lambda: all(plain), ANSWER_S)
     newest = {topic: next(m for m in got[topic] if read.stamp_ns(m) == stamp)
               for topic in STAMPED}
@@ -73,52 +71,36 @@ def test_every_header_is_exactly_that_of_the_newest_frame(everything):
 
 def test_maps_lie_on_the_patch_grid(everything):
     for topic in ('motion_map', 'moving_map', 'looming_map'):
-        msg = everything[topic]
-        assert (msg.height, msg.width, msg.step) == (4, 4, 16)
-        assert (msg.encoding, msg.is_bigendian) == ('32FC1', 0)
+        assert read.grid(everything[topic]).shape == (4, 4)
     motion = read.grid(everything['motion_map'])
     assert np.all((motion >= 0) & (motion <= 1))
     cells = read.looming_field(everything['looming_field'])
-    assert len(cells) > 20
     # 65 degrees are assumed; cells lie within the picture.
     edge = math.tan(math.radians(32.5))
     assert 0.6 * edge < cells.across.max() < edge and -edge < cells.across.min() < -0.6 * edge
-    assert (np.isnan(cells.rate) | (cells.confidence >= 0)).all()
     # There are no heads that could know.
     assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
 
 
 def test_features_are_organised_as_the_grid(everything):
-    msg = everything['features']
-    (field,) = msg.fields
-    assert (field.name, field.datatype, field.count) == ('feature', PointField.FLOAT32, 192)
-    features, embedding = read.features(msg), read.features(everything['embedding'])
+    features, embedding = (read.features(everything[name]) for name in ('features', 'embedding'))
     assert features.shape == (4, 4, 192) and embedding.shape == (1, 1, 192)
     assert np.isfinite(embedding).all() and np.isfinite(features).all() and features.std() > 0.1
 
 
-def test_the_assessment_holds_what_the_scalars_say_and_flags_random_weights(again, everything):
+def test_the_assessment_holds_what_the_scalars_say_and_flags_random_weights(everything):
     seen = read.assessment(everything['assessment'])
-    for topic in ('motion_score', 'obstacle_score', 'collision_probability', 'time_to_contact',
-                  'collision_if_ahead'):
+    for topic in SCALARS:
         assert everything[topic].data == pytest.approx(getattr(seen, topic), nan_ok=True)
-    assert seen.clip_rate_hz == pytest.approx(10.0)
-    assert seen.clip_span_s == pytest.approx(0.3)
-    assert 0 <= seen.known_fraction <= 1
-    assert (seen.approach_speed, seen.collision_horizon) == (1.0, 2.0)
+    assert (seen.clip_rate_hz, seen.clip_span_s) == pytest.approx((10.0, 0.3))
     assert seen.untrained and Quality.ASSUMED_INTRINSICS in seen.flags
-    report = again.report()
-    assert report.level == b'\x01' and 'untrained' in report.message
 
 
 def test_the_overlay_is_a_readable_picture(everything):
     msg, jpeg = everything['overlay'], everything['overlay/compressed']
-    assert (msg.encoding, msg.width, msg.height, msg.step) == ('bgr8', 640, 480, 1920)
     picture = np.frombuffer(msg.data, np.uint8).reshape(480, 640, 3)
     packed = cv2.imdecode(np.frombuffer(jpeg.data, np.uint8), cv2.IMREAD_COLOR)
-    assert 'jpeg' in jpeg.format
-    assert np.abs(packed.astype(int) - picture).mean() < 10
-    assert picture.std() > 20
+    assert np.abs(packed.astype(int) - picture).mean() < 10 and picture.std() > 20
 
 
 # -- only what is wanted --------------------------------------------------------------------------
@@ -183,9 +165,7 @@ def test_reset_starts_clips_and_levels_anew(again):
             again.listen('assessment', 'hand') as got:
         start = now_ns() + 30 * NS
         begin = 1 + camera.play(lambda i: STILL, start, PERIOD, got)
-        answer = again.ask('reset')
-        assert answer.success
-        assert 'camera' in answer.message and 'hand' in answer.message
+        assert again.ask('reset').success
         again.wait_for(HAND, lambda v: v.get('resets.service') == '1')
         for i in range(begin, begin + 3):
             camera.send(STILL, start + i * PERIOD)

@@ -111,24 +111,6 @@ def test_a_structural_change_does_not_interrupt_the_results(again, values, span_
 
 
 @pytest.mark.any_distro
-def test_the_newest_of_many_changes_wins_and_live_ones_load_nothing(again):
-    again.begin_anew()
-    with Camera(again.ros), again.listen('assessment') as got:
-        again.some(got)
-        since = again.written
-        with again.held('load'):
-            again.set(num_frames=6)
-            again.wait_for_log('loading begins', since)
-            for frames in (8, 10, 12):
-                again.set(num_frames=frames)
-            again.set(max_frame_age=1.1)
-        again.wait_for_log('now serving.*12 frames', since)
-        # The first was under way when the others came; of those only the last is made.
-        assert again.process.output[since:].count('loading begins') == 2
-        assert again.values('model')['model_change'] == 'none'
-
-
-@pytest.mark.any_distro
 def test_a_change_is_adopted_although_one_camera_is_dead(again):
     again.begin_anew(cameras=['alive', 'dying'])
     ros = again.ros
