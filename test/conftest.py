@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from node_fixtures import Node
+    from ros_harness import Session
+
     from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 
 SHARED = Path(os.environ.get('VJEPA_ROS_SHARED',
@@ -51,6 +54,28 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def ros() -> Iterator[Session]:
+    """A fresh DDS domain."""
+    from ros_harness import ros_session
+
+    with ros_session() as session:
+        yield session
+
+
+@pytest.fixture(scope='module')
+def again() -> Iterator[Node]:
+    """A node with two cameras that tests begin anew; of 'hand' no image is lost."""
+    from node_fixtures import exact, node_running
+    from ros_harness import ros_session
+
+    with ros_session() as session, node_running(
+            session, cameras=['camera', 'hand'], **exact('hand/image_raw'),
+            **exact('hand/image_raw/compressed')) as node:
+        node.do('configure', 'activate')
+        yield node
 
 
 @pytest.fixture(scope='module')

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
@@ -28,7 +29,7 @@ from rcl_interfaces.srv import (
 )
 from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from ros_harness import Running, Session, ros_session
+from ros_harness import Running, Session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
@@ -37,7 +38,10 @@ from std_srvs.srv import Trigger
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
+from vjepa_ros.ros.perception_node.__main__ import main
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
+from vjepa_ros.runtime.model import Model, ModelConfig
+from vjepa_ros.runtime.prediction import Prediction
 
 NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
@@ -243,17 +247,37 @@ def _small(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def two_camera_node() -> Iterator[Node]:
-    """An active node whose camera 'camera' is read as by default; of 'hand' no image is lost."""
-    with ros_session() as ros, node_running(
-            ros, cameras=['camera', 'hand'], **exact('hand/image_raw'),
-            **exact('hand/image_raw/compressed')) as node:
-        node.do('configure', 'activate')
-        yield node
+def slowed(folder: Path) -> Iterator[None]:
+    """Hold forward passes, or loads, while the folder has a file ``encode``, or ``load``."""
+    submit, load, log = Model.submit, Model.load, logging.getLogger('vjepa_ros.slow_node')
+
+    def hold(what: str, text: str) -> None:
+        if (folder / what).exists():
+            log.info(text)
+            end = time.monotonic() + START_S     # a test that died does not let go
+            while (folder / what).exists() and time.monotonic() < end:
+                time.sleep(0.005)
+
+    def slow_submit(self: Model, *given: object, **more: object) -> list[Prediction]:
+        outputs = submit(self, *given, **more)
+        if threading.current_thread().name == 'vjepa_worker':     # not where a model is warmed
+            hold('encode', 'an inference is held')
+        return outputs
+
+    def slow_load(config: ModelConfig) -> Model:
+        log.info('loading begins')
+        hold('load', 'a load is held')
+        return load(config)
+
+    Model.submit, Model.load = slow_submit, slow_load
+    try:
+        yield
+    finally:
+        Model.submit, Model.load = submit, load
 
 
 class SlowNode(Node):
-    """A node whose model takes its time, and can be held: see `slow_node`."""
+    """A node whose model takes its time, and can be held."""
 
     hold: Path
 
@@ -282,12 +306,10 @@ def slow_node_running(ros: Session, process: bool = False, **params: Any) -> Ite
         if process:
             here = Path(__file__).parent
             paths = [str(here), str(here.parent), os.environ.get('PYTHONPATH', '')]
-            made = stack.enter_context(ros.spawn('slow_node', _small(params), env={
+            made = stack.enter_context(ros.spawn('node_fixtures', _small(params), env={
                 'SLOW_HOLD': hold, 'PYTHONPATH': os.pathsep.join(paths)}))
             node = SlowNode(ros, made)
         else:
-            from slow_node import slowed
-
             stack.enter_context(slowed(Path(hold)))
             node = stack.enter_context(node_running(ros, kind=SlowNode, **params))
         node.hold = Path(hold)
@@ -420,3 +442,8 @@ class Camera(Publisher):
         self._stop.set()
         self._thread.join()
         super().__exit__(*exc)
+
+
+if __name__ == '__main__':     # a slow node
+    with slowed(Path(os.environ['SLOW_HOLD'])):
+        main()

@@ -17,7 +17,6 @@ pytest.importorskip('rclpy')
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from recordings import BagMaker
-from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
 from vjepa_ros.ros.read import stamp_ns
@@ -31,12 +30,6 @@ pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 MODULE = 'vjepa_ros.ros.sim.camera_source'
 S = 1_000_000_000
 END = re.compile(r'end of source: (\d+) frames played, (\d+) skipped')
-
-
-@pytest.fixture
-def ros():
-    with ros_session() as session:
-        yield session
 
 
 @pytest.fixture

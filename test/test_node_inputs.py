@@ -24,13 +24,11 @@ from node_fixtures import (
     node_running,
     now_ns,
     raw,
-    two_camera_node,
 )
 from recordings import video_packets
-from ros_harness import ros_session
 from rosgraph_msgs.msg import Clock
 from scenes import texture
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image, Imu
+from sensor_msgs.msg import CompressedImage, Image, Imu
 
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.ros import read
@@ -41,19 +39,6 @@ pytestmark = pytest.mark.ros
 PERIOD = NS // 10        # of a clip
 STILL = texture((160, 120))
 HAND = 'camera hand'
-
-
-@pytest.fixture
-def ros():
-    with ros_session() as session:
-        yield session
-
-
-@pytest.fixture(scope='module')
-def again():
-    """A node with two cameras, for tests that begin with a new activation (`begin_anew`)."""
-    with two_camera_node() as node:
-        yield node
 
 
 def compressed(data: bytes, form: str = 'rgb8; png compressed bgr8') -> CompressedImage:
@@ -86,27 +71,6 @@ def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros):
 
 
 # -- transports -----------------------------------------------------------------------------------
-
-
-def test_camera_info_replaces_the_assumed_intrinsics(again):
-    again.begin_anew()
-    ros, node = again.ros, again
-    with Camera(ros), node.listen('map_info') as infos, node.listen('assessment') as got:
-        assert Quality.ASSUMED_INTRINSICS in read.assessment(node.next(got)[-1]).flags
-        # Intrinsics of the full sensor; the images are half its size.
-        info = CameraInfo(width=320, height=240,
-                          k=[200.0, 0.0, 159.5, 0.0, 210.0, 119.5, 0.0, 0.0, 1.0])
-        with Camera(ros, 'camera/camera_info', CameraInfo, make=lambda rgb: info):
-            assert ros.spin_until(lambda: got and Quality.ASSUMED_INTRINSICS not in
-                                  read.assessment(got[-1]).flags), node.process.output
-            scaled = node.next(infos, 2)[-1]
-            info.distortion_model, info.d = 'magic', [0.1]
-            assert "'magic'" in node.wait_for('camera camera', lambda v: (
-                'assumed_intrinsics' in v['flags']))['camera_info']
-        # 160 source pixels are 4 patches: 40 pixels each.
-        assert scaled.k[0] == pytest.approx(100.0 / 40)
-        assert scaled.k[4] == pytest.approx(105.0 / 30)
-        assert scaled.k[2] == pytest.approx(80.0 / 40 - 0.5, abs=0.02)
 
 
 def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key_frame(again):

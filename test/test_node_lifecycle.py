@@ -30,12 +30,6 @@ pytestmark = pytest.mark.ros
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-@pytest.fixture
-def ros():
-    with ros_session() as session:
-        yield session
-
-
 # -- nothing is left behind -----------------------------------------------------------------------
 
 

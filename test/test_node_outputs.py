@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from node_fixtures import ANSWER_S, Camera, KINDS, NS, Publisher, now_ns, raw, two_camera_node
+from node_fixtures import ANSWER_S, Camera, KINDS, NS, Publisher, now_ns, raw
 from scenes import Approach, texture
 from sensor_msgs.msg import CameraInfo
 
@@ -28,13 +28,6 @@ STAMPED = tuple(t for t, kind in KINDS.items() if hasattr(kind(), 'header'))
 SIZE = (160, 120)
 STILL = raw(texture(SIZE))
 HAND = 'camera hand'
-
-
-@pytest.fixture(scope='module')
-def again():
-    """A node with two cameras, for tests that begin with a new activation (`begin_anew`)."""
-    with two_camera_node() as node:
-        yield node
 
 
 @pytest.fixture(scope='module')

@@ -104,7 +104,7 @@ def test_a_structural_change_does_not_interrupt_the_results(again, values, span_
             again.next(got, 5)
         again.wait_for_log('now serving', since)
         seen = read.assessment(again.next(got, 3)[-1])
-        assert seen.clip_span_s == pytest.approx(span_s, abs=0.1)
+        assert seen.clip_span_s == pytest.approx(span_s, abs=0.14)
         gaps = [(b - a) / NS for a, b in pairwise(got.sent_ns)]
         assert max(gaps) < 3 * span_s + 0.5, gaps         # no clip had to fill meanwhile
     assert again.values('model')['model_change'] == 'none'

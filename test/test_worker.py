@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,8 +20,11 @@ from scenes import texture
 
 from vjepa_ros.perception.pipeline import Perception
 from vjepa_ros.perception.settings import Settings, TrackConfig
+from vjepa_ros.perception.types import Quality
+from vjepa_ros.ros.common.diagnostics import OK, STALE, WARN
 from vjepa_ros.ros.common.message_conversion import image, make_header
 from vjepa_ros.ros.perception_node.camera_input import Frame, FrameQueue, Rate
+from vjepa_ros.ros.perception_node.diagnostics import CameraStats, condition
 from vjepa_ros.ros.perception_node.model_swapper import Swapper
 from vjepa_ros.ros.perception_node.worker import Worker
 from vjepa_ros.runtime.model import Model, ModelConfig
@@ -65,45 +69,24 @@ class Message:
         return getattr(self._image, name)
 
 
-class Camera:
-    """A camera without a topic, of 10 images a second."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.queue = FrameQueue()
-        self.counts = Counter()
-        self.rate = Rate()
-        self.silent_s = 0.0
-        self.imu = None
-        self.sent = 0
-        self.images = SimpleNamespace(judge=lambda readable: None)
-
-    def lens_for(self, size):
-        return None, None
-
-    def send(self, worker, count: int = 1, before=lambda: None) -> None:
-        for _ in range(count):
-            self.sent += 1
-            stamp = 100 * NS + self.sent * NS // 10
-            self.queue.put(Frame(Message(stamp, before), stamp, time.time_ns(), PICTURE.nbytes))
-            worker.notify()
+def camera(name: str) -> SimpleNamespace:
+    """A camera without a topic."""
+    return SimpleNamespace(
+        name=name, queue=FrameQueue(), rate=Rate(), silent=False, silent_s=0.0, imu=None,
+        lens_for=lambda size: (None, None), images=SimpleNamespace(judge=lambda readable: None))
 
 
 class Topics:
     """Outputs with subscribers; `stamps` are the numbers of the newest images of results."""
 
     def __init__(self) -> None:
-        self.results = []
+        self.stamps: list[int] = []
 
     def wanted(self) -> frozenset[str]:
         return frozenset(('assessment',))
 
     def publish(self, result, wanted, how) -> None:
-        self.results.append(result)
-
-    @property
-    def stamps(self) -> list[int]:
-        return [round((r.assessment.stamp_ns - 100 * NS) / NS * 10) for r in self.results]
+        self.stamps.append(round((result.assessment.stamp_ns - 100 * NS) / NS * 10))
 
 
 @pytest.fixture(scope='module')
@@ -135,7 +118,8 @@ class Bench:
     """A worker with cameras and outputs; `camera`, `topic` and `ring` are those of the first."""
 
     def __init__(self, model: Model, *names: str, **config) -> None:
-        self.cameras = {name: Camera(name) for name in names}
+        self.cameras = {name: camera(name) for name in names}
+        self.sent = dict.fromkeys(names, 0)
         self.topics = {name: Topics() for name in names}
         self.camera, self.topic = self.cameras[names[0]], self.topics[names[0]]
         self.errors: list[str] = []
@@ -148,9 +132,13 @@ class Bench:
         self.worker.resume()
 
     def send(self, count: int, *names: str, before=lambda: None) -> None:
-        """Send images of these cameras, or of all."""
-        for name in names or self.cameras:
-            self.cameras[name].send(self.worker, count, before)
+        """Send images of these cameras, or of all, of 10 a second."""
+        for name in count * (names or tuple(self.cameras)):
+            self.sent[name] += 1
+            stamp = 100 * NS + self.sent[name] * NS // 10
+            self.cameras[name].queue.put(
+                Frame(Message(stamp, before), stamp, time.time_ns(), PICTURE.nbytes))
+            self.worker.notify()
 
     def until(self, holds) -> None:
         end = time.monotonic() + PATIENCE_S
@@ -241,7 +229,7 @@ def test_an_image_that_takes_long_holds_up_no_other_camera(bench, model):
 def test_results_come_at_the_greatest_rate_at_most(bench):
     b = bench(max_rate=10.0)
     begin = time.monotonic()
-    while len(b.topic.results) < 6:
+    while len(b.topic.stamps) < 6:
         b.send(1)
         time.sleep(0.02)
     assert time.monotonic() - begin > 0.4
@@ -259,7 +247,7 @@ def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, model, monkeypat
     told = 'inference: RuntimeError: the device is lost'
     assert [b.stats[name].trouble for name in b.cameras] == [told, told, '']
     b.send(1, 'one')
-    b.until(lambda: b.topic.results and b.stats['one'].trouble == '')
+    b.until(lambda: b.topic.stamps and b.stats['one'].trouble == '')
 
 
 # -- another model --------------------------------------------------------------------------------
@@ -289,3 +277,87 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, model
     b.until(lambda: closed == [other])
     assert swapper.join(PATIENCE_S)
     assert not b.worker.swapping and not b.errors
+
+
+# -- the queue of a camera ------------------------------------------------------------------------
+
+MS = 1_000_000
+
+
+def fill(queue: FrameQueue, numbers, period_ms: float = 33.0, size: int = 100,
+         stamped: bool = True) -> FrameQueue:
+    for i in numbers:
+        stamp = round((1000 + i * period_ms) * MS)
+        queue.put(Frame(i, stamp if stamped else 0, stamp, size))
+    return queue
+
+
+def claimed(queue: FrameQueue, spacing_ms: float = 0.0) -> list[int]:
+    return [frame.message for frame in queue.claim(round(spacing_ms * MS))]
+
+
+def decoded(queue: FrameQueue, frame: Frame, size: int = 100) -> None:
+    frame.rgb, frame.frame_id = np.zeros(size, np.uint8), str(frame.message)
+    queue.finish(frame)
+
+
+@pytest.mark.parametrize('count', [64, 65, 1000])
+def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
+    queue = fill(FrameQueue(limit=64), range(count))
+    frames = queue.claim(0)
+    got = [frame.message for frame in frames]
+    assert queue.dropped == count - len(got)
+    assert len(got) <= 64
+    assert got[0] == 0 and got[-1] == count - 1
+    assert 1 <= np.diff(got).max() <= max(1, 3 * count / 64)      # in order, without a long gap
+    assert claimed(queue) == []                     # each is given out once
+    assert [frame.left_out for frame in frames[1:]] == list(np.diff(got) - 1)
+
+
+def test_bytes_are_bounded_but_two_images_always_wait():
+    assert len(fill(FrameQueue(max_bytes=1000), range(50), size=300)) == 3
+    assert claimed(fill(FrameQueue(max_bytes=10), range(3), size=1000)) == [0, 2]
+    waiting = fill(FrameQueue(max_bytes=1000), range(3), size=300)
+    for each in waiting.claim(0):                   # what is decoded counts by its pixels
+        decoded(waiting, each, 900)
+    assert [f.frame_id for f in waiting.take()[0]] == ['0', '2']
+    assert waiting.dropped == 1
+
+
+@pytest.mark.parametrize(('more', 'spacing_ms', 'kept'), [
+    ({'period_ms': 33.0}, 50.0, [1, 3, 5, 7]), ({'period_ms': 50.0}, 50.0, list(range(8))),
+    ({'stamped': False}, 500.0, list(range(8)))])
+def test_images_closer_than_the_spacing_are_skipped_and_counted(more, spacing_ms, kept):
+    queue = fill(FrameQueue(), range(8), **more)
+    frames = queue.claim(round(spacing_ms * MS))
+    assert [frame.message for frame in frames] == kept
+    assert queue.take() == ([], 8 - len(kept))
+    assert [each.left_out for each in frames] == [(8 - len(kept)) // len(kept)] * len(kept)
+
+
+# -- what diagnostics say of a camera -------------------------------------------------------------
+
+NOW = 1000.0
+
+
+def told(quiet=False, fault_s=-math.inf, silent=False, **values) -> tuple[bytes, str]:
+    stats = CameraStats()
+    vars(stats).update(values)
+    camera = SimpleNamespace(silent=silent, fault_s=fault_s, last_fault='of encoding xyz')
+    return condition(camera, stats, quiet, NOW)
+
+
+@pytest.mark.parametrize(('values', 'level', 'words'), [
+    ({}, OK, 'running'),
+    ({'flags': Quality.STALE}, WARN, 'stale'),
+    ({'quiet': True}, OK, 'buffering'),
+    ({'quiet': True, 'full': True}, OK, 'nobody listens'),
+    ({'quiet': True, 'waits_s': NOW - 60}, WARN, 'no result for 60 s: no clip fills'),
+    ({'quiet': True, 'fault_s': NOW - 1}, WARN, 'images are refused: of encoding xyz'),
+    ({'quiet': True, 'full': True, 'pass_s': NOW - 9}, WARN, 'inference has taken 9 s so far'),
+    ({'quiet': True, 'gap_problem': 'inference is slower'}, WARN, 'no result: inference is slow'),
+    ({'quiet': True, 'trouble': 'it failed'}, WARN, 'it failed'),
+    ({'quiet': True, 'silent': True}, STALE, 'no frames')])
+def test_a_camera_without_results_does_not_run(values, level, words):
+    found, message = told(**values)
+    assert found == level and words in message
