@@ -64,8 +64,9 @@ def camera_info(focal: float = FOCAL, model: str = 'plumb_bob',
                       k=[focal, 0.0, x, 0.0, focal, y, 0.0, 0.0, 1.0])
 
 
-def exists(node, topic: str) -> bool:
-    return bool(node.ros.node.get_publishers_info_by_topic(f'{node.name}/camera/{topic}'))
+def exists(node) -> bool:
+    return bool(node.ros.node.get_publishers_info_by_topic(
+        f'{node.name}/camera/obstacle_points'))
 
 
 def show_info(node, message: CameraInfo, until) -> None:
@@ -75,64 +76,40 @@ def show_info(node, message: CameraInfo, until) -> None:
                                    ANSWER_S), node.process.output
 
 
-def with_geometry(node) -> None:
-    """Send a camera_info and wait until the topic is there."""
-    show_info(node, camera_info(), lambda: exists(node, 'obstacle_points'))
+def begin(node, **params) -> int:
+    """Begin anew with the geometry known; a place in the log."""
+    node.begin_anew(**params)
+    show_info(node, camera_info(), lambda: exists(node))
+    return node.written
 
 
-def play(node, pictures: list[np.ndarray], *, each=lambda stamp: None) -> int:
-    """Send pictures, waiting for the assessment of each; the stamp of the newest.
+def published(node, pictures: list[np.ndarray]
+              ) -> tuple[int, list[PointCloud2], list[LaserScan]]:
+    """The stamp of the newest of these pictures, and what is published of them all.
 
     The first one is repeated until there are assessments: by then, other listeners are found.
     """
-    with node.listen('assessment') as told, Publisher(node.ros) as camera:
+    with node.listen('obstacle_points') as clouds, node.listen('scan') as scans, \
+            node.listen('assessment') as told, Publisher(node.ros) as camera:
         start = now_ns() - 10 * NS     # they come faster than their stamps, not from the future
         first = 1 + camera.play(lambda i: raw(pictures[0]), start, PERIOD, told)
         for i, picture in enumerate(pictures):
-            stamp = start + (first + i) * PERIOD
-            each(stamp)
-            camera.step(raw(picture), stamp, told)
-    node.ros.spin_for(0.2)
-    return stamp
+            stamp = camera.step(raw(picture), start + (first + i) * PERIOD, told)
+        node.ros.spin_for(0.2)
+    return stamp, clouds, scans
 
 
 @pytest.fixture(scope='module')
 def node():
     with ros_session() as session, node_running(session, **GEOMETRY) as node:
-        node.do('configure', 'activate')
         yield node
-
-
-def clouds_and_scan(node, pictures) -> tuple[int, PointCloud2, LaserScan]:
-    """What is published of the newest of these pictures, and its stamp."""
-    with_geometry(node)
-    with node.listen('obstacle_points') as clouds, node.listen('scan') as scans:
-        stamp = play(node, pictures)
-        node.some(clouds)
-        node.some(scans)
-    return stamp, clouds[-1], scans[-1]
-
-
-@pytest.fixture(scope='module')
-def blocked(node):
-    """Cloud and scan of a box in the way, with the stamp of the newest frame."""
-    node.wait_for_log('~/camera/obstacle_points.* /camera/camera_info')
-    assert not exists(node, 'obstacle_points')
-    assert not exists(node, 'scan')
-    return clouds_and_scan(node, drive(True))
-
-
-@pytest.fixture(scope='module')
-def clear(node, blocked):
-    """The same of open ground; after the box, so that there is something to clear."""
-    node.begin_anew()
-    return clouds_and_scan(node, drive(False))
 
 
 # -- a cloud and a scan as Nav2 takes them --------------------------------------------------------
 
-def test_a_box_stops_the_robot_by_the_collision_monitor(blocked):
-    stamp, cloud, scan = blocked
+def test_a_box_stops_the_robot_by_the_collision_monitor(node):
+    begin(node)
+    stamp, (*_, cloud), (*_, scan) = published(node, drive(True))
     for msg in (cloud, scan):
         assert (read.stamp_ns(msg), msg.header.frame_id) == (stamp, 'base_link')
     data = cloud_points(cloud, stamp + NS)
@@ -149,8 +126,9 @@ def test_a_box_stops_the_robot_by_the_collision_monitor(blocked):
     assert len(sure) and (sure > 0).all() and (sure <= 1).all()
 
 
-def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
-    stamp, cloud, scan = clear
+def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(node):
+    begin(node)
+    stamp, (*_, cloud), (*_, scan) = published(node, drive(False))
     assert cloud.width == 0 and -np.inf not in scan.ranges
     assert [(f.name, f.offset, f.datatype) for f in cloud.fields] == [
         ('x', 0, 7), ('y', 4, 7), ('z', 8, 7), ('intensity', 12, 7)]
@@ -162,37 +140,23 @@ def test_a_clear_view_is_an_empty_fresh_cloud_that_declares_its_fields(clear):
 
 # -- unknown is not clear -------------------------------------------------------------------------
 
-def begin(node, **params) -> int:
-    """Begin anew with the geometry known; a place in the log."""
-    node.begin_anew(**params)
-    with_geometry(node)
-    return node.written
-
-
-def stamps_of_clouds(node, pictures) -> tuple[list[int], int]:
-    """Stamps of the clouds of pictures, and that of the newest picture."""
-    with node.listen('obstacle_points') as clouds:
-        stamp = play(node, pictures)
-    return [read.stamp_ns(cloud) for cloud in clouds], stamp
-
-
 @pytest.mark.parametrize(('params', 'moves', 'reason'), [
     ({}, False, 'withheld'), ({'looming__method': 'fused'}, True, 'untrained')])
 def test_a_robot_that_stands_or_untrained_weights_give_no_cloud_and_the_log_says_why(
-        node, blocked, params, moves, reason):
+        node, params, moves, reason):
     since = begin(node, **params)
     shown = drive(False)
-    assert stamps_of_clouds(node, shown if moves else [shown[0]] * FRAMES)[0] == []
+    assert published(node, shown if moves else [shown[0]] * FRAMES)[1] == []
     node.wait_for_log(reason, since)
     values = node.wait_for('camera camera', lambda v: v['obstacle_points'].startswith('withheld'))
     assert int(values['obstacle_points.withheld']) > 0
 
 
-def test_a_camera_that_hangs_clears_nothing_from_its_first_repeated_picture_on(node, blocked):
+def test_a_camera_that_hangs_clears_nothing_from_its_first_repeated_picture_on(node):
     begin(node)
     shown = drive(False)
-    stamps, last = stamps_of_clouds(node, [*shown, *[shown[-1]] * 4])   # 0.4 s: not yet flagged
-    assert max(stamps) == last - 4 * PERIOD
+    last, clouds, _ = published(node, [*shown, *[shown[-1]] * 4])       # 0.4 s: not yet flagged
+    assert max(map(read.stamp_ns, clouds)) == last - 4 * PERIOD
 
 
 UNPLACED = {'camera__mount__height': 0.0, 'obstacles__base_frame': '', 'obstacles__scan': False}
@@ -202,12 +166,11 @@ UNPLACED = {'camera__mount__height': 0.0, 'obstacles__base_frame': '', 'obstacle
     (UNPLACED, camera_info(), 'obstacle_points.*camera.mount'),
     ({}, camera_info(0.0), 'not calibrated'),
     ({}, camera_info(model='magic', d=(0.1,)), "distortion_model 'magic'")])
-def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, blocked, params, info,
-                                                                     reason):
+def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, params, info, reason):
     since = node.written
     node.begin_anew(**params)
     show_info(node, info, lambda: re.search(reason, node.process.output[since:]))
-    assert not exists(node, 'obstacle_points')
+    assert not exists(node)
     # Before camera_info, and after it.
     assert node.process.output[since:].count('~/camera/obstacle_points') <= 2
 

@@ -10,13 +10,12 @@ in it is a list of texts, and a node or group may be empty.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,13 +28,6 @@ Blocks = dict[str, dict[str, Any]]         # values by name, by the node that th
 
 PARAMETERS = 'ros__parameters'
 TEXT = 'tag:yaml.org,2002:str'
-BOOLS = {word: value for value, words in (
-    (True, ('y', 'yes', 'true', 'on')), (False, ('n', 'no', 'false', 'off')))
-    for each in words for word in (each, each.capitalize(), each.upper())}
-DOTTED = re.compile(r'\.(nan|NaN|NAN)|[+-]?\.(inf|Inf|INF)')
-# What rcl calls: they know hexadecimals and octals, and refuse what their type cannot hold.
-C = ctypes.CDLL(None, use_errno=True)
-C.strtoll.restype, C.strtod.restype = ctypes.c_longlong, ctypes.c_double
 NODE = re.compile(r'/?((\*\*?|[A-Za-z_]\w*)/)*(\*\*?|[A-Za-z_]\w*)', re.ASCII)
 WORD = re.compile(r'(?:([^:=]*):)?([^:=]+):=(.*)', re.DOTALL)
 # What launch files read: the rows of the nodes would load PyTorch.
@@ -203,10 +195,9 @@ class _Reader:
         texts = [item.value for item in items]
         if row is not None and row.kind in (str, tuple[str, ...]):
             return texts if listed else texts[0]
+        number = row is not None and row.kind in (float, tuple[float, ...])
         values = [item.value if item.style in ("'", '"') or item.tag == TEXT
-                  else typed(item.value) for item in items]
-        if row is not None and row.kind in (float, tuple[float, ...]):
-            values = [float(value) if type(value) is int else value for value in values]
+                  else typed(item.value, number) for item in items]
         kinds = sorted({type(value).__name__ for value in values})
         if 'str' in kinds and len(kinds) > 1:
             return texts
@@ -216,17 +207,14 @@ class _Reader:
         return values if listed else values[0]
 
 
-def typed(text: str) -> bool | int | float | str:
-    """Return the value of a word without quotes, as rcl types it."""
-    if text in BOOLS:
-        return BOOLS[text]
-    if DOTTED.fullmatch(text):
-        return float(text.replace('.', ''))
-    for convert, base in ((C.strtoll, (0,)), (C.strtod, ())):
-        raw, rest = text.encode(), ctypes.c_char_p()
-        ctypes.set_errno(0)
-        value = convert(raw, ctypes.byref(rest), *base)
-        if raw and rest.value == b'' and ctypes.get_errno() == 0:
+def typed(text: str, number: bool = False) -> bool | int | float | str:
+    """Return the value of a word without quotes; `number`: of a parameter of type double."""
+    with suppress(ValueError):
+        if number:
+            return float(text)
+    with suppress(ValueError, yaml.YAMLError):
+        value = yaml.safe_load(text)
+        if isinstance(value, bool | int | float):
             return value
     return text
 
