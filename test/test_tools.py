@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -23,6 +26,9 @@ from vjepa_ros.sources import SourceError, SourceFrame
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ['--weights', 'random', '--allow-random-weights', '--num-frames', '4',
          '--image-size', '64', '--clip-fps', '5', '--no-window']
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
+COMMAND = re.compile(rf'vjepa-ros ((?:{"|".join(cli.COMMANDS)})\b[^`#|>;]*)')
+BLOCK = re.compile(r'```\w*\n(.*?)```', re.DOTALL)
 
 
 @pytest.mark.parametrize('command', sorted(cli.COMMANDS))
@@ -39,6 +45,59 @@ def test_the_package_runs_as_a_module_and_help_loads_no_tool():
     assert done.returncode == 0 and 'watch' in done.stdout, done.stderr
     loaded = {line.split('|')[-1].strip() for line in done.stderr.splitlines()}
     assert 'vjepa_ros' in loaded and loaded.isdisjoint({'torch', 'cv2', 'rclpy', 'rich'})
+
+
+def test_a_missing_package_is_one_line_with_its_remedy(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'rich.console', None)
+    monkeypatch.delitem(sys.modules, 'vjepa_ros.cli.find', raising=False)
+    assert cli.main(['find', 'picture.jpg', 'results']) == 1
+    assert 'pip install rich' in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, 'vjepa_ros.cli.find', None)    # a fault of our own
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(['find', 'picture.jpg', 'results'])
+
+
+@pytest.mark.parametrize(('distro', 'remedy'), [
+    ('', "pip install '.[ros]'"), ('jazzy', f'jazzy is sourced, but {sys.executable}')])
+@pytest.mark.parametrize('words', [['echo', 'topic'], ['top']])
+def test_a_missing_rclpy_is_told_with_what_helps_here(words, distro, remedy, monkeypatch, capsys):
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    monkeypatch.setenv('ROS_DISTRO', distro)
+    assert cli.main(words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'rclpy is missing' in line and remedy in line
+
+
+def documented(text: str) -> set[str]:
+    """What follows on `vjepa-ros` in blocks of code, a line each, and in spans of code."""
+    lines = [line for block in BLOCK.findall(text)
+             for line in block.replace('\\\n', ' ').splitlines()]
+    spans = [' '.join(span.split()) for span in re.findall(r'`([^`]+)`', BLOCK.sub('', text))]
+    return {re.sub(r'\bN\b', '2', found) for code in (*lines, *spans)
+            for found in COMMAND.findall(code)}
+
+
+@pytest.mark.parametrize('file', PAGES, ids=lambda p: p.name)
+def test_commands_have_the_options_that_documents_name(file, monkeypatch):
+    parse, wrong = argparse.ArgumentParser.parse_args, []
+
+    def only_parse(parser, args=None, namespace=None):
+        got = parse(parser, args, namespace)
+        if parser.prog != 'vjepa-ros':       # which reads the name of the command alone
+            parser.exit()
+        return got
+
+    def error(parser, said):
+        if 'are required' not in said and 'expected' not in said:   # words are left out
+            wrong.append(f'{parser.prog}: {said}')
+        parser.exit()
+
+    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', only_parse)
+    monkeypatch.setattr(argparse.ArgumentParser, 'error', error)
+    for command in documented(file.read_text(encoding='utf-8')):
+        with pytest.raises(SystemExit):
+            cli.main(shlex.split(command))
+    assert not wrong
 
 
 @pytest.fixture(scope='module')
