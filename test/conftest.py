@@ -30,13 +30,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why tests that passed in a second try had failed in the first."""
-    for report in terminalreporter.getreports('rerun'):
-        terminalreporter.section(f'first try of {report.nodeid}', '_')
-        terminalreporter.write_line(report.longreprtext)
-
-
 @pytest.fixture(scope='session')
 def shared_data() -> Path:
     """Folder of the real recordings that live beside the repository (skips when absent)."""

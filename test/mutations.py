@@ -4,9 +4,8 @@
 
     python test/mutations.py
 
-Each mutation is made in a copy of the package, and the tests around it run there: those of `make
-test`, without the slow ones. Exits 1 when a mutation survives, or when its line is no longer
-in the code.
+Each is made in a copy of the package, and the tests around it run there: those of `make test`,
+without the slow ones. Exits 1 when one survives, or when its line is no longer in the code.
 """
 
 from __future__ import annotations

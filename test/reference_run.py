@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -156,23 +155,21 @@ def ask(probe: Any, kind: Any, name: str, **request: Any) -> Any:
     assert client.wait_for_service(120.0), f'no service {name}'
     future = client.call_async(kind.Request(**request))
     rclpy.spin_until_future_complete(probe, future, timeout_sec=60.0)
-    probe.destroy_client(client)
     return future.result()
 
 
 def endpoints(probe: Any, name: str) -> dict[str, Any]:
     """Topics with their types and QoS, and services."""
     time.sleep(2.0)          # discovery of what was created last
-    out = {'services': dict(sorted(probe.get_service_names_and_types_by_node(name, '/')))}
-    for what, topics, infos in (
-            ('published', probe.get_publisher_names_and_types_by_node(name, '/'),
-             probe.get_publishers_info_by_topic),
-            ('subscribed', probe.get_subscriber_names_and_types_by_node(name, '/'),
-             probe.get_subscriptions_info_by_topic)):
-        out[what] = {topic: [*kinds, *sorted(
+    topics = {'published': (probe.get_publisher_names_and_types_by_node(name, '/'),
+                            probe.get_publishers_info_by_topic),
+              'subscribed': (probe.get_subscriber_names_and_types_by_node(name, '/'),
+                             probe.get_subscriptions_info_by_topic)}
+    return {'services': dict(probe.get_service_names_and_types_by_node(name, '/')), **{
+        what: {topic: [*kinds, *sorted(
             f'{i.qos_profile.reliability.name} {i.qos_profile.durability.name}'
-            for i in infos(topic) if i.node_name == name)] for topic, kinds in sorted(topics)}
-    return out
+            for i in infos(topic) if i.node_name == name)] for topic, kinds in named}
+        for what, (named, infos) in topics.items()}}
 
 
 PARTS = {
@@ -200,32 +197,26 @@ def differences(before: Any, after: Any, where: str = '') -> Iterator[str]:
 
 def compare(args: argparse.Namespace) -> int:
     """Record both, print what differs; the exit code."""
-    work = Path(args.work or tempfile.mkdtemp(prefix='reference_run_'))
-    work.mkdir(parents=True, exist_ok=True)
-    tree, bad = work / 'tree', 0
-    git = ['git', '-C', str(REPOSITORY), 'worktree']
-    subprocess.run([*git, 'add', '--force', '--detach', str(tree), args.before], check=True)
-    try:
-        for part in args.parts:
-            records = []
-            for where, name in ((tree, 'before'), (REPOSITORY, 'after')):
-                out = work / f'{part}_{name}.json'
-                if name == 'after' or not out.exists():   # recorded by an earlier run
-                    print(f'{part}, {name}', flush=True)
+    bad, git = 0, ['git', '-C', str(REPOSITORY), 'worktree']
+    with tempfile.TemporaryDirectory(prefix='reference_run_') as work:
+        tree, out = Path(work) / 'tree', Path(work) / 'record.json'
+        subprocess.run([*git, 'add', '--force', '--detach', str(tree), args.before], check=True)
+        try:
+            for part in args.parts:
+                records = []
+                for where in (tree, REPOSITORY):
+                    print(f'{part}, {where}', flush=True)
                     env = {'PYTHONPATH': str(where), 'OMP_NUM_THREADS': '1',
                            'OPENBLAS_NUM_THREADS': '1'}
                     words = ['--record', part, '--out', str(out), '--data', str(args.data)]
                     subprocess.run([sys.executable, str(HERE), *words], cwd=where, check=True,
                                    env=os.environ | env)
-                records.append(json.loads(out.read_text()))
-            found = list(differences(*records, part))
-            bad += len(found)
-            print(f'{part}: {len(found) or "no"} differences')
-            print(''.join(f'  {line}\n' for line in found[:20]), end='')
-    finally:
-        subprocess.run([*git, 'remove', '--force', str(tree)], check=True)
-        if not args.work:
-            shutil.rmtree(work)
+                    records.append(json.loads(out.read_text()))
+                found = list(differences(*records, part))
+                bad += len(found)
+                print(f'{part}: {len(found) or "no"} differences', *found[:20], sep='\n  ')
+        finally:
+            subprocess.run([*git, 'remove', '--force', str(tree)], check=True)
     return 1 if bad else 0
 
 
@@ -236,8 +227,6 @@ def main() -> int:
     parser.add_argument('--parts', nargs='+', choices=PARTS, default=list(PARTS))
     parser.add_argument('--data', type=Path, default=REPOSITORY.parent / 'shared' / 'data',
                         help='folder of the recordings')
-    parser.add_argument('--work', type=Path, help='folder that keeps the records, also for a '
-                        'second comparison with the same commit')
     parser.add_argument('--record', choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument('--out', type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

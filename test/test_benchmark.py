@@ -36,7 +36,7 @@ def test_the_floor_has_the_products_of_the_network_and_nothing_else():
 
 
 @pytest.mark.parametrize('cameras', [1, 2])
-def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys, monkeypatch):
+def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, 'SCENE_S', 0.2)     # rendering takes longer than the rest
     out, trace, streams = tmp_path / 'run.json', tmp_path / 'trace.json', cameras == 2
     words = [*WORDS, '--device', 'cpu', '--cameras', str(cameras), '--baseline', 'floor',
@@ -54,12 +54,12 @@ def test_a_run_tells_all_and_nothing_about_the_host(cameras, tmp_path, capsys, m
     assert run['end_to_end_ms']['median'] > run['beyond_encode_ms']['median']
     floor = run['baselines']['floor']
     assert run['ratios']['floor'] == pytest.approx(encode / floor['median'], rel=0.01)
-    told = {'cameras': cameras, 'geometry': 'host', 'device': 'cpu', 'tokens': 8}
-    assert told.items() <= run['configuration'].items()
-    assert run['memory_bytes']['engine'] > 1e6 < run['memory_bytes']['process_peak']
+    assert {'cameras': cameras, 'geometry': 'host', 'device': 'cpu',
+            'tokens': 8}.items() <= run['configuration'].items()
+    assert run['memory_bytes']['process_peak'] > run['memory_bytes']['engine'] > 1e6
     assert 0 < run['start']['load_s'] < run['start']['ready_s']
     assert os.uname().nodename not in text and str(tmp_path) not in text
-    assert 'floor' in capsys.readouterr().out and 'end_to_end' in trace.read_text()
+    assert 'end_to_end' in trace.read_text()
 
 
 @pytest.mark.parametrize('words', [line.split() for line in (

@@ -62,15 +62,10 @@ def test_an_unknown_distortion_is_refused_and_zeros_are_none(model, coefficients
 
 
 @pytest.mark.parametrize(('model', 'coefficients', 'meant', 'count'), [
-    ('equidistant', (-0.02, 0.01, -0.004, 0.001, 0.0), 'equidistant', 4),      # as of a T265
-    ('Kannala-Brandt', LENSES['equidistant'], 'equidistant', 4),
-    ('plumb_bob', (-0.3,), 'plumb_bob', 5), ('radtan', (-0.3, 0.1, 0.0, 0.0), 'plumb_bob', 5),
-    *(('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.01, *[0.0] * more), 'plumb_bob', 5)
-      for more in (3, 15)),
-    ('plumb_bob', LENSES['rational_polynomial'], 'rational_polynomial', 8),
+    ('Kannala-Brandt', (*LENSES['equidistant'], 0.0), 'equidistant', 4),      # as of a T265
+    ('radtan', (-0.3, 0.1, 0.0, 0.0), 'plumb_bob', 5),
+    ('plumb_bob', (-0.3, 0.1, 0.001, -0.002, 0.01, *[0.0] * 15), 'plumb_bob', 5),
     ('rational_polynomial', (-0.3, 0.1, 0.001, -0.002, 0.01), 'rational_polynomial', 8),
-    ('rational_polynomial', (*LENSES['rational_polynomial'], 0.01, 0.0, 0.0, 0.0),
-     'rational_polynomial', 12),                                                  # thin prism
     ('plumb_bob', (*LENSES['rational_polynomial'], 0.01, 0.0, 0.002, 0.0, 0.03),
      'rational_polynomial', 14)])
 def test_padded_and_short_coefficients_and_other_names_mean_the_same_lens(model, coefficients,

@@ -24,8 +24,6 @@ from vjepa_ros.model.encoder import Normalise
 CPU = torch.device('cpu')
 RARE = 2e-4     # part of the bytes that may fall to the other side of a border of rounding
 any_mode = pytest.mark.parametrize('mode', MODES)
-any_size = pytest.mark.parametrize('size', [
-    (1226, 370), (160, 120), (331, 247), (97, 641), (192, 192), (1000, 30)])
 
 
 def picture(size: tuple[int, int]) -> np.ndarray:
@@ -35,8 +33,8 @@ def picture(size: tuple[int, int]) -> np.ndarray:
     return np.clip(shade + rng.normal(0, 60, (size[1], size[0], 3)), 0, 255).astype(np.uint8)
 
 
-@any_size
 @any_mode
+@pytest.mark.parametrize('size', [(1226, 370), (97, 641), (192, 192), (1000, 30)])
 def test_a_dot_lands_in_the_patch_that_the_map_names(mode, size):
     view = View(mode, size, 192)
     x0, y0, x1, y1 = view.region
@@ -44,8 +42,8 @@ def test_a_dot_lands_in_the_patch_that_the_map_names(mode, size):
              for scale, length in zip(view.scale, (x1 - x0, y1 - y0), strict=True)]
     yy, xx = np.mgrid[:size[1], :size[0]]
     empty = view.apply(np.zeros((size[1], size[0], 3), np.uint8))
-    for fx, fy in [(0.3, 0.35), (0.7, 0.25), (0.55, 0.75)]:
-        point = np.array([x0 + fx * (x1 - x0), y0 + fy * (y1 - y0)])
+    for share in ((0.3, 0.35), (0.7, 0.25), (0.55, 0.75)):
+        point = np.array([x0, y0]) + np.array(share) * (x1 - x0, y1 - y0)
         image = np.zeros((size[1], size[0], 3), np.uint8)
         image[..., 1] = 255 * np.exp(-(((xx - point[0]) / reach[0]) ** 2
                                        + ((yy - point[1]) / reach[1]) ** 2) / 2)
@@ -57,22 +55,6 @@ def test_a_dot_lands_in_the_patch_that_the_map_names(mode, size):
         box = view.patch_boxes[row, col]
         slack = 0.6 / np.array(view.scale)
         assert (box[:2] - slack <= point + 0.5).all() and (point + 0.5 <= box[2:] + slack).all()
-
-
-@any_size
-@any_mode
-def test_patches_tile_the_region(mode, size):
-    view = View(mode, size, 192)
-    corners = np.clip(view.from_source(np.reshape(view.region, (2, 2)) - 0.5), -0.5, 191.5)
-    seen = np.array(view.region).reshape(2, 2)
-    assert (corners + 0.5) / view.scale + view.origin == pytest.approx(seen)
-    boxes, valid = view.patch_boxes, view.patch_valid
-    assert boxes.min() >= 0 and (boxes[..., 2:] <= size).all()
-    area = ((boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])).sum()
-    assert area == pytest.approx(view.coverage * size[0] * size[1])
-    assert (boxes[:, 1:, 0] == boxes[:, :-1, 2]).all()
-    assert (boxes[1:, :, 1] == boxes[:-1, :, 3]).all()
-    assert valid.sum() * 256 / (view.scale[0] * view.scale[1]) == pytest.approx(area, rel=1e-5)
 
 
 def test_letterbox_bars_are_marked_as_not_valid_and_normalise_to_nothing():
@@ -91,15 +73,6 @@ def test_the_profiles_round_half_crop_offsets_as_their_authors_do():
     # 1280x720 becomes 519x292; half of 519 - 256 is 131.5.
     assert View('hf', (1280, 720), 256).crop_offset == (131, 18)
     assert View('meta', (1280, 720), 256).crop_offset == (132, 18)
-
-
-@pytest.mark.parametrize('mode', ['crop', 'squash', 'letterbox'])
-def test_a_fine_checkerboard_becomes_grey_instead_of_aliasing(mode):
-    board = (np.indices((720, 1280)).sum(0) % 2 * 255).astype(np.uint8)
-    view = View(mode, (1280, 720), 192)
-    result = view.apply(np.repeat(board[..., None], 3, axis=2))
-    inside = np.kron(view.patch_valid == 1, np.ones((16, 16), bool))
-    assert np.abs(result[inside].astype(int) - 127).max() <= 12
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [

@@ -20,8 +20,6 @@ from vjepa_ros.sources import PlayOptions
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
-SMALL = Network('tiny', '2.1', 4, 96)        # enough to see whether a fault is found
-
 
 @pytest.mark.slow
 def test_a_sound_machine_passes_and_the_file_tells_all(monkeypatch, tmp_path, capsys):
@@ -42,46 +40,48 @@ def test_a_sound_machine_passes_and_the_file_tells_all(monkeypatch, tmp_path, ca
     assert 'SELF-TEST PASSED' in capsys.readouterr().out
 
 
-def spoiled(name, run):
+def zero_token(features):
+    features[0, 0, 0] = 0.0
+
+
+def not_finite(features):
+    features[0, 0, 0, 0] = np.nan
+
+
+def spoiled(fault, run):
     """`Model.run` with a fault."""
-    last = {}
+    last = []
 
     def spoiling(clips, **more):
         out = run(clips, **more)
-        first = out[0].features
-        if name == 'reused buffer':         # the next result overwrites the last
-            buffer = last.setdefault('buffer', first)
-            buffer[...] = first
-            out = [Prediction(buffer, out[0].heads), *out[1:]]
-        elif name == 'stale input':         # the clip before is encoded
-            if len(clips) == 1:
-                out, last['out'] = last.get('out', out), out
-        elif name == 'one token':
-            first[0, 0, 0] = 0.0
-        elif name == 'not finite':
-            first[0, 0, 0, 0] = np.nan
-        elif name == 'mixed clips':
-            out = out[::-1]
-        return out
+        last.append(out)
+        if fault == 'reused buffer':         # the next result overwrites the last
+            last[0][0].features[...] = out[0].features
+            return [Prediction(last[0][0].features, out[0].heads), *out[1:]]
+        if fault == 'stale input' and len(clips) == 1:      # the clip before is encoded
+            return last[-2] if len(last) > 1 else out
+        if callable(fault):
+            fault(out[0].features)
+        return out[::-1] if fault == 'mixed clips' else out
     return spoiling
 
 
 @pytest.fixture(scope='module')
 def reference():
-    return Reference(SMALL, '')
+    return Reference(Network('tiny', '2.1', 4, 96), '')     # enough to see whether it is found
 
 
 @pytest.fixture(scope='module')
 def engine():
     return Model.load(ModelConfig(num_frames=4, image_size=96, device='cpu', precision='bf16',
-                                    model_version='2.1'))
+                                  model_version='2.1'))
 
 
-@pytest.mark.parametrize(('name', 'check'), [
-    ('', ''), ('reused buffer', 'kept'), ('stale input', 'features'), ('one token', 'worst token'),
-    ('not finite', 'features'), ('mixed clips', 'together')])
-def test_each_fault_is_found_by_its_check(reference, engine, monkeypatch, name, check):
-    monkeypatch.setattr(engine, 'run', spoiled(name, engine.run))
+@pytest.mark.parametrize(('fault', 'check'), [
+    ('', ''), ('reused buffer', 'kept'), ('stale input', 'features'), (zero_token, 'worst token'),
+    (not_finite, 'features'), ('mixed clips', 'together')])
+def test_each_fault_is_found_by_its_check(reference, engine, monkeypatch, fault, check):
+    monkeypatch.setattr(engine, 'run', spoiled(fault, engine.run))
     checks = reference.compare(engine, LIMITS['bf16'])
     wrong = {name for name, (error, limit) in checks.items() if not error <= limit}
     assert check in wrong if check else not wrong
