@@ -17,7 +17,7 @@ from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.frame_store import HostGeometry
-from vjepa_ros.perception.gpu_frames import DeviceFrames
+from vjepa_ros.perception.gpu_frames import DeviceFrames, DeviceGeometry
 from vjepa_ros.perception.pipeline import Perception, on_device
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality
@@ -79,7 +79,7 @@ def test_cameras_in_one_batch_keep_their_own_results(model):
         a = results[name].assessment
         assert (a.camera, a.frame_id, a.stamp_ns) == (name, frame_id, round(stamp * NS))
         assert (a.clip_span_s, a.clip_rate_hz) == pytest.approx((0.3, 10.0))
-    np.testing.assert_allclose(results['still'].features, one(model, still).features, atol=1e-3)
+    np.testing.assert_allclose(results['still'].features, one(model, still).features, atol=2e-2)
     assert results['moving'].assessment.motion_score > results['still'].assessment.motion_score
 
 
@@ -107,25 +107,33 @@ def test_an_image_of_any_size_is_assessed(model, size):
     assert 0 <= result.assessment.motion_score <= 1
 
 
-def test_an_error_of_looming_costs_no_other_camera_its_own(model, monkeypatch):
-    config = replace(CONFIG, geometry='host')
-    perception, told = Perception(model, config, ['bad', 'good']), []
-    measure = HostGeometry.looming
+@pytest.mark.parametrize('place', [HostGeometry, DeviceGeometry])
+def test_an_error_of_looming_costs_no_other_camera_its_own(model, monkeypatch, place):
+    config = replace(CONFIG, geometry='host' if place is HostGeometry else 'device')
+    perception, told, measure = Perception(model, config, ['bad', 'good']), [], place.looming
+
+    def assess(number):
+        for name, track in perception.tracks.items():
+            fill(track, [texture((200 if name == 'bad' else 160, 120), 1)], start=10 + number / 10)
+        seen = perception.observe(perception.pending(), dict.fromkeys(perception.tracks, Wants()),
+                                  on_error=lambda name, error: told.append((name, str(error))))
+        return [perception.tracks[name].assess(one) for name, one in seen.items()]
 
     def failing(self, *args):
-        if self.grey_size == (200, 100):
+        if self.grey_size == (200, 120):
             raise ArithmeticError('no flow')
         return measure(self, *args)
 
-    monkeypatch.setattr(HostGeometry, 'looming', failing)
-    fill(perception.tracks['bad'], [texture((200, 100))] * 4)
-    fill(perception.tracks['good'], [texture((160, 120))] * 4)
-    seen = perception.observe(perception.pending(), dict.fromkeys(perception.tracks, Wants()),
-                              on_error=lambda name, error: told.append((name, str(error))))
-    bad, good = (perception.tracks[name].assess(one) for name, one in seen.items())
+    for number in range(4):
+        assess(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, 'looming', failing)
+        bad, good = assess(4)
     assert told == [('bad', 'no flow')]
     assert Quality.GEOMETRY_FAILED in bad.assessment.flags and bad.looming is None
     assert Quality.GEOMETRY_FAILED not in good.assessment.flags and good.looming is not None
+    bad, good = assess(5)
+    assert len(told) == 1 and bad.looming is not None and good.looming is not None
 
 
 # -- a device gives what the host gives -----------------------------------------------------------
