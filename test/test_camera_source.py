@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip('rclpy')
 
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from recordings import BagMaker
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2
 
@@ -34,25 +33,16 @@ END = re.compile(r'end of source: (\d+) frames played, (\d+) skipped')
 
 @pytest.fixture
 def ten(tmp_path) -> str:
-    """Folder of ten pictures whose grey level tells their number."""
+    """Folder of ten pictures."""
     for number in range(10):
-        assert cv2.imwrite(str(tmp_path / f'{number}.png'),
-                           np.full((24, 32, 3), 10 * number, np.uint8))
+        assert cv2.imwrite(str(tmp_path / f'{number}.png'), np.zeros((24, 32, 3), np.uint8))
     return str(tmp_path)
 
 
-def listen(ros, kind, topic: str, reliable: bool = True, depth: int = 50) -> list:
+def listen(ros, kind, topic: str) -> list:
     got: list = []
-    qos = QoSProfile(depth=depth, reliability=(
-        ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT))
-    ros.node.create_subscription(kind, topic, got.append, qos)
+    ros.node.create_subscription(kind, topic, got.append, 50)
     return got
-
-
-def pixels(message: Image, channels: int = 3) -> np.ndarray:
-    return np.frombuffer(message.data, np.uint8).reshape(
-        message.height, message.step)[:, :message.width * channels].reshape(
-        message.height, message.width, channels)
 
 
 def playing(source: str, **more) -> dict:
@@ -60,8 +50,8 @@ def playing(source: str, **more) -> dict:
     return {'source': source, 'wait_for_subscribers': True, **more}
 
 
-def wait_for_all(ros, process, *topics: list) -> int:
-    """Wait until every frame that a source has played has come on all topics; their number.
+def wait_for_all(ros, process, *topics: list) -> None:
+    """Wait until every frame that a source has played has come on all topics.
 
     A busy machine leaves frames out in order to stay in time, and says how many.
     """
@@ -69,7 +59,6 @@ def wait_for_all(ros, process, *topics: list) -> int:
     played = int(END.search(process.output)[1])
     assert ros.spin_until(lambda: all(len(got) == played for got in topics), 30.0), (
         list(map(len, topics)), process.output)
-    return played
 
 
 def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
@@ -80,21 +69,20 @@ def test_a_scene_arrives_as_images_infos_and_truth_with_one_header(ros):
     params = playing('synthetic:approach', rate=10, width=160, height=120, max_frames=5,
                      truth=True, transport='both')
     with ros.compose(MODULE, params) as process:
-        played = wait_for_all(ros, process, images, infos, truths, small)
+        wait_for_all(ros, process, images, infos, truths, small)
         assert process.wait() == 0
-    assert [stamp_ns(m) for m in images] == [stamp_ns(m) for m in infos] \
-        == [stamp_ns(m) for m in truths]
+    stamps = np.array([stamp_ns(m) for m in images])
+    for others in (infos, truths):
+        assert [m.header for m in others] == [m.header for m in images]
     # A busy machine leaves some out; the others keep their distance.
-    steps = np.array([stamp_ns(m) - stamp_ns(images[0]) for m in images]) / 1e8
+    steps = (stamps - stamps[0]) / 1e8
     assert np.allclose(steps, np.round(steps), atol=1e-6) and (np.diff(steps) > 0.5).all()
-    assert played > 1
 
     image, info, cloud = images[-1], infos[-1], truths[-1]
     assert (image.width, image.height, image.encoding, image.step) == (160, 120, 'rgb8', 480)
-    assert image.header.frame_id == info.header.frame_id != ''
     frame = list(open_source('synthetic:approach', PlayOptions(
         rate=10, size=(160, 120), max_frames=round(steps[-1]) + 1)))[-1]
-    assert np.array_equal(pixels(image), frame.rgb)
+    assert np.array_equal(np.frombuffer(image.data, np.uint8).reshape(120, 160, 3), frame.rgb)
     assert small[-1].format == 'bgr8; jpeg compressed bgr8'
     decoded = cv2.imdecode(np.frombuffer(small[-1].data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
     assert np.abs(decoded.astype(float) - frame.rgb).mean() < 8
@@ -118,18 +106,19 @@ def test_the_lens_of_a_bag_is_published_with_its_distortion(ros, tmp_path):
 
 
 def test_present_stamps_have_the_exact_spacing_of_the_source_and_go_on_in_a_loop(ros, ten):
-    images = listen(ros, Image, 'camera/image_raw')
-    ages = []
-    ros.node.create_subscription(Image, 'camera/image_raw', lambda m: ages.append(
-        ros.node.get_clock().now().nanoseconds - stamp_ns(m)), 10)
+    images, ages = [], []
+
+    def take(message: Image) -> None:
+        images.append(stamp_ns(message))
+        ages.append(ros.node.get_clock().now().nanoseconds - images[-1])
+
+    ros.node.create_subscription(Image, 'camera/image_raw', take, 50)
     with ros.compose(MODULE, playing(ten, rate=40, loop=True)) as process:
         assert ros.spin_until(lambda: len(images) > 30), process.output
-    steps = np.diff([stamp_ns(m) for m in images]) / 25_000_000
-    assert np.allclose(steps, np.round(steps), atol=1e-6)
-    assert (steps > 0).all()
-    assert 0 <= min(ages) < 5 * S
+    steps = np.diff(images) / 25_000_000
+    assert np.allclose(steps, np.round(steps), atol=1e-6) and (steps > 0).all()
     # An age that grows would be drift. The least, because a busy machine delivers late at times.
-    assert min(ages[-10:]) - min(ages[:10]) < 0.1 * S
+    assert 0 <= min(ages) < 5 * S and min(ages[-10:]) - min(ages[:10]) < 0.1 * S
 
 
 class UnpluggedCamera(Source):
@@ -158,34 +147,25 @@ def test_a_camera_that_is_pulled_out_is_opened_again_and_the_node_stays(ros, mon
     images = listen(ros, Image, 'camera/image_raw')
     overrides = [Parameter('source', value='0'), Parameter('wait_for_subscribers', value=True)]
     node = camera_source.CameraSource(context=ros.context, parameter_overrides=overrides)
+    node.start()
     try:
-        node.start()
         assert ros.spin_until(lambda: len(images) >= 6 and len(opened) >= 4)
         assert not node.finished.is_set()
         assert stamp_ns(images[0]) == 100 * S  # of the camera, not of the moment
-        assert node.stop()
-        assert not node.failed
+        assert node.stop() and not node.failed
     finally:
-        node.stop()
         node.destroy_node()
 
 
-@pytest.mark.parametrize(('number', 'params', 'said'), [
-    (signal.SIGTERM, {'loop': True}, '(stopped)'),
-    pytest.param(signal.SIGINT, {'wait_for_subscribers': True}, '0 frames played',
-                 marks=pytest.mark.slow)])
-def test_a_signal_ends_it_cleanly_with_code_0(ros, ten, number, params, said):
-    with ros.spawn(MODULE, {'source': ten, 'rate': 10.0, **params}) as process:
+def test_a_signal_ends_it_cleanly_with_code_0(ros, ten):
+    with ros.spawn(MODULE, {'source': ten, 'rate': 10.0, 'loop': True}) as process:
         process.wait_for_output('playing')
-        process.terminate_and_check(number)
-        assert said in process.output
+        process.terminate_and_check(signal.SIGTERM)
+        assert '(stopped)' in process.output
 
 
 @pytest.mark.parametrize(('params', 'message'), [
-    ({'transport': 'carrier_pigeon'}, 'must be one of raw, compressed, both'),
-    ({'rate': -1.0}, "parameter 'rate' is -1.0"),
-    ({'width': 320}, 'set both or none'),
-    ({'camera': 'not a name'}, "parameter 'camera'")])
+    ({'rate': -1.0}, "parameter 'rate' is -1.0"), ({'width': 320}, 'set both or none')])
 def test_a_wrong_parameter_is_refused_with_the_reason(ros, params, message):
     with pytest.raises(ValueError, match=message), ros.compose(MODULE, params):
         pass

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from vjepa_ros.cli import doctor as machine
@@ -31,26 +30,18 @@ SCHEMAS = schemas()
 IMAGE, ASSESSMENT = 'sensor_msgs/msg/Image', '/vjepa_node/front/assessment'
 
 
-# -- errors of commands -----------------------------------------------------------------------
-
 def test_an_error_names_options_that_the_command_has():
     got = with_options('set `weights` to a file, `device: cpu`, `compile: off`, or '
                        '`require_device: false`', {'weights', 'device', 'require_device'})
     assert got.startswith('set --weights to a file, --device cpu, compile of the node')
     assert got.endswith('--no-require-device')
-
-
-def test_a_command_that_takes_parameters_names_them_as_it_takes_them():
     assert behind_p('x; set `weights` to a file or `allow_random_weights: true`') == (
         'x; set -p weights:=VALUE to a file or -p allow_random_weights:=true')
 
 
-# -- parameters -------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('values', 'named'), [
     ({}, ''),
     ({'thresholds.danger_ttc': 9.0}, 'danger'),
-    ({'image_size': 100}, 'image_size'),
     ({'obstacles.scan': True}, 'obstacles.base_frame'),
     ({'cameras': ['a'], 'a.mount.height': 99.0}, 'a.mount.height'),
 ])
@@ -73,8 +64,6 @@ def test_a_parameter_file_is_judged_by_its_own_node(tmp_path):
     assert [each.level for each in judge_file(file, SCHEMAS)] == [NOTE]
 
 
-# -- the graph --------------------------------------------------------------------------------
-
 def healthy() -> Graph:
     """A node with one camera, all well."""
     topic = Topic((IMAGE,), ('/driver',), ('/vjepa_node',), (), True, 40, 10.0, 0.02)
@@ -93,10 +82,6 @@ def camera(graph: Graph, **changes) -> None:
     graph.statuses['vjepa_node', 'camera front']['values'].update(changes)
 
 
-def node(graph: Graph, **changes) -> None:
-    vars(graph.nodes['/vjepa_node']).update(changes)
-
-
 def topic(graph: Graph, **changes) -> None:
     vars(graph.topics['/front/image_raw']).update(changes)
 
@@ -107,7 +92,8 @@ ILLS = {
                  '/clock'),
     'inactive': (lambda g: g.statuses['vjepa_node', 'model']['values'].update(state='inactive'),
                  WARNING, 'inactive'),
-    'hangs': (lambda g: node(g, parameters=None), WARNING, 'answer'),
+    'hangs': (lambda g: vars(g.nodes['/vjepa_node']).update(parameters=None), WARNING,
+              'not answer'),
     'mute': (lambda g: vars(g).update(nodes={}, mute=('/vjepa_node',)), WARNING, 'not report'),
     'no stamps': (lambda g: topic(g, unstamped=True), ERROR, 'stamp 0'),
     'other clock': (lambda g: topic(g, age_s=-3.0), ERROR, 'future'),
@@ -117,11 +103,8 @@ ILLS = {
     'uncalibrated': (lambda g: camera(g, flags='warming_up assumed_intrinsics',
                                       camera_info='it is of 640 x 480'), WARNING, '640 x 480'),
     'silent': (lambda g: topic(g, count=0), ERROR, 'silent'),
-    'silent beside a video': (lambda g: (topic(g, count=0), camera(
-        g, image_topic='/front/image_raw/ffmpeg')), WARNING, 'image_raw/ffmpeg delivers'),
     'heard by the node alone': (lambda g: (topic(g, count=0), camera(
         g, image_topic='/front/image_raw')), NOTE, 'the node receives it'),
-    'two types': (lambda g: topic(g, types=(IMAGE, 'x/msg/Y')), ERROR, 'several types'),
 }
 
 
@@ -135,14 +118,11 @@ def test_each_ill_of_a_healthy_graph_is_named_with_a_remedy(ill):
     assert named and all(each.remedy for each in named if level != NOTE)
 
 
-# -- the machine ------------------------------------------------------------------------------
-
 @pytest.mark.parametrize(('environ', 'name', 'word'), [
     ({}, 'rmw_fastrtps_cpp', 'default transports'),
     ({'FASTDDS_BUILTIN_TRANSPORTS': 'SHM'}, 'rmw_fastrtps_cpp', ''),
     ({'FASTDDS_BUILTIN_TRANSPORTS': 'SHM', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
      'rmw_fastrtps_cpp', 'LOCALHOST'),
-    ({}, 'rmw_zenoh_cpp', ''),
 ])
 def test_transport_settings_are_judged(environ, name, word):
     found = [each.text for each in machine.middleware(environ, name) if each.level == WARNING]
@@ -157,8 +137,6 @@ def test_it_works_without_ros_and_says_so():
     run = subprocess.run([sys.executable, '-c', hidden], capture_output=True, text=True)
     assert run.returncode == 0 and 'works without it: rclpy is missing' in run.stdout
 
-
-# -- over DDS ---------------------------------------------------------------------------------
 
 @pytest.mark.ros
 def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds(monkeypatch):
@@ -178,10 +156,8 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds(monkey
                 for name in ('well', 'wrong', 'mute', 'elsewhere')}
         monkeypatch.setenv('ROS_DOMAIN_ID', str(ros.domain_id))
         node.wait_for_output(': active')
-        times = []
 
         def publish() -> None:
-            times.append(time.monotonic())
             image = Image(height=48, width=64, step=192, encoding='rgb8')
             image.data.frombytes(bytes(48 * 192))
             image.header.stamp = ros.node.get_clock().now().to_msg()
@@ -192,9 +168,7 @@ def test_wrong_qos_a_missing_camera_and_a_silent_topic_are_found_over_dds(monkey
             time.sleep(2.5)          # diagnostics tell rates over three seconds
             graph = observe(2.0)
     assert graph.nodes['/vjepa_node'].parameters['max_rate'] == 15.0
-    # Best effort: a busy machine publishes slower, and loses some.
-    rate = 1 / float(np.median(np.diff(times)))
-    assert 0.3 * rate < graph.topics['/well/image_raw'].rate_hz < 1.5 * rate
+    assert 1.0 < graph.topics['/well/image_raw'].rate_hz < 15.0     # 10 on an idle machine
     assert graph.topics['/well/image_raw'].age_s < 1.0
     wrong = {(each.about, word) for each in judge(graph) if each.level == ERROR
              for word in ('QoS', 'nobody publishes', 'silent') if word in each.text}
