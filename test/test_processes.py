@@ -81,7 +81,7 @@ def test_queues_that_are_written_to_but_not_read_are_avoided(
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-NAME = 'command_watchdog'
+NAME, READY = 'command_watchdog', 'watches'
 REACHABLE = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}      # what commands uses UDP alone
 
 
@@ -90,22 +90,21 @@ REACHABLE = {'FASTDDS_BUILTIN_TRANSPORTS': LARGE_IMAGES}      # what commands us
 def test_who_stands_by_takes_over_from_one_that_is_killed(tmp_path):
     pytest.importorskip('rclpy')
     from ros_harness import ros_session
-    from security_policy import READY
 
     env, module = {VARIABLE: str(tmp_path / 'turn')}, f'vjepa_ros.ros.{NAME}'
     with ros_session(REACHABLE) as ros, ros.spawn(module, env=env) as first:
-        first.wait_for_output(READY[NAME])
+        first.wait_for_output(READY)
         with ros.spawn(module, env=env) as second, ros.spawn(module, env=env) as third:
             for each in (second, third):
                 each.wait_for_output('stands by')
             ros.spin_for(0.5)
             assert ros.spin_until(lambda: NAME in ros.node.get_node_names())
             assert ros.node.get_node_names().count(NAME) == 1
-            assert READY[NAME] not in second.output + third.output
+            assert READY not in second.output + third.output
             first.kill()
             assert ros.spin_until(lambda: 'takes over' in second.output + third.output)
             now, other = sorted((second, third), key=lambda one: 'takes over' not in one.output)
-            now.wait_for_output(READY[NAME])
+            now.wait_for_output(READY)
             other.terminate_and_check()              # one that waits ends at once, too
             assert 'takes over' not in other.output
             now.terminate_and_check()
