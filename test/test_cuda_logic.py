@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +12,6 @@ from looming_films import FOCAL, Wall, film
 from sessions import CPU, clips_of, session
 
 from vjepa_ros.looming.gpu.estimator import DeviceLooming
-from vjepa_ros.runtime.cuda.compiler import waking
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream, Replay
 from vjepa_ros.runtime.cuda.runner import CudaRunner
 from vjepa_ros.runtime.noise_floor import patch_strength, tubelet_change
@@ -117,16 +113,3 @@ def test_captured_looming_is_that_of_single_steps(fake):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
         assert found.dt_s == expected.dt_s
     assert fake.captures == 2
-
-
-def test_trouble_of_any_kind_in_the_start_of_a_gpu_is_logged_and_ends_nothing(monkeypatch, caplog):
-    def trouble(*args):
-        raise AttributeError('no such symbol')
-
-    uncaught = []
-    monkeypatch.setattr(threading, 'excepthook', uncaught.append)
-    monkeypatch.setattr(torch.cuda, 'device', trouble)
-    with caplog.at_level(logging.DEBUG), waking(torch.device('cuda:0'), torch.bfloat16):
-        pass
-    assert 'AttributeError: no such symbol' in caplog.text      # the thread has ended by now
-    assert not uncaught

@@ -169,17 +169,3 @@ def test_an_operator_that_mps_lacks_is_named():
         raise NotImplementedError('unfinished')
     with pytest.warns(UserWarning, match='something else'), all_operators_on(mps):
         warnings.warn('something else', UserWarning, stacklevel=1)
-
-
-def test_an_operator_is_named_though_pytorch_has_warned_before():
-    """As when the trial of the kernels has run on the CPU before the session is warmed."""
-    def warn():     # of its own accord PyTorch says this once in a process
-        torch.ones(2, 2, 2).T.sum()
-
-    with warnings.catch_warnings(record=True):
-        warn()
-    with pytest.warns(UserWarning, match='deprecated'), all_operators_on(torch.device('mps')):
-        warn()
-    with pytest.raises(ZeroDivisionError), all_operators_on(torch.device('mps')):
-        assert torch.is_warn_always_enabled() and 1 / 0
-    assert not torch.is_warn_always_enabled()

@@ -162,10 +162,3 @@ def test_the_rotation_for_apple_is_exact_but_for_one_rounding(shaders, width, dt
     wrong = (got.view_as(qkv).double() - exact).abs()
     assert (wrong <= UNITS[dtype] * exact.abs() + 1e-6).all()
     assert not wrong[:, :, 2].any()
-
-
-@pytest.mark.parametrize('version', ['2.0', '2.1'])
-def test_the_gradient_of_the_rotation_is_that_of_finite_differences(version):
-    cos, sin = (table.double() for table in rope_tables(2, 2, 2, 20, version))
-    x = torch.randn(2, len(cos), 20, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(rotate, (x, cos, sin))

@@ -12,8 +12,6 @@ import torch
 from sessions import lively_heads
 
 from vjepa_ros.model.head_specs import CONTACT, Calibration
-from vjepa_ros.model.heads import Heads
-from vjepa_ros.model.variants import VARIANTS
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 DIM = 48
@@ -23,27 +21,14 @@ def features(seed=1, shape=(2, 3, 4, 5, DIM)):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_untrained_heads_see_nothing_expand_and_no_time_preferred():
-    out = Heads.for_variant(VARIANTS['tiny'])(features(shape=(2, 3, 4, 5, 192)))
-    assert (out.expansion == 0).all()
-    torch.testing.assert_close(out.log_scale.exp(), torch.full((2, 4, 5), 0.05), rtol=0.01, atol=0)
-    assert (out.moving.sigmoid() < 0.2).all() and (out.course.sigmoid() < 0.2).all()
-    torch.testing.assert_close(out.contact.softmax(-1), torch.full((2, 21), 1 / 21))
-    torch.testing.assert_close(out.clearance.softmax(-1), torch.full((2, 13), 1 / 13))
-
-
-def test_what_follows_from_the_weights_alone_is_computed_once():
+def test_what_follows_from_the_weights_alone_changes_nothing_when_it_is_computed_once():
     heads, seen = lively_heads(), features()
     with torch.no_grad():
         exact = vars(heads(seen))
         names = set(heads.state_dict())
         fixed = vars(heads.fix()(seen))
         assert set(heads.state_dict()) == names         # a file would have nothing more
-        for pooler in (heads.pooler, heads.patch_pooler):
-            pooler.cross_attention_block.xattn.q.weight.fill_(math.nan)     # is not asked again
-        again = vars(heads(seen))
-    for name, wanted in exact.items():
-        assert torch.equal(fixed[name], wanted) and torch.equal(again[name], wanted)
+    assert all(torch.equal(fixed[name], wanted) for name, wanted in exact.items())
 
 
 def test_dense_heads_look_at_their_own_patch_of_the_newest_two_tubelets():
@@ -59,12 +44,6 @@ def test_dense_heads_look_at_their_own_patch_of_the_newest_two_tubelets():
             changed[:, 3, 4] = False
             assert not changed.any()
         assert not torch.equal(after.contact, before.contact)  # pooling sees all of them
-
-
-def test_a_stated_scale_never_reaches_zero():
-    heads = lively_heads(DIM)
-    heads.dense[-1].bias.data[1] = -80.0
-    assert heads(features()).log_scale.exp().min().item() == pytest.approx(2e-4, rel=1e-3)
 
 
 def test_heads_compute_in_float32_where_training_uses_half():
@@ -89,14 +68,6 @@ def test_the_cumulative_probability_never_passes_one():
     logits = 12 * torch.randn(20_000, 21, generator=torch.Generator().manual_seed(3))
     assert logits.softmax(-1)[:, :-1].cumsum(-1).max() > 1
     assert CONTACT.cdf(logits, torch.full((20_000,), 200.0)).max() <= 1
-
-
-def test_the_expected_time_is_that_of_the_likely_bin_whatever_the_chance_of_none():
-    logits = torch.full((2, 21), -30.0)
-    logits[:, 7] = 0.0
-    logits[1, 20] = 10.0
-    middle = 0.5 * (math.log(CONTACT.edges[7]) + math.log(CONTACT.edges[8]))
-    assert CONTACT.expected_log(logits).tolist() == pytest.approx([middle, middle], abs=1e-4)
 
 
 CALIBRATION = Calibration({'contact': (2.0, 0.7), 'moving': (1.5, -0.25), 'course': (0.5, 1.0),
