@@ -27,14 +27,6 @@ def predictor_state(kind='2.0'):
             'predictor_blocks.0.attn.qkv.weight': torch.ones(192, 64), **dense}
 
 
-def action_state():
-    """Some parameters of a predictor of actions."""
-    return {'predictor_embed.weight': torch.zeros(128, 192),
-            'predictor_norm.weight': torch.ones(128),
-            'action_encoder.weight': torch.zeros(128, 7),
-            'predictor_blocks.0.attn.qkv.weight': torch.zeros(384, 128)}
-
-
 def prefixed(state, prefix):
     return {prefix + key: value for key, value in state.items()}
 
@@ -65,15 +57,6 @@ def meta_21(path, name='ema_encoder', state=None):
     state = state or encoder_state('2.1')
     torch.save({name: prefixed(state, 'module.backbone.'),
                 'predictor': prefixed(predictor_state('2.1'), 'module.backbone.')}, path)
-    return path
-
-
-def meta_ac(path, state=None):
-    """As vjepa2-ac-vitg.pt."""
-    state = state or encoder_state()
-    torch.save({'encoder': prefixed(state, 'module.'),
-                'predictor': prefixed(action_state(), 'module.'),
-                **training_state(state)}, path)
     return path
 
 

