@@ -125,7 +125,7 @@ def test_every_published_network_is_recognised_by_its_names_and_shapes(name):
         assert version_of(part) == ('2.1' if name.startswith('21') else '2.0')
     else:
         assert part.kind == {'20': 'predictor', '21': 'dense predictor',
-                             'ac': 'action predictor', 'pr': 'probe'}[name[:2]]
+                             'ac': 'action predictor'}[name[:2]]
 
 
 @pytest.mark.parametrize(('weights', 'allow', 'problem'), [

@@ -17,8 +17,7 @@ from sessions import CPU, SHAPE
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.model.encoder import Normalise
-from vjepa_ros.model.rope import rope_tables, rotate
-from vjepa_ros.model.variants import VARIANTS, Variant
+from vjepa_ros.model.variants import Variant
 from vjepa_ros.runtime.cuda.compiler import KernelsMissing
 from vjepa_ros.runtime.device import DeviceChoice
 from vjepa_ros.runtime.forward import cuda, metal, select
@@ -143,22 +142,3 @@ def test_the_kernel_for_apple_computes_the_same_or_is_given_up(shaders, monkeypa
     assert isinstance(made.blocks[1].steps, metal.MetalSteps) is not wrong
     assert ('the rotation differs' in caplog.text) is wrong
     assert (got - expected).norm() / expected.norm() < {FULL: 1e-6}.get(dtype, 2e-3)
-
-
-WIDTHS = sorted({variant.head_dim for variant in VARIANTS.values()})
-UNITS = {torch.float32: 2e-7, torch.float16: 2**-11, torch.bfloat16: 2**-8}    # of one rounding
-
-
-@pytest.mark.parametrize('dtype', UNITS)
-@pytest.mark.parametrize('width', [*WIDTHS, 40])
-def test_the_rotation_for_apple_is_exact_but_for_one_rounding(shaders, width, dtype):
-    cos, sin = (table.to(dtype) for table in rope_tables(2, 3, 5, width))
-    qkv = torch.randn(2, len(cos), 3, 3, width).to(dtype)    # clips, tokens, qkv, heads, channels
-    got, dim = qkv.flatten(2).clone(), 3 * width
-    metal._kernel(dim, width, len(cos), dtype)(got, cos, sin, threads=2 * len(cos) * dim)
-    exact = qkv.double()
-    exact[:, :, :2] = rotate(exact[:, :, :2].transpose(1, 3), cos.double(), sin.double()
-                             ).transpose(1, 3)
-    wrong = (got.view_as(qkv).double() - exact).abs()
-    assert (wrong <= UNITS[dtype] * exact.abs() + 1e-6).all()
-    assert not wrong[:, :, 2].any()

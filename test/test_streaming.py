@@ -3,7 +3,6 @@
 """A block-causal encoder computes the same of a stream as of the whole clip."""
 
 import copy
-from collections import OrderedDict
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,7 +14,6 @@ from sessions import CPU, choice_of, serve
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vjepa_ros.clip.ring import Frame, FrameRing
 from vjepa_ros.lab.world.clips import stream_frames
 from vjepa_ros.model.blocks import LayerMemory
 from vjepa_ros.model.encoder import Encoder, Normalise
@@ -94,113 +92,57 @@ def test_tubelets_are_chosen_by_stamps(stamps, expected):
     assert np.array_equal(values[chosen], values[expected])
 
 
-FPS, ROUNDS = 8.0, 30
+FRAMES = 40
 
 
-class Camera:
-    """A ring whose clips a session encodes, and what it should have computed."""
-
-    def __init__(self, session, seed):
-        self.session, self.random = session, np.random.default_rng(seed)
-        self.ring = FrameRing(2 * WINDOW, FPS, max_frame_gap=0.5)
-        self.stamp_ns = 10**18
-        self.tubelets = OrderedDict()       # key: frames, stamps, keys of those before it
-
-    def advance(self, seconds):
-        self.stamp_ns += round(seconds * 1e9)
-        picture = self.random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
-        self.ring.push(self.stamp_ns, Frame(picture), size=(SIDE, SIDE))
-
-    def clip(self):
-        """Choose the next clip as perception does, and note how its tubelets depend."""
-        sample = self.ring.sample_stream(self.session.remembered())
-        if sample is None:
-            return None
-        frames = np.stack([frame.rgb for frame in sample.frames])
-        keys = tuple(frame.key for frame in sample.frames)
-        stamps = np.array(sample.stamps_ns) / 1e9 * FPS
-        ends = keys[1::2]
-        return frames, keys, stamps, ends
-
-    def note(self, frames, keys, stamps, ends, whole):
-        """Note which tubelets a pass encodes, and what they depend on."""
-        for at in range(0 if whole else WINDOW - 1, WINDOW):
-            pair = slice(2 * at, 2 * at + 2)
-            self.tubelets.pop(ends[at], None)
-            self.tubelets[ends[at]] = frames[pair], stamps[pair], ends[:at]
-        return [(end, self.tubelets[end]) for end in ends]
+def film_of(seed):
+    """Frames of a camera, and when they were taken: long after the start, with jitter."""
+    random = np.random.default_rng(seed)
+    return (random.integers(0, 256, (FRAMES, SIDE, SIDE, 3), np.uint8),
+            1e6 + np.cumsum(random.uniform(0.3, 3, FRAMES)))
 
 
-def encode(encoder, tubelet, known):
-    """Encode a tubelet with the plain encoder, and keep what later ones need of it."""
-    frames, stamps, before = tubelet
-    device = encoder.branch_device
-    pixels = Normalise(device)(torch.from_numpy(frames)[None].to(device))
-    memory = [LayerMemory([known[end][2][layer].own for end in before])
-              for layer in range(encoder.variant.depth)]
-    times = encoder.times(torch.from_numpy(stamps)[None]).to(device)
-    return encoder.step(pixels, times, memory)[0, 0], memory
+def whole(encoder, frames, stamps):
+    """Features of each tubelet, encoded with all that was before it."""
+    clip = Normalise(CPU)(torch.from_numpy(frames)[None])
+    return encoder(clip, times=encoder.times(torch.from_numpy(stamps)[None]))[0].numpy()
 
 
-@pytest.mark.parametrize(('device', 'rates'), [     # Hz; clips have `FPS`
-    ('cpu', (4, 40)), ('cpu', (3, 7)), ('graphs', (4, 40)), ('queue', (4, 40)),
-    pytest.param('cuda', (8, 16), marks=pytest.mark.skipif(
-        not torch.cuda.is_available(), reason='there is no CUDA device'))])
-def test_streams_of_any_rate_jitter_and_drops(encoder, device, rates, monkeypatch):
-    on = torch.device(device if device == 'cuda' else 'cpu')
-    plain = copy.deepcopy(encoder).to(on)
+def clips_from(first, films):
+    """What a session is given of films: clips, keys and stamps."""
+    part = slice(first, first + 2 * WINDOW)
+    return {'clips': [frames[part] for frames, _ in films],
+            'keys': [[(n, at) for at in range(first, first + 2 * WINDOW)]
+                     for n in range(len(films))],
+            'stamps': [stamps[part] for _, stamps in films]}
+
+
+@pytest.mark.parametrize('device', ['cpu', 'graphs', 'queue', pytest.param(
+    'cuda', marks=pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device'))])
+def test_streams_give_what_whole_films_give(encoder, device, monkeypatch):
+    plain, on = copy.deepcopy(encoder), torch.device(device if device == 'cuda' else 'cpu')
     if device == 'graphs':      # stand-ins, which repeat what was done when they were captured
         install(monkeypatch)
     session = engine_of(encoder, choice_of(device=on), runner=RUNNERS.get(device))
     assert session.not_streaming == ''
-    random = np.random.default_rng(0)
-    cameras = [Camera(session, 0), Camera(session, 100)]
-    known, checked, steps, mixed = {}, 0, 0, 0
-    drawn = random.uniform(*rates, 2)
-    for _ in range(ROUNDS):
-        for camera, rate in zip(cameras, drawn, strict=True):
-            late = random.uniform(0.7, 1.3) + (random.random() < 0.1) * random.integers(1, 4)
-            camera.advance(late / rate)
-            if random.random() < 0.02:
-                camera.ring.reset()
-        seen = [(camera, found) for camera in cameras if (found := camera.clip()) is not None]
-        if not seen:
-            continue
-        clips = [clip for _, clip in seen]
-        whole = [not session.remembered() >= set(clip[3][:-1]) for clip in clips]
-        outputs = session.run([clip[0] for clip in clips], keys=[clip[1] for clip in clips],
-                              stamps=[clip[2] for clip in clips])
-        steps += not any(whole)
-        mixed += len({*whole}) == 2
-        for (camera, clip), output, as_whole in zip(seen, outputs, whole, strict=True):
-            ends = camera.note(*clip, as_whole)
-            for end, tubelet in ends:
-                if known.get(end, (None,))[0] is not tubelet:
-                    known[end] = tubelet, *encode(plain, tubelet, known)
-            wanted = torch.stack([known[end][1] for end, _ in ends])
-            assert np.abs(output.features - wanted.cpu().numpy()).max() < 1e-4
-            checked += 1
-    assert checked > 20
-    assert steps > ROUNDS // 4      # many are no whole clips
-    assert mixed                    # some encode a whole clip of one camera alone
+    films, starts = [film_of(0), film_of(1)], [0, 0]
+    wanted = [whole(plain, *film) for film in films]
+    for first in range(0, FRAMES - 2 * WINDOW + 1, 2):
+        if first == FRAMES // 2:        # the second camera starts anew, beside a step of the first
+            session.keep({(0, at) for at in range(FRAMES)})
+            starts[1], wanted[1] = first, whole(plain, *(part[first:] for part in films[1]))
+        for n, found in enumerate(session.run(**clips_from(first, films))):
+            at = (first - starts[n]) // 2
+            assert np.abs(found.features - wanted[n][at:at + WINDOW]).max() < 1e-4
 
 
 def test_a_stream_in_bf16_stays_near_the_one_in_fp32(encoder):
     """What is remembered is rounded, which must not add up along the stream."""
-    found = []
-    for precision in ('fp32', 'bf16'):
-        session = engine_of(copy.deepcopy(encoder), choice_of(precision))
-        camera, features = Camera(session, 0), []
-        for _ in range(30):
-            camera.advance(1 / FPS)
-            if (clip := camera.clip()) is not None:
-                frames, keys, stamps, _ = clip
-                output, = session.run([frames], keys=[keys], stamps=[stamps])
-                features.append(output.features[-1])
-        found.append(np.array(features))
-    exact, rounded = found
+    session, film = engine_of(copy.deepcopy(encoder), choice_of('bf16')), film_of(0)
+    exact = whole(encoder, *film)[WINDOW - 1:]
+    rounded = np.array([session.run(**clips_from(first, [film]))[0].features[-1]
+                        for first in range(0, FRAMES - 2 * WINDOW + 1, 2)])
     error = np.sqrt(np.square(rounded - exact).mean((1, 2, 3)) / np.square(exact).mean((1, 2, 3)))
-    assert len(error) > 20
     assert error.min() > 1e-4 and error.max() < 0.01
     assert error[-5:].mean() < 1.5 * error[0]
 
@@ -229,33 +171,22 @@ def test_no_float64_reaches_the_device(encoder, monkeypatch):
 
 def test_more_cameras_than_it_has_room_for_are_several_passes(encoder, monkeypatch):
     monkeypatch.setattr('vjepa_ros.runtime.streaming.MOST_TUBELETS', 1)
-    session = engine_of(encoder)
-    random = np.random.default_rng(0)
-    clips = list(random.integers(0, 256, (LEAST_CLIPS + 1, 2 * WINDOW, SIDE, SIDE, 3), np.uint8))
-    stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW)) for _ in clips]
-    keys = [[(camera, at) for at in range(2 * WINDOW)] for camera in range(len(clips))]
-    alone = [session.run([clip], keys=[names], stamps=[when])[0].features
-             for clip, names, when in zip(clips, keys, stamps, strict=True)]
-    session.forget()
-    together = session.run(clips, keys=keys, stamps=stamps)
-    for one, other in zip(together, alone, strict=True):
-        assert np.abs(one.features - other).max() < 1e-4
+    plain, session = copy.deepcopy(encoder), engine_of(encoder)
+    films = [film_of(seed) for seed in range(LEAST_CLIPS + 1)]
+    for found, film in zip(session.run(**clips_from(0, films)), films, strict=True):
+        assert np.abs(found.features - whole(plain, *film)[:WINDOW]).max() < 1e-4
 
 
 def test_features_are_of_the_times_that_are_told_which_must_rise(encoder):
-    session = engine_of(encoder)
-    random = np.random.default_rng(0)
-    clip = random.integers(0, 256, (2 * WINDOW, SIDE, SIDE, 3), np.uint8)
-    stamps = [np.cumsum(random.uniform(0.3, 3, 2 * WINDOW))]
-    (served,) = session.run([clip], keys=[range(2 * WINDOW)], stamps=stamps)
-    assert np.abs(session.features([clip], stamps=stamps)[0] - served.features).max() < 1e-4
-    assert np.abs(session.features([clip])[0] - served.features).max() > 0.1
-    assert session.features([clip], newest=1, stamps=stamps)[0].shape[0] == 1
+    session, given = engine_of(encoder), clips_from(0, [film_of(0)])
+    (served,), stamps = session.run(**given), given['stamps']
+    found, even = (session.features(given['clips'], stamps=when)[0] for when in (stamps, None))
+    assert np.abs(found - served.features).max() < 1e-4 < np.abs(even - served.features).max()
     session.forget()
     for wrong, problem in (([1, 2, 3], r'\(3,\)\], expected \(6,\)'),
                            ([0, 1, 2, 2, 4, 5], 'do not rise'), ([0, 1, 2, np.nan, 4, 5], 'rise')):
         with pytest.raises(ValueError, match=problem):
-            session.run([clip], keys=[range(2 * WINDOW)], stamps=[np.array(wrong)])
+            session.run(**given | {'stamps': [np.array(wrong)]})
     assert not session.remembered()
 
 

@@ -65,15 +65,6 @@ def encoder(case: EncoderCase) -> tuple[nn.Module, Tensor]:
     return model(cases.clip_of(case))
 
 
-def probe(classes: dict[str, int], blocks: int, width: int) -> nn.Module:
-    from evals.action_anticipation_frozen.models import AttentiveClassifier as Several
-    from src.models.attentive_pooler import AttentiveClassifier as Single
-    if 'class' in classes:
-        return Single(width, 16, depth=blocks + 1, num_classes=classes['class'])
-    verbs, nouns, all_actions = ({n: n for n in range(count)} for count in classes.values())
-    return Several(verbs, nouns, all_actions, width, 16, blocks + 1, False)
-
-
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
     """Build networks without memory for their parameters."""
@@ -94,11 +85,6 @@ def published_names() -> Iterator[tuple[str, str]]:
             built = getattr(backbones, function)(pretrained=False)
         for part, model in zip(('encoder', 'predictor'), built, strict=True):
             yield f'{name}_{part}', cases.names_and_shapes(model.state_dict())
-    for name, classes in (('single', {'class': 174}),
-                          ('several', {'verb': 97, 'noun': 300, 'action': 3568})):
-        with shapes_only():
-            yield f'probe_{name}', cases.names_and_shapes(
-                probe(classes, 3, 1408).state_dict())
 
 
 @torch.inference_mode()
