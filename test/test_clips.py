@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vjepa_ros.lab.world.clips import ClipWorld, soonest
-from vjepa_ros.lab.world.scenes.motion import frame_times, picture_of
+from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.sampler import SceneSampler
 from vjepa_ros.lab.world.scenes.scene import SceneRng
 from vjepa_ros.lab.world.scenes.scene_spec import OUTCOMES, PLACES, WorldConfig, make_spec
@@ -57,22 +56,6 @@ def test_no_camera_is_within_a_shape_or_under_the_ground():
         between = own[:, :-1] + part * (own[:, 1:] - own[:, :-1])
         inside = (between.abs() <= s.half[:, None]).all(-1) & s.alive[:, None]
         assert not inside.any()
-
-
-def test_times_of_a_slow_camera_come_in_pairs():
-    times = frame_times(torch.tensor([0.1, 0.1]), torch.tensor([1, 2]), 5)
-    torch.testing.assert_close(times, torch.tensor([
-        [-0.4, -0.3, -0.2, -0.1, 0.0], [-0.4, -0.2, -0.2, 0.0, 0.0]]))
-    shown = picture_of(torch.tensor([1, 2]), 6)
-    assert shown.tolist() == [[0, 1, 2, 3, 4, 5], [1, 1, 3, 3, 5, 5]]
-
-
-def test_contacts_count_when_enough_of_the_picture_shows_them():
-    times = torch.full((1, 50, 40), torch.inf)
-    times[0, 0, 0] = 0.5
-    assert soonest(times).isinf().all()          # 0.1 % of 2000 pixels are two
-    times[0, 3, 1] = 0.7
-    assert soonest(times).tolist() == pytest.approx([0.7])
 
 
 def test_contact_times_are_balanced(bank):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -26,10 +25,9 @@ from recordings import BagMaker, S, write_drive
 from scenes import synthetic
 
 from vjepa_ros.cli import score as command
-from vjepa_ros.detector import ObstacleDetector
 from vjepa_ros.fleet import run as fleet
 from vjepa_ros.fleet.recordings import Recording, cameras_of, cut, find_recordings
-from vjepa_ros.fleet.results import EventRule, NUMBERS, ROWS, find_events, read_rows, row_of
+from vjepa_ros.fleet.results import EventRule, ROWS, find_events, read_rows
 from vjepa_ros.fleet.scoring import Scorer, read_config
 from vjepa_ros.lab.worker_pool import run_each
 from vjepa_ros.perception.types import Level
@@ -38,7 +36,6 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 
 WORDS = ('weights:=random', 'allow_random_weights:=true', 'num_frames:=4', 'image_size:=64',
          'clip_fps:=5.0', 'device:=cpu', 'cpu_threads:=1')
-QUICK = (*WORDS, 'smoothing.method:=none')     # forgets soon: chunks need little overlap
 
 
 @pytest.fixture(scope='module')
@@ -65,10 +62,10 @@ def here(config, folder: Path) -> fleet.Backend:
     return run
 
 
-def scored(out: Path, *paths: Path, words=QUICK, chunk_s: float = 300.0, topics=()) -> fleet.Run:
+def scored(out: Path, *paths: Path, words=WORDS, chunk_s: float = 300.0) -> fleet.Run:
     run = fleet.Run(read_config(None, words), out)
     found, run.problems = find_recordings(paths)
-    fleet.plan(run, found, topics, chunk_s)
+    fleet.plan(run, found, (), chunk_s)
     fleet.score(run, here(run.config, out), lambda text: None)
     return run
 
@@ -78,17 +75,13 @@ def rows_of(run: fleet.Run) -> list[dict]:
                       if chunk.file in run.scored]).to_pylist()
 
 
-def same(rows: list[dict], others: list[dict], *, but: tuple[str, ...] = ()) -> None:
+def same(rows: list[dict], others: list[dict]) -> None:
     """Equal but for the rounding of sums, which depends on where arrays lie in memory."""
     assert len(rows) == len(others) > 0
     for one, other in zip(rows, others, strict=True):
-        for name in one.keys() - set(but):
+        for name in one.keys() - {'thumbnail'}:        # of which each chunk has its own
             if name == 'regions':
                 same([{}, *one[name]], [{}, *other[name]])
-            elif name == 'thumbnail' and one[name] and other[name]:      # rounded values are drawn
-                pictures = [cv2.imdecode(np.frombuffer(row[name], np.uint8), 1).astype(int)
-                            for row in (one, other)]
-                assert np.abs(pictures[0] - pictures[1]).mean() < 1.0
             elif isinstance(one[name], float | list):
                 assert one[name] == pytest.approx(other[name], rel=1e-4, abs=1e-5, nan_ok=True), \
                     name
@@ -96,36 +89,14 @@ def same(rows: list[dict], others: list[dict], *, but: tuple[str, ...] = ()) -> 
                 assert one[name] == other[name], name
 
 
-# -- rows -----------------------------------------------------------------------------------------
-
-def test_rows_are_what_the_detector_says_of_the_frames(tmp_path, bag, drive):
-    run = scored(tmp_path, bag, words=WORDS)
-    with ObstacleDetector('tiny', 64, 4, 'cpu', weights='random', allow_random_weights=True,
-                          clip_fps=5.0, cpu_threads=1) as detector:
-        detector.set_intrinsics(0.8 * 160, 0.8 * 160, 15.5, 11.5)
-        expected = {}
-        for frame in drive:
-            detector.add_frame(frame.rgb, frame.stamp_ns / 1e9, 'eye')
-            if seen := detector.assess():
-                expected[frame.stamp_ns] = row_of(seen)
-    rows = rows_of(run)
-    assert not run.problems and [row['stamp_ns'] for row in rows] == list(expected)
-    same([{name: row[name] for name in (*NUMBERS, 'level', 'flags')} for row in rows],
-         [{name: row[name] for name in (*NUMBERS, 'level', 'flags')}
-          for row in expected.values()])
-    assert max(row['level'] for row in rows if row['level'] < 255) >= Level.WARNING
-    assert json.loads(rows[0]['configuration'])['engine']['image_size'] == 64
-
-
 def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, bag):
-    words = (*WORDS, 'smoothing.fall:=0.1')
-    whole = scored(tmp_path / 'whole', bag, words=words)
-    parts = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
+    whole = scored(tmp_path / 'whole', bag)
+    parts = scored(tmp_path / 'parts', bag, chunk_s=2.0)
     assert len(parts.chunks) == 3
-    same(rows_of(parts), rows_of(whole), but=('thumbnail',))
+    same(rows_of(parts), rows_of(whole))
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / 'parts' / ROWS).iterdir()}
     parts.file(parts.chunks[1]).unlink()
-    again = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
+    again = scored(tmp_path / 'parts', bag, chunk_s=2.0)
     assert again.skipped == 2
     changed = [f for f in times if f.stat().st_mtime_ns != times[f]]
     assert changed == [parts.file(parts.chunks[1])]
@@ -134,11 +105,11 @@ def test_chunks_give_the_rows_of_the_whole_and_nothing_is_done_twice(tmp_path, b
 def test_chunks_begin_where_a_stream_has_forgotten_its_beginning(tmp_path, bag):
     # Weights that remember the past of a clip, 24 intervals long, and heads that tell of it.
     streaming = save_causal_bundle(tmp_path / 'causal.safetensors')
-    words = (*QUICK[2:], f'weights:={streaming}', 'max_rate:=7.0', 'clip_fps:=8.0')
+    words = (*WORDS[2:], f'weights:={streaming}', 'max_rate:=7.0', 'clip_fps:=8.0')
     whole = rows_of(scored(tmp_path / 'whole', bag, words=words))
     parts = scored(tmp_path / 'parts', bag, words=words, chunk_s=2.0)
     assert len(parts.chunks) == 3
-    same(rows_of(parts), whole, but=('thumbnail',))
+    same(rows_of(parts), whole)
     assert len({row['clearance'] for row in whole}) > 10        # the past is told
 
 
@@ -202,15 +173,13 @@ def test_a_wrong_parameter_is_refused_by_name(words, named):
 
 # -- chunks, events, processes --------------------------------------------------------------------
 
-@pytest.mark.parametrize(('duration_s', 'ends'), [
-    (25.0, [10.0, math.inf]), (30.0, [10.0, 20.0, math.inf]), (4.0, [math.inf]),
-    (math.nan, [math.inf])])
-def test_chunks_cover_a_recording_and_their_names_say_what_decides_them(bag, duration_s, ends):
-    chunks = cut(Recording(str(bag), '/t', 'eye', duration_s), 10.0, 'this')
-    assert [chunk.end_s for chunk in chunks] == ends
-    assert [chunk.begin_s for chunk in chunks] == [0.0, *ends[:-1]]
-    other = cut(Recording(str(bag), '/t', 'eye', duration_s), 10.0, 'that')
-    assert len({chunk.file for chunk in (*chunks, *other)}) == 2 * len(ends)
+def test_chunks_cover_a_recording_and_their_names_say_what_decides_them(bag):
+    for duration_s, ends in ((25.0, [10.0, math.inf]), (4.0, [math.inf]), (math.nan, [math.inf])):
+        chunks, other = (cut(Recording(str(bag), '/t', 'eye', duration_s), 10.0, identity)
+                         for identity in ('this', 'that'))
+        assert [chunk.end_s for chunk in chunks] == ends
+        assert [chunk.begin_s for chunk in chunks] == [0.0, *ends[:-1]]
+        assert len({chunk.file for chunk in (*chunks, *other)}) == 2 * len(ends)
 
 
 U = 255
@@ -220,22 +189,17 @@ U = 255
     ([0, 1, 1, 0, 0], 0.5, []),
     ([0, 2, 1, 1, 2, 1, 0, 0], 0.5, [(0.5, 5.5, 2)]),               # until below CAUTION
     ([0, 2, U, U, 3, 0], 0.5, [(0.5, 4.5, 3)]),                     # unknown does not end it
-    ([U, U, 0], 0.5, []),
     ([2, 0, 0, 2, 0], 0.5, [(0.0, 0.5, 2), (2.5, 3.5, 2)]),
     ([2, 0, 2, 0, 0], 1.0, [(0.0, 3.0, 2)]),                       # they touch: one
     ([0, 0, 2], 1.0, [(1.0, 2.0, 2)])])                            # the recording ends
 def test_events_by_hysteresis_with_rolls(levels, roll_s, spans):
     n = len(levels)
-    ttc = np.linspace(5, 1, n)
     events = find_events({'at_s': np.arange(n, dtype=float), 'stamp_ns': np.arange(n) * S,
-                          'level': np.array(levels), 'time_to_contact': ttc,
+                          'level': np.array(levels), 'time_to_contact': np.linspace(5, 1, n),
                           'collision_probability': np.full(n, 0.5)},
                          EventRule(Level.WARNING, roll_s, roll_s))
     assert [(e['begin_s'], e['end_s'], e['level']) for e in events] == spans
-    for event in events:
-        assert levels[event['peak']] == event['level']
-        assert event['time_to_contact'] == pytest.approx(
-            min(ttc[int(event['first_stamp_ns'] // S):int(event['last_stamp_ns'] // S) + 1]))
+    assert all(levels[event['peak']] == event['level'] for event in events)
 
 
 def test_a_killed_process_loses_no_task_but_one_that_always_kills(tmp_path):
@@ -287,16 +251,13 @@ def test_hostile_neighbours_and_names_that_are_no_text_lose_nothing_else(tmp_pat
     assert len({row['bag'] for row in rows}) == 2 and len(rows) > 60
 
 
-def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, drive, capsys):
-    broken = tmp_path / 'broken.mcap'
+def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
+    broken, misspelt = tmp_path / 'broken.mcap', str(tmp_path / 'misspelt')
     broken.write_bytes(b'no bag')
-    still = write_drive(tmp_path / 'still', [dataclasses.replace(frame, rgb=drive[0].rgb)
-                                             for frame in drive[:20]])
     out = tmp_path / 'out'
-    words = [str(bag), str(still), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3']
+    words = [str(bag), str(broken), '--out', str(out), '--jobs', '1', '--chunk', '3']
     for word in WORDS:
         words += ['-p', word]
-    misspelt = str(tmp_path / 'misspelt')
     assert command.main([misspelt, '--out', str(out)]) == 1
     assert 'does not exist' in capsys.readouterr().err and not out.exists()
     assert command.main([misspelt, *words]) == 1
@@ -304,14 +265,12 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, drive, capsys)
     assert 'broken.mcap' in said and "misspelt' does not exist" in said and '2 problems' in said
     facts = json.loads((out / 'run.json').read_text())
     events = read_rows([out / 'events.parquet']).to_pylist()
-    assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 3
+    assert facts['events'] == len(events) > 0 and facts['rows'] > 40 and facts['chunks'] == 2
     for event in events:
         picture = cv2.imdecode(np.frombuffer(event['thumbnail'], np.uint8), cv2.IMREAD_COLOR)
         assert picture.shape[1] == 480
     page = (out / 'index.html').read_text()
     assert page.count('<figure') == len(events) and 'broken.mcap' in page
-    cameras = re.findall(r'<tr><td>(\S+) /eye/image_raw</td>(.*?)</tr>', page)
-    assert [name for name, _ in cameras] == [str(bag), str(still)]
-    assert [cells.count('no event') for _, cells in cameras] == [0, 1]
-    assert command.main(words[:2] + words[3:]) == 0          # nothing left to do
-    assert json.loads((out / 'run.json').read_text())['skipped'] == 3
+    assert f'<td>{bag} /eye/image_raw</td>' in page
+    assert command.main([words[0], *words[2:]]) == 0          # nothing left to do
+    assert json.loads((out / 'run.json').read_text())['skipped'] == 2

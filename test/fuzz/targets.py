@@ -12,14 +12,15 @@ import math
 import struct
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import torch
+from recordings import video_packets
 from safetensors.torch import save
 
 from vjepa_ros.guard.guard import VelocityGuard
@@ -42,29 +43,17 @@ class Bytes:
     """Numbers and choices from bytes; zeros when they are used up."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self.left = data
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
-        part = self._data[self._at:self._at + count]
-        self._at += count
+        part, self.left = self.left[:count], self.left[count:]
         return part.ljust(count, b'\0')
 
-    @property
-    def left(self) -> bytes:
-        """All that were not taken."""
-        return self._data[self._at:]
-
-    def whole(self, kind: str) -> int:
-        """An integer of a kind of `struct`."""
+    def whole(self, kind: str) -> Any:
+        """A number of a kind of `struct`; 'd' gives any float64, NaN and infinities among them."""
         return struct.unpack(f'<{kind}', self.take(struct.calcsize(kind)))[0]
 
-    def real(self) -> float:
-        """Any float64, NaN and infinities among them."""
-        return struct.unpack('<d', self.take(8))[0]
-
     def choice(self, values: Any) -> Any:
-        """One of some values."""
         return values[self.whole('B') % len(values)]
 
 
@@ -106,9 +95,9 @@ def camera_info(data: bytes) -> None:
     """A calibration with any numbers."""
     given = Bytes(data)
     info = SimpleNamespace(
-        width=given.whole('I'), height=given.whole('I'), k=[given.real() for _ in range(9)],
-        d=[given.real() for _ in range(given.whole('B') % 16)],
-        p=[given.real() for _ in range(12)], binning_x=given.whole('I'),
+        width=given.whole('I'), height=given.whole('I'), k=[given.whole('d') for _ in range(9)],
+        d=[given.whole('d') for _ in range(given.whole('B') % 16)],
+        p=[given.whole('d') for _ in range(12)], binning_x=given.whole('I'),
         binning_y=given.whole('I'), distortion_model=given.choice(('equidistant', 'plumb_bob')),
         roi=SimpleNamespace(**{name: given.whole('I') for name in (
             'x_offset', 'y_offset', 'width', 'height')}))
@@ -122,41 +111,32 @@ def camera_info(data: bytes) -> None:
 
 def checkpoint(data: bytes) -> None:
     """A file of weights, as safetensors or as a pickle of PyTorch."""
-    with tempfile.TemporaryDirectory() as folder:
-        for suffix in ('safetensors', 'pt'):
+    for suffix in ('safetensors', 'pt'):
+        with tempfile.TemporaryDirectory() as folder, suppress(WeightsError):
             path = Path(folder) / f'a.{suffix}'
             path.write_bytes(data)
-            try:
-                load_encoder('tiny', weights=path)
-            except WeightsError:
-                continue
+            load_encoder('tiny', weights=path)
 
 
 def labels(data: bytes) -> None:
     """The table of a recording folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        frames = Path(folder) / 'frames'
-        frames.mkdir()
-        (frames / '0.png').write_bytes(PNG)
-        (Path(folder) / 'labels.csv').write_bytes(data)
-        _play(folder)
+    _play({'frames/0.png': PNG, 'labels.csv': data})
 
 
 def bag(data: bytes) -> None:
     """The description of a bag."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / 'metadata.yaml').write_bytes(data)
-        (Path(folder) / 'a_0.mcap').write_bytes(b'\x89MCAP0\r\n')
-        _play(folder)
+    _play({'metadata.yaml': data, 'a_0.mcap': b'\x89MCAP0\r\n'})
 
 
-def _play(folder: str) -> None:
-    try:
+def _play(files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder, suppress(SourceError):
+        for name, data in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
         with open_source(folder) as source:
             for _, frame in zip(range(3), source, strict=False):
                 assert frame.rgb.ndim == 3
-    except SourceError:
-        return
 
 
 def parameters(data: bytes) -> None:
@@ -171,8 +151,8 @@ def parameters(data: bytes) -> None:
     for _ in range(given.whole('B') % 6):
         row = known[given.choice(tuple(known))]
         value = given.choice((
-            given.whole('q'), given.real(), bool(given.whole('B') % 2), None, b'', [],
-            given.take(5).decode('latin-1'), [given.real()], ['a', 'b'], row.default,
+            given.whole('q'), given.whole('d'), bool(given.whole('B') % 2), None, b'', [],
+            given.take(5).decode('latin-1'), [given.whole('d')], ['a', 'b'], row.default,
             given.choice(tuple(row.choices) or ('',))))
         value, problem = row.check(value)
         if not problem:
@@ -191,7 +171,7 @@ def guard(data: bytes) -> None:
     judge = VelocityGuard(GuardSettings(), {'camera': 0.0}, {'sonar': 0.0})
     asked, now = Motion(0.0, 0.0, 0.0), 100.0
     for _ in range(min(200, len(data) // 9)):
-        what, number = given.whole('B') % 7, given.real()
+        what, number = given.whole('B') % 7, given.whole('d')
         if what == 0:
             asked = Motion(number, 0.0, given.whole('b') / 10)
             judge.command(asked, now)
@@ -221,21 +201,12 @@ def _encoded(kind: str) -> bytes:
     return cv2.imencode(kind, cv2.blur(picture, (5, 5)))[1].tobytes()
 
 
-def _video(kind: str) -> bytes:
+def _video(codec: str) -> bytes:
     """Some packets for `video`."""
-    coder = av.CodecContext.create({'h264': 'libx264', 'hevc': 'libx265'}[kind], 'w')
-    coder.width = coder.height = 64
-    coder.pix_fmt, coder.framerate, coder.gop_size = 'yuv420p', 10, 3
-    coder.options = {'tune': 'zerolatency', 'x265-params': 'log-level=none',
-                     'x264-params': 'cqm=jvt:slices=2'}
     picture = np.kron(np.random.default_rng(0).integers(0, 255, (9, 8, 3), np.uint8),
                       np.ones((8, 8, 1), np.uint8))
-    packets = []
-    for n in range(5):
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[n:n + 64]), 'rgb24')
-        frame.pts = n
-        packets += [bytes(packet) for packet in coder.encode(frame)]
-    return bytes([kind == 'hevc']) + b''.join(struct.pack('<H', len(p)) + p for p in packets)
+    packets = video_packets([picture[n:n + 64] for n in range(5)], codec, 3)
+    return bytes([codec == 'hevc']) + b''.join(struct.pack('<H', len(p)) + p for p in packets)
 
 
 PNG = _encoded('.png')
@@ -244,13 +215,8 @@ INFO = struct.pack('<II9dB5dIIII', 640, 480, 500, 0, 320, 0, 500, 240, 0, 0, 1, 
 BAG = b"""rosbag2_bagfile_information:
   version: 5
   storage_identifier: mcap
-  duration: {nanoseconds: 0}
-  starting_time: {nanoseconds_since_epoch: 0}
-  message_count: 0
-  topics_with_message_count: []
-  compression_format: ""
-  compression_mode: ""
-  relative_file_paths: [a_0.mcap]
+  relative_file_paths:
+    - a_0.mcap
 """
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target for target in (
