@@ -209,6 +209,31 @@ def test_on_a_real_drive_the_camera_is_seen_to_go_ahead_and_not_to_turn(shared_d
         assert (field.rate[known] > -0.1).mean() > 0.95
 
 
+FILMS = [{'turn': (0, 1.0, 0), 'dt': 0.25}, {'dt': 1 / 30},
+         {'velocity': (0.3, 0, 4), 'turn': (0, 0.3, 0), 'dt': 0.1}]
+
+
+@pytest.mark.skipif(DEVICE is CPU, reason='no CUDA device here')
+@pytest.mark.parametrize('made', [True, False], ids=['kernels', 'plain'])
+def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, made):
+    if not made:
+        monkeypatch.setattr('vjepa_ros.looming.gpu.estimator.choose_kernels',
+                            lambda device: (None, 'not wanted'))
+    ours, cpu = (DeviceLooming(DeviceStream(one)) for one in (DEVICE, CPU))
+    for options in FILMS:
+        history, _, _ = film([NEAR], **options)
+        found, plain = (one.estimate(history, FOCAL) for one in (ours, cpu))
+        assert ours.how.startswith('graph of kernels' if made and hasattr(
+            torch.cuda, '_compile_kernel') else 'graph without kernels: ')
+        assert found.dt_s == plain.dt_s
+        np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
+        known = np.isfinite(found.rate) & np.isfinite(plain.rate)
+        assert known.sum() > 0.95 * np.isfinite(plain.rate).sum()
+        apart = np.abs(found.rate - plain.rate)[known] / plain.sigma[known]
+        assert np.median(apart) < 0.05
+        assert np.percentile(apart, 95) < 1.0
+
+
 # -- the CUDA kernels, compiled for the host ------------------------------------------------------
 
 @pytest.fixture(scope='module')

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ import pytest
 import torch
 from scenes import synthetic, texture
 
-from vjepa_ros.clip.resize import View
+from vjepa_ros.clip.device_resize import KernelMeans, means_of
+from vjepa_ros.clip.resize import MODES, View
 from vjepa_ros.looming.gpu.structure import DeviceStructure
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.perception.camera_state import CameraState
@@ -27,6 +29,7 @@ from vjepa_ros.runtime.model import Model, ModelConfig
 pytestmark = pytest.mark.usefixtures('one_thread')
 NS = 1_000_000_000
 DEVICE = 'cuda:0' if torch.cuda.is_available() else 'cpu'
+on_cuda = pytest.mark.skipif(DEVICE == 'cpu', reason='no CUDA device here')
 CONFIG = TrackConfig(num_frames=4, image_size=64, clip_fps=10.0)
 
 
@@ -252,3 +255,55 @@ def test_a_device_finds_the_structure_of_pictures_that_the_host_finds(size):
         np.testing.assert_allclose(found, expected, atol=0.01, rtol=1e-4)
         ours, theirs = Shown.by(valid, [found]), Shown.by(valid, [expected])
         assert all(map(np.array_equal, vars(ours).values(), vars(theirs).values()))
+
+
+@on_cuda
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('size', [(1280, 720), (1226, 370)])
+def test_images_are_resized_to_the_bytes_of_the_host_and_uploads_stay_until_then(mode, size):
+    by_kernels = isinstance(means_of(torch.device(DEVICE)), KernelMeans)
+    assert by_kernels or not hasattr(torch.cuda, '_compile_kernel')
+    view = View(mode, size, 256)
+    frames = DeviceFrames(DeviceStream(torch.device(DEVICE)), view, (384, 288), 40)
+    assert frames.captured
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (*size[::-1], 3), dtype=np.uint8) for _ in range(40)]
+    for row, image in enumerate(images):
+        frames.put(image, row, frames.upload(image))    # let go at once: its memory is wanted
+    for pixels, found, image in zip(frames.pixels(range(40)), frames.structure(range(40)), images,
+                                    strict=True):
+        difference = np.abs(pixels.astype(int) - view.apply(image))
+        assert difference.max() <= (0 if mode in ('hf', 'meta') else 1)
+        assert (difference > 0).mean() <= 2e-4
+        expected = Structure.of(coarse(pixels), view.patch_valid)
+        np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def serve(results: int) -> list[int]:
+    """Assess two cameras on the device: its memory in use after some results and after all."""
+    model = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
+                                   image_size=64, device=DEVICE))
+    perception = Perception(model, replace(CONFIG, geometry='device'), ['a', 'b'])
+    held = []
+    for number in range(results):
+        for track in perception.tracks.values():
+            assert 'cuda:0 (frames graph' in track.geometry or not number
+            track.push(texture((320, 240), number % 6), NS + number * NS // 10)
+        samples = perception.pending()
+        perception.run(samples, Settings(), dict.fromkeys(samples, Wants()), lambda _: math.nan)
+        if number in (20, results - 1):
+            held.append(torch.cuda.memory_allocated(DEVICE))
+    perception.close()
+    return held
+
+
+@on_cuda
+def test_memory_is_given_back_and_does_not_grow():
+    serve(21)
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(DEVICE)
+    held = serve(200)
+    assert held[-1] <= held[0] + (1 << 20)
+    gc.collect()
+    assert torch.cuda.memory_allocated(DEVICE) <= before + (1 << 20)

@@ -2,19 +2,19 @@
 # Copyright 2026 vjepa_ros maintainers
 """Find where a picture shows structure, and how long a view has stood still.
 
-A covered lens shows none, however light falls through the cover: its picture is plain, or changes
-as smoothly as a quadratic function of the position. So does the picture of a plain wall right
-ahead. Heads may therefore warn of such a view, but never clear it.
+A covered lens shows no structure, however light falls through the cover: its picture is plain, or
+changes as smoothly as a quadratic function of the position. So does the picture of a plain wall
+right ahead. Heads may therefore warn of such a view, but never clear it.
 
-A view that stands still: the noise of a real sensor changes some pixel of every frame, so a
-picture that is equal to the last bit was sent twice. But a driver that hangs may add noise, a
-clock or compression to one picture. So a cell of a view also counts as standing if the slopes of
-the newer picture are those of the older one, in each direction, and the difference of both says
-that it has moved by less than a part of a pixel (Lucas and Kanade). The products of slopes of two
-pictures contain no noise, unlike those of one. What shows a single edge does not count, for that
-may move along itself: near the lines that run towards the place a robot drives to, nothing else
-is seen. What changes in few cells, such as a burnt-in clock, does not count either; what stands
-in many does, even if something moves behind it, as behind a grille.
+The noise of a real sensor changes some pixel of every frame, so a picture that is equal to the
+last bit was sent twice. But a driver that hangs may add noise, a clock or compression to one
+picture. So a cell of a view also counts as standing if the slopes of the newer picture are those
+of the older one, in each direction, and the difference of both says that it has moved by less
+than a part of a pixel (Lucas and Kanade). The products of slopes of two pictures contain no
+noise, unlike those of one. What shows a single edge does not count, for that may move along
+itself: near the lines that run towards the place a robot drives to, nothing else is seen. What
+changes in few cells, such as a burnt-in clock, does not count either; what stands in many does,
+even if something moves behind it, as behind a grille.
 """
 
 from __future__ import annotations
