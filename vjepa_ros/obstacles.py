@@ -199,7 +199,8 @@ def find_obstacles(result: Result, optics: Optics, mount: Mount, speed: float, s
     moving = abs(speed) >= SLOWEST
     evidence, standing = _standing_cells(cells, mount, speed, how)
     reach, sigma, confidence = np.full((3, cells.rate.shape[1]), np.nan)
-    watched = cells.drop / cells.ahead >= _horizon(mount, how)
+    above = mount.height - how.max_height       # rays that fall less pass over the band
+    watched = cells.drop / cells.ahead >= (above / how.max_range if above > 0 else above)
     placeable = watched & np.isfinite(cells.edges).all(axis=-1)
     slope = (np.where(placeable[..., None], cells.edges, 0.0).sum(axis=0)
              / np.maximum(1, placeable.sum(axis=0))[:, None])
@@ -340,12 +341,6 @@ def _rays(optics: Optics, size: tuple[int, int], gray_size: tuple[int, int], cel
     shifts = np.array(((0.0, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.5, 0.0))) * cell_px
     points = centers[None] + shifts[:, None, None]
     return optics.rays((points + 0.5) * (np.array(size) / gray_size) - 0.5)
-
-
-def _horizon(mount: Mount, how: ObstacleSettings) -> float:
-    """Compute the least fall per level distance of a ray that passes the band within range."""
-    above = mount.height - how.max_height
-    return above / how.max_range if above > 0 else above
 
 
 def _closing_speed(cells: Cells, mount: Mount, odometry: float,

@@ -32,7 +32,7 @@ def real(low: float, high: float) -> Callable[[str], float]:
     return _within(float, low, high)
 
 
-def _within(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
+def _within(kind: type, low: float, high: float) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = kind(text)
         if not low <= value <= high:

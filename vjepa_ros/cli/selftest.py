@@ -113,7 +113,11 @@ def _tested(device: torch.device, networks: Sequence[Network], console: Console
         for network in networks:
             say(f'{network}: reference on the CPU')
             with TemporaryDirectory() as folder:
-                reference = Reference(network, weights_of(network, Path(folder)))
+                weights = ''
+                if not bundled_file(network.size, network.version):
+                    weights = f'{folder}/random.safetensors'
+                    save_file(_lively(network).state_dict(), weights)
+                reference = Reference(network, weights)
                 for precision in precisions:
                     say(f'{network}, {precision}')
                     found.append(_attempt(str(network), precision, partial(
@@ -203,11 +207,11 @@ class Reference:
     def compare(self, engine: Model, most: float) -> dict[str, tuple[float, float]]:
         """Return error and limit of each check of a loaded model."""
         first, second = self.clips
-        a = _features(engine.run([first])[0])
+        a, = _features(engine.run([first]))
         kept = a.copy()
-        b = _features(engine.run([second])[0])
+        b, = _features(engine.run([second]))
         changed = float(np.abs(a - kept).max())     # before the first clip runs again
-        both = [_features(one) for one in engine.run([first, second])]
+        both = _features(engine.run([first, second]))
         pairs = [(kept, self.features[0]), (b, self.features[1]),
                  (engine.encode([first])[0], self.features[0])]
         return {
@@ -227,10 +231,8 @@ def relative(got: np.ndarray, wanted: np.ndarray, worst: bool = False) -> float:
     return float(np.sqrt(error / np.square(wanted, dtype=np.float64).mean()))
 
 
-def _features(output: Prediction) -> np.ndarray:
-    if output.features is None:
-        raise RuntimeError('the engine gave no features')
-    return output.features
+def _features(outputs: Sequence[Prediction]) -> list[np.ndarray]:
+    return [np.asarray(one.features) for one in outputs]
 
 
 def compare_detectors(device: str) -> dict[str, Any]:
@@ -257,15 +259,6 @@ def assessments(device: str, precision: str) -> list[Assessment]:
             detector.add_frame(frame.rgb, frame.stamp_ns / 1e9)
             seen.append(detector.assess())
     return [one for one in seen if one is not None]
-
-
-def weights_of(network: Network, folder: Path) -> str:
-    """Return the weights file of a model: '' for bundled weights, else one made in `folder`."""
-    if bundled_file(network.size, network.version):
-        return ''
-    path = folder / 'random.safetensors'
-    save_file(_lively(network).state_dict(), path)
-    return str(path)
 
 
 @torch.no_grad()

@@ -140,13 +140,6 @@ class FrameRing:
         return self.frames[-1].key if self.frames else None
 
     @property
-    def interval_s(self) -> float:
-        """Median time between neighbouring frames [s], NaN with fewer than two."""
-        if len(self._stamps) < 2:
-            return math.nan
-        return float(np.median(np.diff(self._stamps))) / NS
-
-    @property
     def fill(self) -> int:
         """Frames of the next clip that are already covered, 0..num_frames."""
         if not self._stamps:
@@ -306,7 +299,9 @@ class FrameRing:
             return False
         span = (self._stamps[-1] - self._stamps[0]) / NS
         wanted = (self.num_frames - 1) / self.clip_fps
-        return span >= wanted or span + 0.5 * self.interval_s >= wanted
+        if span >= wanted:
+            return True
+        return span + 0.5 * float(np.median(np.diff(self._stamps))) / NS >= wanted
 
     def _make_room(self, stamp_ns: int) -> None:
         horizon = max(stamp_ns, self._stamps[-1] if self._stamps else stamp_ns) - self._window_ns
