@@ -324,7 +324,7 @@ def _cells_of(field: LoomingField, size: tuple[int, int], optics: Optics, mount:
              & np.isfinite(ahead).all(axis=0))
     rate = np.where(known, field.rate, 0.0).astype(float)
     course = field.course if isinstance(field, CourseField) else course_weights(
-        [field], [optics.fx * field.gray_size[0] / size[0]], settings)[0]
+        [(field, optics.fx / size[0])], settings)[0]
     sigma = np.maximum(field.sigma, LEAST_SIGMA + LEAST_PART * np.abs(rate))
     return Cells(rate, sigma, known, np.where(known, field.confidence, 0.0),
                  np.where(known, course, 0.0), ahead[0], drop[0],

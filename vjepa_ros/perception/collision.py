@@ -13,10 +13,10 @@ constant bearing, decreasing range). A point is on course when that angle is sma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from operator import mul
+from operator import attrgetter, mul
 from typing import NamedTuple, TypeVar
 
 import cv2
@@ -87,32 +87,36 @@ Seen = tuple[CourseField, tuple[int, int], Optics]   # with the size of the sour
 T = TypeVar('T')
 
 
-def alike(items: Iterable[T], kind: Callable[[T], Hashable]) -> Iterable[list[T]]:
+def alike(items: Sequence[T], kinds: Iterable[Hashable]) -> Iterable[list[T]]:
     """Return groups of items of one kind: NumPy takes as long for many arrays as for one."""
     groups: dict[Hashable, list[T]] = {}
-    for item in items:
-        groups.setdefault(kind(item), []).append(item)
+    for item, kind in zip(items, kinds, strict=True):
+        groups.setdefault(kind, []).append(item)
     return groups.values()
+
+
+def stacked(items: Iterable[object], *names: str) -> Iterable[np.ndarray]:
+    """Return arrays of attributes of items, an array for each of at least two names."""
+    return map(np.array, zip(*map(attrgetter(*names), items), strict=True))
 
 
 def judge_fields(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
     """Judge fields, those of one shape at once."""
-    found: dict[int, SourceVerdict] = {}
-    for numbers in alike(range(len(given)), lambda n: given[n][0].rate.shape):
-        found |= zip(numbers, _judge_alike([given[n] for n in numbers], settings), strict=True)
-    return [found[number] for number in range(len(given))]
+    found = [SourceVerdict(field, UNKNOWN) for field, _, _ in given]
+    for places in alike(range(len(given)), [field.rate.shape for field, _, _ in given]):
+        _judge_alike(given, places, found, settings)
+    return found
 
 
-def _judge_alike(given: Sequence[Seen], settings: Settings) -> list[SourceVerdict]:
-    """Judge fields of one shape."""
-    fields = [field for field, _, _ in given]
-    rate = np.stack([field.rate for field in fields])
-    confidence = np.stack([field.confidence for field in fields])
-    course = np.stack([field.course for field in fields])
+def _judge_alike(given: Sequence[Seen], places: Sequence[int], found: list[SourceVerdict],
+                 settings: Settings) -> None:
+    """Fill in the verdicts of fields of one shape of which anything is known."""
+    fields = [given[place][0] for place in places]
+    rate, confidence, course = stacked(fields, 'rate', 'confidence', 'course')
     rois = [in_roi(field, settings) for field in fields]
     usable = np.isfinite(rate)
     usable &= confidence >= settings.min_confidence
-    usable &= np.stack([inside for inside, _ in rois])
+    usable &= np.array([inside for inside, _ in rois])
     rate, course = np.where(usable, rate, _ZERO), np.where(usable, course, _ZERO)
     share = course * confidence
     strength, peaks = _peaks(rate, course, share)
@@ -120,18 +124,14 @@ def _judge_alike(given: Sequence[Seen], settings: Settings) -> list[SourceVerdic
     near = rate >= np.float32(level_rates(settings)[-1])
     likely = (near.sum((1, 2)) >= MIN_CELLS) & (
         (course * near).sum((1, 2)) >= 0.999 * COURSE_CELLS)
-    found = []
-    for n, ((field, size, optics), (_, most), count) in enumerate(
-            zip(given, rois, usable.sum((1, 2)).tolist(), strict=True)):
-        if not count:
-            found.append(SourceVerdict(field, UNKNOWN))
-            continue
-        cells = _Cells(field, rate[n], usable[n], count, course[n], share[n], size, optics,
-                       settings)
-        met = _met(cells) if likely[n] else []
-        found.append(SourceVerdict(
-            field, _threat(cells, met, peaks[n], strength[n], count / most), cells, met))
-    return found
+    for n, (place, (_, most), count) in enumerate(
+            zip(places, rois, usable.sum((1, 2)).tolist(), strict=True)):
+        if count:
+            cells = _Cells(fields[n], rate[n], usable[n], count, course[n], share[n],
+                           *given[place][1:], settings)
+            met = _met(cells) if likely[n] else []
+            found[place] = SourceVerdict(fields[n], _threat(
+                cells, met, peaks[n], strength[n], count / most), cells, met)
 
 
 def _threat(cells: _Cells, met: Sequence[_Part], course_rate: float, strength: np.ndarray,
@@ -174,21 +174,22 @@ def _in_roi(centers: bytes, dtype: np.dtype, shape: tuple[int, ...], gray_size: 
     return inside, int(np.count_nonzero(inside))
 
 
-def course_weights(fields: Sequence[LoomingField], focal: Sequence[float],
-                   settings: Settings) -> np.ndarray:
+def course_weights(given: Sequence[tuple[LoomingField, float]], settings: Settings) -> np.ndarray:
     """Return 1 where the camera will meet a cell, falling to 0 with the miss angle; (N, Hc, Wc).
 
-    `fields`: of one shape and cell; `focal`: focal lengths [px of the grey image].
+    `given`: fields of one shape and cell, with focal lengths as a part of the width of the image.
     """
+    fields = [field for field, _ in given]
+    rate, flow = stacked(fields, 'rate', 'flow')
     # Of a number and NaN, fmax takes the number.
-    speed = np.fmax(np.array([field.rate for field in fields]), np.float32(1e-3))[..., None]
-    miss = np.abs(np.array([field.flow for field in fields]))
-    miss /= speed                                             # px by which the camera passes it
+    speed = np.fmax(rate, np.float32(1e-3))[..., None]
+    miss = np.abs(flow) / speed                               # px by which the camera passes it
     # Meeting any part of a cell is meeting it; its edge is not sharp, its fit reaches further.
     beside = np.fmax(miss - 0.4 * fields[0].cell_px, 0.0)
-    wide = [max(1.0, settings.collision_margin * each) for each in focal]
-    beside /= np.array([[[(each, max(1.0, UPRIGHT_MARGIN * each))]] for each in wide],
-                       beside.dtype)
+    focal = np.array([focal * field.gray_size[0] for field, focal in given])
+    wide = np.maximum(1.0, settings.collision_margin * focal)
+    wide = np.array((wide, np.maximum(1.0, UPRIGHT_MARGIN * wide)), beside.dtype)
+    beside /= wide.T[:, None, None]
     beside *= beside
     return np.exp(-0.5 * (beside[..., 0] + beside[..., 1]))
 

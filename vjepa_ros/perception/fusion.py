@@ -46,6 +46,7 @@ from vjepa_ros.perception.collision import (
     in_roi,
     judge_fields,
     known_cells,
+    stacked,
 )
 from vjepa_ros.perception.danger import (
     APART_TIME,
@@ -106,53 +107,58 @@ class Sources(NamedTuple):
     optics: Optics  # of the source image
 
 
+class _Clip:
+    """A clip of one camera while it is judged with those of others."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.fields: dict[str, CourseField] = {}    # to be judged alone, by where they come from
+        self.disagree = False       # whether geometry and heads do
+
+
 def judge(cameras: Sequence[Sources], settings: Settings) -> list[Judgement]:
     """Judge clips by ``settings.looming_method`` where there are valid heads, all at once."""
-    fields, contradict = _fields(cameras, settings)
-    verdicts = iter(judge_fields([(field, one.size, one.optics)
-                                  for one, each in zip(cameras, fields, strict=True)
-                                  for field in each.values()], settings))
-    return [_judged(one, {name: next(verdicts) for name in each}, n in contradict, settings)
-            for n, (one, each) in enumerate(zip(cameras, fields, strict=True))]
+    clips = [*map(_Clip, cameras)]
+    _lay_out_geometry(clips, settings)
+    if settings.looming_method != 'geometric':
+        for clip in clips:
+            of = clip.sources
+            if of.learned is not None:
+                clip.fields['heads'] = on_cells(of.learned, of.geometric, of.size, of.grey_size)
+    if settings.looming_method == 'fused':
+        _join([clip for clip in clips if len(clip.fields) == 2], settings)
+    verdicts = iter(judge_fields([(field, clip.sources.size, clip.sources.optics)
+                                  for clip in clips for field in clip.fields.values()], settings))
+    return [_judged(clip.sources, dict(zip(clip.fields, verdicts, strict=False)), clip.disagree,
+                    settings) for clip in clips]
 
 
-def _fields(cameras: Sequence[Sources], settings: Settings
-            ) -> tuple[list[dict[str, CourseField]], set[int]]:
-    """Return the fields to be judged, by source, and where geometry and heads disagree."""
-    found = [dict[str, CourseField]() for _ in cameras]
-    measured = [(n, one, one.geometric) for n, one in enumerate(cameras)
-                if one.geometric is not None]
-    for group in alike(measured, lambda one: (one[2].rate.shape, one[2].cell_px)):
-        numbers, ours, fields = zip(*group, strict=True)
-        focal = [one.optics.fx * field.gray_size[0] / one.size[0]
-                 for one, field in zip(ours, fields, strict=True)]
-        for n, field, course in zip(numbers, fields, course_weights(fields, focal, settings),
-                                    strict=True):
-            found[n]['geometry'] = CourseField(**vars(field), course=course)
-    if settings.looming_method == 'geometric':
-        return found, set()
-    for one, each in zip(cameras, found, strict=True):
-        if one.learned is not None:
-            each['heads'] = on_cells(one.learned, one.geometric, one.size, one.grey_size)
-    contradict = set[int]()
-    both = [n for n, each in enumerate(found)
-            if settings.looming_method == 'fused' and len(each) == 2]
-    for numbers in alike(both, lambda n: found[n]['geometry'].rate.shape):
-        pairs = FieldPairs([found[n]['geometry'] for n in numbers],
-                           [found[n]['heads'] for n in numbers])
-        for n, fused in zip(numbers, pairs.fuse(settings.min_confidence), strict=True):
-            found[n]['both'] = fused
-        contradict.update(np.array(numbers)[pairs.disagree(settings)].tolist())
-    for one, each in zip(cameras, found, strict=True):
-        heads, field = one.learned, one.geometric
-        # Point 4: what geometry sees where a crop has cut the view.
-        if 'both' in each and heads is not None and heads.view.coverage < WHOLE:
-            assert field is not None
-            inside, *_ = _patches(field.centers.astype(np.float32, copy=False).tobytes(),
-                                  field.rate.shape, one.size, one.grey_size, heads.view)
-            each['aside'] = replace(each['geometry'],
-                                    confidence=np.where(inside, _ZERO, field.confidence))
-    return found, contradict
+def _lay_out_geometry(clips: Sequence[_Clip], settings: Settings) -> None:
+    """Add the fields of geometry with what is on course in them."""
+    given = [(clip, field) for clip in clips if (field := clip.sources.geometric) is not None]
+    for group in alike(given, [(field.rate.shape, field.cell_px) for _, field in given]):
+        courses = course_weights([(field, clip.sources.optics.fx / clip.sources.size[0])
+                                  for clip, field in group], settings)
+        for (clip, field), course in zip(group, courses, strict=True):
+            clip.fields['geometry'] = CourseField(**vars(field), course=course)
+
+
+def _join(clips: Sequence[_Clip], settings: Settings) -> None:
+    """Add what geometry and heads say together, and whether they contradict each other."""
+    for group in alike(clips, [clip.fields['geometry'].rate.shape for clip in clips]):
+        pairs = FieldPairs([clip.fields['geometry'] for clip in group],
+                           [clip.fields['heads'] for clip in group])
+        for clip, both, disagree in zip(group, pairs.fuse(settings.min_confidence),
+                                        pairs.disagree(settings).tolist(), strict=True):
+            clip.fields['both'], clip.disagree = both, disagree
+            heads, geometry = clip.sources.learned, clip.fields['geometry']
+            # Point 4: what geometry sees where a crop has cut the view.
+            if heads is not None and heads.view.coverage < WHOLE:
+                inside, *_ = _patches(
+                    geometry.centers.astype(np.float32, copy=False).tobytes(),
+                    geometry.rate.shape, clip.sources.size, geometry.gray_size, heads.view)
+                clip.fields['aside'] = replace(
+                    geometry, confidence=np.where(inside, _ZERO, geometry.confidence))
 
 
 def _judged(one: Sources, verdicts: Mapping[str, SourceVerdict], disagree: bool,
@@ -266,13 +272,14 @@ def _patches(centers: bytes, shape: tuple[int, ...], size: tuple[int, int],
 
 
 class FieldPairs:
-    """Fields of geometry and heads on the same cells, (2, N, Hc, Wc) of N cameras."""
+    """Fields of geometry and heads on the same cells, of N cameras."""
 
     def __init__(self, geometry: Sequence[CourseField], heads: Sequence[CourseField]) -> None:
         self._like = geometry
+        both = stacked([*geometry, *heads], 'sigma', 'rate', 'confidence', 'course')
+        # (2, N, Hc, Wc)
         self._sigma, self._rate, self._confidence, self._course = (
-            np.array([[getattr(field, name) for field in fields] for fields in (geometry, heads)])
-            for name in ('sigma', 'rate', 'confidence', 'course'))
+            each.reshape(2, len(geometry), *each.shape[1:]) for each in both)
         # Of a number and NaN, fmax takes the number.
         least = np.fmax(np.abs(self._rate), _ZERO)
         least *= _F32(LEAST_SIGMA[1])

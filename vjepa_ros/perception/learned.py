@@ -37,6 +37,7 @@ from vjepa_ros.clip.ring import Sample
 from vjepa_ros.looming.structure import Shown
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.model.head_specs import CLEARANCE_EDGES, CONTACT_EDGES
+from vjepa_ros.perception.collision import stacked
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.runtime.prediction import HeadArrays
 
@@ -227,23 +228,16 @@ class HeadsSaid(NamedTuple):
 
 def learned_fields(said: Sequence[HeadsSaid]) -> list[LearnedField]:
     """Convert what the heads of one model say to physical units, all clips at once."""
-    def maps(name: str) -> np.ndarray:
-        return np.array([getattr(one.heads, name) for one in said])
-
-    def masks(name: str) -> np.ndarray:
-        return np.array([getattr(one.shown, name) for one in said])
-
-    def each(numbers: list[float]) -> np.ndarray:
-        return np.array(numbers, np.float32)[:, None, None]
-
-    rate = maps('expansion') / each([one.interval for one in said])
-    # Of a Laplace distribution.
-    sigma = maps('scale') * each([math.sqrt(2.0) / one.interval for one in said])
-    moves, inside, seen = maps('moving'), masks('inside'), masks('seen')
-    able = inside & masks('saw')[:, None, None]     # to be told of without structure
+    expansion, scale, moves = stacked(said, 'heads.expansion', 'heads.scale', 'heads.moving')
+    inside, seen, sure, saw = stacked(said, 'shown.inside', 'shown.seen', 'shown.sure',
+                                      'shown.saw')
+    interval = np.array([one.interval for one in said])[:, None, None]
+    rate = expansion / interval.astype(np.float32)
+    sigma = scale * (math.sqrt(2.0) / interval).astype(np.float32)     # of a Laplace distribution
+    able = inside & saw[:, None, None]     # to be told of without structure
     closing = able & (rate - SURELY * sigma > CLOSING_PER_S)
     doubt = DOUBT_S[0] + DOUBT_S[1] * np.abs(rate)
-    confidence = ((seen & masks('sure')) | closing) / (1.0 + (sigma / doubt) ** 2)
+    confidence = ((seen & sure) | closing) / (1.0 + (sigma / doubt) ** 2)
     moving = np.where(seen | (able & (moves >= SURELY_MOVES)), moves, _NAN)
     rate = np.where(inside, rate, _NAN)
     return [LearnedField(
