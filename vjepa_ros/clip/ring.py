@@ -123,7 +123,7 @@ class FrameRing:
     @property
     def nbytes(self) -> int:
         """Bytes of all frames, which have the same size."""
-        return sum(frame.nbytes for frame in self.frames[:1]) * len(self.frames)
+        return self.frames[0].nbytes * len(self.frames) if self.frames else 0
 
     def room(self, frame_bytes: int) -> int:
         """Return how many frames of so many bytes are kept."""

@@ -174,9 +174,8 @@ class CellGrid:
     def field(self, pair: PairLooming, min_confidence: float) -> LoomingField:
         """Arrange the looming of the cells in the grid, NaN below a confidence."""
         known = pair.confidence >= min_confidence
-        rate, confidence, sigma = (
-            each.astype(np.float32).reshape(self.shape)
-            for each in (np.where(known, pair.rate, np.nan), pair.confidence, pair.sigma))
+        values = np.where(known, pair.rate, np.nan), pair.confidence, pair.sigma
+        rate, confidence, sigma = np.array(values, np.float32).reshape(3, *self.shape)
         flow = np.where(known[:, None], pair.flow, np.nan).astype(np.float32, order='C')
         flow = flow.reshape(*self.shape, 2)
         motion, direction = pair.motion, pair.motion.direction

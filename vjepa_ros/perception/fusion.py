@@ -190,14 +190,16 @@ def _judged(one: Sources, verdicts: Mapping[str, SourceVerdict], disagree: bool,
         reported = faster[0] if faster else by_heads
         threat = replace(reported.threat, course_rate=believed,
                          observed_fraction=threat.observed_fraction)
+    regions = reported.regions()
+    if not regions and reported is not both:
+        regions = both.regions()
     by_heads_alone = None
     if threat.course_rate > APART_TIME * alone.course_rate:     # false with NaN
         by_heads_alone = Contact(alone.course_rate, alone.course_rate, contact_within(
             settings.collision_horizon, learned, UNKNOWN))
     return Judgement(settings.looming_method, both.cells, threat,
                      _probability(believed, beside, by_geometry, learned, settings), disagree,
-                     believed, by_heads_alone, reported.obstacle_score(),
-                     reported.regions() or both.regions())
+                     believed, by_heads_alone, reported.obstacle_score(), regions)
 
 
 def _probability(believed: float, aside: Threat, by_geometry: Threat, learned: LearnedField,
@@ -276,10 +278,9 @@ class FieldPairs:
 
     def __init__(self, geometry: Sequence[CourseField], heads: Sequence[CourseField]) -> None:
         self._like = geometry
-        both = stacked([*geometry, *heads], 'sigma', 'rate', 'confidence', 'course')
-        # (2, N, Hc, Wc)
-        self._sigma, self._rate, self._confidence, self._course = (
-            each.reshape(2, len(geometry), *each.shape[1:]) for each in both)
+        both = np.array([*stacked([*geometry, *heads], 'rate', 'sigma', 'course', 'confidence')])
+        self._both = both.reshape(len(both), 2, len(geometry), *both.shape[2:])
+        self._rate, self._sigma, self._course, self._confidence = self._both    # (2, N, Hc, Wc)
         # Of a number and NaN, fmax takes the number.
         least = np.fmax(np.abs(self._rate), _ZERO)
         least *= _F32(LEAST_SIGMA[1])
@@ -298,8 +299,7 @@ class FieldPairs:
         any_known = whole > 0
         # Where neither knows, keep the less uncertain one with its low confidence.
         first = self._confidence[0] >= self._confidence[1]
-        rate, sigma, course = (np.where(first, *each)
-                               for each in (self._rate, self._sigma, self._course))
+        rate, sigma, course = np.where(first, self._both[:3, 0], self._both[:3, 1])
         np.divide(weights[0] + weights[1], whole, out=rate, where=any_known)
         np.divide(1.0, np.sqrt(whole), out=sigma, where=any_known)
         shares = knows * self._course

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -162,7 +163,7 @@ class OneCall:
             return self._one_by_one(x, cos, sin, allowed, memory)
         given = layers[0].given
         return self._traced(x, cos, sin, given.slots, given.room, newest,
-                            *(layer.kept for layer in layers))
+                            *map(attrgetter('kept'), layers))
 
     def _blocks(self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, room: Tensor,
                 newest: Tensor, *kept: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ class Traced:
         self._made: dict[tuple[torch.Size, ...], Callable[..., Tensor]] = {}
 
     def __call__(self, *given: Tensor) -> Tensor:
-        shapes = tuple(one.shape for one in given)
+        shapes = tuple(map(attrgetter('shape'), given))
         if shapes not in self._made:
             self._made[shapes] = self._trace(given)
         return self._made[shapes](*given)
