@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -38,10 +35,8 @@ from std_srvs.srv import Trigger
 from vjepa_ros.perception.types import Assessment
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
-from vjepa_ros.ros.perception_node.__main__ import main
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
 from vjepa_ros.runtime.model import Model, ModelConfig
-from vjepa_ros.runtime.prediction import Prediction
 
 NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
@@ -238,81 +233,67 @@ def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
                  name: str = '/vjepa_node', kind: type[Node] = Node, **params: Any
                  ) -> Iterator[Any]:
     """A node of this process with the small model; ``__`` in a parameter stands for a dot."""
-    with ros.compose(NODE, _small(params), remaps) as served:
+    given = {key.replace('__', '.'): value for key, value in params.items()}
+    with ros.compose(NODE, {**SMALL, **given}, remaps) as served:
         yield kind(ros, served, name)
 
 
-def _small(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {**SMALL, **{key.replace('__', '.'): value for key, value in params.items()}}
+class Gate:
+    """Lets who comes to it pass, or holds them; `held`: whether somebody was."""
 
+    def __init__(self) -> None:
+        self.open, self.held = threading.Event(), threading.Event()
+        self.open.set()
 
-@contextmanager
-def slowed(folder: Path) -> Iterator[None]:
-    """Hold forward passes, or loads, while the folder has a file ``encode``, or ``load``."""
-    submit, load, log = Model.submit, Model.load, logging.getLogger('vjepa_ros.slow_node')
-
-    def hold(what: str, text: str) -> None:
-        if (folder / what).exists():
-            log.info(text)
-            end = time.monotonic() + START_S     # a test that died does not let go
-            while (folder / what).exists() and time.monotonic() < end:
-                time.sleep(0.005)
-
-    def slow_submit(self: Model, *given: object, **more: object) -> list[Prediction]:
-        outputs = submit(self, *given, **more)
-        if threading.current_thread().name == 'vjepa_worker':     # not where a model is warmed
-            hold('encode', 'an inference is held')
-        return outputs
-
-    def slow_load(config: ModelConfig) -> Model:
-        log.info('loading begins')
-        hold('load', 'a load is held')
-        return load(config)
-
-    Model.submit, Model.load = slow_submit, slow_load
-    try:
-        yield
-    finally:
-        Model.submit, Model.load = submit, load
+    def enter(self) -> None:
+        if not self.open.is_set():
+            self.held.set()
+            assert self.open.wait(START_S), 'the test does not open the gate'
 
 
 class SlowNode(Node):
-    """A node whose model takes its time, and can be held."""
+    """A node whose forward passes ('encode') and loads ('load') can be held."""
 
-    hold: Path
+    gates: Mapping[str, Gate]
 
     @contextmanager
-    def held(self, what: str) -> Iterator[None]:
-        """Neither forward passes ('encode') nor loads ('load') end until the block does."""
-        (self.hold / what).touch()
+    def held(self, what: str) -> Iterator[threading.Event]:
+        """None of this ends until the block does; yields whether one is held."""
+        gate = self.gates[what]
+        gate.held.clear()
+        gate.open.clear()
         try:
-            yield
+            yield gate.held
         finally:
-            (self.hold / what).unlink()
+            gate.open.set()
 
     @contextmanager
     def stuck_inference(self) -> Iterator[None]:
         """From the beginning to the end of the block an inference runs."""
-        since = self.written
-        with self.held('encode'):
-            self.wait_for_log('an inference is held', since)
+        with self.held('encode') as held:
+            assert self.ros.spin_until(held.is_set, ANSWER_S)
             yield
 
 
 @contextmanager
-def slow_node_running(ros: Session, process: bool = False, **params: Any) -> Iterator[SlowNode]:
-    """As `node_running`, or in a process of its own, with a model that can be held."""
-    with tempfile.TemporaryDirectory() as hold, ExitStack() as stack:
-        if process:
-            here = Path(__file__).parent
-            paths = [str(here), str(here.parent), os.environ.get('PYTHONPATH', '')]
-            made = stack.enter_context(ros.spawn('node_fixtures', _small(params), env={
-                'SLOW_HOLD': hold, 'PYTHONPATH': os.pathsep.join(paths)}))
-            node = SlowNode(ros, made)
-        else:
-            stack.enter_context(slowed(Path(hold)))
-            node = stack.enter_context(node_running(ros, kind=SlowNode, **params))
-        node.hold = Path(hold)
+def slow_node_running(ros: Session, **params: Any) -> Iterator[SlowNode]:
+    """As `node_running`, with a model that can be held."""
+    gates, submit, load = {'encode': Gate(), 'load': Gate()}, Model.submit, Model.load
+
+    def slow_submit(self: Model, *given: Any, **more: Any) -> Any:
+        outputs = submit(self, *given, **more)
+        if threading.current_thread().name == 'vjepa_worker':     # not where a model is warmed
+            gates['encode'].enter()
+        return outputs
+
+    def slow_load(config: ModelConfig) -> Model:
+        gates['load'].enter()
+        return load(config)
+
+    with mock.patch.object(Model, 'submit', slow_submit), \
+            mock.patch.object(Model, 'load', slow_load), \
+            node_running(ros, kind=SlowNode, **params) as node:
+        node.gates = gates
         yield node
 
 
@@ -442,8 +423,3 @@ class Camera(Publisher):
         self._stop.set()
         self._thread.join()
         super().__exit__(*exc)
-
-
-if __name__ == '__main__':     # a slow node
-    with slowed(Path(os.environ['SLOW_HOLD'])):
-        main()

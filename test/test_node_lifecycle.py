@@ -8,14 +8,14 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip('rclpy')
 
 import rclpy
-from node_fixtures import Camera, NS, SMALL, START_S, node_running, now_ns, slow_node_running
+from node_fixtures import Camera, NODE, NS, SMALL, START_S, node_running, now_ns, slow_node_running
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from ros_harness import ros_session
@@ -165,17 +165,10 @@ def test_transitions_do_not_wait_for_an_inference_and_its_result_is_not_publishe
 
 # -- the end of the process -----------------------------------------------------------------------
 
-@pytest.mark.parametrize('when', [
-    'loading', 'active', pytest.param('busy', marks=pytest.mark.slow)])
-def test_a_signal_ends_the_process_quickly_and_cleanly(ros, when):
-    with slow_node_running(ros, process=True, autostart=True) as node, Camera(ros), \
-            node.listen('assessment') as got, ExitStack() as stack:
-        if when == 'loading':
-            stack.enter_context(node.held('load'))      # in time: it imports PyTorch first
-            node.wait_for_log('a load is held')
-        else:
-            node.next(got, 2)
-        if when == 'busy':
-            stack.enter_context(node.stuck_inference())
-        node.process.terminate_and_check(
-            signal.SIGTERM if when == 'active' else signal.SIGINT)
+@pytest.mark.parametrize(('params', 'line', 'number'), [
+    ({'model_size': 'large', 'num_frames': 64}, 'was asked for', signal.SIGINT),
+    ({}, 'active', signal.SIGTERM)], ids=['loading', 'active'])
+def test_a_signal_ends_the_process_quickly_and_cleanly(ros, params, line, number):
+    with ros.spawn(NODE, {**SMALL, 'autostart': True, **params}) as process, Camera(ros):
+        process.wait_for_output(line, START_S)
+        process.terminate_and_check(number, 15.0)
