@@ -241,9 +241,10 @@ def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
 class Gate:
     """Lets who comes to it pass, or holds them; `held`: whether somebody was."""
 
-    def __init__(self) -> None:
+    def __init__(self, closed: bool = False) -> None:
         self.open, self.held = threading.Event(), threading.Event()
-        self.open.set()
+        if not closed:
+            self.open.set()
 
     def enter(self) -> None:
         if not self.open.is_set():

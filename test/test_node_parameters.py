@@ -12,12 +12,10 @@ import pytest
 pytest.importorskip('rclpy')
 
 from node_fixtures import Camera, NS, slow_node_running
-from rcl_interfaces.srv import DescribeParameters
 from ros_harness import ros_session
 
 from vjepa_ros.perception.types import Level
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.parameters import SCHEMA
 
 pytestmark = pytest.mark.ros
 
@@ -35,20 +33,6 @@ def shared(again):
     """The same for tests that leave it as they found it, with a camera that runs."""
     with Camera(again.ros):
         yield again
-
-
-# -- declared -------------------------------------------------------------------------------------
-
-def test_every_parameter_is_declared_with_its_range_and_description(shared):
-    rows = SCHEMA.rows
-    request = DescribeParameters.Request(names=[row.name for row in rows])
-    described = shared.ask('describe_parameters', request).descriptors
-    for row, seen in zip(rows, described, strict=True):
-        assert seen.name == row.name and row.text in seen.description
-        if row.kind in (int, float) and row.high is not None:
-            (limits,) = seen.integer_range if row.kind is int else seen.floating_point_range
-            assert (limits.from_value, limits.to_value) == (row.low, row.high)
-        assert all(choice in seen.additional_constraints for choice in row.choices)
 
 
 # -- refused --------------------------------------------------------------------------------------
@@ -69,14 +53,6 @@ def test_an_illegal_value_is_refused_with_the_reason_and_changes_nothing(shared,
     assert not result.successful
     assert re.search(reason, result.reason), result.reason
     assert shared.get(name) == before
-
-
-def test_values_that_fit_only_together_can_be_set_together_and_whole_numbers_are_doubles(again):
-    again.begin_anew(thresholds__caution_ttc=9, thresholds__warning_ttc=7.0,
-                     thresholds__danger_ttc=5.0)
-    assert (again.get('thresholds.caution_ttc'), again.get('thresholds.danger_ttc')) == (9.0, 5.0)
-    with Camera(again.ros):
-        assert again.assess().level is Level.CLEAR
 
 
 # -- live -----------------------------------------------------------------------------------------

@@ -52,20 +52,6 @@ def test_each_parameter_reaches_its_own_setting(schema, config, part):
         assert found == replace(config(), **{row.sets: value}), row.name
 
 
-def test_cameras_and_range_sensors_get_topics_and_directions():
-    config = GUARD.read({
-        **defaults(GUARD, 'front', 'rear', 'sonar'), 'sources': ('front', 'rear'),
-        'ranges': ('sonar',), 'rear.direction': 'backward', 'rear.topic': 'other',
-        'sonar.direction': 'yaw', 'sonar.yaw': 0.5})
-    assert [(s.topic, s.yaw) for s in config.sources] == [
-        ('vjepa_node/front/assessment', 0.0), ('other', math.pi)]
-    assert [(r.name, r.yaw) for r in config.ranges] == [('sonar', 0.5)]
-    node = PERCEPTION.read({**defaults(PERCEPTION, 'rear'), 'cameras': ('rear',),
-                            'rear.mount.height': 0.4, 'rear.mount.yaw': 180.0})
-    assert node.by_camera['rear'].imu_topic == 'rear/imu'
-    assert node.obstacles.mounts['rear'].heading.round(3).tolist() == [-1.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize(('schema', 'change', 'named'), [
     (PERCEPTION, {'cameras': ()}, 'cameras'), (PERCEPTION, {'cameras': ('a', 'b', 'a')}, 'once'),
     (PERCEPTION, {'cameras': ('overlay',)}, 'overlay'),

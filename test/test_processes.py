@@ -7,8 +7,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from vjepa_ros.ros.common import process
@@ -21,37 +21,23 @@ from vjepa_ros.ros.common.process import (
 from vjepa_ros.ros.common.processes import Children
 
 
-def write_module(folder, name, text):
-    (folder / f'{name}.py').write_text(text)
-    return {**os.environ, 'PYTHONPATH': str(folder), 'PYTHONUNBUFFERED': '1'}
-
-
 def test_nothing_is_left_of_children_that_ignore_signals_nor_of_their_children(tmp_path):
-    env = write_module(tmp_path, 'stubborn', (
+    (tmp_path / 'stubborn.py').write_text(
         'import signal, subprocess, sys, time\n'
         'signal.signal(signal.SIGINT, signal.SIG_IGN)\n'
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        'print(child.pid)\n'
-        'time.sleep(600)\n'))
+        'print(child.pid, flush=True)\n'
+        'time.sleep(600)\n')
     lines = []
-    with Children(env, tmp_path) as children:
+    with Children({**os.environ, 'PYTHONPATH': str(tmp_path)}, tmp_path) as children:
         child = children.start('node', 'stubborn', [], on_line=lines.append)
-        end = time.monotonic() + 60
-        while not lines and time.monotonic() < end:
+        while not lines:
             time.sleep(0.02)
+        grandchild = psutil.Process(int(lines[0]))
         children.stop(timeout_s=0.3)
         assert child.returncode == -9
-    assert is_gone(int(lines[0]))
-
-
-def is_gone(pid, timeout_s=60.0):
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        stat = Path(f'/proc/{pid}/stat')
-        if not stat.exists() or stat.read_text().rsplit(')', 1)[1].split()[0] == 'Z':
-            return True
+    while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.02)
-    return False
 
 
 @pytest.mark.parametrize(('environ', 'expected'), [

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,20 +13,18 @@ from sessions import SIZE, clips_of, lively_heads, serve, session
 
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.runner import QueuedRunner
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 
 class Device:
-    """Holds the passes of an engine up, lets them fail, and counts their clips."""
+    """Holds the passes of an engine up, has room for so many clips, and counts them."""
 
     def __init__(self) -> None:
         self.free, self.busy = threading.Event(), threading.Event()
         self.free.set()
         self.fits = 99
-        self.error = RuntimeError('MPS backend out of memory')
         self.batches: list[int] = []
         encoder, _ = load_encoder(SIZE, allow_random_weights=True)
         self.engine = serve(encoder, heads=lively_heads(), runner=QueuedRunner)
@@ -38,17 +34,8 @@ class Device:
         self.busy.set()
         assert self.free.wait(10)
         if len(inputs[0]) > self.fits:
-            raise self.error
+            raise RuntimeError('MPS backend out of memory')
         self.batches.append(len(inputs[0]))
-
-    @contextmanager
-    def held(self) -> Iterator[Model]:
-        self.free.clear()
-        self.busy.clear()
-        try:
-            yield self.engine
-        finally:
-            self.free.set()
 
 
 @pytest.fixture
@@ -68,7 +55,9 @@ def test_submit_returns_before_the_pass_is_over(device):
     expected = [session().run(each) for each in clips]
     engine.run(clips[0])                                # the first of its kind is waited for
     given = [np.stack(each) for each in clips]
-    with device.held():
+    device.busy.clear()
+    device.free.clear()
+    try:
         first, later = engine.submit([*given[0]]), []
         assert device.busy.wait(10) and not first[0].source.arrived()
         given[0][:] = 0                                 # the clips may be changed now
@@ -76,6 +65,8 @@ def test_submit_returns_before_the_pass_is_over(device):
         second.start()
         second.join(0.1)
         assert second.is_alive()                        # it waits for the first
+    finally:
+        device.free.set()
     second.join(10)
     assert same(engine.wait(first), expected[0]) == same(engine.wait(later), expected[1]) == 2
     assert set(engine.timings) == {'upload', 'encode', 'heads', 'download'}

@@ -16,6 +16,7 @@ import torch
 
 pytest.importorskip('rclpy')
 
+from node_fixtures import ANSWER_S, Gate
 from scenes import texture
 
 from vjepa_ros.perception.pipeline import Perception
@@ -39,21 +40,8 @@ MODEL = ModelConfig(weights='random', allow_random_weights=True, num_frames=4, i
 CONFIG = SimpleNamespace(settings=Settings(max_frame_age=3600.0), max_rate=1000.0,
                          overlay_width=320, max_image_pixels=4096 * 4096, engine=MODEL,
                          track=TRACK)
-PATIENCE_S = 20.0
 CLOCK = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=time.time_ns()))
 PICTURE = texture((96, 64))
-
-
-class Gate:
-    """Holds who comes to it until the test opens it."""
-
-    def __init__(self) -> None:
-        self.entered, self._opened = threading.Event(), threading.Event()
-        self.open = self._opened.set
-
-    def enter(self) -> None:
-        self.entered.set()
-        assert self._opened.wait(PATIENCE_S), 'the test does not open the gate'
 
 
 class Message:
@@ -109,7 +97,7 @@ def model(loaded, monkeypatch, request):
 @pytest.fixture
 def device(model, monkeypatch) -> Gate:
     """What an accelerator does: passes begin at once and end when the gate is open."""
-    gate, wait = Gate(), model.wait
+    gate, wait = Gate(closed=True), model.wait
     monkeypatch.setattr(model, 'wait', lambda *args: gate.enter() or wait(*args))
     return gate
 
@@ -141,7 +129,7 @@ class Bench:
             self.worker.notify()
 
     def until(self, holds) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + ANSWER_S
         while not holds():
             assert time.monotonic() < end, f'did not come true; log: {self.errors}'
             time.sleep(0.002)
@@ -166,7 +154,7 @@ def bench(model):
     yield make
     for each in made:
         each.worker.stop()
-        assert each.worker.join(PATIENCE_S)
+        assert each.worker.join(ANSWER_S)
 
 
 # -- decoding -------------------------------------------------------------------------------------
@@ -179,7 +167,7 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
         bench, model, device):
     b, threads = bench(), []
     b.send(4)
-    assert device.entered.wait(PATIENCE_S)
+    assert device.held.wait(ANSWER_S)
     b.send(2, before=lambda: threads.append(threading.current_thread()))
     if model.choice.device.type == 'cuda':
         b.until(lambda: len({*threads}) == 1 and not b.camera.queue.waits)
@@ -187,7 +175,7 @@ def test_the_next_frames_are_decoded_while_a_gpu_computes_but_not_beside_a_cpu_m
         assert b.ring.newest_ns == 100 * NS + 4 * NS // 10      # its clip is left alone
     else:
         assert not threads
-    device.open()
+    device.open.set()
     b.until_assessed(6)
     assert b.topic.stamps == [4, 6]                                     # the newest wins
 
@@ -211,13 +199,13 @@ def test_an_unforeseen_error_of_decoding_costs_one_image_of_one_camera(bench):
 
 @DEVICES
 def test_an_image_that_takes_long_holds_up_no_other_camera(bench, model):
-    b, gate = bench('slow', 'good', 'too'), Gate()
+    b, gate = bench('slow', 'good', 'too'), Gate(closed=True)
     b.send(4, 'slow', before=gate.enter)
     for number in range(4, 10):
         b.send(4 if number == 4 else 1, 'good', 'too')
         b.until_assessed(number, 'good', 'too')
     assert b.topic.stamps == []
-    gate.open()
+    gate.open.set()
     b.until(lambda: b.topic.stamps == [4])               # without another message
     b.send(1, 'slow')
     b.until_assessed(5, 'slow')
@@ -255,7 +243,7 @@ def test_a_pass_that_fails_is_told_of_every_camera_in_it(bench, model, monkeypat
 @pytest.mark.parametrize('end', ['closed', 'taken back'])
 def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, model, monkeypatch,
                                                                     end):
-    b, closed, gate, load = bench(), [], Gate(), Model.load
+    b, closed, gate, load = bench(), [], Gate(closed=True), Model.load
     b.worker.config.engine = model.config
 
     def held(config):
@@ -268,14 +256,14 @@ def test_no_model_is_left_over_when_a_change_is_not_wanted_any_more(bench, model
     monkeypatch.setattr(Model, 'load', held)
     swapper, other = Swapper(b.worker, b.log), replace(MODEL, seed=7)
     swapper.request(SimpleNamespace(engine=other, track=TRACK))
-    assert gate.entered.wait(PATIENCE_S)
+    assert gate.held.wait(ANSWER_S)
     if end == 'closed':
         swapper.close()
     else:
         swapper.request(b.worker.config)
-    gate.open()
+    gate.open.set()
     b.until(lambda: closed == [other])
-    assert swapper.join(PATIENCE_S)
+    assert swapper.join(ANSWER_S)
     assert not b.worker.swapping and not b.errors
 
 
