@@ -18,11 +18,10 @@ from vjepa_ros.lab.training.config import TrainConfig
 from vjepa_ros.lab.training.feeds import Recording, RecordingFeed, load_recording, read_flags
 from vjepa_ros.lab.training.loop import read_state
 from vjepa_ros.lab.world.clips import HORIZONS_S
-from vjepa_ros.model.checkpoint.load import read_meta
 from vjepa_ros.sources import SourceError
 
-CPU = torch.device('cpu')
 CONFIG = TrainConfig(clips=8, num_frames=4, image_size=32)
+BOOL, RANGE = 'std_msgs/msg/Bool', 'sensor_msgs/msg/Range'
 
 
 def picture(number):
@@ -44,119 +43,112 @@ def folder(path, rows, frames=20):
     return str(path)
 
 
-def bag(path, label_type, labels, extra_types=''):
-    """A rosbag2 with images at 10 Hz from 100 s on and labels (seconds, message fields)."""
+def bag(path, label_type, fields, extra_types=''):
+    """A rosbag2 with images at 10 Hz from 100 s on, and labels at 20 Hz."""
     with BagMaker(path) as made:
         if extra_types:
             from rosbags.typesys import get_types_from_msg
             made.store.register(get_types_from_msg(extra_types, label_type))
         for number in range(20):
             made.image('/eye/image_raw', 100 * S + number * S // 10, picture(number))
-        for at, fields in labels:
-            stamp = round(at * S)
-            header = {'header': made.header(stamp)} if 'Range' in label_type else {}
-            made.add('/bumper', label_type, stamp, **header, **fields)
+        for number in range(39):
+            stamp = 100 * S + number * S // 20
+            header = {'header': made.header(stamp)} if label_type == RANGE else {}
+            made.add('/bumper', label_type, stamp, **header, **fields(number))
     return path
 
 
 def ranges(path):
     """A distance that falls to nothing after 1.5 s."""
-    return bag(path, 'sensor_msgs/msg/Range',
-               [(100 + n / 20, {'radiation_type': 0, 'field_of_view': 0.1, 'min_range': 0.0,
-                                'max_range': 9.0, 'range': max(0.0, 1.5 - n / 20)})
-                for n in range(39)])
+    return bag(path, RANGE, lambda n: {
+        'radiation_type': 0, 'field_of_view': 0.1, 'min_range': 0.0, 'max_range': 9.0,
+        'range': max(0.0, 1.5 - n / 20)})
 
 
-class TestLabels:
-    @pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('>1.2', 0.0)])
-    def test_a_distance_below_the_threshold_is_a_contact(self, tmp_path, threshold, first):
-        flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
-        assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
+@pytest.mark.parametrize(('threshold', 'first'), [('0.3', 1.2), ('>1.2', 0.0)])
+def test_a_distance_below_the_threshold_is_a_contact(tmp_path, threshold, first):
+    flags = read_flags(ranges(tmp_path / 'bag'), '/bumper', threshold=threshold)
+    assert flags.contact_s(100 * S)[0] == pytest.approx(first, abs=0.051)
 
-    def test_a_bumper_of_a_bag_tells_contacts(self, tmp_path):
-        path = bag(tmp_path / 'bag', 'std_msgs/msg/Bool',
-                   [(100 + n / 20, {'data': n >= 30}) for n in range(39)])
-        recording = load_recording(str(path), replace(CONFIG, label_topic='/bumper'))
-        assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=0.051)
-        assert not recording.contact_s[15:19].any()
-        bumped = bag(tmp_path / 'once', 'std_msgs/msg/Bool',
-                     [(100 + n / 20, {'data': n == 10}) for n in range(39)])
-        flags = read_flags(bumped, '/bumper')
-        # Afterwards it is known that nothing comes until the labels end.
-        assert flags.contact_s(101 * S) == (math.inf, pytest.approx(0.9))
-        assert all(map(math.isnan, flags.contact_s(99 * S) + flags.contact_s(109 * S)))
 
-    def test_a_type_of_ones_own_needs_the_name_of_its_field(self, tmp_path):
-        kind = 'my_msgs/msg/Touch'
-        path = bag(tmp_path / 'bag', kind, [(100 + n, {'force': float(n), 'pads': np.array(
-            [1.0] * n)}) for n in range(3)], extra_types='float64 force\nfloat64[] pads\n')
-        with pytest.raises(SourceError, match=r"no field 'data'.*force, pads.*label_field"):
-            read_flags(path, '/bumper')
-        assert read_flags(path, '/bumper', 'force', '0.5').touching.tolist() == [
-            False, True, True]
-        assert read_flags(path, '/bumper', 'pads').touching.tolist() == [False, True, True]
+def test_a_bumper_of_a_bag_tells_contacts(tmp_path):
+    path = bag(tmp_path / 'bag', BOOL, lambda n: {'data': n >= 30})
+    recording = load_recording(str(path), replace(CONFIG, label_topic='/bumper'))
+    assert recording.contact_s[:15] == pytest.approx(1.5 - np.arange(15) / 10, abs=0.051)
+    assert not recording.contact_s[15:19].any()
+    flags = read_flags(bag(tmp_path / 'once', BOOL, lambda n: {'data': n == 10}), '/bumper')
+    # Afterwards it is known that nothing comes until the labels end.
+    assert flags.contact_s(101 * S) == (math.inf, pytest.approx(0.9))
+    assert all(map(math.isnan, flags.contact_s(99 * S) + flags.contact_s(109 * S)))
 
-    @pytest.mark.parametrize(('topic', 'field', 'threshold', 'said'), [
-        ('/horn', '', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
-        ('/bumper', '', '', 'label_threshold'),
-        ('/bumper', '', 'near', "'near' is not a number")])
-    def test_what_cannot_be_a_label_is_refused(self, tmp_path, topic, field, threshold, said):
-        path = ranges(tmp_path / 'bag')
+
+def test_a_type_of_ones_own_needs_the_name_of_its_field(tmp_path):
+    path = bag(tmp_path / 'bag', 'my_msgs/msg/Touch', lambda n: {
+        'force': float(n), 'pads': np.array([1.0] * n)},
+        extra_types='float64 force\nfloat64[] pads\n')
+    with pytest.raises(SourceError, match=r"no field 'data'.*force, pads.*label_field"):
+        read_flags(path, '/bumper')
+    assert read_flags(path, '/bumper', 'force', '0.5').touching[:2].tolist() == [False, True]
+    assert read_flags(path, '/bumper', 'pads').touching[:2].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(('topic', 'threshold', 'said'), [
+    ('/horn', '', r"no label topic '/horn'.*/bumper \(sensor_msgs/msg/Range\)"),
+    ('/bumper', '', 'label_threshold'), ('/bumper', 'near', "'near' is not a number")])
+def test_what_cannot_be_a_label_is_refused(tmp_path, topic, threshold, said):
+    with pytest.raises(SourceError, match=said):
+        read_flags(ranges(tmp_path / 'bag'), topic, '', threshold)
+
+
+def test_a_folder_tells_contacts_and_opinions(tmp_path):
+    path = folder(tmp_path / 'r', lambda n: f',{1.5 - n / 10}' if n < 8 else
+                  ',inf' if n < 12 else '1,' if n < 16 else ',')
+    recording = load_recording(path, CONFIG)
+    assert recording.frames.shape == (20, 32, 32, 3)
+    assert recording.contact_s[:8] == pytest.approx(1.5 - np.arange(8) / 10)
+    assert np.isinf(recording.contact_s[8:12]).all()
+    assert recording.certain_s[8] == HORIZONS_S[-1]
+    assert recording.danger[12:16].tolist() == [1] * 4
+    assert np.isnan(recording.contact_s[16:]).all() and np.isnan(recording.danger[16:]).all()
+
+
+def test_what_has_no_labels_is_refused(tmp_path):
+    for path, said in ((folder(tmp_path / 'r', lambda n: ','), 'has no labels'),
+                       (str(ranges(tmp_path / 'bag')), 'label topic')):
         with pytest.raises(SourceError, match=said):
-            read_flags(path, topic, field, threshold)
+            load_recording(path, CONFIG)
 
 
-class TestRecordings:
-    def test_a_folder_tells_contacts_and_opinions(self, tmp_path):
-        path = folder(tmp_path / 'r', lambda n: f',{1.5 - n / 10}' if n < 8 else
-                      ',inf' if n < 12 else '1,' if n < 16 else ',')
-        recording = load_recording(path, CONFIG)
-        assert recording.frames.shape == (20, 32, 32, 3)
-        assert recording.contact_s[:8] == pytest.approx(1.5 - np.arange(8) / 10)
-        assert np.isinf(recording.contact_s[8:12]).all()
-        assert recording.certain_s[8] == HORIZONS_S[-1]
-        assert recording.danger[12:16].tolist() == [1] * 4
-        assert np.isnan(recording.contact_s[16:]).all()
-        assert np.isnan(recording.danger[16:]).all()
+def batch_of(contact=math.nan, certain=math.nan, danger=math.nan, hole=30):
+    """Random clips of a recording of 30 frames with the same labels, and perhaps a hole."""
+    stamps = np.arange(30) * S // 10
+    stamps[hole:] += 5 * S
+    frames = np.broadcast_to(np.arange(30, dtype=np.uint8)[:, None, None, None], (30, 32, 32, 3))
+    made = Recording('made', frames, stamps,
+                     *(np.full(30, value) for value in (contact, certain, danger)))
+    return RecordingFeed([made], 4, 1.0).batch(200, torch.Generator().manual_seed(0),
+                                               torch.device('cpu'))
 
-    def test_what_has_no_labels_is_refused(self, tmp_path):
-        for path, said in ((folder(tmp_path / 'r', lambda n: ','), 'has no labels'),
-                           (str(ranges(tmp_path / 'bag')), 'label topic')):
-            with pytest.raises(SourceError, match=said):
-                load_recording(path, CONFIG)
 
-    def made(self, contact=math.nan, certain=math.nan, danger=math.nan, hole=30):
-        stamps = np.arange(30) * S // 10
-        stamps[hole:] += 5 * S
-        frames = np.broadcast_to(np.arange(30, dtype=np.uint8)[:, None, None, None],
-                                 (30, 32, 32, 3))
-        return Recording('made', frames, stamps,
-                         *(np.full(30, value) for value in (contact, certain, danger)))
+def test_clips_are_spaced_evenly_and_say_how_far():
+    batch = batch_of(danger=1.0)
+    steps = batch.frames[:, :, 0, 0, 0].float().diff(dim=1)
+    held = steps[:, 0] == 0                        # each frame twice
+    assert 0 < held.sum() < len(held) / 2
+    assert (steps[~held] == steps[~held][:, :1]).all()
+    spaced = 0.1 * steps[~held][:, 0]
+    assert torch.allclose(batch.targets.interval_s[~held], spaced, atol=1e-3)
+    assert torch.allclose(batch.targets.interval_s[held], torch.tensor(0.05), atol=1e-3)
+    assert set(spaced.mul(10).round().int().tolist()) == {1, 2, 3, 4}     # up to 0.5 s
+    numbers = batch_of(danger=1.0, hole=15).frames[:, :, 0, 0, 0]
+    assert ((numbers < 15).all(1) | (numbers >= 15).all(1)).all()     # none spans a hole
 
-    def batch(self, recording):
-        return RecordingFeed([recording], 4, 1.0).batch(
-            200, torch.Generator().manual_seed(0), CPU)
 
-    def test_clips_are_spaced_evenly_and_say_how_far(self):
-        batch = self.batch(self.made(danger=1.0))
-        numbers = batch.frames[:, :, 0, 0, 0].float()
-        steps = numbers.diff(dim=1)
-        held = steps[:, 0] == 0                        # each frame twice
-        assert 0 < held.sum() < len(held) / 2
-        assert (steps[~held] == steps[~held][:, :1]).all()
-        spaced = 0.1 * steps[~held][:, 0]
-        assert torch.allclose(batch.targets.interval_s[~held], spaced, atol=1e-3)
-        assert torch.allclose(batch.targets.interval_s[held], torch.tensor(0.05), atol=1e-3)
-        assert set(spaced.mul(10).round().int().tolist()) == {1, 2, 3, 4}     # up to 0.5 s
-        numbers = self.batch(self.made(danger=1.0, hole=15)).frames[:, :, 0, 0, 0]
-        assert ((numbers < 15).all(1) | (numbers >= 15).all(1)).all()     # none spans a hole
-
-    def test_censored_labels_are_known_as_far_as_they_reach(self):
-        targets = self.batch(self.made(contact=math.inf, certain=1.6)).targets
-        assert targets.hazard.sum() == 0
-        assert targets.hazard_known[0].tolist() == [True, True, True, False, False]
-        assert not targets.contact_known.any()
-        assert not targets.danger_known.any()
+def test_censored_labels_are_known_as_far_as_they_reach():
+    targets = batch_of(contact=math.inf, certain=1.6).targets
+    assert targets.hazard.sum() == 0
+    assert targets.hazard_known[0].tolist() == [True, True, True, False, False]
+    assert not targets.contact_known.any() and not targets.danger_known.any()
 
 
 def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_training):
@@ -169,5 +161,3 @@ def test_opinions_of_a_table_are_learned_beside_the_world(tmp_path, tiny_trainin
     first, *_, last = read_state(tmp_path / 'out').history
     assert last['losses']['danger'] < 0.9 * first['losses']['danger']
     assert last['losses']['expansion'] != 0
-    data = read_meta(tmp_path / 'out' / 'test.safetensors').training['data']
-    assert '`walk`, 50% of each batch' in data

