@@ -123,13 +123,6 @@ def scene(things: Sequence[Thing] = SAMPLE, camera: Camera = Camera(), frames: i
     return replace(made, **changes)
 
 
-def joined(*parts: Scenes) -> Scenes:
-    """Scenes with the same kinds of shapes as one batch."""
-    tensors = {name: torch.cat([getattr(p, name) for p in parts])
-               for name in vars(parts[0]) if name not in ('kinds', 'capture')}
-    return Scenes(kinds=parts[0].kinds, **tensors)
-
-
 def project(points: torch.Tensor, intrinsics: torch.Tensor, distortion: torch.Tensor,
             bend: torch.Tensor | None = None) -> torch.Tensor:
     """Pixels (..., 2) of points (..., 3) in camera axes with z > 0."""

@@ -16,12 +16,11 @@ from scenes import texture
 from vjepa_ros import cli
 from vjepa_ros.cli import drive
 from vjepa_ros.lab.drive.loop import Driver, Loop, MODES, Moment, Outcome, Recipe
-from vjepa_ros.lab.drive.page import FRAME, GOAL, SIZE, TopView, WAY, figures, film_of
+from vjepa_ros.lab.drive.page import FRAME, figures, film_of
 from vjepa_ros.lab.world.clips import BANK_SEED
-from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw_get_past, draw_stop
+from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw_stop
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
-from vjepa_ros.planning.local_config import CANDIDATE
 from vjepa_ros.runtime.model import Model, ModelConfig
 
 SHORT = EpisodeConfig(speed=(0.8, 1.2), travel_s=(2.5, 3.0), rate=8.0, settle_s=3.3)
@@ -45,11 +44,8 @@ def test_what_is_planned_as_free_is_free_and_what_stands_in_the_way_is_hit(bank,
         world.step(commands[:, 0], commands[:, 1], frame / LONG.rate < ends)
         frame += 1
     planned = np.array([e.scenario for e in episodes])
-    free = planned == 'free'
-    assert 5 <= free.sum() <= 20
-    assert not world.collided[free].any()
+    assert not world.collided[planned == 'free'].any()
     assert world.collided[np.isin(planned, ('static', 'wall'))].mean() > 0.8
-    assert 0.3 < world.collided.mean() < 0.85
     assert [bool(what) for what in world.touched] == world.collided.tolist()
 
 
@@ -148,25 +144,6 @@ def test_a_robot_whose_camera_hangs_with_noise_stops_before_the_wall(bank, mater
     begun, last = next(m for m in ended.moments if m.time >= 0), ended.moments[-1]
     assert not ended.collided and last.speed == 0 and 'frozen' in last.reason
     assert begun.distance > 1.0 and 0.3 < begun.distance - last.distance < 0.6
-
-
-def near(image: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
-    return np.abs(image.astype(int) - colour).sum(-1) < 30
-
-
-def test_the_way_goal_and_chosen_twist_are_drawn_from_above(bank, materials):
-    config = EpisodeConfig(rate=8.0, settle_s=0.2)
-    world = EpisodeWorld([draw_get_past(3, 0, materials, config)], config, bank)
-    view = TopView(world)
-    before = view.draw()
-    assert before.shape == (SIZE[1], SIZE[0], 3) and near(before, GOAL).sum() > 100
-    table = np.zeros(2, CANDIDATE)
-    table['vx'], table['omega'], table['rank'], table['risk'] = 1.0, (0.8, -0.8), (1, 0), (1, 0)
-    chosen = near(view.draw(table), WAY)
-    assert chosen.sum() > near(before, WAY).sum() + 100        # the arc of the chosen one
-    assert np.flatnonzero(chosen.any(0)).mean() > SIZE[0] / 2  # to the right
-    world.robots.place[0] = (0.0, 2.0)
-    assert near(view.draw(), WAY).sum() > near(before, WAY).sum() + 100   # the way
 
 
 def test_the_film_shows_camera_and_map_from_the_start_on(tmp_path):

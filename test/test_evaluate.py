@@ -61,31 +61,25 @@ def recordings(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.fixture(scope='module')
-def report(recordings, tmp_path_factory) -> dict:
-    """Figures of the geometric method on both, with page and document."""
-    out = tmp_path_factory.mktemp('report')
-    document = out / 'accuracy.md'
+def test_an_approaching_wall_is_seen_and_a_still_one_is_not_and_a_document_tells(recordings,
+                                                                                tmp_path):
+    document = tmp_path / 'accuracy.md'
     document.write_text('before\n<!-- accuracy:begin -->\nold<!-- accuracy:end -->\nafter\n')
-    figures = evaluated(out / 'figures.json', str(recordings / 'closing'),
+    figures = evaluated(tmp_path / 'figures.json', str(recordings / 'closing'),
                         str(recordings / 'still'), '--method', 'geometric', '--jobs', '1',
-                        '--document', str(document))
-    return {'out': out, 'figures': figures}
-
-
-def setup_of(*methods: str, engine: Model | None = None, **track) -> Setup:
-    return Setup(methods or ('geometric',), Settings(), TrackConfig(**track), engine)
-
-
-def test_an_approaching_wall_is_seen_and_a_still_one_is_not(report):
-    figures = report['figures']['sequences']
+                        '--document', str(document))['sequences']
     assert figures['closing']['collision_auc'] > 0.9
     assert figures['closing']['ttc_median_relative_error'] < 0.15
     assert figures['closing']['looming_mae_per_s'] < 0.15
     assert figures['still']['looming_when_still_per_s'] < 0.01
     assert figures['still']['false_alarms_per_minute'] == 0.0
     assert figures['still']['collision_auc'] is None          # one class only
-    assert figures['closing']['looming_when_still_per_s'] is None
+    text = document.read_text()
+    assert text.startswith('before\n<!-- accuracy:begin -->\n') and '\nold' not in text
+    assert text.endswith('<!-- accuracy:end -->\nafter\n')
+    shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text.partition('-->')[2])
+    assert {'accuracy/closing.png', 'accuracy/still.png'} == set(shown)
+    assert all(cv2.imread(str(tmp_path / name)) is not None for name in shown)
 
 
 def test_where_heads_do_not_hold_the_report_says_why(recordings, tmp_path):
@@ -119,16 +113,15 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
         file = str(tmp_path / 'bidirectional.safetensors')
         encoder = Encoder(encoder.variant, '2.1').eval()
         encoder.init_random(0)
-        save_bundle(file, replace(facts, window=0), encoder=encoder.state_dict(),
-                    heads=heads.state_dict())
-        facts = load_model('tiny', weights=file)[2].heads.meta
+        facts = save_bundle(file, replace(facts, window=0), encoder=encoder.state_dict(),
+                            heads=heads.state_dict())
     clips = ClipWorld(facts.image_size, 14 if window else 8, bank=bank).clips(77, 6)
     assert {*clips.hold.tolist()} == {1, 2}
     answers = validation.answer(Network(encoder, heads), [
         Batch(clips.frames, clip_targets(clips), stamps=clips.stamps)])
     expected = validation.figures(answers, facts.calibration)
     engine = Model.load(ModelConfig(device='cpu', precision='fp32', weights=file))
-    setup = setup_of('fused', engine=engine)
+    setup = Setup(('fused',), Settings(), TrackConfig(), engine)
     assert evaluate_world.streams(setup) == bool(window)
     rendered = list(films(clips, exact=bool(window)))
     outputs = evaluate_world.encoded(rendered, setup)
@@ -141,15 +134,6 @@ def test_the_heads_alone_have_the_figures_that_training_gives_them(window, bank,
     assert found['collision_auc']['3'] is not None and found['moving_auc'] is not None
     for key, value in found.items():
         assert value == pytest.approx(expected[key], rel=1e-3, abs=1e-4), key
-
-
-def test_the_document_is_rewritten_between_its_marks(report):
-    text = (report['out'] / 'accuracy.md').read_text()
-    assert text.startswith('before\n<!-- accuracy:begin -->\n') and '\nold' not in text
-    assert text.endswith('<!-- accuracy:end -->\nafter\n')
-    shown = re.findall(r'\]\((accuracy/[\w.]+)\)', text.partition('-->')[2])
-    assert {'accuracy/closing.png', 'accuracy/still.png'} == set(shown)
-    assert all(cv2.imread(str(report['out'] / name)) is not None for name in shown)
 
 
 @pytest.mark.parametrize(('words', 'text'), [

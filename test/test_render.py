@@ -11,41 +11,15 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from render_scenes import (
-    BOX,
-    CARD,
-    Camera,
-    ELLIPSOID,
-    HOLED,
-    SAMPLE,
-    SIZE,
-    Thing,
-    joined,
-    look,
-    plain_bank,
-    project,
-    scene,
-    spun,
-)
+from render_scenes import Camera, SAMPLE, SIZE, Thing, look, plain_bank, project, scene, spun
 
+from vjepa_ros.lab.world.rendering import render as drawing
 from vjepa_ros.lab.world.rendering.lens import all_rays
-from vjepa_ros.lab.world.rendering.render import (
-    Truth,
-    contact,
-    in_robot_axes,
-    render,
-    render_together,
-    truth,
-)
-from vjepa_ros.lab.world.scenes.scene import GROUND, Robot, SKY, Scenes
+from vjepa_ros.lab.world.rendering.render import Truth, truth
+from vjepa_ros.lab.world.scenes.scene import BOX, ELLIPSOID, Robot, SKY, Scenes
 
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
-
-
-def picture(scenes: Scenes) -> np.ndarray:
-    """Frames (T, H, W, 3) of one scene."""
-    return render(scenes, plain_bank(), SIZE)[0].numpy().astype(float)
 
 
 def one(value: float) -> torch.Tensor:
@@ -56,7 +30,7 @@ def test_the_frame_before_warped_by_the_flow_is_the_newest_frame():
     camera = Camera(velocity=(0.2, 0.0, 0.5), spin=(0.3, -0.4, 0.5), distortion=(-0.08, 0.01),
                     field=90.0)
     scenes = scene(SAMPLE, camera, interval_s=0.05, sun=torch.zeros(1), ambient=torch.ones(1))
-    old, new = picture(scenes).astype(np.float32)
+    old, new = drawing.render(scenes, plain_bank(), SIZE)[0].numpy().astype(np.float32)
     found = truth(scenes, plain_bank(), SIZE)
     flow = 0.05 * found.flow[0].numpy()
     columns, rows = np.meshgrid(np.arange(SIZE[0], dtype=np.float32),
@@ -79,28 +53,12 @@ def test_drawing_shape_by_shape_in_windows_gives_what_trying_all_everywhere_give
     scenes = scene(CROWD, camera, shutter=one(0.4), shadow=one(0.9), blur_px=one(0.6),
                    vignette=one(0.4), read_noise=one(3.0), shot_noise=one(2.0), gamma=one(0.45),
                    white_balance=torch.tensor([[1.1, 1.0, 0.8]]))
-    fast, whole = (draw(scenes, plain_bank(), SIZE) for draw in (render, render_together))
+    fast, whole = (draw(scenes, plain_bank(), SIZE)
+                   for draw in (drawing.render, drawing.render_together))
     gap = (fast.int() - whole.int()).abs().float()
     assert gap.mean() < 0.6           # bilinear weights of 5 bits, and rounding
     assert (gap.amax(-1) > 8).float().mean() < 2e-3
     assert whole.float().std() > 15
-
-
-def noisy(**changes: object) -> Scenes:
-    return scene(CROWD, Camera(velocity=(0.0, 0.0, 1.0)), frames=3, read_noise=one(4.0),
-                 shot_noise=one(4.0), jpeg=one(0.5), shutter=one(0.3), blur_px=one(0.6), **changes)
-
-
-@pytest.mark.parametrize('by', [render, render_together])
-def test_pictures_do_not_depend_on_the_batch(by):
-    def draw(scenes: Scenes) -> torch.Tensor:
-        return by(scenes, plain_bank(), SIZE)
-
-    first, other = noisy(), noisy(seed=torch.tensor([99]), exposure=torch.full((1, 3), 0.7))
-    both, swapped, alone = draw(joined(first, other)), draw(joined(other, first)), draw(first)
-    assert (both[0].int() - swapped[1].int()).abs().max() <= 1
-    assert (both[0].int() - alone[0].int()).abs().max() <= 1
-    assert (both[0].int() - both[1].int()).abs().float().mean() > 5
 
 
 CAMERAS = {
@@ -109,10 +67,6 @@ CAMERAS = {
     'pincushion': Camera(velocity=(-0.2, 0.0, 0.5), spin=(0.0, -0.3, 0.1),
                          distortion=(0.1, 0.05)),
 }
-
-
-def of(scenes: Scenes) -> Truth:
-    return truth(scenes, plain_bank(), SIZE)
 
 
 def points(scenes: Scenes, found: Truth) -> torch.Tensor:
@@ -147,7 +101,7 @@ def seen(world: torch.Tensor, camera: Camera, seconds: float) -> torch.Tensor:
 def test_flow_and_looming_are_the_changes_of_projection_and_depth(name):
     camera, step = CAMERAS[name], 1e-3
     scenes = scene(SAMPLE, camera)
-    found = of(scenes)
+    found = truth(scenes, plain_bank(), SIZE)
     world, shape = points(scenes, found), found.shape[0]
     lens = scenes.intrinsics[0].double(), scenes.distortion[0].double()
     before, after = (project(seen(moved(world, shape, t), camera, t), *lens)
@@ -165,39 +119,6 @@ def test_flow_and_looming_are_the_changes_of_projection_and_depth(name):
     assert found.looming[0][shape == SKY].abs().max() == 0
 
 
-@pytest.mark.parametrize(('thing', 'local'), [
-    (SAMPLE[0], (0.13, -0.21, -0.3)),
-    (SAMPLE[1], (0.3 * math.sin(2.9), 0.2, 0.3 * math.cos(2.9))),
-    (SAMPLE[2], (0.09 / 1.118, -0.16 / 1.118, -0.2 / 1.118)),
-    (SAMPLE[3], (0.9, 0.1, 0.0))], ids=['box', 'cylinder', 'ellipsoid', 'card'])
-def test_a_point_of_a_shape_is_seen_where_it_projects(thing, local):
-    """Shoot at the projection of a point on the surface: the depth is that of the point."""
-    c, s = math.cos(thing.yaw), math.sin(thing.yaw)
-    world = torch.tensor([c * local[0] + s * local[2], local[1], c * local[2] - s * local[0]])
-    world = world + torch.tensor(thing.at)
-    scenes = scene([thing], Camera(yaw=0.05, pitch=-0.05, distortion=(-0.05, 0.0)))
-    inside = (world - scenes.camera_position[0, -1]) @ scenes.camera_rotation[0, -1].T
-    pixel = project(inside, scenes.intrinsics[0], scenes.distortion[0])
-    # Move the principal point so that the projection is the centre of a pixel.
-    scenes.intrinsics[0, 2:] += pixel.round() - pixel
-    column, row = (int(v) for v in pixel.round())
-    found = of(scenes)
-    assert found.shape[0, row, column] == 0
-    assert found.depth[0, row, column] == pytest.approx(float(inside[2]), rel=1e-4)
-
-
-def test_shapes_hide_one_another_and_holes_show_what_is_behind():
-    front = Thing(CARD, (0.0, -0.6, 2.0), (0.8, 0.6, 0.001), texture=HOLED)
-    back = Thing(BOX, (0.0, -0.6, 4.5), (3.0, 0.6, 0.5))
-    found = of(scene([front, back]))
-    assert found.shape[0, 60, 80] == 1                       # through the hole
-    assert found.depth[0, 60, 80] == pytest.approx(4.0, rel=1e-5)
-    half_hole = 0.4 * scene().intrinsics[0, 0] / 2.0
-    assert found.shape[0, 60, 80 - round(float(half_hole)) - 4] == 0
-    assert found.shape[0, 0, 80] == SKY
-    assert found.shape[0, 119, 80] == GROUND
-
-
 def test_entry_into_the_robots_volume_equals_a_simulation():
     generator = torch.Generator().manual_seed(3)
     count = 4000
@@ -208,13 +129,13 @@ def test_entry_into_the_robots_volume_equals_a_simulation():
     velocity[::5, 0] = 0
     ahead = torch.nn.functional.normalize(torch.tensor([0.5, 0.2, 0.8]), dim=0)
     robot, height = Robot(half_width=0.25, height=0.5, length=0.7), torch.tensor(0.55)
-    when, _ = contact(point, velocity, height, ahead.expand(count, 3), robot)
+    when, _ = drawing.contact(point, velocity, height, ahead.expand(count, 3), robot)
 
     step, last = 0.002, 6.0
     first = torch.full((count,), torch.inf)
     for t in torch.arange(0, last, step).flip(0):
         now = point + t * velocity
-        x, z = in_robot_axes(now, ahead.expand(count, 3))
+        x, z = drawing.in_robot_axes(now, ahead.expand(count, 3))
         up = height - now[:, 1]
         inside = (x.abs() <= 0.25) & (z <= 0) & (z >= -0.7) & (up >= 0.05) & (up <= 0.65)
         first[inside] = t

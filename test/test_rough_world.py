@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 import torch
 from render_scenes import (
-    BOX,
     Camera,
     SAMPLE,
     SIZE,
@@ -27,7 +26,7 @@ from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays
 from vjepa_ros.lab.world.rendering.render import render, render_together, truth
 from vjepa_ros.lab.world.scenes import platforms, scene_spec
 from vjepa_ros.lab.world.scenes.sampler import SceneSampler
-from vjepa_ros.lab.world.scenes.scene import COVERING, Capture, GROUND, SKY, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, COVERING, Capture, GROUND, SKY, Scenes
 from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
 
@@ -49,10 +48,10 @@ def taken(scenes: Scenes, **changes: object) -> Scenes:
     return replace(scenes, capture=replace(capture, **changes))
 
 
-def drawn(scenes: Scenes, whole: bool) -> torch.Tensor:
+def drawn(scenes: Scenes, whole: bool, size: tuple[int, int] = SIZE) -> torch.Tensor:
     """Return the newest frame (H, W, 3), drawn as on a GPU or as on the CPU."""
     draw = render_together if whole else render
-    return draw(scenes, plain_bank(), SIZE)[0, -1].int()
+    return draw(scenes, plain_bank(), size)[0, -1].int()
 
 
 @pytest.mark.parametrize(('whole', 'bend'), [(False, 0.4), (True, 0.4), (False, 1.0)])
@@ -99,21 +98,19 @@ def test_a_mat_changes_the_look_of_the_ground_and_nothing_else(whole):
     before, after = drawn(bare, whole), drawn(laid, whole)
     inner = torch.nn.functional.avg_pool2d(covered[None, None].float(), 3, 1, 1)[0, 0]
     assert (before - after)[inner == 0].abs().max() <= 1
-    # All white, but where the shadow of the box falls on it.
-    shades = after[inner == 1].float().mean(-1)
-    assert shades.median() > before[inner == 1].float().mean() + 20
-    assert shades.min() < 0.8 * shades.median()
+    assert after[inner == 1].float().median() > before[inner == 1].float().mean() + 20
 
 
 @pytest.mark.parametrize(('whole', 'aspect'), [(False, 4 / 3), (True, 3.3)])
 def test_bars_are_those_that_the_node_adds_and_show_nothing(whole, aspect):
     wall = Thing(BOX, (0.0, -1.0, 2.0), (5.0, 3.0, 0.5), texture=WHITE)
-    boxed = taken(scene([wall], Camera(velocity=(0, 0, 1))), shown=one(1 / aspect))
-    bar = (drawn(boxed, whole) == torch.tensor(LETTERBOX_RGB)).all(-1).all(1)
-    view = View('letterbox', (1920, round(1920 / aspect)), SIZE[1], patch=1)
+    boxed = taken(scene([wall], Camera(velocity=(0, 0, 1)), size=(128, 128)),
+                  shown=one(1 / aspect))
+    bar = (drawn(boxed, whole, (128, 128)) == torch.tensor(LETTERBOX_RGB)).all(-1).all(1)
+    view = View('letterbox', (1920, round(1920 / aspect)), 128)
     top, rows = -view.crop_offset[1], view.resized[1]
-    assert bar.nonzero()[:, 0].tolist() == [*range(top), *range(top + rows, SIZE[1])]
-    known = truth(boxed, plain_bank(), SIZE)
+    assert bar.nonzero()[:, 0].tolist() == [*range(top), *range(top + rows, 128)]
+    known = truth(boxed, plain_bank(), (128, 128))
     assert (known.shape[0][bar] == SKY).all() and known.depth[0][bar].isinf().all()
     assert not known.enters[0][bar].any() and known.enters[0][~bar].any()
 
