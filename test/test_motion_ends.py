@@ -40,7 +40,7 @@ from guard_rig import (
 )
 from node_fixtures import Node, now_ns
 from rcl_interfaces.msg import Parameter, ParameterValue
-from rcl_interfaces.srv import GetParameters, SetParameters, SetParametersAtomically
+from rcl_interfaces.srv import GetParameters, SetParametersAtomically
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_harness import NodeProcess, REPOSITORY, Session, arguments_of, ros_env, ros_session
 from sensor_msgs.msg import PointCloud2
@@ -266,25 +266,19 @@ def test_no_callback_delays_the_zero_and_no_late_decision_follows_it():
         assert rig.process.node.callbacks_failed == 0
 
 
-def test_a_request_that_is_too_large_or_malformed_is_answered():
-    def value(of_type: int) -> Parameter:
-        return Parameter(name='use_sim_time', value=ParameterValue(type=of_type))
-
+@pytest.mark.parametrize(('types', 'reason'), [
+    ([1, 255], "'use_sim_time' has type 255, must be 0 to 9"),
+    ([1] * (MOST_NAMES + 1), '1,001 names')])
+def test_a_request_that_is_too_large_or_malformed_is_answered(types, reason):
+    request = SetParametersAtomically.Request(parameters=[
+        Parameter(name='use_sim_time', value=ParameterValue(type=one)) for one in types])
     with ros_session() as ros, ros.compose(GUARD) as process:
-        def ask(kind: type, service: str, **fields: list) -> object:
-            return ros.call(kind, f'/collision_guard/{service}', kind.Request(**fields))
-
-        right, wrong, many = value(1), value(255), MOST_NAMES + 1
-        results = ask(SetParameters, 'set_parameters', parameters=[wrong, right, wrong]).results
-        assert [result.successful for result in results] == [False, True, False]
-        assert "'use_sim_time' has type 255, must be 0 to 9" in results[0].reason
-        for params, reason in (([right, wrong], '255'), ([right] * many, '1,001 names')):
-            result = ask(SetParametersAtomically, 'set_parameters_atomically',
-                         parameters=params).result
-            assert not result.successful and reason in result.reason
-        for count, answered in ((MOST_NAMES, MOST_NAMES), (many, 0)):
-            names = ['use_sim_time'] * count
-            assert len(ask(GetParameters, 'get_parameters', names=names).values) == answered
+        result = ros.call(SetParametersAtomically, '/collision_guard/set_parameters_atomically',
+                          request).result
+        assert not result.successful and reason in result.reason
+        names = GetParameters.Request(names=['use_sim_time'] * len(types))
+        found = ros.call(GetParameters, '/collision_guard/get_parameters', names).values
+        assert len(found) == (0 if len(types) > MOST_NAMES else len(types))
         assert process.node.callbacks_failed == 0
 
 
