@@ -1,109 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Inputs of the guard besides commands: assessments, directions, range sensors and odometry."""
+"""Directions of cameras, and the free path of range sensors."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
-from nav_msgs.msg import Odometry
-from sensor_msgs.msg import LaserScan, PointCloud2, Range
 
-from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
-from vjepa_ros.ros import read
-from vjepa_ros.ros.collision_guard.parameters import BASE_FRAME, FROM_TF, Ranger, Source
-from vjepa_ros.ros.command.inputs import CommandInputs
-from vjepa_ros.ros.common.endpoints import Transforms
-
-LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
-MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]
 MIN_HORIZONTAL = 0.2     # horizontal part of an optical axis that has a direction
 MAX_ANGLE = math.radians(60.0)   # of rays of a scan from the direction of the corridor
 MIN_WIDTH = 0.1          # of an object that must not hide between rays [m]
 MIN_KNOWN = 0.5          # length of the corridor that rays must cover for a reading [m]
-
-
-class GuardInputs(CommandInputs):
-    """Assessments and readings act at once."""
-
-    def __init__(self, node: Any) -> None:
-        super().__init__(node)
-        self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
-
-    def open(self) -> None:
-        if any(source.direction == FROM_TF for source in self._config.sources):
-            try:
-                self._transforms = Transforms(self._node, BASE_FRAME)
-            except ImportError as error:
-                raise RuntimeError(
-                    'a source has direction: tf, which needs the package tf2_ros: install it, or '
-                    'set direction: yaw and yaw') from error
-        for source in self._config.sources:
-            self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
-                        reliable=True, refused=partial(self._malformed, source))
-        for ranger in self._config.ranges:
-            kind = Range if ranger.kind == 'range' else LaserScan
-            self.listen(kind, ranger.name, partial(self._on_range, ranger), most=LARGEST_SCAN)
-        if self._config.odometry:
-            self.listen(Odometry, 'odom', self._on_odometry)
-
-    def _on_assessment(self, source: Source, msg: PointCloud2) -> None:
-        now = self._node.now_s()
-        try:
-            seen = read.assessment(msg, source.name)
-            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
-            if source.direction == FROM_TF:
-                self._set_direction(source, msg.header, now)
-        except (ValueError, IndexError) as error:
-            self._malformed(source, error)
-            return
-        if self._decider.observe(report):
-            self._node.act(True)
-
-    def _malformed(self, source: Source, error: Exception) -> None:
-        reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
-        self._decider.sources[source.name].malformed(reason)
-        self._node.act(True)
-
-    def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
-        """Set the direction of a source from tf at the stamp of its image."""
-        # tf may arrive a little after an assessment, on the executor that runs this: so this does
-        # not wait, and the last direction stays valid for `source_timeout`.
-        assert self._transforms is not None, 'opened for sources with from_tf'
-        since, known = self._yaw.get(source.name, (-math.inf, math.nan))
-        try:
-            yaw = axis_yaw(*self._transforms.pose(header.frame_id, header.stamp)[1])
-        except ValueError:
-            if not 0 <= now_s - since <= self._decider.settings.source_timeout:
-                raise
-            return
-        if not abs(math.remainder(yaw - known, 2 * math.pi)) <= MIN_TURN:     # or one is NaN
-            self._decider.sources[source.name].turn_to(yaw)
-            known = yaw
-        self._yaw[source.name] = now_s, known
-
-    def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
-        now, age = self._node.now_s(), 0.0
-        try:
-            age = self.age_s(msg)
-            if isinstance(msg, Range):
-                distance, reach = range_distance(msg), msg.max_range
-            else:
-                reach = msg.range_max
-                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
-        except ValueError as error:
-            self.refuse(f"range '{ranger.name}'", error)
-            distance = reach = math.nan         # no reading, until the last one is too old
-        self._decider.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
-        self._node.act(True)
-
-    def _on_odometry(self, msg: Odometry) -> None:
-        twist = msg.twist.twist
-        self._decider.observe_speed(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
-                                    self._node.now_s() - self.odometry_age_s(msg))
 
 
 def axis_yaw(x: float, y: float, z: float, w: float) -> float:

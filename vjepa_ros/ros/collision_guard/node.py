@@ -6,22 +6,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from nav_msgs.msg import Odometry
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
+from sensor_msgs.msg import LaserScan, PointCloud2, Range
 from std_srvs.srv import SetBool
 
 from vjepa_ros.guard.guard import OVERRIDE_S, VelocityGuard
 from vjepa_ros.guard.source import SourceGuard
-from vjepa_ros.guard.types import Decision
-from vjepa_ros.ros.collision_guard.inputs import GuardInputs
-from vjepa_ros.ros.collision_guard.parameters import FROM_TF, GuardConfig, SCHEMA
+from vjepa_ros.guard.types import Decision, Motion, RangeReading, SourceReport
+from vjepa_ros.ros import read
+from vjepa_ros.ros.collision_guard.inputs import axis_yaw, range_distance, scan_distance
+from vjepa_ros.ros.collision_guard.parameters import (
+    BASE_FRAME,
+    FROM_TF,
+    GuardConfig,
+    Ranger,
+    SCHEMA,
+    Source,
+)
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.peers import CLOUD, Heartbeat
 from vjepa_ros.ros.command.state_publisher import Description, report_values
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number
 from vjepa_ros.ros.common.node import FAILURE, SUCCESS, transition
 
+LARGEST_SCAN = 1 << 20   # bytes, over 100,000 rays with intensities
+MIN_TURN = 0.05          # rotation of a camera on the robot that counts [rad]
 LEVEL = {'idle': OK, 'free': OK, 'slowed': OK, 'stopped': WARN, 'fault': ERROR, 'override': ERROR}
 
 
@@ -29,13 +42,13 @@ class CollisionGuard(CommandNode):
     """Subscribes ``cmd_vel_in`` and assessments, publishes ``cmd_vel_out`` and ``~/state``."""
 
     NAME = 'guard'
-    INPUTS = GuardInputs
 
     def __init__(self, node_name: str = 'collision_guard', **kwargs: Any) -> None:
         super().__init__(node_name, SCHEMA, **kwargs)
         self._before: VelocityGuard | None = None    # the last one, for what it remembers
         self._heartbeat: Heartbeat | None = None
         self._uncovered = ''     # as told last
+        self._yaw: dict[str, tuple[float, float]] = {}    # by tf: when, and the direction
         self.create_service(SetBool, '~/override', self._on_override)
 
     def prepare(self, config: GuardConfig) -> str:
@@ -97,6 +110,81 @@ class CollisionGuard(CommandNode):
             response.message = 'override has ended: the guard acts again'
             self.get_logger().info(response.message)
         return response
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def open_inputs(self, config: GuardConfig) -> None:
+        self._yaw.clear()
+        if any(source.direction == FROM_TF for source in config.sources):
+            try:
+                self.ask_tf(BASE_FRAME)
+            except ImportError as error:
+                raise RuntimeError(
+                    'a source has direction: tf, which needs the package tf2_ros: install it, or '
+                    'set direction: yaw and yaw') from error
+        for source in config.sources:
+            self.listen(PointCloud2, source.topic, partial(self._on_assessment, source),
+                        reliable=True, refused=partial(self._malformed, source))
+        for ranger in config.ranges:
+            kind = Range if ranger.kind == 'range' else LaserScan
+            self.listen(kind, ranger.name, partial(self._on_range, ranger), most=LARGEST_SCAN)
+        if config.odometry:
+            self.listen(Odometry, 'odom', self._on_odometry)
+
+    def _on_assessment(self, source: Source, msg: PointCloud2) -> None:
+        now = self.now_s()
+        try:
+            seen = read.assessment(msg, source.name)
+            report = SourceReport.of(seen, now, self.age_s(msg), source.name)
+            if source.direction == FROM_TF:
+                self._set_direction(source, msg.header, now)
+        except (ValueError, IndexError) as error:
+            self._malformed(source, error)
+            return
+        if self.decider.observe(report):
+            self.act(True)
+
+    def _malformed(self, source: Source, error: Exception) -> None:
+        reason = self.refuse(f"source '{source.name}' ({source.topic})", error)
+        self.decider.sources[source.name].malformed(reason)
+        self.act(True)
+
+    def _set_direction(self, source: Source, header: Any, now_s: float) -> None:
+        """Set the direction of a source from tf at the stamp of its image."""
+        # tf may arrive a little after an assessment, on the executor that runs this: so this does
+        # not wait, and the last direction stays valid for `source_timeout`.
+        assert self.transforms is not None, 'opened for sources with from_tf'
+        since, known = self._yaw.get(source.name, (-math.inf, math.nan))
+        try:
+            yaw = axis_yaw(*self.transforms.pose(header.frame_id, header.stamp)[1])
+        except ValueError:
+            if not 0 <= now_s - since <= self.decider.settings.source_timeout:
+                raise
+            return
+        if not abs(math.remainder(yaw - known, 2 * math.pi)) <= MIN_TURN:     # or one is NaN
+            self.decider.sources[source.name].turn_to(yaw)
+            known = yaw
+        self._yaw[source.name] = now_s, known
+
+    def _on_range(self, ranger: Ranger, msg: Range | LaserScan) -> None:
+        now, age = self.now_s(), 0.0
+        try:
+            age = self.age_s(msg)
+            if isinstance(msg, Range):
+                distance, reach = range_distance(msg), msg.max_range
+            else:
+                reach = msg.range_max
+                distance = scan_distance(msg, ranger.yaw, ranger.mounting, ranger.half_width)
+        except ValueError as error:
+            self.refuse(f"range '{ranger.name}'", error)
+            distance = reach = math.nan         # no reading, until the last one is too old
+        self.decider.observe_range(RangeReading(ranger.name, now - age, now, distance, reach))
+        self.act(True)
+
+    def _on_odometry(self, msg: Odometry) -> None:
+        twist = msg.twist.twist
+        self.decider.observe_speed(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
+                                    self.now_s() - self.odometry_age_s(msg))
 
     # -- reports -----------------------------------------------------------------------------
 

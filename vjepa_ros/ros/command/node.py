@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import Twist, TwistStamped
@@ -24,11 +25,18 @@ from rclpy.node import Node
 
 from vjepa_ros.guard.types import Motion, STILL
 from vjepa_ros.parameter import Schema
-from vjepa_ros.ros.command.inputs import CommandInputs
+from vjepa_ros.ros import read
 from vjepa_ros.ros.command.peers import Endpoints, topic_problems, twist_class
 from vjepa_ros.ros.command.state_publisher import Description, StatePublisher
 from vjepa_ros.ros.common.declared_parameters import Declared
-from vjepa_ros.ros.common.endpoints import advertise, deliver_last_zero
+from vjepa_ros.ros.common.endpoints import (
+    SMALL,
+    Transforms,
+    advertise,
+    bounded,
+    deliver_last_zero,
+    subscribe,
+)
 from vjepa_ros.ros.common.node import FAILURE, ManagedNode, SUCCESS, transition
 from vjepa_ros.ros.common.process import settle
 
@@ -163,7 +171,6 @@ class CommandNode(ManagedNode):
     """
 
     NAME: str                # of what it is, in its state
-    INPUTS: type[CommandInputs]
     FLOOD_S = 0.005          # inputs at shorter intervals are left to the timer
     RATE_HZ = 50.0           # of decisions without new inputs
 
@@ -174,7 +181,9 @@ class CommandNode(ManagedNode):
         self.decided: Any = None                 # the last decision of an activation
         self.suspending = False                  # motion ends before the process is stopped
         self.clock_jumps = self.refused = 0      # and messages that could not be read
-        self._inputs: Any = None
+        self.transforms: Transforms | None = None        # of an activation that asks tf
+        self._told_unstamped = False             # that odometry has no stamps
+        self._logged_s: dict[str, float] = {}    # when a refusal was logged last, by its source
         self._told_unjudged = False
         self._frame_id = ''                      # of the newest command
         self._kind: type = Twist                 # of commands
@@ -196,6 +205,10 @@ class CommandNode(ManagedNode):
     @abstractmethod
     def prepare(self, config: Any) -> str:
         """Create `decider`, add what undoes that to `configured`; return a description."""
+
+    @abstractmethod
+    def open_inputs(self, config: Any) -> None:
+        """Subscribe to all but commands by `listen`."""
 
     @abstractmethod
     def apply(self, config: Any) -> Any:
@@ -244,7 +257,7 @@ class CommandNode(ManagedNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         answer = super().on_activate(state)
         if answer == SUCCESS:
-            self.refused = 0
+            self.refused, self._told_unstamped, self._logged_s = 0, False, {}
             self.decider.clock_jumped(self.now_s())
             self._time.start()
             self._active.callback(self._deactivate)
@@ -252,10 +265,8 @@ class CommandNode(ManagedNode):
                                          1.0 / self.RATE_HZ)
             self._active.callback(self._output.close)
             self.decider.restart()
-            self._inputs = inputs = self.INPUTS(self)
-            self._active.callback(inputs.close)
-            inputs.open()
-            inputs.listen(self._kind, 'cmd_vel_in', self._on_command, reliable=True)
+            self.open_inputs(self.config)
+            self.listen(self._kind, 'cmd_vel_in', self._on_command, reliable=True)
             timer = self.create_timer(1.0 / self.RATE_HZ, self._on_tick, clock=self.steady)
             self._active.callback(self.destroy_timer, timer)
             self._active.callback(self.end_motion)
@@ -290,7 +301,7 @@ class CommandNode(ManagedNode):
         self.get_logger().error(f'cmd_vel_out: {error}', throttle_duration_sec=LOG_EVERY_S)
 
     def _deactivate(self) -> None:
-        self._inputs = self._output = self.decided = None
+        self.transforms = self._output = self.decided = None
 
     def halt(self) -> None:
         """Stop the robot and unsubscribe (safe in every state)."""
@@ -300,6 +311,48 @@ class CommandNode(ManagedNode):
         """Release everything that configure made (safe in every state)."""
         with self.configured:
             self.halt()
+
+    # -- inputs ----------------------------------------------------------------------------
+
+    def listen(self, kind: type, topic: str, callback: Callable[[Any], None], depth: int = 1,
+               reliable: bool = False, most: int = SMALL,
+               refused: Callable[[ValueError], None] | None = None) -> None:
+        """Subscribe while active; `refused` takes the reason for a message not passed on."""
+        take = bounded(kind, lambda msg, info: callback(msg),
+                       refused or partial(self.refuse, topic), most)
+        self._active.callback(self.destroy_subscription, subscribe(
+            self, kind, topic, take, depth, reliable, raw=True))
+
+    def ask_tf(self, base_frame: str) -> None:
+        """Listen to tf while active; ImportError without its package."""
+        self.transforms = Transforms(self, base_frame)
+        self._active.callback(self.transforms.close)
+
+    def age_s(self, msg: Any) -> float:
+        """Return the age of the stamp of a message [s]."""
+        if not read.stamp_ns(msg):
+            raise ValueError('its stamp is 0, so its age is unknown; set header.stamp')
+        return (self.get_clock().now().nanoseconds - read.stamp_ns(msg)) / NS
+
+    def odometry_age_s(self, msg: Any) -> float:
+        """Return the age of odometry [s]; 0 where nobody stamped it, which is told once."""
+        if read.stamp_ns(msg):
+            return max(0.0, self.age_s(msg))
+        if not self._told_unstamped:
+            self._told_unstamped = True
+            self.get_logger().warning(
+                'odom has the stamp 0: it counts as of its arrival; set header.stamp')
+        return 0.0
+
+    def refuse(self, what: str, error: Exception) -> str:
+        """Count and log a message that could not be read; return the reason."""
+        self.refused += 1
+        # By source: `throttle_duration_sec` counts for the line of code, so one would hide others.
+        now = time.monotonic()
+        if now - self._logged_s.get(what, -math.inf) >= LOG_EVERY_S:
+            self._logged_s[what] = now
+            self.get_logger().error(f'{what}: message refused: {error}')
+        return str(error)
 
     # -- commands --------------------------------------------------------------------------
 

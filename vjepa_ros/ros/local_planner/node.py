@@ -4,24 +4,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+from geometry_msgs.msg import PoseStamped, Twist, TwistStamped
+from nav_msgs.msg import Odometry, Path
 from rclpy.node import NodeNameNonExistentError
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
-from vjepa_ros.planning.decision import Choice, LocalDecider, SENT
+from vjepa_ros.guard.settings import SILENCE_S
+from vjepa_ros.guard.types import Motion
+from vjepa_ros.planning.decision import Choice, LocalDecider, ODOMETRY, Pose, SENT, on_earth
+from vjepa_ros.ros import read
 from vjepa_ros.ros.command.node import CommandNode
 from vjepa_ros.ros.command.peers import CLOUD, full_name
 from vjepa_ros.ros.command.state_publisher import Description, motion_values, report_values
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, number
+from vjepa_ros.ros.common.endpoints import SMALL
 from vjepa_ros.ros.common.message_conversion import cloud
-from vjepa_ros.ros.local_planner.inputs import LocalInputs
 from vjepa_ros.ros.local_planner.parameters import LocalNodeConfig, SCHEMA
 
+DEPTH = 5                # queue of a camera
+# Bytes: 40,000 poses or 80,000 cells; features of the largest encoder, or a picture.
+LARGE = 1 << 22
 TOPIC_CHECK_S = 0.2      # period of the check for a publisher of the speed
 TWISTS = {'geometry_msgs/msg/Twist', 'geometry_msgs/msg/TwistStamped'}
 LEVELS = {'stopped': WARN, 'waiting': WARN, 'refused': WARN, 'fault': ERROR}
@@ -31,13 +42,13 @@ class LocalPlannerNode(CommandNode):
     """Subscribes ``cmd_vel_in``, ``goal_pose``, ``path``, cameras and the speed."""
 
     NAME = 'planner'
-    INPUTS = LocalInputs
     FLOOD_S = 0.01           # a choice takes some milliseconds
     RATE_HZ = 20.0
 
     def __init__(self, node_name: str = 'local_planner', **kwargs: Any) -> None:
         super().__init__(node_name, SCHEMA, **kwargs)
         self._candidates: Any = None
+        self._odom_frame = ''         # of an activation
         self._checked_s = -math.inf
         self._took_ms = math.nan      # for the last decision
 
@@ -93,10 +104,109 @@ class LocalPlannerNode(CommandNode):
             self._candidates.publish(cloud(header, plan.candidates))
 
     def _on_tick(self) -> None:
-        if self._inputs is not None and time.monotonic() - self._checked_s >= TOPIC_CHECK_S:
+        if (self.config.speed_from == SENT
+                and time.monotonic() - self._checked_s >= TOPIC_CHECK_S):
             self._checked_s = time.monotonic()
-            self._inputs.watch()
+            sent = self.resolve_topic_name('cmd_vel_sent')
+            self.decider.wired = self.count_publishers(sent) > 0
         super()._on_tick()
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def open_inputs(self, config: LocalNodeConfig) -> None:
+        self._odom_frame = ''
+        for name, prefix in config.topics.items():
+            for topic, take, most in (('assessment', self._on_assessment, SMALL),
+                                      ('looming_field', self._on_field, LARGE)):
+                self.listen(PointCloud2, f'{prefix}/{topic}', partial(take, name), DEPTH, True,
+                            most, partial(self._malformed, name, topic))
+        self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
+        self.listen(Odometry, 'odom', self._on_odometry)
+        self.listen(Path, 'path', self._on_path, reliable=True, most=LARGE)
+        if importlib.util.find_spec('tf2_ros') is not None:
+            self.ask_tf(config.base_frame)
+        if config.speed_from == SENT:
+            self.listen(self._kind, 'cmd_vel_sent', self._on_sent)
+
+    def _on_assessment(self, name: str, msg: PointCloud2) -> None:
+        now = self.now_s()
+        try:
+            seen, age = read.assessment(msg, name), self.age_s(msg)
+        except (ValueError, IndexError) as error:     # of another version, or empty
+            self._malformed(name, 'assessment', error)
+            return
+        if self.decider.assessed(name, seen, now, age):
+            self.act_unless_flooded()
+
+    def _on_field(self, name: str, msg: PointCloud2) -> None:
+        try:
+            cells, age = read.looming_field(msg), self.age_s(msg)
+        except ValueError as error:                   # of another version
+            self._malformed(name, 'looming_field', error)
+            return
+        if self.decider.measured(name, cells, read.stamp_ns(msg), self.now_s(), age):
+            self.act_unless_flooded()
+
+    def _malformed(self, name: str, topic: str, error: Exception) -> None:
+        self.decider.malformed(name, self.refuse(f'{self.config.topics[name]}/{topic}', error))
+        self.act_unless_flooded()
+
+    def _on_sent(self, msg: Twist | TwistStamped) -> None:
+        self._moves('cmd_vel_sent', msg.twist if isinstance(msg, TwistStamped) else msg)
+
+    def _on_odometry(self, msg: Odometry) -> None:
+        age_s = self.odometry_age_s(msg)
+        if age_s > SILENCE_S:
+            self.refuse('odom', ValueError(
+                f'its stamp is {age_s:.2f} s old, more than {SILENCE_S:g} s; stamp odometry by '
+                'the clock of this node'))
+            return
+        try:
+            self.decider.located(_pose(msg.pose.pose), self.now_s())
+            self._odom_frame = msg.header.frame_id
+        except ValueError as error:                   # not finite: ignored
+            self.refuse('odom', error)
+        if self.config.speed_from == ODOMETRY:
+            self._moves('odom', msg.twist.twist)
+
+    def _on_goal(self, msg: PoseStamped) -> None:
+        self._follow('goal', msg.header.frame_id, [msg.pose.position])
+
+    def _on_path(self, msg: Path) -> None:
+        self._follow('path', msg.header.frame_id, [one.pose.position for one in msg.poses])
+
+    def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
+        try:
+            points = self._in_odom([complex(at.x, at.y) for at in positions], frame_id)
+            self.decider.follow(points, what, self.now_s())
+        except ValueError as error:
+            self.decider.refuse_course(f'{what}: {error}')
+            self.refuse(what, error)
+        self.act_unless_flooded()
+
+    def _in_odom(self, points: list[complex], frame_id: str) -> list[complex]:
+        """Return points in the frame of the odometry; ValueError when tf cannot tell."""
+        pose, base = self.decider.pose, self.config.base_frame
+        if not frame_id:
+            raise ValueError('it has no frame_id; give it one, such as odom')
+        if pose is None or frame_id == self._odom_frame or not all(map(on_earth, points)):
+            return points                  # without a pose, or not on Earth, it is refused later
+        at = Pose(0j, 0.0)
+        if frame_id != base:
+            if self.transforms is None:
+                raise ValueError(f"its frame '{frame_id:.99}' is neither that of the odometry "
+                                 f"('{self._odom_frame:.99}') nor {base}, and tf2_ros is not "
+                                 'installed to ask tf: install it, or transform it before')
+            (x, y, _), (*_, z, w) = self.transforms.pose(frame_id)
+            at = Pose(complex(x, y), 2 * math.atan2(z, w))
+        return [complex(one) for one in pose.told(at.told(np.array(points, complex)))]
+
+    def _moves(self, topic: str, twist: Twist) -> None:
+        try:
+            self.decider.moves(Motion(twist.linear.x, twist.linear.y, twist.angular.z),
+                                self.now_s())
+        except ValueError as error:                   # not finite: ignored
+            self.refuse(topic, error)
 
     # -- reports -----------------------------------------------------------------------------
 
@@ -126,3 +236,12 @@ class LocalPlannerNode(CommandNode):
             values |= {**motion_values('speed', decider.motion),
                        'speed_from': decider.config.speed_from, 'course': decider.course_state}
         return Description(level, [], values | {'refused': self.refused}, sources)
+
+
+def _pose(pose: Any) -> Pose:
+    """Return a pose on the ground; ValueError for a rotation that is none."""
+    turn = pose.orientation
+    if not 0.7 < math.hypot(turn.x, turn.y, turn.z, turn.w) < math.inf:
+        raise ValueError(f'its orientation is {turn.x, turn.y, turn.z, turn.w}, which is no '
+                         'rotation')
+    return Pose(complex(pose.position.x, pose.position.y), 2 * math.atan2(turn.z, turn.w))
