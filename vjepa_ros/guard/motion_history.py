@@ -17,14 +17,14 @@ TURN_MARGIN = 1.5        # factor by which it may turn faster than they say
 class SpeedHistory:
     """Velocities over time; each is valid until the next, and before the first the robot stood.
 
-    `sent`: the commands sent, where `add` takes measured velocities; None: they are not known.
+    `sent`: the commands sent, where `add` takes measured velocities.
     Directions are yaws in the frame of the robot [rad], times are in s.
     """
 
     def __init__(self, sent: SpeedHistory | None = None) -> None:
         self._samples: deque[tuple[float, Motion]] = deque()
         self.measured_s = math.inf      # since when they come from odometry; inf: commands count
-        self.sent = sent
+        self.sent = self if sent is None else sent
 
     def add(self, time_s: float, motion: Motion, measured: bool = False) -> None:
         """Add the velocity from a time on; times before the newest are ignored."""
@@ -39,7 +39,7 @@ class SpeedHistory:
         """Drop all velocities: the robot stands at a time."""
         self._samples.clear()
         self.add(time_s, STILL)
-        if self.sent is not None:
+        if self.sent is not self:
             self.sent.restart(time_s)
 
     def travel(self, begin_s: float, end_s: float, yaw: float) -> float:
@@ -49,8 +49,7 @@ class SpeedHistory:
     def reach(self, begin_s: float, end_s: float, yaw: float) -> float:
         """Return `travel`, or that of the commands sent where they lead farther [m]."""
         # A measured speed can be wrong, so what is ahead is never farther away than by either.
-        travel = self.travel(begin_s, end_s, yaw)
-        return travel if self.sent is None else max(travel, self.sent.travel(begin_s, end_s, yaw))
+        return max(one.travel(begin_s, end_s, yaw) for one in (self, self.sent))
 
     def path(self, begin_s: float, end_s: float) -> float:
         """Return the length of the path between two times [m]."""
@@ -58,8 +57,7 @@ class SpeedHistory:
 
     def stood(self, begin_s: float, end_s: float, most: float) -> bool:
         """Return whether the path is shorter than `most` [m], also by the commands sent."""
-        return all(one.path(begin_s, end_s) < most
-                   for one in (self, self.sent) if one is not None)
+        return all(one.path(begin_s, end_s) < most for one in (self, self.sent))
 
     def turned(self, begin_s: float, end_s: float) -> float:
         """Return the change of heading between two times [rad], counter-clockwise."""
@@ -75,12 +73,9 @@ class SpeedHistory:
     def commanded_turn(self, begin_s: float, end_s: float) -> float:
         """Return the part of `turned` that the commands sent of the last second can explain."""
         # A gyroscope that drifts turns no obstacle away.
-        turned = self.turned(begin_s, end_s)
-        if self.sent is None:
-            return turned
         most = TURN_MARGIN * (end_s - begin_s) * max(
             (abs(m.omega) for _, m in self.sent._parts(begin_s - SENT_S, end_s)), default=0.0)
-        return max(-most, min(most, turned))
+        return max(-most, min(most, self.turned(begin_s, end_s)))
 
     def mean(self, begin_s: float, end_s: float, yaw: float) -> float:
         """Return the mean speed towards a direction [m/s]."""

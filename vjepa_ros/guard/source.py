@@ -169,10 +169,10 @@ class SourceGuard:
         self.timing.add(report.stamp_s, now)
         window = report.stamp_s - WINDOW_S, report.stamp_s
         self._speed = history.mean(*window, self.yaw)
-        if history.sent is not None:      # a measured speed can be wrong, in its unit, too
-            most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
-            if most >= MEASURING_SPEED:
-                self._speed = min(self._speed, most)
+        # A measured speed can be wrong, in its unit, too.
+        most = history.sent.most(report.stamp_s - SENT_S, report.stamp_s, self.yaw)
+        if most >= MEASURING_SPEED:
+            self._speed = min(self._speed, most)
         self._drives = not history.stood(*window, CREEPING * MEASURING_SPEED * WINDOW_S)
         time = self._time(report)
         self._threat = self._approaching = False
@@ -189,8 +189,7 @@ class SourceGuard:
         since = history.reach(stamp, now, self.yaw)
         turned = history.turned(stamp, now)
         window = stamp - WINDOW_S, stamp
-        commands = history.sent or history
-        sent, mean = commands.least(*window, self.yaw), commands.mean(*window, self.yaw)
+        sent, mean = (find(*window, self.yaw) for find in (history.sent.least, history.sent.mean))
         least = min(sent, history.least(*window, self.yaw))
         self._threat = threat = time < HORIZON_S
         self._approaching = threat and history.travel(stamp - STANDING[0], stamp,

@@ -91,12 +91,10 @@ class Course:
     def _advance(self, pose: Pose) -> None:
         """Go on to the point of the path nearest to the robot; never back, nor far at once."""
         ahead = np.linspace(self._at, min(self._gone[-1], self._at + 2.0), 41)
-        away = np.abs(np.array([self._place(gone) for gone in ahead]) - pose.place)
-        self._at = float(ahead[int(np.argmin(away))])
+        self._at = float(ahead[np.argmin(np.abs(self._place(ahead) - pose.place))])
 
-    def _place(self, gone: float) -> complex:
-        return complex(np.interp(gone, self._gone, np.real(self._points)),
-                       np.interp(gone, self._gone, np.imag(self._points)))
+    def _place(self, gone: Any) -> Any:
+        return np.interp(gone, self._gone, self._points)
 
 
 def course_problem(points: Sequence[complex], what: str, pose: Pose, tolerance: float) -> str:

@@ -309,8 +309,8 @@ class ObstacleMemory:
         barrier = NO_POINTS
         if believed and math.isfinite(seen.clearance) and seen.clearance < REACH_M:
             across = np.linspace(-1, 1, 5) * config.half_width
-            barrier = placed(memory.mount, np.full(5, seen.clearance), across,
-                             np.zeros((5, 2)), np.full(5, EVIDENCE / 2))
+            barrier = placed(memory.mount, np.full(5, seen.clearance), across, np.zeros(5),
+                             np.full(5, EVIDENCE / 2))
         found, barrier = (_aged(turned(one, place, yaw), age_s) for one in (found, barrier))
         still = steady & ~found[:, 2:4].any(-1)
         memory.points = np.concatenate((found[~still], barrier))
@@ -431,9 +431,8 @@ class ObstacleMemory:
         moves = solid & (cells.moving > MOVING) & np.isfinite(cells.drift_across)
         # Sideways speed is the flow without the parts of expansion and of the camera.
         sideways = depth * (np.nan_to_num(cells.drift_across) - rate * cells.across) + aside
-        own = np.zeros((len(cells), 2))
         moves &= np.abs(sideways) > CROSSES_M_S
-        own[:, 1] = np.where(moves, np.clip(sideways, -MAX_OWN_SPEED, MAX_OWN_SPEED), 0.0)
+        own = np.where(moves, np.clip(sideways, -MAX_OWN_SPEED, MAX_OWN_SPEED), 0.0)
         # A point weighs as much as its share of the view.
         part = CELLS_OF_A_VIEW / max(1, len(cells))
         weight = part * cells.confidence / (1 + (sigma / (HALF_WEIGHT_ERROR * rate)) ** 2)
@@ -445,12 +444,11 @@ class ObstacleMemory:
 
 def placed(mount: Mount, depth: np.ndarray, right: np.ndarray, own: np.ndarray,
            weight: np.ndarray) -> np.ndarray:
-    """Return points (P, 6) around the robot, of depth, right [m] and own speeds (P, 2) [m/s]."""
+    """Return points (P, 6) around the robot, of depth, right [m] and speed to the right [m/s]."""
     c, s = math.cos(mount.yaw), math.sin(mount.yaw)
     return np.column_stack((
         mount.x + c * depth + s * right, mount.y + s * depth - c * right,
-        c * own[:, 0] + s * own[:, 1], s * own[:, 0] - c * own[:, 1],
-        weight, np.zeros(len(depth)))).astype(float)
+        s * own, -c * own, weight, np.zeros(len(depth)))).astype(float)
 
 
 def turned(points: np.ndarray, place: complex, yaw: float) -> np.ndarray:

@@ -14,11 +14,7 @@ from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import Twist, TwistStamped
-from rclpy.clock import (
-    Clock,
-    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
-    JumpThreshold,
-)
+from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
@@ -192,13 +188,12 @@ class CommandNode(ManagedNode):
         self._acted_s = -math.inf                # time of the last decision by new inputs
         self._beside = Endpoints()           # of the output, this node included
         self.configured, self._active = ExitStack(), ExitStack()     # what is to be undone
-        self.steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.state_publisher = StatePublisher(self)
         self._time = CommandClock(self, self._jumped)
         self.params = Declared(self, schema, self._on_changed)
         self.create_timer(1.0, self._on_report, clock=self.steady)
         if self.params.get('autostart'):
-            self.start_alone(self.steady)
+            self.start_alone()
 
     # -- implemented by each node ------------------------------------------------------------
 

@@ -16,10 +16,6 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
-from rclpy.clock import (
-    Clock,
-    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
-)
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
@@ -57,11 +53,10 @@ class CommandWatchdog(ResilientNode):
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 1)
         self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, QOS)
         self._heard = self.create_publisher(Header, self._beats.topic_name + HEARD, reliable)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(self._timeout_s / CHECKS, self._check, clock=steady)
-        self._zeros = self.create_timer(1 / RATE_HZ, self._send_zero, clock=steady)
+        self.create_timer(self._timeout_s / CHECKS, self._check, clock=self.steady)
+        self._zeros = self.create_timer(1 / RATE_HZ, self._send_zero, clock=self.steady)
         self._zeros.cancel()
-        self.create_timer(1.0, self._report, clock=steady)
+        self.create_timer(1.0, self._report, clock=self.steady)
         self.get_logger().info(f'watches {self._beats.topic_name} for {self._out.topic_name}, '
                                f'timeout {self._timeout_s:g} s')
 

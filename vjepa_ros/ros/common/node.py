@@ -19,7 +19,10 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import ParameterType, SetParametersResult
 from rcl_interfaces.srv import SetParameters
-from rclpy.clock import Clock
+from rclpy.clock import (
+    Clock,
+    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
+)
 from rclpy.exceptions import ParameterException
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.impl.rcutils_logger import RcutilsLogger
@@ -128,6 +131,7 @@ class ResilientNode(Node):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._forwarder = LogForwarder(self.get_logger())
         log = logging.getLogger('vjepa_ros')
         log.addHandler(self._forwarder)
@@ -334,9 +338,9 @@ class ManagedNode(ResilientNode, LifecycleNode, ABC):
         self.release()
         super().destroy_node()
 
-    def start_alone(self, clock: Clock) -> None:
+    def start_alone(self) -> None:
         """Configure and activate as soon as the executor runs."""
-        self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=clock)
+        self._autostart_timer = self.create_timer(0.0, self._on_autostart, clock=self.steady)
 
     def _on_autostart(self) -> None:
         self.destroy_timer(self._autostart_timer)

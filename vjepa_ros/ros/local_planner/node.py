@@ -120,9 +120,12 @@ class LocalPlannerNode(CommandNode):
                                       ('looming_field', self._on_field, LARGE)):
                 self.listen(PointCloud2, f'{prefix}/{topic}', partial(take, name), DEPTH, True,
                             most, partial(self._malformed, name, topic))
-        self.listen(PoseStamped, 'goal_pose', self._on_goal, reliable=True)
+        self.listen(PoseStamped, 'goal_pose', lambda msg: self._follow(
+            'goal', msg.header.frame_id, [msg.pose.position]), reliable=True)
         self.listen(Odometry, 'odom', self._on_odometry)
-        self.listen(Path, 'path', self._on_path, reliable=True, most=LARGE)
+        self.listen(Path, 'path', lambda msg: self._follow(
+            'path', msg.header.frame_id, [one.pose.position for one in msg.poses]),
+            reliable=True, most=LARGE)
         if importlib.util.find_spec('tf2_ros') is not None:
             self.ask_tf(config.base_frame)
         if config.speed_from == SENT:
@@ -168,12 +171,6 @@ class LocalPlannerNode(CommandNode):
             self.refuse('odom', error)
         if self.config.speed_from == ODOMETRY:
             self._moves('odom', msg.twist.twist)
-
-    def _on_goal(self, msg: PoseStamped) -> None:
-        self._follow('goal', msg.header.frame_id, [msg.pose.position])
-
-    def _on_path(self, msg: Path) -> None:
-        self._follow('path', msg.header.frame_id, [one.pose.position for one in msg.poses])
 
     def _follow(self, what: str, frame_id: str, positions: list[Any]) -> None:
         try:

@@ -9,12 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import rclpy
-import rclpy.clock
-import rclpy.signals
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import JumpThreshold, TimeJump
-from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Trigger
@@ -72,17 +68,16 @@ class VjepaNode(ManagedNode):
         self.parts: Configured | None = None
         self._memory = MemoryTrend()
         self.params = Declared(self, SCHEMA, self._on_changed)
-        steady = rclpy.clock.Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # Steady timers: with simulated time a paused clock must not silence the watchdogs.
-        self.create_timer(WATCH_S, self._on_watch, clock=steady)
-        self.create_timer(1.0, self._on_report, clock=steady)
+        self.create_timer(WATCH_S, self._on_watch, clock=self.steady)
+        self.create_timer(1.0, self._on_report, clock=self.steady)
         self.create_service(Trigger, '~/reset', self._on_reset)
         self._jump = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1),
                           on_clock_change=True), post_callback=self._on_time_jump)
         if self.params.get('autostart'):
-            self.start_alone(steady)
+            self.start_alone()
 
     # -- lifecycle -------------------------------------------------------------------------
 

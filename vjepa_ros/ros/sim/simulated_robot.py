@@ -30,10 +30,6 @@ from builtin_interfaces.msg import Time as TimeMsg
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped, Twist
 from nav_msgs.msg import Odometry
-from rclpy.clock import (
-    Clock,
-    ClockType,  # pyright: ignore[reportPrivateImportUsage] # clock_type is not in Humble
-)
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.time import Time
@@ -104,7 +100,7 @@ class SimulatedRobot(ResilientNode, Node):
                                 patient=own.publish_clock)
         self._times = (self.create_publisher(ClockMsg, '/clock', quick)
                        if own.publish_clock else None)
-        self.create_timer(CLOCK_S, self._go_on, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.create_timer(CLOCK_S, self._go_on, clock=self.steady)
 
     @property
     def done(self) -> bool:
