@@ -20,7 +20,7 @@ pytest.importorskip('rclpy')
 import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
-from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, active, guarding
+from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, active, guarding, twist_of
 from nav_msgs.msg import Odometry
 from node_fixtures import Camera, NODE, Publisher, SMALL, now_ns, stamped
 from rclpy.signals import SignalHandlerOptions
@@ -88,6 +88,31 @@ def test_the_service_of_the_override_lets_all_pass_loudly():
             assert ros.call(SetBool, '/collision_guard/override', request).success
             rig.wait_for_speed(speed)
         rig.wait_for_log('OVERRIDE: nothing is guarded')
+
+
+def test_what_nothing_judges_is_not_sent_and_absurd_values_of_it_stop(rig):
+    twist = twist_of(0.5)
+    with Every(0.05, lambda: rig.controller.publish(twist)), Every(0.05, rig.look):
+        for part, name in ((twist.linear, 'z'), (twist.angular, 'x'), (twist.angular, 'y')):
+            for value, speed in ((0.7, 0.5), (1e30, 0.0), (0.0, 0.5), (math.nan, 0.0), (0.0, 0.5)):
+                setattr(part, name, value)
+                rig.ros.spin_for(0.1)
+                rig.wait_for_motion(lambda sent, speed=speed: sent == twist_of(speed))
+    rig.wait_for_log('nothing judges it')
+    assert all(sent == twist_of(sent.linear.x) for _, sent in rig.out[-100:])
+
+
+def test_a_robot_stands_while_callbacks_fail_and_goes_on_afterwards(rig):
+    def fail() -> None:
+        raise RuntimeError('out of order')
+
+    with rig.driving():
+        rig.wait_for_speed(1.0)
+        timer = rig.process.node.create_timer(0.1, fail)
+        rig.wait_for_speed(0.0)
+        rig.wait_for_state('fault: a callback failed: RuntimeError: out of order')
+        timer.cancel()
+        rig.wait_for_speed(1.0)
 
 
 def test_two_guards_on_one_topic_are_told(rig):

@@ -26,7 +26,7 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from vjepa_ros.perception.looming_cells import LoomingCells
-from vjepa_ros.perception.types import Level, Quality
+from vjepa_ros.perception.types import Level
 from vjepa_ros.ros.command.node import ZEROS_S
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.common.message_conversion import make_header, pack_cells
@@ -58,17 +58,14 @@ class Rig(CommandRig):
 
     def again(self) -> None:
         """A robot that drives ahead over free ground."""
-        self.boxes, self.level, self.flags, self.speed = FREE, Level.WARNING, Quality(0), 1.0
+        self.boxes, self.level, self.speed = FREE, Level.WARNING, 1.0
         self.looking, self.measuring, self.age_ns = True, True, 0
         self.place: tuple[float, float] | None = (0.0, 0.0)
 
     def look(self) -> None:
         stamp = now_ns() - self.age_ns
         result = seen(field(max(self.speed, 0.01), self.boxes), self.level)
-        told = replace(result.assessment, stamp_ns=stamp, flags=self.flags,
-                       collision_probability=0.0)
-        if self.level < Level.WARNING:
-            told = replace(told, time_to_contact=math.inf)
+        told = replace(result.assessment, stamp_ns=stamp, collision_probability=0.0)
         cells = LoomingCells.of(result, OPTICS)
         cells = pack_cells(replace(cells, moving=np.full(len(cells), np.nan, np.float32)))
         for assessment, looming in self.cameras.values() if self.looking else ():
