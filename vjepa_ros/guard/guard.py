@@ -344,11 +344,6 @@ def covers(yaws: Iterable[float], motion: Motion) -> bool:
 def uncovered_arcs(yaws: Collection[float]) -> list[tuple[float, float]]:
     """Return where no source looks: start and end of each arc [rad], counter-clockwise."""
     known = sorted(yaw % (2 * math.pi) for yaw in yaws)
-    arcs = []
-    for one, other in zip(known, [*known[1:], known[0] + 2 * math.pi], strict=True):
-        width = other - one - 2 * VIEW_ANGLE
-        if width > ANGLE_TOLERANCE:
-            low = one + VIEW_ANGLE
-            low -= 2 * math.pi if low > math.pi else 0.0
-            arcs.append((low, low + width))
-    return arcs
+    gaps = [(math.remainder(one + VIEW_ANGLE, 2 * math.pi), other - one - 2 * VIEW_ANGLE)
+            for one, other in zip(known, [*known[1:], known[0] + 2 * math.pi], strict=True)]
+    return [(low, low + width) for low, width in gaps if width > ANGLE_TOLERANCE]

@@ -68,8 +68,7 @@ class SourceReport:
            source: str = '') -> SourceReport:
         """Make a report from an assessment that arrived at a time on the clock of the guard [s].
 
-        `age_s`: age of its newest frame then, None when stamps are on the clock of the guard;
-        `source`: its name, '' takes the name of the camera.
+        `age_s`: age of its newest frame then, None when stamps are on that clock.
         """
         stamp_s = seen.stamp_ns / NS if age_s is None else received_s - age_s
         return cls(source or seen.camera, stamp_s, received_s, seen.level, seen.time_to_contact,

@@ -40,36 +40,28 @@ KEPT_BEATS = 256         # that may still be confirmed
 
 
 class Endpoints:
-    """Endpoints of a topic, of which those without a name count once they have had none for long.
-
-    DDS tells of an endpoint before it tells of its node.
-    """
+    """Endpoints of a topic; those without a name count once they have had none for long."""
 
     def __init__(self) -> None:
         self._unnamed: dict[bytes, float] = {}      # since when they are known
 
     def settled(self, found: Sequence[TopicEndpointInfo]) -> list[TopicEndpointInfo]:
         """Return those that count of all that there are now."""
+        # DDS tells of an endpoint before it tells of its node.
         now = time.monotonic()
         self._unnamed = {_id(info): self._unnamed.get(_id(info), now) for info in found
                          if info.node_name == UNNAMED}
         return [info for info in found if now - self._unnamed.get(_id(info), -math.inf)
                 >= UNNAMED_S]
 
-
-class BaseMatch:
-    """Tells whether a base, or what drives it, receives what a publisher of a node sends."""
-
-    def __init__(self, node: Node, publisher: Any) -> None:
-        self._node, self._publisher, self._endpoints = node, publisher, Endpoints()
-
-    def matched(self) -> bool:
-        """Return whether it is matched with more than known listeners, such as the node."""
-        found = self._node.get_subscriptions_info_by_topic(self._publisher.topic_name)
-        known = (*LISTENERS, self._node.get_name())
-        bases = [info for info in self._endpoints.settled(found)
+    def reach_base(self, node: Node, publisher: Any) -> bool:
+        """Return whether a base, or what drives it, receives what a publisher of a node sends."""
+        found = node.get_subscriptions_info_by_topic(publisher.topic_name)
+        known = (*LISTENERS, node.get_name())
+        bases = [info for info in self.settled(found)
                  if info.node_name not in known and not info.node_name.startswith('_ros2cli')]
-        return len(found) - len(bases) < min(len(found), self._publisher.get_subscription_count())
+        # It is matched with more than known listeners, such as the node.
+        return len(found) - len(bases) < min(len(found), publisher.get_subscription_count())
 
 
 def twist_class(message: str) -> type:
@@ -124,8 +116,7 @@ class Heartbeat:
         self._confirmed_within_s = max(CONFIRMED_S, silence_s)
         self._sent: deque[tuple[tuple[int, int], float]] = deque(maxlen=KEPT_BEATS)
         self._heard_s, self._answer = -math.inf, ''      # of this activation
-        self._base = BaseMatch(node, commands)
-        self._base_matched = False
+        self._listeners, self._reaches_base = Endpoints(), False
         self._answers = node.create_subscription(
             Header, self._publisher.topic_name + HEARD, self._on_heard, 1) if watched else None
         self._timer = node.create_timer(silence_s / BEATS, self.beat, clock=node.steady)
@@ -134,7 +125,7 @@ class Heartbeat:
         """Send a beat with a state, by default that of the node."""
         self._commands.assert_liveliness()
         if self._answers is not None:
-            self._base_matched = self._base.matched()
+            self._reaches_base = self._listeners.reach_base(self._node, self._commands)
         self._say(state or self._node.state)
 
     def _on_heard(self, answer: Header) -> None:
@@ -147,7 +138,7 @@ class Heartbeat:
         """Return why nobody would stop the base if this node hung now; '' when somebody would."""
         if self._answers is None:
             return ''
-        if not self._base_matched:
+        if not self._reaches_base:
             return ('nobody listens on cmd_vel_out but watchdog and planner: start the base, or '
                     'remap cmd_vel_out to its topic')
         if time.monotonic() - self._heard_s > self._confirmed_within_s:

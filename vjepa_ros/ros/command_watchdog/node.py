@@ -19,7 +19,7 @@ from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Header
 
-from vjepa_ros.ros.command.peers import BaseMatch, HEARD, QOS, READY, twist_class
+from vjepa_ros.ros.command.peers import Endpoints, HEARD, QOS, READY, twist_class
 from vjepa_ros.ros.command_watchdog import SCHEMA
 from vjepa_ros.ros.common.declared_parameters import read_once
 from vjepa_ros.ros.common.diagnostics import ERROR, OK, WARN, stamped, status
@@ -48,7 +48,7 @@ class CommandWatchdog(ResilientNode):
         self._moves_s: tuple[float, float] | None = None
         reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         self._out = self.create_publisher(self._kind, 'cmd_vel', reliable)
-        self._base = BaseMatch(self, self._out)
+        self._listeners = Endpoints()
         self.create_subscription(self._kind, 'cmd_vel', self._on_motion, reliable)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 1)
         self._beats = self.create_subscription(Header, 'heartbeat', self._on_beat, QOS)
@@ -71,7 +71,8 @@ class CommandWatchdog(ResilientNode):
         self._moves_s = None
         if self._silent:
             self._go_on(f'the guard is back ({self._state}): no more zeros')
-        ready = READY if self._base.matched() else f'nobody else listens on {self._out.topic_name}'
+        ready = READY if self._listeners.reach_base(self, self._out) else (
+            f'nobody else listens on {self._out.topic_name}')
         self._heard.publish(Header(stamp=beat.stamp, frame_id=ready))
 
     def _on_motion(self, msg: Twist | TwistStamped) -> None:
