@@ -66,35 +66,29 @@ class BagMaker:
                  header=self.header(stamp_ns), height=rgb.shape[0], width=rgb.shape[1],
                  encoding=encoding, is_bigendian=0, step=rgb.shape[1] * 3, data=rgb.reshape(-1))
 
-    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray, text: str = 'jpeg') -> bytes:
-        data = cv2.imencode('.png' if text == 'png' else '.jpg', rgb[..., ::-1])[1].reshape(-1)
+    def jpeg(self, topic: str, stamp_ns: int, rgb: np.ndarray) -> None:
         self.add(topic, 'sensor_msgs/msg/CompressedImage', stamp_ns,
-                 header=self.header(stamp_ns), format=text, data=data)
-        return data.tobytes()
+                 header=self.header(stamp_ns), format='jpeg',
+                 data=cv2.imencode('.jpg', rgb[..., ::-1])[1].reshape(-1))
 
     def info(self, stamp_ns: int, size: tuple[int, int] = (32, 24), focal: float = 33.0,
              model: str = 'plumb_bob', d: Sequence[float] = (0.0,) * 5,
-             topic: str = '/eye/camera_info', region: Sequence[int] = (0, 0, 0, 0),
              p: Sequence[float] = (0.0,) * 12) -> None:
         k = np.array([focal, 0, 15.5, 0, focal, 11.5, 0, 0, 1.0])
-        roi = self.types['sensor_msgs/msg/RegionOfInterest'](*region, do_rectify=False)
-        self.add(topic, 'sensor_msgs/msg/CameraInfo', stamp_ns,
+        roi = self.types['sensor_msgs/msg/RegionOfInterest'](0, 0, 0, 0, do_rectify=False)
+        self.add('/eye/camera_info', 'sensor_msgs/msg/CameraInfo', stamp_ns,
                  header=self.header(stamp_ns), height=size[1], width=size[0],
                  distortion_model=model, d=np.array(d), k=k, r=np.eye(3).reshape(-1),
                  p=np.array(p, float), binning_x=0, binning_y=0, roi=roi)
 
 
-def write_drive(path: Path, frames: Iterable, storage: str = 'MCAP', how: str = 'raw',
-                shift_ns: int = 0) -> Path:
+def write_drive(path: Path, frames: Iterable, shift_ns: int = 0) -> Path:
     """A bag of the frames of a source on /eye/image_raw, with camera_info."""
-    with BagMaker(path, storage) as bag:
+    with BagMaker(path) as bag:
         for number, frame in enumerate(frames):
             stamp_ns = frame.stamp_ns + shift_ns
             if number == 0:
                 height, width = frame.rgb.shape[:2]
                 bag.info(stamp_ns, (width, height), 0.8 * width)
-            if how == 'raw':
-                bag.image('/eye/image_raw', stamp_ns, frame.rgb)
-            else:
-                bag.jpeg('/eye/image_raw/compressed', stamp_ns, frame.rgb, how)
+            bag.image('/eye/image_raw', stamp_ns, frame.rgb)
     return path

@@ -11,10 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
+import psutil
 import pytest
 
 pytest.importorskip('pyarrow')
@@ -47,6 +50,14 @@ def drive():
 @pytest.fixture(scope='module')
 def bag(tmp_path_factory, drive):
     return write_drive(tmp_path_factory.mktemp('bags') / 'drive', drive)
+
+
+def with_holes(path: Path, frames, *strange: int) -> Path:
+    with BagMaker(path) as made:
+        for n, frame in enumerate(frames):
+            made.image('/eye/image_raw', frame.stamp_ns, frame.rgb,
+                       'strange' if n in strange else 'rgb8')
+    return path
 
 
 def here(config, folder: Path) -> fleet.Backend:
@@ -121,10 +132,7 @@ def test_what_is_broken_is_listed_and_loses_nothing_else(tmp_path, drive):
         write_drive(bags / name, drive[:count])
     file, = (bags / 'cut').glob('*.mcap')
     file.write_bytes(file.read_bytes()[:5000])
-    with BagMaker(bags / 'holes') as holes:
-        for n, frame in enumerate(drive[:20]):
-            holes.image('/eye/image_raw', frame.stamp_ns, frame.rgb,
-                        'strange' if n in (0, 12) else 'rgb8')
+    with_holes(bags / 'holes', drive[:20], 0, 12)
     run = scored(tmp_path / 'out', bags)
     problems = {name: [p for p in run.problems if re.search(rf'{bags}/{name}\b', p)]
                 for name in ('a', 'cut', 'holes', 'short')}
@@ -274,3 +282,38 @@ def test_the_command_writes_rows_events_and_a_page(tmp_path, bag, capsys):
     assert f'<td>{bag} /eye/image_raw</td>' in page
     assert command.main([words[0], *words[2:]]) == 0          # nothing left to do
     assert json.loads((out / 'run.json').read_text())['skipped'] == 2
+
+
+def actors() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):     # it has just ended
+            found += [process] if 'MapWorker' in ' '.join(process.cmdline()) else []
+    return found
+
+
+@pytest.mark.slow
+def test_rows_are_the_same_on_a_cluster_that_loses_an_actor(tmp_path, bag, drive):
+    pytest.importorskip('ray', reason='Ray is large and not part of the test environment: '
+                        "pip install 'ray[data]' to run this test")
+    holes = with_holes(tmp_path / 'holes', drive[:20], 8)
+    config = read_config(None, WORDS)
+    alone, together = (fleet.Run(config, tmp_path / name) for name in ('alone', 'together'))
+    for run in (alone, together):
+        fleet.plan(run, [bag, holes, tmp_path / 'gone.mcap'], (), 1.0)
+    killed = []
+
+    def kill(text: str) -> None:
+        end_s = time.monotonic() + 30.0
+        while not killed and time.monotonic() < end_s:
+            time.sleep(0.1)
+            if len(both := actors()) == 2:            # as many as were asked for
+                both[0].kill()
+                killed.append(both[0].pid)
+
+    fleet.score(alone, here(config, alone.folder), lambda text: None)
+    fleet.score(together, fleet.cluster(config, together.folder, 'local', 2), kill)
+    assert killed and len(together.chunks) == 7
+    assert together.problems == alone.problems      # of the bag that is not there, and the picture
+    assert len(alone.problems) == 2 and '1 image' in alone.problems[1]
+    same(rows_of(together), rows_of(alone))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Sources deliver the right frames with the right stamps, and refuse what they cannot read."""
+"""Sources deliver frames with the times at which they were taken, and refuse what is none."""
 
 from __future__ import annotations
 
 import math
-import shutil
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from recordings import BagMaker, S, video_packets
 
 from vjepa_ros.clip.optics import Distortion
+from vjepa_ros.fleet.recordings import find_recordings, looked_at
 from vjepa_ros.sources import PlayOptions, SourceError, open_source
 from vjepa_ros.sources.video import MESSAGES
 
@@ -28,17 +28,10 @@ def opened(path, **options):
     return open_source(path, PlayOptions(**options))
 
 
-def write_pictures(folder: Path, names: list[str]) -> None:
+def write(folder: Path, names) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
-        assert cv2.imwrite(str(folder / name), picture(10 * number))
-
-
-def write_recording(folder: Path, *rows: str) -> Path:
-    write_pictures(folder / 'frames', [f'{n:05d}.png' for n in range(4)])
-    (folder / 'labels.csv').write_text(
-        '\n'.join(['frame,stamp_s,collision,time_to_contact_s', *rows]) + '\n')
-    return folder
+        assert cv2.imwrite(str(folder / f'{name}.png'), picture(10 * number))
 
 
 def values(frames) -> list[int]:
@@ -49,8 +42,10 @@ def stamps_s(frames) -> list[float]:
     return [round((frame.stamp_ns - S) / 1e9, 4) for frame in frames]
 
 
+# -- pictures in folders --------------------------------------------------------------------------
+
 def test_a_folder_plays_in_natural_order_at_its_rate(tmp_path):
-    write_pictures(tmp_path, [*(f'frame{n}.png' for n in range(11)), '1\u00b23.png'])
+    write(tmp_path, [*(f'frame{n}' for n in range(11)), '1\u00b23'])
     with pytest.raises(SourceError, match=r'1²3\.png.*--rate'):
         opened(tmp_path)
     with opened(tmp_path, rate=4.0) as source:
@@ -62,13 +57,18 @@ def test_a_folder_plays_in_natural_order_at_its_rate(tmp_path):
         next(iter(opened(tmp_path, loop=True, start_s=5.0, rate=10.0)))
 
 
+LABELS = 'frame,stamp_s,collision,time_to_contact_s'
+
+
 def test_a_recording_has_its_stamps_and_truth(tmp_path):
-    folder = write_recording(tmp_path / 'rec', '00000.png,1700000000.5,0,')
+    folder = tmp_path / 'rec'
+    write(folder / 'frames', range(4))
+    (folder / 'labels.csv').write_text(f'{LABELS}\n0.png,1700000000.5,0,\n')
     assert next(iter(opened(folder))).stamp_ns == 1_700_000_000_500_000_000    # of a real clock
-    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,inf', '00001.png,0.1,,2.5',
-                             '00002.png,0.35,1,')
-    (folder / 'frames' / '00002.png').unlink()
-    (folder / 'frames' / '00002.png').symlink_to(folder / 'frames' / '00003.png')
+    (folder / 'labels.csv').write_text(
+        f'{LABELS}\n0.png,0.0,0,inf\n1.png,0.1,,2.5\n2.png,0.35,1,\n')
+    (folder / 'frames' / '2.png').unlink()
+    (folder / 'frames' / '2.png').symlink_to(folder / 'frames' / '3.png')
     (folder / 'calib.txt').write_text('P0: 700 0 15.5 0 0 710 11.5 0 0 0 1 0\nP1: 0')
     (tmp_path / 'linked').symlink_to(folder)         # links within a recording and to it are fine
     source = opened(tmp_path / 'linked', size=(16, 12))
@@ -81,22 +81,96 @@ def test_a_recording_has_its_stamps_and_truth(tmp_path):
     assert source.intrinsics == (350.0, 355.0, 7.5, 5.5)  # centres of pixels are whole numbers
 
 
-@pytest.mark.parametrize(('row', 'problem'), [
-    (b'00009.png,0.1,0,', r'00009\.png'), (b'00001.png,1e300,0,1', 'no time'),
-    (b'00001.png,0.0,0,', 'not after'), (b'00001.png,0.1,2,', 'collision 2'),
-    (b'00001.png,0.1,maybe,', "collision 'maybe'"),
-    (b'\xff\xfe,0.2,0,1', 'UTF-8'), (b'a' * 5000 + b',0.1,0,1', 'correct the name'),
-    (b'../../secret.png,0.1,0,1', 'outside'), (b'link.png,0.1,0,1', 'outside')], ids=range(9))
-def test_a_wrong_label_is_refused_with_its_line(tmp_path, row, problem):
-    folder = write_recording(tmp_path / 'rec', '00000.png,0.0,0,1.5')
-    frames = folder / 'frames'
-    with (folder / 'labels.csv').open('ab') as file:
-        file.write(row + b'\n')
-    shutil.copy(frames / '00000.png', tmp_path / 'secret.png')
-    (frames / 'link.png').symlink_to(tmp_path / 'secret.png')
-    with pytest.raises(SourceError, match=rf"labels\.csv' line 3.*{problem}"):
-        opened(folder)
+NS = [1403636579763555584 + n * 33_333_333 for n in range(5)]
+FACTS = [{'n': n, 'ns': ns, 'us': ns // 1000, 'ms': ns // 10**6, 'past': ns - NS[0], 's': n / 30,
+          'text': f'{ns // 10**9}.{ns % 10**9:09d}', 'sec': ns // 10**9,
+          'nsec': f'{ns % 10**9:09d}', 'early': 9.95 + n / 30} for n, ns in enumerate(NS)]
 
+
+def check(path: Path) -> None:
+    frames = list(open_source(path))
+    assert values(frames) == list(range(5))
+    np.testing.assert_allclose([frame.stamp_ns - frames[0].stamp_ns for frame in frames],
+                               [n * 33_333_333 for n in range(5)], atol=1e6)
+
+
+HEAD = '#timestamp [ns],filename'
+LAYOUTS = {              # folder of the pictures and their names; table, its heading and rows
+    'euroc': ('data', '{ns}', 'data.csv', HEAD, '{ns},{ns}.png'),
+    'euroc of a simulator': ('data', '{n}', 'data.csv', HEAD, '{past},{n}.png'),
+    'tum': ('rgb', '{n:05d}', 'rgb.txt', '# file: "a time.bag"\n# timestamp filename',
+            '{text} rgb/{n:05d}.png'),
+    'kitti': ('data', '{n:010d}', 'timestamps.txt', '#', '2014-06-24 19:02:59.{nsec}'),
+    'kitti odometry': ('frames', '{n:06d}', 'times.txt', '#', '{s:.9e}'),
+    'ours': ('frames', '{n:05d}', 'stamps.csv', 'index,seconds', '{n},{s}'),
+    'labels': ('frames', '{n:05d}', 'labels.csv', LABELS, '{n:05d}.png,{s:.9f},,')}
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_stamps_come_from_the_table_of_a_data_set_wherever_one_points(tmp_path, layout):
+    place, name, table, head, row = LAYOUTS[layout]
+    root = tmp_path / 'set' / 'cam0'
+    write(root / place, [name.format(**each) for each in FACTS])
+    write(root / 'depth', [each['text'] for each in FACTS])
+    (root / table).write_text('\n'.join([head, *(row.format(**each) for each in FACTS)]))
+    check(root)
+    check(root / place)
+    assert len(list(open_source(root, PlayOptions(rate=15.0)))) == 3         # which thins
+    assert find_recordings([tmp_path]) == ([root], [])
+    (camera,), problems = looked_at(root)
+    assert not problems and camera.duration_s == pytest.approx(5 / 30, rel=1e-3)
+
+
+@pytest.mark.parametrize('name', [
+    '{ns}', 'left_{ns}', '{us}', 'frame-{ms}', '{text}', 'rgb_{text}', '{sec}_{nsec}',
+    '{sec}-{nsec}', '{early:.6f}'])
+def test_stamps_come_from_names(tmp_path, name):
+    write(tmp_path, [name.format(**each) for each in FACTS])
+    check(tmp_path)
+
+
+@pytest.mark.parametrize('names', [
+    ['frame_000123', 'frame_000124'], ['0000000010', '0000000011'], ['1', '2'],
+    ['2026113012', '2026113013'], ['20261130120000', '20261130120001'],
+    ['2026113012000012', '2026113012000013'], ['v1.0', 'v1.1'], ['a', '1403636579763555584']])
+def test_counted_pictures_have_no_stamps_and_a_rate_is_asked_for(tmp_path, names):
+    write(tmp_path, names)
+    assert '--rate' in looked_at(tmp_path)[1][0]
+    stamps = [frame.stamp_ns for frame in open_source(tmp_path, PlayOptions(rate=4.0))]
+    assert stamps[1] - stamps[0] == 250_000_000
+    (camera,), problems = looked_at(tmp_path, rate=4.0)
+    assert not problems and camera.duration_s == 0.5
+
+
+WRONG = [
+    (b'1.0,../secret.png', 'outside'), (b'1.0,/etc/secret.png', 'outside'),
+    (b'1.0,link.png', 'outside'), (b'nan,0.png', "'nan' is no time"), (b'1e400,0.png', 'no time'),
+    (b'soon,0.png', 'no time'), (b'0.0,1.png', 'not after')]
+OF_LABELS = [
+    (b'1.0,none.png', 'does not exist'), (b'1.0,1.png,2', 'collision 2'),
+    (b'1.0,1.png,maybe', "collision 'maybe'"), (b'1.0,\xff\xfe', 'UTF-8'),
+    (b'1.0,' + b'a' * 5000, 'correct the name')]
+
+
+@pytest.mark.parametrize(('table', 'row', 'problem'), [
+    *(('rgb.txt', row.replace(b',', b' '), problem) for row, problem in WRONG),
+    *(('labels.csv', *both) for both in (*WRONG, *OF_LABELS))], ids=range(19))
+def test_a_line_that_leads_elsewhere_or_is_wrong_is_refused_by_its_number(tmp_path, table, row,
+                                                                          problem):
+    place = tmp_path / 'set' / 'frames'
+    write(place, range(2))
+    write(place.parent, ['secret'])
+    write(tmp_path, ['secret'])
+    (place / 'link.png').symlink_to(tmp_path / 'secret.png')
+    between = b',' if table == 'labels.csv' else b' '
+    head = between.join([b'#stamp_s', b'frame', b'collision', b'time_to_contact_s'])
+    (place.parent / table).write_bytes(head + b'\n' + between.join([b'0.5', b'0.png']) + b'\n'
+                                       + row + b'\n')
+    with pytest.raises(SourceError, match=rf"{table}' line 3.*{problem}"):
+        opened(place.parent)
+
+
+# -- videos and scenes ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('rate', 'expected'), [
     (5.0, [0, 4, 8, 12, 16]), (60.0, list(range(20))), (8.0, [0, 3, 5, 8, 10, 13, 15, 18])])
@@ -156,6 +230,8 @@ def test_a_wrong_option_is_refused(name, value):
     with pytest.raises(SourceError, match=name):
         PlayOptions(**{name: value})
 
+
+# -- bags -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])
 def test_a_bag_plays_by_its_headers_and_its_excerpt_by_the_times_of_recording(tmp_path, storage):
