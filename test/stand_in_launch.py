@@ -36,30 +36,19 @@ class Entity:
         return context.launch_configurations[self.given[0]]
 
 
-class Declare(Entity):
-    """DeclareLaunchArgument."""
+class StandIn(ModuleType):
+    """A module of launch: each of its names is a class of entities."""
 
-
-class Include(Entity):
-    """IncludeLaunchDescription."""
+    def __getattr__(self, name: str) -> type:
+        return type(name, (Entity,), {})
 
 
 def modules() -> dict[str, ModuleType]:
     """The modules that launch files import, by name."""
-    contents = {
-        'launch': {'LaunchContext': SimpleNamespace, 'LaunchDescription': Entity,
-                   'logging': SimpleNamespace(get_logger=logging.getLogger)},
-        'launch.actions': {'DeclareLaunchArgument': Declare, 'OpaqueFunction': Entity,
-                           'IncludeLaunchDescription': Include, 'Shutdown': Entity,
-                           'ExecuteProcess': Entity},
-        'launch.launch_description_sources': {'PythonLaunchDescriptionSource': Entity},
-        'launch.substitutions': {'LaunchConfiguration': Entity,
-                                 'PathJoinSubstitution': Entity, 'ThisLaunchFileDir': Entity},
-        'launch_ros': {}, 'launch_ros.actions': {'Node': Entity},
-        'launch_ros.parameter_descriptions': {'ParameterFile': Entity, 'ParameterValue': Entity}}
-    made = {name: ModuleType(name) for name in contents}
-    for name, content in contents.items():
-        vars(made[name]).update(content)
+    made = {name: StandIn(name) for name in (
+        'launch', 'launch.actions', 'launch.launch_description_sources', 'launch.substitutions',
+        'launch_ros', 'launch_ros.actions', 'launch_ros.parameter_descriptions')}
+    vars(made['launch'])['logging'] = SimpleNamespace(get_logger=logging.getLogger)
     return made
 
 
@@ -68,14 +57,14 @@ def nodes_of(file: Path, given: dict[str, str]) -> list[Entity]:
     context = SimpleNamespace(launch_configurations=dict(given))
     found = []
     for entity in runpy.run_path(str(file))['generate_launch_description']().given[0]:
-        if isinstance(entity, Declare):
+        if type(entity).__name__ == 'DeclareLaunchArgument':
             name, choices = entity.given[0], entity.named['choices']
             value = context.launch_configurations.setdefault(name, entity.named['default_value'])
             if choices and value not in choices:
                 raise RuntimeError(f'{name} is {value!r}, must be one of {choices}')
             continue
         for action in entity.named['function'](context):
-            if isinstance(action, Include):
+            if type(action).__name__ == 'IncludeLaunchDescription':
                 path = action.given[0].given[0].given[0][-1]
                 found += nodes_of(file.parent / path, dict(action.named['launch_arguments']))
             else:
@@ -146,7 +135,7 @@ class Process(threading.Thread):
                     self._child = subprocess.Popen(self._words, env=self._env)
 
     def interrupt(self) -> None:
-        """Pass an interrupt on and start it no more."""
+        """Pass an interrupt on, and start it no more."""
         self._ending.set()
         with self._starting:
             self._child.send_signal(signal.SIGINT)

@@ -80,33 +80,29 @@ def record(folder: Path) -> None:
     """Write a bag of a camera, an assessment a second, and a guard."""
     from diagnostic_msgs.msg import DiagnosticArray
     from rclpy.serialization import serialize_message
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
+    from recordings import BagMaker
     from test_read import SEEN, STAMP, sent
 
     from vjepa_ros.ros.common.diagnostics import OK, status
-    from vjepa_ros.ros.common.message_conversion import image, make_header
+    from vjepa_ros.ros.common.message_conversion import make_header
 
-    store, picture = get_typestore(Stores.ROS2_HUMBLE), np.zeros((48, 64, 3), np.uint8)
-    with Writer(folder, version=8) as bag:
-        topics = {name: bag.add_connection(name, kind, typestore=store) for name, kind in (
-            ('/camera/image_raw', IMAGE), ('/node/camera/assessment', CLOUD), ('/g/state', ARRAY))}
+    with BagMaker(folder) as bag:
+        topics = {name: bag.writer.add_connection(name, kind, typestore=bag.store)
+                  for name, kind in (('/node/camera/assessment', CLOUD), ('/g/state', ARRAY))}
         for second in range(5):
             at = STAMP + second * 10**9
-            header = make_header(at, 'optical')
+            bag.image('/camera/image_raw', at, np.full((48, 64, 3), 40 * second, np.uint8))
             for name, msg in (
-                    ('/camera/image_raw', image(header, picture + 40 * second, 'rgb8')),
                     ('/node/camera/assessment', sent(replace(SEEN, stamp_ns=at))),
-                    ('/g/state', DiagnosticArray(header=header, status=[
+                    ('/g/state', DiagnosticArray(header=make_header(at, ''), status=[
                         status('g: guard', OK, 'free', {'action': 'free'})]))):
-                bag.write(topics[name], at, serialize_message(msg))
+                bag.writer.write(topics[name], at, serialize_message(msg))
 
 
 @NEEDS
 @pytest.mark.ros
 def test_a_bag_is_shown_as_it_was_recorded(tmp_path, capsys):
     pytest.importorskip('rclpy')
-    pytest.importorskip('rosbags')
     record(tmp_path / 'bag')
     with pytest.raises(SystemExit):       # nothing is perceived
         cli.main(['view', str(tmp_path / 'bag'), '--save', 'out.rrd', '--rate', '5'])
