@@ -21,7 +21,6 @@ from vjepa_ros.ros.doctor import (
     OK,
     Topic,
     WARNING,
-    fit,
     judge,
     judge_file,
 )
@@ -39,26 +38,25 @@ def test_an_error_names_options_that_the_command_has():
         'x; set -p weights:=VALUE to a file or -p allow_random_weights:=true')
 
 
-@pytest.mark.parametrize(('values', 'named'), [
-    ({}, ''),
-    ({'thresholds.danger_ttc': 9.0}, 'danger'),
-    ({'obstacles.scan': True}, 'obstacles.base_frame'),
-    ({'cameras': ['a'], 'a.mount.height': 99.0}, 'a.mount.height'),
-])
-def test_parameters_that_contradict_each_other_are_found(values, named):
-    problems = fit(values, SCHEMAS['vjepa_node'])
-    assert len(problems) == bool(named)
-    assert not named or named in problems[0]
+@pytest.mark.parametrize(('lines', 'named'), [
+    (('stop_distanse: 1.0', 'braking: -1.0'), ('stop_distance', 'braking')),
+    (('thresholds.danger_ttc: 9.0',), ('danger',)),
+    (('obstacles.scan: true',), ('obstacles.base_frame',)),
+    (('cameras: [a]', 'a.mount.height: 99.0'), ('a.mount.height',)),
+    (('cameras: [front]',), ())])
+def test_a_parameter_file_is_judged_by_the_node_that_it_is_for(tmp_path, lines, named):
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n' + ''.join(f'    {line}\n' for line in lines))
+    problems = [each for each in judge_file(file, SCHEMAS) if each.level == ERROR]
+    assert len(problems) == len(named)
+    for problem, name in zip(problems, named, strict=True):
+        assert name in problem.text + problem.remedy
 
 
-def test_a_parameter_file_is_judged_by_its_own_node(tmp_path):
-    file = tmp_path / 'guard.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    stop_distanse: 1.0\n    braking: -1.0\n')
-    problems = [each.text + each.remedy for each in judge_file(file, SCHEMAS)]
-    assert len(problems) == 2 and 'stop_distance' in problems[0] and 'braking' in problems[1]
+def test_a_file_that_is_none_is_an_error_and_one_of_another_package_a_note(tmp_path):
+    file = tmp_path / 'mine.yaml'
     file.write_text('[1, 2]')
     assert judge_file(file, SCHEMAS)[0].level == ERROR
-    # Those of other packages are not ours to judge, in namespaces neither.
     file.write_text('local_costmap:\n  local_costmap:\n    ros__parameters:\n      width: 3\n'
                     '      robot_radius: 0.2\n      base_frame: base_link\n')
     assert [each.level for each in judge_file(file, SCHEMAS)] == [NOTE]

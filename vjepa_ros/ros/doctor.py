@@ -289,30 +289,18 @@ def _block(path: Path, node: str, values: Mapping[str, Any], schemas: Mapping[st
         yield Finding(NOTE, about, 'seems to be a node of another package: not judged')
         return
     values = read_file(path, schema.row)[node]      # now that it is known what the types are
-    names = {row.name for row in _rows(values, schema)}
-    for name, remark in schema.unread(values, names).items():
-        yield Finding(ERROR, about,
-                      f"parameter '{name}' is read by no node", remark
-                      or 'remove it, or look it up in docs/parameters.md')
-    for problem in fit(values, schema):
-        yield Finding(ERROR, about, problem, 'change it in the file')
-
-
-def fit(values: Mapping[str, Any], schema: Schema) -> list[str]:
-    """Return what is wrong with values of parameters, alone and together with defaults."""
-    problems, legal = [], {}
-    for row in _rows(values, schema):
-        value, problem = row.check(values.get(row.name, row.default))
-        problems += filter(None, [problem])
-        legal[row.name] = row.default if problem else value
-    return [*problems, *filter(None, [schema.problem(legal)])]
-
-
-def _rows(values: Mapping[str, Any], schema: Schema) -> list[Param]:
-    """Return the rows of a schema, and those of each name that a parameter lists."""
     rows = list(schema.rows)
     for listing, make_rows in schema.lists.items():
-        default = next(row.default for row in schema.rows if row.name == listing)
-        for name in values.get(listing, default):
-            rows += make_rows(name)
-    return rows
+        default = next(row.default for row in rows if row.name == listing)
+        rows += [row for name in values.get(listing, default) for row in make_rows(name)]
+    for name, remark in schema.unread(values, {row.name for row in rows}).items():
+        yield Finding(ERROR, about, f"parameter '{name}' is read by no node",
+                      remark or 'remove it, or look it up in docs/parameters.md')
+    legal = {}
+    for row in rows:
+        value, problem = row.check(values.get(row.name, row.default))
+        legal[row.name] = row.default if problem else value
+        if problem:
+            yield Finding(ERROR, about, problem, 'change it in the file')
+    if problem := schema.problem(legal):
+        yield Finding(ERROR, about, problem, 'change it in the file')
