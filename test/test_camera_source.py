@@ -164,13 +164,6 @@ def test_a_signal_ends_it_cleanly_with_code_0(ros, ten):
         assert '(stopped)' in process.output
 
 
-@pytest.mark.parametrize(('params', 'message'), [
-    ({'rate': -1.0}, "parameter 'rate' is -1.0"), ({'width': 320}, 'set both or none')])
-def test_a_wrong_parameter_is_refused_with_the_reason(ros, params, message):
-    with pytest.raises(ValueError, match=message), ros.compose(MODULE, params):
-        pass
-
-
 @pytest.mark.parametrize(('source', 'message'), [
     ('/not/there.mp4', "'/not/there.mp4' does not exist; supported: 'synthetic'"),
     ('77', 'camera 77 cannot be opened; video devices here')])

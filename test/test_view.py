@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from vjepa_ros import cli
-from vjepa_ros.viewer.rerun_log import holds_outputs, published
 
 NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
                            reason="rerun-sdk is not installed (the extra 'view')")
@@ -38,19 +37,6 @@ def test_a_port_that_is_taken_is_named(capsys):
         port = str(taken.getsockname()[1])
         assert cli.main(['view', 'synthetic', '--data-port', port]) == 1
     assert f'--data-port {port}' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(('image', 'found'), [
-    ('/r/front/image_raw', 'front'), ('/r/color', None), ('/front/image_raw', None)])
-def test_the_pictures_of_a_camera_are_found(image, found):
-    topics = {'/r/node/front/assessment': CLOUD, image: IMAGE, '/r/odom': 'nav_msgs/msg/Odometry',
-              '/r/node/front/overlay/compressed': 'sensor_msgs/msg/CompressedImage',
-              '/other/state': 'std_msgs/msg/String', '/guard/state': ARRAY}
-    got = published(topics)
-    assert got.pop(image, ('', None))[1] == found
-    assert not holds_outputs({'/diagnostics': ARRAY, '/front/image_raw': IMAGE})
-    assert got == {'/r/node/front/assessment': ('assessment', 'front'), '/guard/state': (
-        'state', ''), '/r/node/front/overlay/compressed': ('overlay/compressed', 'front')}
 
 
 def rows(path: Path) -> Counter[str]:

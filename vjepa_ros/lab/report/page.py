@@ -149,9 +149,13 @@ def over_time(time_s: np.ndarray, level: np.ndarray, tall: float) -> tuple[Figur
     from matplotlib.figure import Figure
     figure = Figure(figsize=(WIDTH, tall + 0.4), layout='constrained')
     axes, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={'height_ratios': [tall, 0.22]})
-    for value, begin, length in stretches(time_s, level):
-        strip.broken_barh([(begin, length)], (0, 1), linewidth=0,
-                          color=LEVELS.get(value, LEVELS[255])[1])
+    usual = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.1
+    # The band is open where nothing came for long.
+    length = np.minimum(np.diff(time_s, append=time_s[-1:] + usual), 3 * usual)
+    for value, (_, color) in LEVELS.items():
+        here = level == value
+        strip.broken_barh([*zip(time_s[here], length[here], strict=True)], (0, 1), linewidth=0,
+                          color=color, antialiased=False, rasterized=True)
     strip.set(ylim=(0, 1), yticks=[], xlabel='seconds')
     strip.set_ylabel('level', rotation=0, ha='right', va='center')
     for spine in strip.spines.values():
@@ -159,19 +163,6 @@ def over_time(time_s: np.ndarray, level: np.ndarray, tall: float) -> tuple[Figur
     plain(axes)
     axes.margins(x=0)
     return figure, axes
-
-
-def stretches(time_s: np.ndarray, level: np.ndarray) -> list[tuple[int, float, float]]:
-    """Return stretches of one level as (level, begin, length); a gap ends a stretch."""
-    if not time_s.size:
-        return []
-    step = np.diff(time_s)
-    usual = float(np.median(step)) if step.size else 0.1
-    ends = time_s + np.append(np.minimum(step, 3 * usual), usual)
-    new = (np.diff(level) != 0) | (step > 3 * usual)
-    first, last = np.append(True, new), np.append(new, True)
-    return list(zip(level[first].tolist(), time_s[first].tolist(),
-                    (ends[last] - time_s[first]).tolist(), strict=True))
 
 
 def plain(axes: Axes) -> None:
