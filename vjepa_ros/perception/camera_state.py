@@ -22,7 +22,7 @@ from vjepa_ros.looming.estimator import LoomingField
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Shown, StillView
 from vjepa_ros.perception.assessment import LevelFilter, assess
-from vjepa_ros.perception.frame_store import HostGeometry, geometry_for
+from vjepa_ros.perception.frame_store import HostGeometry
 from vjepa_ros.perception.fusion import Judgement, Sources, judge
 from vjepa_ros.perception.learned import (
     HeadsSaid,
@@ -42,7 +42,7 @@ from vjepa_ros.perception.patch_maps import (
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
 from vjepa_ros.perception.types import Quality, Result
 from vjepa_ros.runtime.device import SessionError
-from vjepa_ros.runtime.memory import release_memory
+from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
 from vjepa_ros.runtime.model import Model
 from vjepa_ros.runtime.prediction import Prediction
 from vjepa_ros.runtime.runner import Clip
@@ -292,7 +292,7 @@ class CameraState:
             # Its memory first: a device may not have room for both.
             self._geometry = None
             self.ring.reset('size_change')
-        self._geometry, problem = geometry_for(self.config, view, self.ring, self._stream)
+        self._geometry, problem = _geometry_for(self.config, view, self.ring, self._stream)
         if problem:
             log.warning('%s: frames are resized and looming is measured on the host: %s',
                         self.name, problem)
@@ -423,3 +423,26 @@ class CameraState:
         if engine is not None and (engine.choice.fell_back or engine.config.shrunk):
             flags |= Quality.DEVICE_FALLBACK
         return flags
+
+
+def _geometry_for(config: TrackConfig, view: View, ring: FrameRing,
+                  stream: DeviceStream | None) -> tuple[Geometry, str]:
+    """Return the geometry for images of one size, and why it is not on the device or ''."""
+    if stream is None:
+        return HostGeometry(config, view), ''
+    # Robots without a GPU do not load it.
+    from vjepa_ros.perception.gpu_frames import DeviceGeometry, DeviceView
+
+    problem = DeviceView.problem(view)
+    if problem:
+        return HostGeometry(config, view), problem
+    room = ring.room(3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2))
+    try:
+        geometry = DeviceGeometry(config, view, stream, room)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        release_memory(stream.device)
+        return HostGeometry(config, view), f'{stream.device} has no memory for {room} frames'
+    ring.capacity = room
+    return geometry, ''

@@ -7,30 +7,22 @@ Both give the same clips and, within the bounds that the tests set, the same loo
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import cv2
 import numpy as np
 
 from vjepa_ros.clip.optics import Optics
 from vjepa_ros.clip.resize import View
-from vjepa_ros.clip.ring import Frame, FrameRing
+from vjepa_ros.clip.ring import Frame
 from vjepa_ros.looming.ego_motion import FOCAL_ERROR
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField, LoomingSettings
 from vjepa_ros.looming.gyroscope import Gyroscope
 from vjepa_ros.looming.structure import Structure, coarse
 from vjepa_ros.perception.settings import TrackConfig
 from vjepa_ros.perception.straight_view import StraightView, straight_view
-from vjepa_ros.runtime.memory import is_out_of_memory, release_memory
-
-if TYPE_CHECKING:
-    from vjepa_ros.perception.gpu_frames import DeviceGeometry
-    from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
-
-log = logging.getLogger(__name__)
 
 MIN_LOOMING_SIDE = 64   # px; optical flow needs a few cells in each direction
 # Everything with its confidence: what counts as known is a live setting.
@@ -115,32 +107,6 @@ class HostGeometry:
             [(frame.stamp_ns, grey) for frame, grey in zip(recent, shown.values(), strict=True)],
             *lens_of(optics, self.view.source_size, self.grey_size, view, gyroscope))
         return found if found is None or view is None else view.back(found)
-
-
-def geometry_for(config: TrackConfig, view: View, ring: FrameRing,
-                 stream: DeviceStream | None) -> tuple[HostGeometry | DeviceGeometry, str]:
-    """Return the geometry for images of one size, and why it is not on the device or ''.
-
-    The ring is empty, or drops its frames with the next one, which has another size.
-    """
-    if stream is None:
-        return HostGeometry(config, view), ''
-    # Robots without a GPU do not load it.
-    from vjepa_ros.perception.gpu_frames import DeviceGeometry, DeviceView
-
-    problem = DeviceView.problem(view)
-    if problem:
-        return HostGeometry(config, view), problem
-    room = ring.room(3 * config.image_size ** 2 + round(0.75 * config.looming_width ** 2))
-    try:
-        geometry = DeviceGeometry(config, view, stream, room)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        release_memory(stream.device)
-        return HostGeometry(config, view), f'{stream.device} has no memory for {room} frames'
-    ring.capacity = room
-    return geometry, ''
 
 
 def lens_of(optics: Optics, source: tuple[int, int], size: tuple[int, int],
