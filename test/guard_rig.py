@@ -47,10 +47,9 @@ def waits(*pids: int) -> dict[str, int]:
     """How long each thread was ready to run, but had no core [ns]; Linux counts it."""
     found = {}
     for pid in pids:
-        with suppress(OSError):                  # it has just ended, or one of its threads
-            for file in sorted(Path(f'/proc/{pid}/task').glob('*/schedstat')):
-                with suppress(OSError):
-                    found[str(file)] = int(file.read_text().split()[1])
+        for file in Path(f'/proc/{pid}/task').glob('*/schedstat'):
+            with suppress(OSError):                  # it has just ended
+                found[str(file)] = int(file.read_text().split()[1])
     return found
 
 
@@ -89,9 +88,8 @@ class Every(threading.Thread):
 class Late(Every):
     """How late this machine lets threads of this process and others run, until the block ends.
 
-    Of the `WITHIN_S` the guard takes up to 20 ms by itself, the period at which it looks at
-    timeouts. A machine that others keep busy wakes threads late, and lets those that are ready
-    wait, which Linux counts: so much more is granted, on a machine at rest next to nothing.
+    A machine that others keep busy wakes threads late, and lets those that are ready wait, which
+    Linux counts: so much more than `WITHIN_S` is granted.
     """
 
     def __init__(self, *pids: int) -> None:
@@ -157,10 +155,6 @@ class CommandRig(Node):
     @property
     def status(self) -> DiagnosticStatus | None:
         return self.states[-1].status[0] if self.states else None
-
-    def told(self, number: int = 0) -> dict[str, str]:
-        """Values of the newest state: of the node, then of each source."""
-        return values_of(self.states[-1].status[number])
 
     def wait(self, test: Callable[[], Any], timeout: float = 30.0) -> Any:
         found = self.ros.spin_until(test, timeout)

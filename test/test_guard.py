@@ -182,7 +182,7 @@ def test_a_time_to_contact_below_the_least_scales_at_every_level(level, time, sp
     assert time > w.guard.settings.stop_time_to_contact or w.last.state == 'stopped'
 
 
-@pytest.mark.parametrize(('probability', 'left'), [(0.2, 0.95), (0.5, 0.7), (math.nan, 0.7)])
+@pytest.mark.parametrize(('probability', 'left'), [(0.2, 0.95), (math.nan, 0.7)])
 def test_caution_slows_less_where_a_contact_is_improbable(probability, left):
     w = driving()
     w.change = {'level': Level.CAUTION, 'collision_probability': probability}
@@ -258,18 +258,6 @@ def test_single_free_views_do_not_lift_a_threat_and_a_path_that_stays_free_does(
     assert w.run(3.0).motion.vx == pytest.approx(1.0)
 
 
-def test_after_a_stop_one_free_view_does_not_release_the_full_speed():
-    w = driving()
-    w.change = {'flags': Quality.UNTRAINED}
-    assert w.run(0.5).motion.vx == 0
-    w.change = {}
-    before = len(w.decisions)
-    assert w.run(4.0).motion.vx == 1.0
-    slow = [d for d in w.decisions[before:] if 0.1 <= d.motion.vx <= 0.3 + 1e-9]
-    # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
-    assert len(slow) * STEP > 0.4 + 0.6
-
-
 def test_clearance_releases_a_robot_that_stands_and_stops_none():
     w = World(2.0, stop_distance=0.5)
     assert w.run(20.0).limits[0].kind == 'blocked'
@@ -308,8 +296,11 @@ def test_a_fault_stops_with_its_reason_and_recovery_takes_its_time(change, word)
     assert w.run(0.5).state == 'fault' and word in w.last.reason
     assert w.motion.vx == 0
     w.change = {}
-    assert w.run(0.5).motion.vx < 0.3         # not at once
-    assert w.run(6.0).state == 'free'
+    before = len(w.decisions)
+    assert w.run(6.5).state == 'free'
+    slow = [d for d in w.decisions[before:] if 0.1 <= d.motion.vx <= 0.3 + 1e-9]
+    # A measurement takes 0.4 s of driving, and they must agree for 0.6 s.
+    assert len(slow) * STEP > 0.4 + 0.6
 
 
 def test_a_danger_stops_also_under_a_fault_that_only_slows():

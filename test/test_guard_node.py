@@ -22,7 +22,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
 from guard_rig import CLEAR, Every, GUARD, Late, NS, QUICK, Rig, active, guarding, twist_of
 from nav_msgs.msg import Odometry
-from node_fixtures import Camera, NODE, Publisher, SMALL, now_ns, stamped
+from node_fixtures import Camera, NODE, Publisher, SMALL, now_ns, stamped, values_of
 from rclpy.signals import SignalHandlerOptions
 from ros_harness import Session, ros_session
 from rosgraph_msgs.msg import Clock
@@ -310,7 +310,8 @@ def stops_in_time(rig: Rig, blind: Callable[[], None]) -> None:
         rig.wait_for_state('timeout')
     stamp = rig.states[-1].header.stamp
     told_ns = stamp.sec * NS + stamp.nanosec
-    rig.stopped_in_time(told_ns - round(1e6 * float(rig.told(1)['age_ms'])), late)
+    age_ms = float(values_of(rig.states[-1].status[1])['age_ms'])
+    rig.stopped_in_time(told_ns - round(1e6 * age_ms), late)
 
 
 @pytest.mark.any_distro
