@@ -32,7 +32,7 @@ from vjepa_ros.perception.settings import Settings
 from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
 from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources, detections
-from vjepa_ros.ros.perception_node.parameters import SCHEMA
+from vjepa_ros.ros.perception_node.parameters import ObstacleConfig, SCHEMA
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
 
@@ -181,14 +181,18 @@ def test_without_pose_or_lens_there_is_no_topic_and_one_line_says_so(node, param
 
 # -- odometry, without a node ---------------------------------------------------------------------
 
+def config_of(given: dict) -> ObstacleConfig:
+    rows = (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
+    return SCHEMA.read({**{row.name: row.default for row in rows}, **given}).obstacles
+
+
 @pytest.fixture
 def output(monkeypatch) -> ObstacleOutput:
     """One with odometry, of a node without DDS, with a stand-in for the type of its messages."""
     monkeypatch.setitem(sys.modules, 'nav_msgs.msg', SimpleNamespace(Odometry=object))
     monkeypatch.setitem(sys.modules, 'vision_msgs.msg', None)
-    node, rows = MagicMock(), (*SCHEMA.rows, *SCHEMA.rows_of('camera'))
-    config = SCHEMA.read({**{row.name: row.default for row in rows},
-                          'obstacles.odometry': 'odom', 'camera.mount.height': 0.5}).obstacles
+    node = MagicMock()
+    config = config_of({'obstacles.odometry': 'odom', 'camera.mount.height': 0.5})
     made = ObstacleOutput(node, SimpleNamespace(name='camera'), config, Settings(),
                           Sources(node, config))
     made.heard = node.create_subscription.call_args[0][2]
@@ -236,12 +240,10 @@ def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
     """vision_msgs has no wheel: this is not a test with the real package."""
     module = MagicMock()
     module.Detection2DArray.side_effect = lambda **given: SimpleNamespace(detections=[], **given)
-    header = Header(frame_id='optical')
-    out = detections(module, header, (
-        Region(10.0, 20.0, 30.0, 40.0, 0.0, 0.0, 1.0, 1.0, 'LEFT', 0.75, True),))
-    (one,), guess = out.detections, module.ObjectHypothesisWithPose()
-    center, size = one.bbox.center.position, (one.bbox.size_x, one.bbox.size_y)
-    assert out.header is header and (center.x, center.y, size) == (25.0, 40.0, (30.0, 40.0))
+    (one,) = detections(module, Header(), (
+        Region(10.0, 20.0, 30.0, 40.0, 0.0, 0.0, 1.0, 1.0, 'LEFT', 0.75, True),)).detections
+    center, guess = one.bbox.center.position, module.ObjectHypothesisWithPose()
+    assert (center.x, center.y, one.bbox.size_x, one.bbox.size_y) == (25.0, 40.0, 30.0, 40.0)
     assert (guess.hypothesis.class_id, guess.hypothesis.score) == ('on_course', 0.75)
 
 
@@ -250,9 +252,7 @@ def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
 # z of the optical frame is x of the base, or y.
 AHEAD = Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5)
 LEFT = Quaternion(x=-0.7071068, y=0.0, z=0.0, w=0.7071068)
-TF_CONFIG = SCHEMA.read({
-    **{row.name: row.default for row in (*SCHEMA.rows, *SCHEMA.rows_of('camera'))},
-    'obstacles.base_frame': 'base_link'}).obstacles
+TF_CONFIG = config_of({'obstacles.base_frame': 'base_link'})
 
 
 class TransformException(Exception):

@@ -104,9 +104,9 @@ def test_only_the_clip_that_overflows_is_lost_and_a_stream_begins_anew(
             encode([films[0][:4], films[1][:4]])
 
 
-def show(detector, frames, start=1.0):
-    for number, rgb in enumerate(frames):
-        detector.add_frame(rgb, start + number / 10)
+def show(detector, picture, start):
+    for number in range(6):
+        detector.add_frame(picture, start + number / 10)
         seen = detector.result()
     return seen
 
@@ -116,10 +116,10 @@ def test_fp32_is_kept_where_it_helps_and_said_once(half, tmp_path, caplog, windo
     path = write(tmp_path / 'x.safetensors', window, heads)
     with ObstacleDetector(weights=path, img_size=SIDE, num_frames=FRAMES, device='cpu',
                           clip_fps=10.0, precision='fp16') as detector:
-        assert show(detector, [PICTURE] * 4).assessment.level is Level.CLEAR
+        assert show(detector, PICTURE, 1.0).assessment.level is Level.CLEAR
         assert detector.engine.choice.precision == 'fp16' and not detector.engine.trouble
         for start in (2.0, 3.0):
-            seen = show(detector, [RED] * 6, start)
+            seen = show(detector, RED, start)
             assert not seen.assessment.flags & Quality.NOT_FINITE
             assert np.isfinite(seen.features).all()
             assert math.isfinite(seen.assessment.motion_score)
@@ -149,11 +149,6 @@ def test_the_other_camera_of_a_node_goes_on_and_diagnostics_tell(tmp_path):
         assert 'not_finite' in said['flags'] and said['level'] == 'unknown'
         assert int(said['errors']) == 0 and not features
         assert {read.assessment(msg).level for msg in bad} == {Level.UNKNOWN}
-        count = len(good)
-        assert node.ros.spin_until(lambda: len(good) > count + 3)
-        seen = read.assessment(good[-1])
+        seen = read.assessment(node.next(good, 3)[-1])
         assert not seen.flags & Quality.NOT_FINITE and math.isfinite(seen.motion_score)
-        assert node.ros.spin_until(
-            lambda: 'fp32 does not help' in node.reports['model'].message)
-        model = node.values('model')
-        assert (model['precision'], model['errors']) == ('bf16', '0')
+        node.report('model', lambda status: 'fp32 does not help' in status.message)
