@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Random scenes and clips of the world: what occurs how often, true geometry, no giveaways."""
+"""Random scenes and clips of the world: possible geometry, and the same ones for a seed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import torch
 
 from vjepa_ros.lab.world.clips import ClipWorld
 from vjepa_ros.lab.world.scenes.sampler import SceneSampler
-from vjepa_ros.lab.world.scenes.scene import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import OUTCOMES, PLACES, WorldConfig, make_spec
+from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials, TextureBank
 
-SIZE = 32
 # Of six clips of a seed: mean depths [m], greys of all pictures, and first stamps [s].
 KEPT = {
     WorldConfig(): ([30.336, 2.3441, 10.315, 4.9009, 0.62391, 1.395],
@@ -24,25 +22,6 @@ KEPT = {
                                           [-0.145, -0.392, -0.713, -0.372, -0.766, -0.861])}
 WALKS = tuple(tuple(range(200 + 8 * i, 208 + 8 * i)) for i in range(3))
 MATERIALS = Materials({name: (3 * i, 3 * i + 1, 3 * i + 2) for name, i in GROUPS.items()}, WALKS)
-
-
-@pytest.fixture(scope='module')
-def bank() -> TextureBank:
-    return TextureBank.procedural(0, count=30, size=32)
-
-
-def share(condition: torch.Tensor) -> float:
-    return condition.float().mean().item()
-
-
-def test_every_place_and_outcome_occurs():
-    spec = make_spec(SceneRng(7, 3000), WorldConfig())
-    assert min(share(spec.at(name)) for name in PLACES if name != 'lab') > 0.04
-    assert not spec.at('lab').any()                       # of the rough world
-    assert min(share(spec.happens(name)) for name in OUTCOMES) > 0.015
-    # No walls are driven up to on motorways, and hands hold things on tables only.
-    assert not (spec.at('motorway') & spec.happens('drive_wall')).any()
-    assert (spec.speed[spec.at('table')] == 0).all()
 
 
 def test_no_camera_is_within_a_shape_or_under_the_ground():
@@ -58,15 +37,10 @@ def test_no_camera_is_within_a_shape_or_under_the_ground():
         assert not inside.any()
 
 
-def test_contact_times_are_balanced(bank):
-    contact = ClipWorld(SIZE, 4, bank=bank).clips(3, 200).contact_time
-    for limit, low, high in ((0.5, 0.03, 0.12), (1, 0.10, 0.25), (2, 0.20, 0.38), (3, 0.32, 0.46)):
-        assert low < share(contact < limit) < high
-
-
 @pytest.mark.parametrize('config', KEPT, ids=lambda config: config.name)
-def test_the_clips_of_a_seed_never_change(bank, config):
-    clips = ClipWorld(SIZE, 4, bank=bank, config=config).clips(9, 6)
+def test_the_clips_of_a_seed_never_change(config):
+    bank = TextureBank.procedural(0, count=30, size=32)
+    clips = ClipWorld(32, 4, bank=bank, config=config).clips(9, 6)
     depths, greys, stamps = KEPT[config]
     # Not a hash: another machine may round the last bit differently.
     assert clips.truth.depth.clamp(max=50).mean((1, 2)).tolist() == pytest.approx(depths, 1e-3)

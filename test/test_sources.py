@@ -7,16 +7,19 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 from recordings import BagMaker, S, video_packets
+from scenes import texture
 
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.fleet.recordings import find_recordings, looked_at
 from vjepa_ros.sources import PlayOptions, SourceError, open_source
-from vjepa_ros.sources.video import MESSAGES
+from vjepa_ros.sources.encodings import ImageError
+from vjepa_ros.sources.video import MESSAGES, PacketDecoder, pixels_of
 
 
 def picture(value: int, size: tuple[int, int] = (32, 24)) -> np.ndarray:
@@ -293,3 +296,61 @@ def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
     file.symlink_to(tmp_path / 'secret.mcap')
     with pytest.raises(SourceError, match=r"bag\.mcap' .*secret"):
         opened(tmp_path / 'bag')
+
+
+# -- packets of a video ---------------------------------------------------------------------------
+
+FRAMES = [texture((200, 160))[2 * n:2 * n + 96, n:n + 128] for n in range(24)]
+
+
+@pytest.mark.parametrize(('codec', 'options'), [
+    ('h264', {'preset': 'ultrafast'}),
+    ('h264', {'x264-params': 'ref=4:cqm=jvt:slices=3', 'profile': 'high'}),
+    ('hevc', {'preset': 'ultrafast'})])
+@pytest.mark.parametrize('lost', [(), (5,), (9, 10, 11), (0, 13)])
+def test_no_wrong_picture_comes_from_a_video_with_losses(codec, options, lost):
+    """A picture that is missing in H.264 is concealed by FFmpeg, which does not say so."""
+    packets, decoder, got = video_packets(FRAMES, codec, 8, **options), PacketDecoder(codec), []
+    for n, packet in enumerate(packets):
+        if n in lost:
+            continue
+        try:
+            picture = pixels_of(decoder.picture(packet))
+        except SourceError as error:
+            assert 'packet' in str(error)
+        else:
+            got.append(n)
+            assert np.abs(picture.astype(int) - FRAMES[n]).mean() < 8
+    assert got == [n for n in range(24) if not any(n // 8 * 8 <= m <= n for m in lost)]
+
+
+def test_b_frames_are_refused_with_the_remedy():
+    decoder = PacketDecoder('h264')
+    for packet in video_packets(FRAMES, 'h264', bf='2', **{'b-adapt': '0'})[:9]:
+        with pytest.raises(SourceError, match=r'without .*zerolatency'):
+            decoder.picture(packet)
+
+
+def test_packets_of_both_messages_become_pictures_with_their_stamps():
+    pytest.importorskip('rclpy')
+    from builtin_interfaces.msg import Time
+    from std_msgs.msg import Header
+
+    from vjepa_ros.ros.common.message_conversion import VideoInput, read, video_type
+
+    video, stamp = VideoInput(), Time(sec=3, nanosec=4)
+    packets = video_packets(FRAMES[:2], 'h264')
+    for msg, frame in zip((
+            SimpleNamespace(header=Header(stamp=stamp, frame_id='eye'), encoding='h264',
+                            data=packets[0]),
+            SimpleNamespace(timestamp=stamp, frame_id='eye', format='h264', data=packets[1])),
+            FRAMES, strict=False):
+        picture = video.picture(msg)
+        assert (picture.header.stamp, picture.header.frame_id) == (stamp, 'eye')
+        assert np.abs(read(picture).astype(int) - frame).mean() < 8
+        with pytest.raises(ImageError, match='max_image_pixels'):
+            read(picture, 100)
+    with pytest.raises(ImageError, match="'vp9' is not supported"):
+        video.picture(SimpleNamespace(format='vp9', data=b''))
+    with pytest.raises(ImageError, match='can be read: ffmpeg'):
+        video_type('std_msgs/msg/String')
