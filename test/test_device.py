@@ -9,47 +9,33 @@ import pytest
 import torch
 
 from vjepa_ros.runtime import device as policy
-from vjepa_ros.runtime.device import (
-    AMX,
-    AVX512_BF16,
-    AVX512_VNNI,
-    AVX_VNNI,
-    BF16,
-    CPU,
-    CUDA,
-    Device,
-    DeviceError,
-    MPS,
-    ROCM,
-    all_operators_on,
-    choose_device,
-    unsupported,
-)
+from vjepa_ros.runtime.device import Device, DeviceError, all_operators_on, choose_device
 
 FP32, FP16, BRAIN = torch.float32, torch.float16, torch.bfloat16
 GB = 2 ** 30
 
 
 def gpu(index=0, capability=(9, 0), **more):
-    return Device(f'cuda:{index}', CUDA, 'NVIDIA Test', capability, **more)
+    return Device(f'cuda:{index}', policy.CUDA, 'NVIDIA Test', capability, **more)
 
 
 def amd(architecture, **more):
-    return Device('cuda:0', ROCM, 'AMD Test', architecture=architecture, **more)
+    return Device('cuda:0', policy.ROCM, 'AMD Test', architecture=architecture, **more)
 
 
 def machine(*devices, cpu=frozenset()):
-    return {one.name: one for one in (Device('cpu', CPU, features=frozenset(cpu)), *devices)}
+    here = Device('cpu', policy.CPU, features=frozenset(cpu))
+    return {one.name: one for one in (here, *devices)}
 
 
 def mac(*features):
-    return machine(Device('mps', MPS, 'Apple GPU', features=frozenset(features)))
+    return machine(Device('mps', policy.MPS, 'Apple GPU', features=frozenset(features)))
 
 
 PLAIN = machine()
-ZEN4 = machine(cpu={AVX512_BF16, AVX512_VNNI})
-SAPPHIRE = machine(cpu={AVX512_BF16, AMX, AVX512_VNNI, AVX_VNNI})
-CASCADE = machine(cpu={AVX512_VNNI})
+ZEN4 = machine(cpu={policy.AVX512_BF16, policy.AVX512_VNNI})
+SAPPHIRE = machine(cpu={policy.AVX512_BF16, policy.AMX, policy.AVX512_VNNI, policy.AVX_VNNI})
+CASCADE = machine(cpu={policy.AVX512_VNNI})
 GPUS = machine(gpu(0), gpu(1))
 TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1)))
 
@@ -69,7 +55,7 @@ TURING, PASCAL = machine(gpu(capability=(7, 5))), machine(gpu(capability=(6, 1))
     (machine(amd('gfx1030')), 'auto', 'auto', 'cuda:0', FP16),
     (machine(amd('gfx803')), 'auto', 'auto', 'cuda:0', FP32),
     (mac(), 'auto', 'auto', 'mps', FP16),
-    (mac(BF16), 'mps', 'bf16', 'mps', BRAIN),
+    (mac(policy.BF16), 'mps', 'bf16', 'mps', BRAIN),
 ])
 def test_a_present_device_is_used_as_asked(present, wanted, precision, device, dtype, caplog,
                                            monkeypatch):
@@ -107,19 +93,12 @@ def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(present, words,
     assert choice.reason in caplog.text
 
 
-def test_auto_takes_the_first_gpu_that_has_code_and_room():
-    present = machine(gpu(0, problem='too old'), gpu(1, memory_bytes=GB),
-                      gpu(10, memory_bytes=8 * GB), gpu(2, memory_bytes=8 * GB))
-    choice = choose_device('auto', True, 'auto', present, need_bytes=2 * GB)
-    assert (str(choice.device), choice.fell_back) == ('cuda:2', False)
-
-
 @pytest.mark.parametrize(('capability', 'architectures', 'runs'), [
     ((9, 0), ['sm_80', 'sm_90'], True), ((8, 6), ['sm_80'], True), ((8, 0), ['sm_86'], False),
     ((12, 0), ['sm_90', 'compute_90'], True), ((12, 0), ['sm_90'], False),
     ((6, 1), ['sm_75', 'sm_90'], False), ((9, 0), ['sm_90a'], True), ((7, 5), [], False)])
 def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, runs):
-    problem = unsupported(capability, architectures)
+    problem = policy.unsupported(capability, architectures)
     assert (problem == '') == runs
     assert runs or '.'.join(map(str, capability)) in problem
 

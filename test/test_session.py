@@ -42,9 +42,7 @@ def test_one_pass_gives_features_and_what_the_heads_say():
         for name, array in vars(found.heads).items():
             assert array.shape == {'contact': (21,), 'clearance': (13,)}.get(name, (2, 2))
             np.testing.assert_allclose(array, getattr(single, name), rtol=1e-3, atol=1e-5)
-        assert found.heads.contact.sum() == pytest.approx(1, abs=1e-5)
     assert session(heads=False).run(clips)[0].heads is None
-    assert runner.run([]) == []
 
 
 @torch.inference_mode()

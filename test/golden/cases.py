@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""What is computed with the reference implementation and with ours, from the same numbers.
-
-Nothing here depends on either: parameters and inputs follow from a formula that every platform
-evaluates alike, so that only outputs have to be stored.
-"""
+"""What is computed with the reference implementation and with ours, by formula on any platform."""
 
 from __future__ import annotations
 
@@ -24,19 +20,12 @@ SAMPLES = 700  # numbers that are stored of a larger output
 
 @dataclass(frozen=True)
 class EncoderCase:
-    """Clips of `shape` (B, T, H, W) through an encoder of `size` (width, depth, heads, MLP).
-
-    `native` are the frames and pixels that the reference is told when it is built. `layers` are
-    the blocks whose features are compared; the last alone when empty. `dense` compares the four
-    taps of version 2.1 side by side.
-    """
-
     version: str
-    size: tuple[int, int, int, int]
-    native: tuple[int, int]
-    shape: tuple[int, int, int, int]
-    layers: tuple[int, ...] = ()
-    dense: bool = False
+    size: tuple[int, int, int, int]     # width, depth, heads, MLP
+    native: tuple[int, int]             # frames and pixels that the reference is built for
+    shape: tuple[int, int, int, int]    # of the clips: B, T, H, W
+    layers: tuple[int, ...] = ()        # blocks that are compared; the last alone when empty
+    dense: bool = False                 # compares the taps of version 2.1 side by side
 
 
 ENCODERS = {

@@ -8,14 +8,12 @@ Needed only when `cases.py` changes: python test/golden/make_golden.py CHECKOUT
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import types
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import cases
 import numpy as np
@@ -38,11 +36,9 @@ def stand_in(name: str, **content: object) -> None:
     vars(sys.modules[name]).update(content)
 
 
-def find_reference(doc: str | None, commit: str) -> None:
-    """Read the command line, which names a checkout of the reference, and make it importable."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument('checkout', type=Path, help=f'{cases.SOURCE} at {commit}')
-    sys.path.insert(0, str(parser.parse_args().checkout))
+def find_reference() -> None:
+    """Make the checkout that the command line names importable."""
+    sys.path.insert(0, sys.argv[1])
     # Random depth and rearranged sound are not used here; their packages need not be installed.
     stand_in('timm', models=None)
     stand_in('timm.models')
@@ -89,7 +85,7 @@ def published_names() -> Iterator[tuple[str, str]]:
 
 @torch.inference_mode()
 def main() -> None:
-    find_reference(__doc__, cases.COMMIT)
+    find_reference()
     warnings.filterwarnings('ignore', category=FutureWarning)
     stamp = {'source': np.array(f'{cases.SOURCE} at {cases.COMMIT}')}
     found = {name: encoder(case) for name, case in cases.ENCODERS.items()}
