@@ -108,10 +108,9 @@ def test_a_build_runs_on_gpus_that_it_has_code_for(capability, architectures, ru
     ('mps', 'bf16', mac(), "'bf16' is not available on mps"),
     ('auto', 'bf16', TURING, r'not available on cuda:0 \(NVIDIA Test\).*fp32, fp16'),
     ('cuda', 'fp16', PASCAL, 'one of fp32$'),
-    ('cpu', 'fp8', ZEN4, r"'fp8' is not available on cpu, but on NVIDIA GPUs.*8\.9.*fp32, bf16"),
+    ('cpu', 'fp8', ZEN4, r"'fp8' is not available on cpu.*fp32, bf16"),
     ('cuda', 'fp8', machine(gpu(capability=(8, 6))), 'on cuda:0.*fp32, fp16, bf16, int8$'),
-    ('cuda', 'int8', TURING, "'int8' is not available on cuda:0.*but on CPUs, and on NVIDIA GPUs"),
-    ('cpu', 'int8', SAPPHIRE, 'gains too little over bf16 .*set `precision` to auto')])
+    ('cpu', 'int8', SAPPHIRE, "'int8' is not available on cpu; set `precision` to auto")])
 def test_a_precision_the_device_cannot_compute_is_refused_with_the_alternatives(
         wanted, precision, present, words):
     with pytest.raises(DeviceError, match=words):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from golden.cases import fill, noise
 
-from vjepa_ros.model.encoder import Encoder, token_grid
+from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -18,7 +18,7 @@ CLIP = 4.0 * noise(2, 3, 4, 48, 32)     # 2 x 3 x 2 tokens
                                    (1, 4, 4, 32, 32), (3, 4, 32, 32), (1, 3, 0, 32, 32)])
 def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
     with pytest.raises(ValueError, match='clip'):
-        token_grid(shape)
+        Encoder(SMALL).grid(shape)
 
 
 def test_half_precision_training_keeps_the_residual_stream_exact():

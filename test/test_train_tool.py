@@ -137,13 +137,12 @@ def test_heads_for_a_backbone_are_saved_alone_and_know_their_encoder(tmp_path):
     save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, weights)
     assert train(tmp_path / 'run', '--heads-only', '--weights', str(weights)) == 0
     path = tmp_path / 'run' / 'test-heads.safetensors'
-    heads, report = load.load_heads(path, *load.load_encoder('test', weights=weights))
-    assert heads.dim == TINY.dim and not report.meta.has_encoder
+    _, heads, report = load.load_model('test', weights=weights, heads=path)
+    assert heads.dim == TINY.dim and not report.heads.meta.has_encoder
     with safe_open(path, framework='pt') as file:
         assert all(name.startswith('heads.') for name in file.keys())  # noqa: SIM118
     with pytest.raises(load.WeightsError, match='other weights'):
-        load.load_heads(path, *load.load_encoder('test', weights='random',
-                                                 allow_random_weights=True))
+        load.load_model('test', weights='random', heads=path, allow_random_weights=True)
 
 
 WORKER = """

@@ -60,7 +60,6 @@ class Steps:
         return layer(x)
 
     def hidden(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """Apply a linear layer and an exact GELU."""
         return F.gelu(layer(x))
 
     def split(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor,
@@ -79,7 +78,6 @@ class Steps:
 
 
 def extended(keys: Tensor, values: Tensor, memory: LayerMemory | None) -> tuple[Tensor, Tensor]:
-    """Return keys and values with those in the memory before them."""
     return (keys, values) if memory is None else memory.extend(keys, values)
 
 
@@ -112,7 +110,6 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(variant.mlp, variant.dim)
 
     def forward(self, x: Tensor, steps: Steps = PLAIN_STEPS) -> Tensor:
-        """Map (..., D) to (..., D)."""
         return steps.linear(self.fc2, steps.hidden(self.fc1, x))
 
 

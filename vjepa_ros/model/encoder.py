@@ -47,7 +47,6 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(3, dim, kernel, stride=kernel)
 
     def forward(self, clip: Tensor) -> Tensor:
-        """Map (B, 3, T, height, width) to (B, N, D)."""
         x = clip.unflatten(4, (-1, PATCH)).unflatten(3, (-1, PATCH))
         x = x.unflatten(2, (-1, self.frames))
         x = x.permute(0, 2, 4, 6, 1, 3, 5, 7)  # B T' Hp Wp 3 frames 16 16
@@ -145,8 +144,16 @@ class Encoder(nn.Module):
         return torch.cat(self.layers(clip, self._ends[-levels:], times), dim=-1)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int, int]:
-        """Return T', Hp, Wp of a clip of `shape`; ValueError for one that cannot be cut."""
-        return token_grid(shape, image=self._is_image(shape))
+        """Return T', Hp, Wp of a clip of `shape` (B, 3, T, H, W), T 1 for an image."""
+        if len(shape) != 5 or shape[1] != 3:
+            raise ValueError(f'a clip has the shape (B, 3, T, H, W), not {tuple(shape)}')
+        t, h, w = shape[2:]
+        tubelet = 1 if self._is_image(shape) else TUBELET
+        if t < tubelet or t % tubelet or h < PATCH or h % PATCH or w < PATCH or w % PATCH:
+            raise ValueError(f'a clip of {t} frames of {h}x{w} pixels cannot be cut into '
+                             f'tubelets: frames must be a multiple of {TUBELET}, sides multiples '
+                             f'of {PATCH}')
+        return t // tubelet, h // PATCH, w // PATCH
 
     def set_branch_precision(self, dtype: torch.dtype) -> None:
         """Run attention and MLP in `dtype`; patches, norms and residual stream stay float32."""
@@ -160,11 +167,6 @@ class Encoder(nn.Module):
         if times is None:
             return self._positions.tables(grid, device, self.branch_dtype)
         return self._positions.tables_at(times[..., :-1], grid, self.branch_dtype)
-
-    def step_tables(self, times: Tensor, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines (B, N, D/H) float32 of tubelets with their `times`."""
-        cos, sin = self._positions.tables_at(times[..., :-1], grid, torch.float32)
-        return cos[:, 0], sin[:, 0]
 
     def _allowed(self, grid: tuple[int, int, int], device: torch.device) -> Tensor | None:
         """Which token may attend to which, (N, N); None for all to all."""
@@ -202,7 +204,7 @@ class Encoder(nn.Module):
                          f"'{self.variant.name}' version {self.version}; choose from {there}")
 
     def _is_image(self, shape: torch.Size | tuple[int, ...]) -> bool:
-        return self.version == '2.1' and len(shape) == 5 and shape[2] == 1
+        return self.version == '2.1' and shape[2] == 1
 
     @property
     def branch_dtype(self) -> torch.dtype:
@@ -231,18 +233,6 @@ class Encoder(nn.Module):
             self.video_mod_embed.zero_()
         if self.window:
             self.interval_embed.zero_()
-
-
-def token_grid(shape: torch.Size | tuple[int, ...], image: bool = False) -> tuple[int, int, int]:
-    """Return T', Hp, Wp of a clip of `shape` (B, 3, T, H, W), T 1 for an image."""
-    if len(shape) != 5 or shape[1] != 3:
-        raise ValueError(f'a clip has the shape (B, 3, T, H, W), not {tuple(shape)}')
-    t, h, w = shape[2:]
-    tubelet = 1 if image else TUBELET
-    if t < tubelet or t % tubelet or h < PATCH or h % PATCH or w < PATCH or w % PATCH:
-        raise ValueError(f'a clip of {t} frames of {h}x{w} pixels cannot be cut into tubelets: '
-                         f'frames must be a multiple of {TUBELET}, sides multiples of {PATCH}')
-    return t // tubelet, h // PATCH, w // PATCH
 
 
 def pooled(features: Tensor, per_tubelet: bool = False) -> Tensor:

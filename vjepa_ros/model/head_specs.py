@@ -54,7 +54,6 @@ class LogBins:
         return probability @ (math.log(self.first) + self.step * middle)
 
     def _place(self, values: Tensor) -> Tensor:
-        """Return values in bins since the first edge, 0..K."""
         return ((values.float().log() - math.log(self.first)) / self.step).clamp(0, self.count)
 
 
@@ -172,7 +171,6 @@ class Binned:
 
     def calibrated(self, name: str, raw: HeadOutputs, temperature: float,
                    bias: float) -> dict[str, Tensor]:
-        """All logits over the temperature, then the bias on the last one."""
         scaled = getattr(raw, name) / temperature
         return {name: torch.cat((scaled[..., :-1], scaled[..., -1:] + bias), dim=-1)}
 
@@ -258,7 +256,6 @@ class Calibration:
         return HeadOutputs(**outputs)
 
     def to_json(self) -> dict[str, dict[str, float]]:
-        """Convert to what a file stores; `from_json` reads it."""
         return {spec.name: dict(zip(spec.kind.numbers, self[spec.name], strict=True))
                 for spec in HEADS.values()}
 

@@ -53,7 +53,6 @@ class CrossAttention(nn.Module):
         return (out + self.kv.bias[out.shape[1]:])[:, None]
 
     def _weights(self) -> Tensor:
-        """Return those of keys and values, (2, H, d, D)."""
         return self.kv.weight.view(2, POOL_HEADS, -1, self.kv.in_features)
 
 

@@ -72,7 +72,6 @@ class Positions:
 
     def tables(self, grid: tuple[int, int, int], device: torch.device, dtype: torch.dtype
                ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of a grid, (N, head_dim)."""
         key = (grid, device, dtype)
         if key not in self.kept:
             if len(self.kept) >= MOST_KEPT:

@@ -30,7 +30,6 @@ class Variant:
 
     @property
     def head_dim(self) -> int:
-        """Channels of one attention head."""
         return self.dim // self.heads
 
     @property

@@ -69,7 +69,6 @@ def find_devices() -> dict[str, Device]:
 
 
 def build() -> str:
-    """Name the accelerators that this PyTorch was built for."""
     if torch.version.hip:
         return f'ROCm {torch.version.hip}'
     if torch.version.cuda:
@@ -235,7 +234,6 @@ def choose_device(wanted: str = 'auto', require: bool = False, precision: str = 
 
 
 def cpu_instead(error: OperatorError, precision: str) -> DeviceChoice:
-    """Choose the CPU because a device lacks an operator."""
     dtype, why = _pick_dtype(find_devices()[CPU], precision, lenient=True)
     return DeviceChoice(torch.device(CPU), dtype, _instead(str(error), CPU, dtype, why),
                         fell_back=True)
@@ -288,19 +286,8 @@ def _pick_dtype(device: Device, precision: str, lenient: bool) -> tuple[torch.dt
     if lenient:
         return best, f'{precision} is not available there, {why}'
     names = ', '.join(n for n, one in PRECISIONS.items() if one in able)
-    raise DeviceError(f"precision '{precision}' is not available on {device.title}"
-                      f'{_needs(device, dtype)}; set `precision` to auto or one of {names}')
-
-
-def _needs(device: Device, dtype: torch.dtype) -> str:
-    """Say what a device lacks for a narrow type, as the end of a clause."""
-    if dtype == EIGHT:
-        return ', but on NVIDIA GPUs of compute capability 8.9 and later'
-    if dtype != INT8:
-        return ''
-    if device.kind == CPU:
-        return ', where it gains too little over bf16 for its error'
-    return ', but on CPUs, and on NVIDIA GPUs of compute capability 8.0 and later'
+    raise DeviceError(f"precision '{precision}' is not available on {device.title}; set "
+                      f'`precision` to auto or one of {names}')
 
 
 def _name(dtype: torch.dtype) -> str:

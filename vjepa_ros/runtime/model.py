@@ -189,12 +189,10 @@ class Model:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager or fused; with graph if captured."""
         return self._runner.execution
 
     @property
     def execution_reason(self) -> str:
-        """Why it does not run faster, and what is quantised; ''."""
         return self._runner.execution_reason
 
     def memory_bytes(self) -> int:
@@ -204,11 +202,7 @@ class Model:
     # -- passes ----------------------------------------------------------------------------
 
     def warm(self, clips: int = 1, change: bool = False) -> None:
-        """Run passes of up to `clips` clips, so that none is slow later; may raise NotFinite.
-
-        Graphs are captured for every number of clips, the largest first, and with `change` for
-        passes with `valid`, see `run`; elsewhere one clip alone is run.
-        """
+        """Run passes of up to `clips` clips, with `change` as those with `valid` run."""
         grey = np.random.default_rng(0).integers(0, 256, self.clip_shape, dtype=np.uint8)
         everything = np.ones((self.clip_shape[1] // PATCH, self.clip_shape[2] // PATCH), bool)
         least = max(clips - MOST_WARM, 0)
@@ -247,19 +241,17 @@ class Model:
         """Compute features and heads of clips in one forward pass.
 
         `clips`: each (num_frames, image_size, image_size, 3) uint8 RGB, oldest frame first, as one
-        array, as a list of frames, or as a `DeviceClip`; `features`: whether to download them, for
-        each clip (num_frames/2, image_size/16, image_size/16, D) float32; `keys`: the identity of
-        each frame of a clip, None for one that never comes again; `valid`: for each clip (Hp, Wp)
-        bool, patches that show the image: on CUDA the change of the features comes, too;
-        `stamps`: for each clip (num_frames,) float64, when its frames were taken, in frame
-        intervals since a moment that is always the same for a camera. With keys and stamps a model
-        that streams encodes only the newest tubelet of a clip whose others it remembers.
+        array, as frames, or as a `DeviceClip`; `features`: whether to download them; `keys`: the
+        identity of each frame of a clip, None for one that never comes again; `valid`: for each
+        clip (Hp, Wp) bool, patches that show the image: on CUDA the change of features comes, too;
+        `stamps`: for each clip (num_frames,) float64, when frames were taken, in frame intervals
+        since a fixed moment. With keys and stamps a model that streams encodes only the newest
+        tubelet of a clip whose others it remembers.
 
-        Raises ValueError for clips, keys or stamps that do not fit, and SessionError if the model
-        is closed or the device has no memory for a single clip. If it has none for all of them,
-        they run in several passes, and so do later ones. A clip for which the model computes a
-        value that is not finite gets a `Prediction` that says so and has nothing else, and what
-        streams remember of it is forgotten; `encode` and `features` raise NotFinite for it.
+        ValueError: something does not fit. SessionError: the model is closed, or there is no
+        memory for a single clip; without memory for all they run in several passes. A clip with a
+        value that is not finite gets a `Prediction` that says so; `encode` and `features` raise
+        NotFinite for it.
         """
         return self.wait(self.submit(clips, features, keys, valid, stamps), features)
 
@@ -327,7 +319,6 @@ class Model:
         return list(predictions)
 
     def _in_parts(self, places: list[int], run: Callable[[list[int]], None]) -> None:
-        """Run clips, one part after the other, halving the parts when memory runs out."""
         while places:
             part = places[:self._most]
             try:
@@ -362,10 +353,7 @@ class Model:
         return self._runner.encoder
 
     def _threads(self, keys: Sequence[Keys] | None) -> AbstractContextManager[None]:
-        """Leave a core to looming beside a single tubelet in bf16, which gains little by it.
-
-        The products of float32 take longer than threads take to meet, and do gain.
-        """
+        """Leave a core to looming beside a single tubelet in bf16, which gains little by it."""
         self._set_threads()
         stream = self._runner.stream
         spares = (keys is not None and len(keys) == 1 and stream is not None
@@ -432,7 +420,6 @@ class Model:
         return frozenset() if stream is None else stream.cache.slots.keys()
 
     def forget(self) -> None:
-        """Forget all tubelets."""
         with self._lock:
             if self._runner.stream is not None:
                 self._runner.stream.cache.forget()
@@ -462,7 +449,7 @@ class Model:
             return self._noise_floor
 
     def retry(self, clip: np.ndarray, stamps: np.ndarray) -> None:
-        """Try a clip whose prediction is not finite in fp32, in a thread; once, and never again.
+        """Try a clip whose prediction is not finite in fp32, in a thread, once.
 
         If that helps, the model runs in fp32 from the next pass on, see `trouble`.
         """
@@ -572,14 +559,12 @@ def check_clips(clips: Sequence[Clip], keys: Sequence[Keys] | None,
         if forms != {(np.dtype(np.uint8), shape)}:
             found = ' and '.join(f'{kind} {size}' for kind, size in sorted(forms, key=str))
             raise ValueError(f"a clip is {found or 'empty'}, expected uint8 {shape}")
-    if keys is not None and [*map(len, keys)] != [shape[0]] * len(clips):
-        raise ValueError(f'there are keys for {[*map(len, keys)]} frames, expected '
-                         f'{shape[0]} for each of {len(clips)} clips')
+    for what, given in (('keys', keys), ('stamps', stamps)):
+        if given is not None and [*map(len, given)] != [shape[0]] * len(clips):
+            raise ValueError(f'there are {what} for {[*map(len, given)]} frames, expected '
+                             f'{shape[0]} for each of {len(clips)} clips')
     if stamps is None:
         return
-    if [*map(np.shape, stamps)] != [(shape[0],)] * len(clips):
-        raise ValueError(f'stamps have the shapes {[*map(np.shape, stamps)]}, expected '
-                         f'{(shape[0],)} for each of {len(clips)} clips')
     times = np.asarray(stamps)
     if not (times[:, 1::TUBELET] > times[:, ::TUBELET]).all():      # NaN is above nothing
         raise ValueError('stamps do not rise within each tubelet; leave out clips in which a '

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,6 @@ class Pass:
         """Wait for everything but the features, or raise what went wrong."""
 
     def wait_for_features(self) -> float:
-        """Wait for the features; return the time they took after all else had arrived [ms]."""
         return 0.0
 
 
@@ -90,7 +88,6 @@ class Prediction:
             self._features = source.features[self._index]
 
     def arrived(self) -> bool:
-        """Return whether `Model.wait` would return at once."""
         return self.source is None or self.source.arrived()
 
     @property
@@ -127,17 +124,10 @@ def reading(heads: Heads, calibration: Calibration,
 
 def unpack(packed: np.ndarray, rows: int, cols: int, specs: Sequence[HeadSpec]) -> HeadArrays:
     """Unpack the heads of one clip, from `pack` of these heads."""
-    return HeadArrays(**{name: packed[start:end].reshape(shape)
-                         for name, start, end, shape in _layout(rows, cols, tuple(specs))})
-
-
-@lru_cache(16)
-def _layout(rows: int, cols: int, specs: tuple[HeadSpec, ...]
-            ) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
-    """Return name, start, end and shape of each array among the packed numbers of a clip."""
-    layout, start = [], 0
+    arrays, start = {}, 0
     for spec in specs:
         for name, shape in spec.array_shapes(rows, cols).items():
-            layout.append((name, start, start + math.prod(shape), shape))
-            start += math.prod(shape)
-    return tuple(layout)
+            end = start + math.prod(shape)
+            arrays[name] = packed[start:end].reshape(shape)
+            start = end
+    return HeadArrays(**arrays)

@@ -96,7 +96,6 @@ class Runner:
         return IN_TURN
 
     def _begin_stream(self, encoder: Encoder) -> None:
-        """Encode each tubelet once from now on."""
         side = self.clip_shape[1]
         try:
             step, kind = prepare_step(encoder, self.choice, self.normalise, side)
@@ -111,7 +110,6 @@ class Runner:
 
     @property
     def execution(self) -> str:
-        """How passes run: eager or fused; with graph if captured."""
         words = ([] if self._kind == PLAIN else [self._kind]) + ['graph'] * self.captured
         return ' '.join(words) or 'eager'
 
@@ -150,11 +148,8 @@ class Runner:
     @staticmethod
     def _pixels(clips: Sequence[Clip], read: slice) -> Tensor:
         """Copy what a pass reads of clips (B, T, S, S, 3)."""
-        host = [clip for clip in clips if not isinstance(clip, DeviceClip)]
-        if len(host) < len(clips):
-            return torch.stack([_stacked(clip, read) for clip in clips])
-        # One copy of all frames.
-        frames = np.stack([frame for clip in host for frame in clip[read]])
+        frames = np.stack([frame for clip in clips for frame in (
+            clip.frames if isinstance(clip, DeviceClip) else clip)[read]])
         return torch.from_numpy(frames.reshape(len(clips), -1, *frames.shape[1:]))
 
     def _pass(self, forward: Work, slots: list[int] | None,
@@ -197,15 +192,8 @@ def closed(pixels: Tensor) -> Tensor:
 
 
 def _settled() -> float:
-    """Return the time once the device has finished its queue."""
     torch.mps.synchronize()
     return time.perf_counter()
-
-
-def _stacked(clip: Clip, read: slice) -> Tensor:
-    if isinstance(clip, DeviceClip):
-        return torch.stack([*clip.frames[read]])
-    return torch.from_numpy(np.stack([*clip[read]]))
 
 
 class QueuedPass(Pass):
@@ -215,11 +203,9 @@ class QueuedPass(Pass):
         self._future = future
 
     def arrived(self) -> bool:
-        """Return whether it is over."""
         return self._future.done()
 
     def wait(self) -> None:
-        """Wait for the results, or raise what went wrong."""
         vars(self).update(vars(self._future.result()))
 
 
@@ -264,17 +250,14 @@ class QueuedRunner(Runner):
             raise
 
     def apply(self, clips: Sequence[Clip], function: Work) -> np.ndarray:
-        """Apply a function to the pixels (B, T, S, S, 3) uint8; its result as float32."""
         return self._thread.submit(super().apply, clips, function).result()
 
     def trim(self) -> None:
-        """Wait for what runs, then free what can be made again."""
         wait(self._running)
         self._failed = False
         self._proven.clear()
         super().trim()
 
     def close(self) -> None:
-        """Wait for what runs, then drop the networks."""
         self._thread.shutdown()
         super().close()

@@ -154,7 +154,6 @@ class _Inputs(CacheSlots):
         upload(self._times_of(stamps), self.times)
 
     def idle(self) -> None:
-        """Let the next passes use the spare slot alone."""
         self.send(*self._nothing)
 
 
@@ -209,13 +208,11 @@ class StreamEncoder:
         return [group[at:at + most] for group in groups for at in range(0, len(group), most)]
 
     def find(self, keys: Sequence[Keys]) -> list[int]:
-        """Return the slots of the tubelets of clips, for `send`."""
         # A frame without a key never comes again, so its slot is never found again.
         return self.cache.find([object() if end is None else end
                                 for each in keys for end in each[1::TUBELET]])
 
     def send(self, slots: Sequence[int], stamps: Sequence[np.ndarray]) -> None:
-        """Upload slots and stamps for the next pass."""
         self._inputs_for(len(stamps)).send(torch.tensor(slots).view(len(stamps), -1),
                                            torch.from_numpy(np.stack(stamps)))
 
@@ -224,7 +221,6 @@ class StreamEncoder:
         return self._run(pixels[:, -TUBELET:], 1)
 
     def prefill(self, pixels: Tensor) -> Tensor:
-        """Encode all tubelets of clips."""
         return self._run(pixels, self._encoder.window)
 
     def _run(self, pixels: Tensor, new: int) -> Tensor:

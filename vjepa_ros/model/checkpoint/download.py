@@ -72,7 +72,6 @@ def download(url: str, folder: str | Path, progress: Progress) -> Path:
 
 
 def _fetch(url: str, part: Path, total: int, progress: Progress) -> None:
-    """Write what is not there yet of a file."""
     there = part.stat().st_size if part.exists() else 0
     free = shutil.disk_usage(part.parent).free
     if total - there > free:

@@ -86,7 +86,6 @@ def foreign(name: str, parameter: str) -> Iterator[None]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items()
             if key.startswith(prefix)}
 
@@ -112,7 +111,6 @@ def files_sha256(files: Sequence[Path]) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Hash a file."""
     digest = hashlib.sha256()
     with path.open('rb') as file:
         while piece := file.read(1 << 20):
@@ -311,7 +309,6 @@ def _open_zip(path: Path, name: str, parameter: str) -> Opened:
 
 
 def _flatten(key: str, value: object, tensors: dict[str, Tensor], name: str) -> None:
-    """Collect tensors in groups and lists in each other."""
     if isinstance(value, Tensor):
         if key in tensors:
             raise WeightsError(f"{name} has two parameters called '{key}'; save one alone")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.checkpoint.files import Opened, WeightsError, foreign, unmap
+from vjepa_ros.model.checkpoint.files import ANEW, Opened, WeightsError, foreign, unmap
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.head_specs import Binned, Calibration, HEADS
 from vjepa_ros.model.variants import VARIANTS, Variant
@@ -65,9 +65,8 @@ RENAMED = {  # Hugging Face to Meta
 # The layer that Hugging Face splits in three.
 SPLIT = re.compile(r'(.*\.attn)\.(query|key|value)\.(\w+)')
 
-LISTED = 12  # names in an error: the parameters of one block
+LISTED, SHOWN = 12, 5   # names in an error: the parameters of one block, and examples
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MOST_BLOCKS = 200
 
 
 @dataclass(frozen=True)
@@ -241,23 +240,18 @@ def differences(want: Mapping[str, Tensor], found: Mapping[str, Tensor | Stored]
                 limit: int = LISTED) -> str:
     """Say why `found` does not fill `want`, with so many names; '' if it does."""
     problems = zip(('missing', 'unexpected', 'wrong shape'), compare(want, found), strict=True)
-    texts = []
-    for what, names in problems:
-        if names:
-            more = ', …' if len(names) > limit else ''
-            texts.append(f'{len(names)} {what} ({", ".join(names[:limit])}{more})')
-    return '; '.join(texts)
+    return '; '.join(f'{len(names)} {what} ({_listed(names, limit)})'
+                     for what, names in problems if names)
 
 
 def version_of(part: Part) -> str:
-    """Return the generation of an encoder."""
     new = ('norms_block.', 'patch_embed_img.', 'video_mod_embed', 'img_mod_embed')
     return '2.1' if any(key.startswith(new) for key in part.stored) else '2.0'
 
 
 def variant_of(part: Part) -> Variant | None:
     """Return the size of an encoder by its shapes; None for none of `VARIANTS`."""
-    found = (_size(part, 'patch_embed.proj.weight', 0), _depth(part, 'blocks'),
+    found = (_size(part, 'patch_embed.proj.weight', 0), _depth(part),
              _size(part, 'blocks.0.mlp.fc1.weight', 0))
     return next((v for v in VARIANTS.values() if (v.dim, v.depth, v.mlp) == found), None)
 
@@ -297,17 +291,21 @@ def fill(network: Encoder, part: Part, misfit: str, name: str) -> None:
         raise WeightsError(f'{misfit}: {problem}. The file {size} version {version_of(part)}. '
                            f'{advice}')
     check_numbers(part, name)
-    state: dict[str, Tensor] = {}
-    broken = []
-    for key, stored in part.stored.items():
-        state[key] = stored.read(torch.float32)
-        if not all(bound.isfinite() for bound in state[key].aminmax()):
-            broken.append(key)
-    if broken:
-        raise WeightsError(f'{name} is damaged: {len(broken)} of its parameters contain NaN or '
-                           f'infinity ({", ".join(broken[:5])}); download the file again')
+    state = {key: stored.read(torch.float32) for key, stored in part.stored.items()}
+    if broken := not_finite(state):
+        raise WeightsError(f'{name} is damaged: there is NaN or infinity in {broken}; {ANEW}')
     network.load_state_dict(state, assign=True)
     network.requires_grad_(False)
+
+
+def not_finite(state: Mapping[str, Tensor]) -> str:
+    """Name the tensors with numbers that are not finite; '' for none."""
+    return _listed([key for key, value in state.items()
+                    if not all(bound.isfinite() for bound in value.aminmax())], SHOWN)
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    return ', '.join(names[:most]) + f' and {len(names) - most} more' * (len(names) > most)
 
 
 def check_numbers(part: Part, name: str) -> None:
@@ -315,7 +313,7 @@ def check_numbers(part: Part, name: str) -> None:
     wrong = [f'{key} {str(one.dtype).removeprefix("torch.")}' for key, one in part.stored.items()
              if one.dtype not in FLOATS]
     if wrong:
-        raise WeightsError(f'{name} has parameters of the wrong type ({", ".join(wrong[:5])}); '
+        raise WeightsError(f'{name} has parameters of the wrong type ({_listed(wrong, SHOWN)}); '
                            'get it in float16, bfloat16 or float32')
 
 
@@ -325,11 +323,10 @@ def _size(part: Part, key: str, axis: int) -> int:
     return shape[axis] if axis < len(shape) else 0
 
 
-def _depth(part: Part, name: str) -> int:
-    """Blocks by the highest number, at most `MOST_BLOCKS`; those that lack others count."""
-    numbers = [int(key[len(name) + 1:].split('.')[0]) for key in part.stored
-               if re.match(rf'{re.escape(name)}\.\d+\.', key)]
-    return min(max(numbers, default=-1) + 1, MOST_BLOCKS)
+def _depth(part: Part) -> int:
+    """Blocks by the highest number; those that lack others count."""
+    blocks = filter(None, (re.match(r'blocks\.(\d+)\.', key) for key in part.stored))
+    return 1 + max((int(block[1]) for block in blocks), default=-1)
 
 
 FORMAT = 1
@@ -373,7 +370,6 @@ class BundleMeta:
     other_modes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Convert to the text in the metadata of a file."""
         data = {'format': FORMAT, **vars(self), **EDGES, 'calibration': self.calibration.to_json()}
         return json.dumps(data, allow_nan=False)
 

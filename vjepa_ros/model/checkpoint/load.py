@@ -52,6 +52,7 @@ from vjepa_ros.model.checkpoint.layouts import (
     fill,
     fits,
     meta_of,
+    not_finite,
     parts_of,
     profile_of,
     variant_of,
@@ -75,23 +76,20 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """Where the weights of a network come from."""
+    """Where the weights of an encoder come from; path and hash are '' for random ones."""
 
-    path: str  # file, or '' for random weights
-    sha256: str  # hash of the file, or '' for random weights
-    trained: bool  # false for random weights
-    dtype: str  # type of the numbers in the file, such as 'float16'; several are joined by '+'
-    # variant, version: encoder the weights were loaded into; '' for other networks
-    variant: str = ''
-    version: str = ''
-    # Hash of the tensors of a file that this package wrote, '' for others
-    tensors_sha256: str = ''
-    heads: HeadsReport | None = None  # where the heads come from; None without heads
-    part: str = ''  # which network of the file was taken, such as 'target_encoder'
+    path: str
+    sha256: str  # of the file
+    trained: bool
+    dtype: str  # in the file, such as 'float16'; several are joined by '+'
+    variant: str
+    version: str
+    tensors_sha256: str = ''  # '' for files that this package did not write
+    heads: HeadsReport | None = None
+    part: str = ''  # network of the file that was taken, such as 'target_encoder'
     layout: str = ''  # whose names the file has: 'Meta', 'Hugging Face' or 'vjepa_ros'
     others: tuple[str, ...] = ()  # what else is in the file and was not read
-    # The clips that the weights were trained on, as far as it is known; None for random ones
-    profile: Profile | None = None
+    profile: Profile | None = None  # the clips that the weights were trained on
 
 
 def bundled_file(variant: str, version: str = AUTO) -> Path | None:
@@ -199,10 +197,8 @@ def save_bundle(path: str | Path, meta: BundleMeta, *, encoder: State | None = N
                for prefix, state in parts.items() for key, value in (state or {}).items()}
     if not encoder and not heads:
         raise ValueError('there is neither an encoder nor heads to save')
-    broken = [key for key, value in tensors.items() if not value.isfinite().all()]
-    if broken:
-        raise ValueError(f'{len(broken)} tensors contain numbers that float16 cannot hold '
-                         f'({", ".join(broken[:5])})')
+    if broken := not_finite(tensors):
+        raise ValueError(f'numbers of {broken} are not finite in float16')
     own = tensors_sha256(under('encoder.', tensors)) if encoder else meta.backbone_sha256
     if not own:
         raise ValueError('heads are saved with the hash of the file of their encoder '
@@ -217,21 +213,6 @@ def read_meta(path: str | Path) -> BundleMeta | None:
     return meta_of(open_weights(Path(path), 'weights'), 'weights')
 
 
-def load_heads(path: str | Path, encoder: Encoder, report: WeightsReport
-               ) -> tuple[Heads, HeadsReport]:
-    """Load heads for an encoder, on the CPU in float32."""
-    path = Path(path).expanduser()
-    opened = open_weights(path, 'heads', f'set `heads` to {INSTEAD}')
-    meta = meta_of(opened, 'heads')
-    state = under('heads.', opened.tensors)
-    if meta is None or not state:
-        raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
-    _check_backbone(path, meta, report)
-    heads = _build_heads(path, state, encoder.variant)
-    log.info("loaded heads for model '%s' from '%s'", meta.variant, path)
-    return heads, HeadsReport(str(path), file_sha256(path), meta)
-
-
 def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path | None = None,
                heads: str | Path | None = None, allow_random_weights: bool = False,
                seed: int = 0, weights_part: str = AUTO
@@ -244,8 +225,15 @@ def load_model(variant: str | Variant, version: str = AUTO, weights: str | Path 
         heads = report.path if under('heads.', own) else None
     if not heads:
         return encoder, None, report
-    loaded, heads_report = load_heads(heads, encoder, report)
-    return encoder, loaded, replace(report, heads=heads_report)
+    path = Path(heads).expanduser()
+    opened = open_weights(path, 'heads', f'set `heads` to {INSTEAD}')
+    meta, state = meta_of(opened, 'heads'), under('heads.', opened.tensors)
+    if meta is None or not state:
+        raise WeightsError(f"heads file '{path}' has no heads; set `heads` to {INSTEAD}")
+    _check_backbone(path, meta, report)
+    loaded = _build_heads(path, state, encoder.variant)
+    log.info("loaded heads for model '%s' from '%s'", meta.variant, path)
+    return encoder, loaded, replace(report, heads=HeadsReport(str(path), file_sha256(path), meta))
 
 
 def _check_backbone(path: Path, meta: BundleMeta, report: WeightsReport) -> None:
@@ -276,19 +264,17 @@ def _build_heads(path: Path, state: State, variant: Variant) -> Heads:
         raise WeightsError(f"heads file '{path}' does not fit model size '{variant.name}': "
                            f'{error}; train the heads again') from error
     found = {key: value.float() for key, value in state.items()}
-    broken = [key for key, value in found.items() if not value.isfinite().all()]
-    if broken:
-        raise WeightsError(f"heads file '{path}' is damaged: {len(broken)} of its parameters hold "
-                           f'NaN or infinity ({", ".join(broken[:5])}); train the heads again')
+    if broken := not_finite(found):
+        raise WeightsError(f"heads file '{path}' is damaged: there is NaN or infinity in "
+                           f'{broken}; train the heads again')
     heads.load_state_dict(found, assign=True)
     return heads.requires_grad_(False).eval()
 
 
 @dataclass(frozen=True)
 class PartReport:
-    """One network in a checkpoint."""
+    """One network in a checkpoint, see `Part`."""
 
-    # name, kind, layout, dtype: see `Part`
     name: str
     kind: str
     layout: str
@@ -336,7 +322,6 @@ def _encoder_of(parts: list[Part], which: str, name: str) -> Part | None:
 
 
 def examine(path: str | Path) -> Contents:
-    """Report the content of a checkpoint."""
     opened, parts, name = _open_parts(path)
     encoder = _encoder_of(parts, AUTO, name)
     known = [part for part in parts if part.kind]
@@ -400,7 +385,6 @@ def convert(source: str | Path, target: str | Path, dtype: str = KEEP,
 
 
 def _cast(stored: Stored, dtype: str, name: str) -> Tensor:
-    """Read one parameter in the wanted type."""
     value = stored.read(stored.dtype if dtype == KEEP else getattr(torch, dtype))
     if not all(bound.isfinite() for bound in value.aminmax()):
         what = 'numbers that are not finite' if dtype == KEEP else f'numbers too large for {dtype}'

@@ -36,7 +36,6 @@ class KernelsMissing(RuntimeError):
 
 
 def compiler() -> Compile:
-    """Return what PyTorch compiles kernels with."""
     found = getattr(torch.cuda, '_compile_kernel', None)
     if found is None:
         raise KernelsMissing(f'PyTorch {torch.__version__} does not compile kernels at run time; '
@@ -54,7 +53,6 @@ def source_of(package: str, *names: str, **defined: float | str) -> str:
 
 
 def compile_kernel(source: str, name: str) -> Kernel:
-    """Compile the kernel `name` of a source for the current device."""
     try:
         return compiler()(source, name)
     except KernelsMissing:

@@ -185,7 +185,6 @@ class Replay:
             self._done = self._queue.mark()
 
     def start_here(self, numbers: np.ndarray | Sequence[float]) -> None:
-        """Queue a run within `DeviceStream.here`, without an end for `finish`."""
         self._numbers[:] = numbers
         if self._graph is not None:
             self._graph.replay()

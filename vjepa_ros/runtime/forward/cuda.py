@@ -77,7 +77,6 @@ class Kernels:
 
 
 def build(dim: int, head_dim: int, grid: tuple[int, int, int], dtype: torch.dtype) -> Kernels:
-    """Compile the kernels for the current device, in half precision."""
     if dim % 64 or head_dim % 8:
         raise KernelsMissing(f'they need a width that is a multiple of 64 and heads of a '
                              f'multiple of 8 channels, not {dim} and {head_dim}')
@@ -177,14 +176,12 @@ class FusedEncoder:
         return self._blocks(self._tokens(pixels), *self._tables, nothing)
 
     def step(self, pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
-        """Compute the features of the next tubelet of streams, see `Encoder.step`."""
-        tables = self._encoder.step_tables(times, self.grid)       # B N C
+        cos, sin = self._encoder._positions.tables_at(times[..., :-1], self.grid, torch.float32)
         x = self._tokens(pixels) + times[..., -1:] * self._encoder.interval_embed.detach()
-        return self._blocks(x, *tables, memory)
+        return self._blocks(x, cos[:, 0], sin[:, 0], memory)
 
     def _blocks(self, x: Tensor, cos: Tensor, sin: Tensor,
                 memory: Sequence[LayerMemory | None]) -> Tensor:
-        """Apply all blocks and the last norm to tokens (B, N, D) float32."""
         y, branch = torch.empty_like(x, dtype=self.dtype), None
         for block, layer in zip(self._encoder.blocks, memory, strict=True):
             self._kernels.norm(x, branch, block.norm1, y)

@@ -40,7 +40,6 @@ class Forward:
 
     @classmethod
     def plain(cls, encoder: Encoder, normalise: Work, kind: str = PLAIN) -> Forward:
-        """Run the encoder itself."""
         return cls(lambda pixels: encoder(normalise(pixels)), normalise, kind)
 
 
