@@ -57,7 +57,7 @@ OPTIONS = {'seconds': '--seconds', 'clips': '--clips', 'device': '--device',
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     intro, _, examples = (__doc__ or '').partition('Examples\n--------\n')
-    keys = '\n'.join(f'  {f.name + "=" + _shown(f.default):<29} {f.metadata["text"]}'
+    keys = '\n'.join(f'  {f.name}={f.default!s:<{28 - len(f.name)}} {f.metadata["text"]}'
                      for f in fields(TrainConfig) if f.name != 'out')
     parser = argparse.ArgumentParser(
         prog='vjepa-ros train', description=intro.strip(),
@@ -79,11 +79,6 @@ def make_parser() -> argparse.ArgumentParser:
             how = {'action': 'store_true', 'default': None}
         parser.add_argument(option, dest=name, help=known.metadata['text'], **how)
     return parser
-
-
-def _shown(default: Any) -> str:
-    return str(default).lower() if isinstance(default, bool) else f'{default or 0:g}' \
-        if isinstance(default, (int, float)) else default or ''
 
 
 def stages(args: argparse.Namespace) -> list[TrainConfig]:
