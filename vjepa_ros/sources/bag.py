@@ -26,8 +26,7 @@ from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import ImageError, read_compressed_image, read_raw
 from vjepa_ros.sources.video import MESSAGES, PacketDecoder, pixels_of
 
-COMPRESSED_SUFFIXES = ('.zstd', '.zst')
-ROS1_SUFFIX = '.bag'
+SUFFIXES = (*BAG_SUFFIXES, '.zstd', '.zst', '.bag')     # also of compressed ones, and of ROS 1
 _IMAGE, _COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 IMAGES = (_IMAGE, _COMPRESSED, *MESSAGES)
 _INFO, _IMU = 'sensor_msgs/msg/CameraInfo', 'sensor_msgs/msg/Imu'
@@ -65,8 +64,7 @@ def is_bag(path: Path) -> bool:
 
 def is_bag_file(path: Path) -> bool:
     """Return whether the name is that of a file with messages, perhaps compressed or of ROS 1."""
-    suffix = path.suffix.lower()
-    return suffix in (*BAG_SUFFIXES, *COMPRESSED_SUFFIXES, ROS1_SUFFIX)
+    return path.suffix.lower() in SUFFIXES
 
 
 def _storage_files(folder: Path) -> list[Path]:

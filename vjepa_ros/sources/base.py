@@ -58,7 +58,7 @@ class SourceFrame:
     truth : dict or None
         Ground truth: ``time_to_contact_s`` (s, inf = not approaching, NaN = unknown),
         ``collision`` (bool, None = unknown) and, for synthetic scenes, ``looming_rate``,
-        ``distance_m``, ``speed``, ``yaw_rate``, ``level``, ``phase``, ``box``. None without any.
+        ``distance_m``, ``speed``, ``yaw_rate``, ``level``, ``phase``. None without any.
     encoded : bytes or None
         The compressed picture as stored, if it has not been changed since.
     encoding : str or None

@@ -132,7 +132,7 @@ class SyntheticSource(VideoSource):
         super().__init__(CLIPS / f'{scene}.webm', dataclasses.replace(
             options, rate=options.rate or DEFAULT_RATE_HZ))
         with np.load(CLIPS / f'{scene}.npz') as known:
-            self._truth = {name: known[name] for name in known.files}
+            self._truth = {name: known[name] for name in known.files if name != 'box'}
         self.name = f"synthetic scene '{scene}'"
         fx, fy, cx, cy = self._truth.pop('intrinsics').tolist()
         self.intrinsics = base.scale_intrinsics((fx, fy, cx, cy), self._own_size, self.size)
@@ -146,14 +146,8 @@ class SyntheticSource(VideoSource):
         offset = int(np.random.default_rng((0, number)).integers(_NOISE_OFFSETS))
         noise = self._noise[offset:offset + frame.rgb.size].reshape(frame.rgb.shape)
         rgb = np.asarray(cv2.add(frame.rgb, noise, dtype=cv2.CV_8U))
-        return dataclasses.replace(frame, rgb=rgb, truth=self._truth_of(number))
-
-    def _truth_of(self, number: int) -> dict[str, Any]:
-        truth = {name: values[number].item() for name, values in self._truth.items()
-                 if name != 'box'}
-        scale = np.divide(self.size, self._own_size)
-        box = (self._truth['box'][number].reshape(2, 2) + 0.5) * scale - 0.5
-        return {**truth, 'box': None if np.isnan(box).any() else tuple(box.ravel().tolist())}
+        truth = {name: values[number].item() for name, values in self._truth.items()}
+        return dataclasses.replace(frame, rgb=rgb, truth=truth)
 
 
 class CameraSource(Source):
@@ -162,7 +156,6 @@ class CameraSource(Source):
     live = True
 
     def __init__(self, device: int | str, options: PlayOptions):
-        self._device = device
         self._capture = cv2.VideoCapture(device)
         name = f'camera {device}' if isinstance(device, int) else f"stream '{device}'"
         if not self._capture.isOpened():
@@ -322,20 +315,18 @@ class _Bits:
     """Reads the bits of a unit, which is cut or padded with zeros at its end."""
 
     def __init__(self, unit: bytes) -> None:
-        plain = unit.replace(b'\0\0\3', b'\0\0') + b'\0' * 8
-        self._value, self._left = int.from_bytes(plain, 'big'), 8 * len(plain)
+        plain = unit.replace(b'\0\0\3', b'\0\0') + bytes(8)
+        self._bits = format(int.from_bytes(plain, 'big'), f'0{8 * len(plain)}b')
 
     def take(self, count: int) -> int:
         """Return the next bits as a number."""
-        self._left = max(0, self._left - count)
-        return self._value >> self._left & (1 << count) - 1
+        part, self._bits = self._bits[:count], self._bits[count:]
+        return int(part or '0', 2)
 
     def number(self) -> int:
         """Return the next number in the code of Exp-Golomb (9.1)."""
-        zeros = 0
-        while zeros < 32 and self._left and not self.take(1):
-            zeros += 1
-        return (1 << zeros) - 1 + self.take(zeros)
+        zeros = min(32, len(self._bits) - len(self._bits.lstrip('0')))
+        return max(0, self.take(2 * zeros + 1) - 1)
 
     def numbers(self, count: int) -> None:
         """Skip numbers."""
