@@ -12,8 +12,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from vjepa_ros.lab.world.scenes.motion import rotation
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Scenes, rotation
 from vjepa_ros.lab.world.textures.bank import TextureBank, pack
 
 Vector = tuple[float, float, float]

@@ -8,15 +8,13 @@ import json
 import math
 from functools import partial
 
-import cv2
 import numpy as np
 import pytest
-from scenes import texture
 
 from vjepa_ros import cli
 from vjepa_ros.cli import drive
-from vjepa_ros.lab.drive.loop import Driver, Loop, MODES, Moment, Outcome, Recipe
-from vjepa_ros.lab.drive.page import FRAME, figures, film_of
+from vjepa_ros.lab.drive.loop import Driver, Loop, MODES, Outcome, Recipe
+from vjepa_ros.lab.drive.page import figures
 from vjepa_ros.lab.world.clips import BANK_SEED
 from vjepa_ros.lab.world.episodes.episode import EpisodeConfig, draw_stop
 from vjepa_ros.lab.world.episodes.world import EpisodeWorld
@@ -144,15 +142,3 @@ def test_a_robot_whose_camera_hangs_with_noise_stops_before_the_wall(bank, mater
     begun, last = next(m for m in ended.moments if m.time >= 0), ended.moments[-1]
     assert not ended.collided and last.speed == 0 and 'frozen' in last.reason
     assert begun.distance > 1.0 and 0.3 < begun.distance - last.distance < 0.6
-
-
-def test_the_film_shows_camera_and_map_from_the_start_on(tmp_path):
-    moments = tuple(Moment(0.2 * n - 1.0, 0.5, 1.0, 3.0, 2.0 + n, n % 4, 'free', '')
-                    for n in range(14))
-    for end in ('', '_map'):
-        (folder := tmp_path / f'0003{end}').mkdir()
-        for n in range(14):
-            cv2.imwrite(str(folder / f'{n:04d}.png'), texture((96, 72), n))
-    frames = [*film_of(tmp_path / '0003', moments)]
-    assert len(frames) == 11 and frames[0].shape == (FRAME[1], FRAME[0], 3)   # from -0.5 s on
-    assert min(frame[20:200, -200:].std() for frame in frames) > 10

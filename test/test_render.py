@@ -17,6 +17,7 @@ from vjepa_ros.lab.world.rendering import render as drawing
 from vjepa_ros.lab.world.rendering.lens import all_rays
 from vjepa_ros.lab.world.rendering.render import Truth, truth
 from vjepa_ros.lab.world.scenes.scene import BOX, ELLIPSOID, Robot, SKY, Scenes
+from vjepa_ros.lab.world.textures.bank import fetch
 
 CROWD = (*SAMPLE, Thing(BOX, (1.2, -1.0, 7.0), (0.3, 1.0, 3.0), yaw=-0.2, tile_m=0.7),
          Thing(ELLIPSOID, (-1.6, -0.3, 2.2), (0.2, 0.3, 0.2)))
@@ -146,3 +147,18 @@ def test_entry_into_the_robots_volume_equals_a_simulation():
     missed = torch.isfinite(when) & ~torch.isfinite(first) & (when < last - step)
     assert missed.sum() <= 0.01 * both.sum()
     assert not (torch.isfinite(first) & ~torch.isfinite(when)).any()
+
+
+def test_textures_are_bilinear_wrap_and_are_squared(bank):
+    atlas, index = bank.atlas, torch.tensor(bank.groups['wall'][0])
+    column, row = (int(v) + 1 for v in atlas.origin(index))
+    texels = atlas.texels[row:row + 64, column:column + 64].contiguous()
+    image = texels.numpy().view(np.uint8).reshape(64, 64, 4).astype(np.float32) / 255
+    u, v = 6 * torch.rand(2, 40, 50, generator=torch.Generator().manual_seed(1)) - 3
+    x, y = ((w - torch.floor(w)).numpy() * 64 + 1.5 for w in (u, v))
+    expected = cv2.remap(np.pad(image, ((2, 2), (2, 2), (0, 0)), 'wrap'), x.astype(np.float32),
+                         y.astype(np.float32), cv2.INTER_LINEAR) ** 2
+    origin, level = [o.expand(u.shape) for o in atlas.origin(index)], torch.full_like(u, -1.0)
+    for fast in (False, True):
+        found = fetch(atlas, (origin[0], origin[1]), u, v, level, level, fast).numpy()
+        assert np.abs(found - expected).max() < 0.03

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vjepa_ros.lab.training.network import danger, head_losses
+from vjepa_ros.lab.training.network import head_losses
 from vjepa_ros.lab.world.clips import WorldClips, clip_targets
 from vjepa_ros.lab.world.rendering.render import Truth
 from vjepa_ros.model.head_specs import CLEARANCE_BINS, CONTACT_BINS, HeadOutputs
@@ -104,15 +104,3 @@ def test_gradients_are_finite_whatever_the_heads_say(size):
     total = sum(head_losses(HeadOutputs(**leaves), targets).values())
     total.backward()
     assert total.isfinite() and all(leaf.grad.isfinite().all() for leaf in leaves.values())
-
-
-@pytest.mark.parametrize(('contact', 'clearance', 'low', 'high'), [
-    (0, CLEARANCE_BINS, 0, 1e-3),                # contact at once, way free
-    (CONTACT_BINS, 0, 0, 1e-3),                  # nothing comes, way blocked
-    (CONTACT_BINS, CLEARANCE_BINS, 10, 1e3)])
-def test_people_call_both_dangerous_what_comes_and_what_blocks_the_way(contact, clearance, low,
-                                                                       high):
-    outputs = make_outputs()
-    outputs.contact[:, contact] = outputs.clearance[:, clearance] = 40.0     # sure of these
-    targets = targets_of(danger=torch.ones(2), danger_known=KNOWN)
-    assert low <= danger(outputs, targets).item() < high

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""A world that is drawn in a moment: a wall of noise that comes nearer or goes away.
-
-Stands in for `ClipWorld` where a test is about training and not about pictures.
-"""
+"""A world that is drawn in a moment: a wall of noise; stands in for `ClipWorld` in training."""
 
 from __future__ import annotations
 
+from collections import namedtuple
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from vjepa_ros.lab.world.clips import WorldClips
 from vjepa_ros.lab.world.rendering.render import Truth
@@ -22,12 +18,7 @@ from vjepa_ros.model.variants import Variant
 TINY = Variant('test', 48, 2, 3, 96)
 
 
-class TinySample(NamedTuple):
-    """What is drawn: noise (B, 3, 12, 12), interval [s] and expansion per interval, (B,)."""
-
-    texture: Tensor
-    interval_s: Tensor
-    expansion: Tensor
+TinySample = namedtuple('TinySample', 'texture interval_s expansion')
 
 
 class TinyWorld:

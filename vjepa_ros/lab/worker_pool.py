@@ -29,10 +29,7 @@ class LoadError(ValueError):
 
 def run_all(tasks: Sequence[tuple[Any, ...]], jobs: int, make: Callable[[], Any],
             done: Callable[[Any], object], gpus: Sequence[str] = ()) -> list[Any]:
-    """Call functions with a context, made in each process, and arguments; results in order.
-
-    `done` gets each result as it comes; each process sees one of the `gpus` in turn.
-    """
+    """Call functions with a context of each process, which sees one of the `gpus`, in order."""
     if jobs == 1:
         context, results = make(), []
         for function, *arguments in tasks:
@@ -54,10 +51,7 @@ def run_all(tasks: Sequence[tuple[Any, ...]], jobs: int, make: Callable[[], Any]
 
 def run_each(tasks: Sequence[Any], jobs: int, make: Callable[[], Callable[[Any], Any]],
              done: Callable[[Any, Any, str], object]) -> None:
-    """Run what `make` returns on tasks, in processes that may die; then tasks are tried again.
-
-    `done` gets a task, its result, and what went wrong in words.
-    """
+    """Run what `make` returns on tasks; those of a process that dies are tried once more."""
     waiting = deque(tasks)
     while waiting:
         for task in _until_one_dies(waiting, jobs, make, done):

@@ -185,8 +185,7 @@ def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
         'ttc_median_relative_error': None if outcome.time_to_contact is None else
         median_relative_error(outcome.time_to_contact[near], truth.contact_time[near]),
         'mean_time_to_collision_s': _time_to_collision(truth.contact_time, hazard[:, -1],
-                                                       happened[:, -1]),
-    })
+                                                       happened[:, -1])})
 
 
 def _looming(truth: ClipTruth, looming: np.ndarray | None) -> dict[str, float | None]:

@@ -136,15 +136,14 @@ class Reader:
         self.track.intrinsics, self.track.distortion = source.intrinsics, source.distortion
         self.gyroscope: Gyroscope | None = None
         self._rates: deque[tuple[int, np.ndarray]] = deque()
-        if setup.use_imu and isinstance(source, FolderSource) and (
-                rates := source.angular_rates()) is not None:
-            self.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
+        rates = source.angular_rates() if setup.use_imu and isinstance(
+            source, FolderSource) else None
+        if rates is not None:
+            self.gyroscope = self.track.gyroscope = Gyroscope(BODY_IN_OPTICAL, *setup.imu)
             self._rates.extend(zip(rates[0].tolist(), rates[1], strict=True))
-        if setup.use_imu:
-            self.track.gyroscope = self.gyroscope
-            if self.gyroscope is None:     # one that can not be used: each result then says why
-                self.track.gyroscope = Gyroscope()
-                self.track.gyroscope.problem = NO_RATES
+        elif setup.use_imu:      # one that can not be used: each result then says why
+            self.track.gyroscope = Gyroscope()
+            self.track.gyroscope.problem = NO_RATES
         self._assessors = {method: LevelFilter() for method in setup.methods}
         self._settings = {m: replace(setup.settings, looming_method=m) for m in setup.methods}
 

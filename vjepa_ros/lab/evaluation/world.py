@@ -19,17 +19,12 @@ import numpy as np
 import torch
 
 from vjepa_ros.clip.ring import Sample
-from vjepa_ros.lab.evaluation.metrics import (
-    ClipOutcome,
-    ClipTruth,
-    HORIZONS_S,
-    clip_figures,
-    joined,
-)
+from vjepa_ros.lab.evaluation.metrics import ClipOutcome, ClipTruth, clip_figures, joined
 from vjepa_ros.lab.evaluation.recording_replay import CAMERA, Setup
 from vjepa_ros.lab.world.clips import (
     ClipWorld,
     HELD_OUT_SEED,
+    HORIZONS_S,
     SPLIT_BATCH,
     Targets,
     WorldClips,
@@ -64,7 +59,7 @@ class Film:
     interval_s: float  # time between those frames [s]
     hold: int  # how often each frame is repeated in the clip
     intrinsics: tuple[float, float, float, float]  # fx, fy, cx, cy [px] of those frames
-    stamps_s: tuple[float, ...] | None = None  # relative to the newest [s]; None: even
+    stamps_s: Sequence[float]  # of each of those frames [s]
 
     def sent(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield stamp [ns] and image with square pixels of each frame of the camera."""
@@ -75,9 +70,6 @@ class Film:
     @property
     def times_s(self) -> list[float]:
         """Time of each frame of the camera since the first [s]."""
-        if self.stamps_s is None:
-            return [number * self.hold * self.interval_s
-                    for number in range(len(self.frames) // self.hold)]
         own = self.stamps_s[self.hold - 1::self.hold]
         return [stamp - own[0] for stamp in own]
 
@@ -134,7 +126,8 @@ def films(clips: WorldClips, exact: bool = False) -> Iterator[Film]:
     for index, (interval, hold) in enumerate(zip(clips.interval_s.tolist(), clips.hold.tolist(),
                                                  strict=True)):
         fx, fy, cx, cy = optics[index].tolist()
-        stamps = tuple(clips.stamps_s[index].tolist()) if exact else None
+        stamps = clips.stamps_s[index].tolist() if exact else [
+            number * interval for number in range(len(frames[index]))]
         yield Film(frames[index], interval, int(hold), (fx, fy, cx, cy), stamps)
 
 
@@ -144,9 +137,7 @@ def shown(film: Film, track: CameraState) -> Sample:
     for stamp, picture in film.sent():
         track.push(picture, stamp)
     sample = track.sample()
-    if sample is None:
-        raise RuntimeError(f'a clip of {len(film.frames)} frames every {film.interval_s} s, held '
-                           f'{film.hold} times, does not fill the frame memory')
+    assert sample is not None, 'a clip fills the frame memory'
     return sample
 
 

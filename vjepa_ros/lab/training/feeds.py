@@ -77,11 +77,7 @@ class Draw:
 
 
 class WorldFeed:
-    """Endless batches of rendered clips, the same for the same seed, step and rank.
-
-    Rendering is expensive, so a step may render one part of its batch and take the others from
-    steps before, mirrored anew; what is no longer there is rendered again.
-    """
+    """Endless batches of rendered clips, the same for the same seed, step and rank."""
 
     def __init__(self, worlds: Sequence[ClipWorld], count: int, draw: Draw, workers: int = 1,
                  reuse: int = 1) -> None:
@@ -102,6 +98,7 @@ class WorldFeed:
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step; steps in another order than 0, 1, 2 only cost time."""
+        # Rendering is expensive: parts may be of steps before, mirrored anew.
         parts = [step - age * REUSE_GAP for age in range(self._reuse)]
         # At the start of a run, when there are no old clips, those there are serve more often.
         parts = [part if part >= 0 else part % (step + 1) for part in parts]
@@ -272,8 +269,6 @@ def _label(frame: SourceFrame, flags: Flags | None) -> tuple[float, float, float
 
 
 class RecordingFeed:
-    """Random clips of recordings, each of which is drawn from equally often."""
-
     def __init__(self, recordings: Sequence[Recording], num_frames: int, horizon_s: float):
         self._recordings, self._num_frames = recordings, num_frames
         self._horizon_s = horizon_s     # time that the plain flags speak about [s]

@@ -47,7 +47,6 @@ class DistributedContext:
     device: torch.device  # where this one trains
 
     def agree(self, *numbers: float) -> list[float]:
-        """Return the numbers of the first process, in all of them."""
         if self.size == 1:
             return list(numbers)
         box = torch.tensor(numbers, dtype=torch.float64)    # on the CPU: no GPU waits

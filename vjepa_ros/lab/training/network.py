@@ -189,11 +189,9 @@ def loss_of(spec: HeadSpec, outputs: HeadOutputs, targets: Targets) -> Tensor:
 
 
 def large(outputs: HeadOutputs, targets: Targets) -> Tensor:
-    """Squared error of the expansion, which decides for large ones.
-
-    A Laplace likelihood is best at the median, which lies below the mean where a surface may be
-    near: without this, the strongest looming is underestimated.
-    """
+    """Squared error of the expansion, which decides for large ones."""
+    # A Laplace likelihood is best at the median, which lies below the mean where a surface may
+    # be near: without this, the strongest looming is underestimated.
     cost = F.mse_loss(outputs.expansion.float(), targets.expansion, reduction='none') / 2
     return LARGE_WEIGHT * masked_mean(cost, targets.expansion_known)
 

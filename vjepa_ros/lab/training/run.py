@@ -20,26 +20,12 @@ import torch
 
 from vjepa_ros.lab.report.measurement import write_json
 from vjepa_ros.lab.report.page import markdown_table, number
-from vjepa_ros.lab.training import loop
+from vjepa_ros.lab.training import feeds, loop
 from vjepa_ros.lab.training.config import TrainConfig
-from vjepa_ros.lab.training.feeds import (
-    Draw,
-    RecordingFeed,
-    WorldFeed,
-    load_recording,
-    mixed,
-    split,
-)
 from vjepa_ros.lab.training.network import Batch, build
 from vjepa_ros.lab.training.validation import answer, calibrate, figures, headline
-from vjepa_ros.lab.world.clips import (
-    BANK_SEED,
-    CALIBRATION_SEED,
-    ClipWorld,
-    HELD_OUT_SEED,
-    VALIDATION_SEED,
-    derive,
-)
+from vjepa_ros.lab.world import clips
+from vjepa_ros.lab.world.clips import ClipWorld, derive
 from vjepa_ros.lab.world.scenes.scene import ROBOT
 from vjepa_ros.lab.world.scenes.scene_spec import INTERVAL_S
 from vjepa_ros.lab.world.textures.bank import TextureBank
@@ -145,26 +131,26 @@ class Run:
 
     @cached_property
     def _validation(self) -> list[Batch]:
-        return list(split(self._judges, VALIDATION_SEED, self.config.validation_clips))
+        return list(feeds.split(self._judges, clips.VALIDATION_SEED, self.config.validation_clips))
 
     def _feed(self, stack: ExitStack) -> Callable[[int], Batch]:
         config, here = self.config, self.here
         if config.batch % here.size:
             raise ValueError(f'batch {config.batch} cannot be shared out among {here.size} '
                              'processes: choose a multiple of their number')
-        draw = Draw(config.seed, here.rank, here.device,
+        draw = feeds.Draw(config.seed, here.rank, here.device,
                     (self.trainer.network.encoder.window, config.tubelets))
         recorded, world = -(-config.from_recordings // here.size), None
         if config.from_recordings < config.batch:
-            world = stack.enter_context(WorldFeed(
+            world = stack.enter_context(feeds.WorldFeed(
                 self._worlds(paint(config), config.compile_world),
                 config.batch // here.size - recorded, draw, config.workers, config.reuse))
             if not config.recordings:
                 return world.batch
-        loaded = [load_recording(r, config) for r in config.recordings]
-        recordings = RecordingFeed(loaded, config.num_frames, config.label_horizon)
+        loaded = [feeds.load_recording(r, config) for r in config.recordings]
+        recordings = feeds.RecordingFeed(loaded, config.num_frames, config.label_horizon)
         log.info('%d labelled clips in %d recordings', len(recordings), len(loaded))
-        return partial(mixed, world, recordings, recorded, draw)
+        return partial(feeds.mixed, world, recordings, recorded, draw)
 
     def _pause(self) -> None:
         """Validate and write a checkpoint between two stretches of training, when due."""
@@ -211,8 +197,8 @@ class Run:
         calibration = Calibration()
         if config.calibration_clips:
             log.info('calibrating on %d clips', config.calibration_clips)
-            calibration = calibrate(
-                answer(network, split(worlds, CALIBRATION_SEED, config.calibration_clips)))
+            calibration = calibrate(answer(network, feeds.split(
+                worlds, clips.CALIBRATION_SEED, config.calibration_clips)))
         weights = self.folder / f'{config.model_size}{"" if self._whole else "-heads"}.safetensors'
         # Judging takes minutes; a machine that is lost meanwhile takes nothing but the figures.
         self._save(weights, calibration)
@@ -222,7 +208,8 @@ class Run:
             if world.config.training:      # judged as by `vjepa-ros evaluate`
                 world = ClipWorld(world.size, world.num_frames, world.device, world.bank,
                                   replace(world.config, training=False))
-            answers = answer(network, split((world,), HELD_OUT_SEED, config.held_out_clips))
+            answers = answer(network, feeds.split((world,), clips.HELD_OUT_SEED,
+                                                  config.held_out_clips))
             held_out[world.config.name] = {
                 **figures(answers, calibration),
                 'calibration_error_before': figures(answers)['expected_calibration_error']}
@@ -246,7 +233,8 @@ class Run:
 
 def paint(config: TrainConfig) -> TextureBank:
     """Make the textures of training, never with the seed of those that judge."""
-    return TextureBank.procedural(derive(config.seed, 'textures') + BANK_SEED + 1, config.textures)
+    return TextureBank.procedural(derive(config.seed, 'textures') + clips.BANK_SEED + 1,
+                                  config.textures)
 
 
 def describe(config: TrainConfig, encoder: Encoder, report: WeightsReport, state: loop.RunState,

@@ -20,9 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vjepa_ros.lab.world.rendering.render import Truth, render, truth
-from vjepa_ros.lab.world.scenes.motion import picture_of
 from vjepa_ros.lab.world.scenes.sampler import Sample, SceneSampler
-from vjepa_ros.lab.world.scenes.scene import Scenes
+from vjepa_ros.lab.world.scenes.scene import Scenes, picture_of
 from vjepa_ros.lab.world.scenes.scene_spec import WorldConfig
 from vjepa_ros.lab.world.textures.bank import Materials, TextureBank
 from vjepa_ros.model.variants import PATCH, TUBELET

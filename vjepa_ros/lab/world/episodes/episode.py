@@ -326,7 +326,6 @@ def _shortest_way(episode: Episode, config: EpisodeConfig) -> float:
 
 
 def _near(places: np.ndarray, others: np.ndarray, within: float) -> np.ndarray:
-    """Whether places (..., 2) are near any of the others (N, 2)."""
     gaps = np.linalg.norm(places[..., None, :] - others, axis=-1)
     return np.asarray((gaps < within).any(-1))
 

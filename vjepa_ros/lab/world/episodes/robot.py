@@ -23,7 +23,6 @@ from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, ELLIPSOID, Rob
 STANDS_M_S = 0.1            # a robot that is slower than this stands
 WAIT_M, WAIT_S = 0.6, 0.4   # how far before it others wait: at least, and per speed
 BESIDE_M = 0.1              # of the room a mover keeps beside itself
-OPAQUE = 127          # of 255; from there on one sees it rather than what is behind
 
 
 @dataclass(frozen=True)
@@ -224,16 +223,6 @@ def _disc_meets(x: np.ndarray, z: np.ndarray) -> np.ndarray:
     along = np.clip(-(x * ex + z * ez) / length, 0, 1)
     near = (x + along * ex) ** 2 + (z + along * ez) ** 2
     return inside | (near.min(-1) <= 1.0)
-
-
-def opaque_part(opacity: np.ndarray, low: float, top: float) -> tuple[float, float]:
-    """From where to where, -1..1, a card (S, S) is opaque within a band; NaN where nowhere."""
-    size = len(opacity)
-    rows = opacity[math.floor((1 - top) * size):math.ceil((1 - low) * size)]
-    shown = np.flatnonzero((rows > OPAQUE).any(0))
-    if not len(shown):
-        return math.nan, math.nan
-    return 2 * int(shown[0]) / size - 1, 2 * (int(shown[-1]) + 1) / size - 1
 
 
 def band_of(robot: Robot, camera_height: np.ndarray) -> np.ndarray:

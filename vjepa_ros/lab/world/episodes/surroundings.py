@@ -28,10 +28,7 @@ _SPAN_M = 25.0     # of side walls before the start
 def build(rng: np.random.Generator, name: str, span_x: tuple[float, float], goal_z: float,
           end_z: float | None, materials: Materials, frames: int, interval_s: float
           ) -> tuple[Shapes, tuple[float, float], dict[str, Tensor]]:
-    """Build a place around a route, with a wall across it at ``end_z`` [m] if given.
-
-    Returns its boxes, x of the inner faces of walls left and right [m], and fields of `Scenes`.
-    """
+    """Build boxes of a place around a route, x of its walls [m], and fields of `Scenes`."""
     layout = LAYOUTS[name]
     draws = SceneRng(int(rng.integers(2**31)), 1)
     indoors = name in INDOORS
@@ -116,8 +113,6 @@ class Body:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and when bodies are put around a robot's route."""
-
     place: str  # one of `PLACES`
     route: Route
     run: Run  # of the robot when it meets nothing
@@ -188,7 +183,6 @@ def in_the_way(rng: np.random.Generator, scenario: str, setting: Setting, fov: f
 
 
 def passer_by(rng: np.random.Generator, setting: Setting) -> Body:
-    """Draw somebody who moves beside the way, or crosses it at any time."""
     route, sides, times = setting.route, setting.sides, setting.times
     kinds = ('person', 'cart', 'dog') + (('car',) if setting.place in OUTDOORS else ())
     kind = str(rng.choice(kinds))
@@ -231,10 +225,7 @@ def beside(rng: np.random.Generator, thin: bool, setting: Setting) -> Body:
 
 def shapes_of(kit: Kit, bodies: Sequence[Body], times: np.ndarray, seen_at: int,
               materials: Materials, draws: SceneRng) -> Shapes:
-    """Return the shapes of bodies of one kit over the times, one scene.
-
-    At the time ``seen_at`` pictures of vehicles are on the sides that face the start.
-    """
+    """Return the shapes of bodies of a kit over the times; cards face the start at `seen_at`."""
     order = [*range(len(times)), seen_at]       # the last one decides about ends and flanks
     place = np.stack([b.place[order] for b in bodies], 1)               # T+1 M 2
     level = np.zeros(place.shape[:2])

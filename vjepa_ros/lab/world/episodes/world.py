@@ -22,15 +22,14 @@ from vjepa_ros.lab.world.episodes.robot import (
     WAIT_S,
     band_of,
     footprint,
-    opaque_part,
     reach_of,
     touching,
 )
 from vjepa_ros.lab.world.rendering.render import render
-from vjepa_ros.lab.world.scenes.motion import rotation
-from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, CYLINDER, Scenes, Shapes, rotation
 from vjepa_ros.lab.world.textures.bank import TextureBank
 
+OPAQUE = 127           # of 255; from there on one sees it rather than what is behind
 SUBSTEP_S = 0.02       # contacts are tested this often
 
 
@@ -91,9 +90,15 @@ class EpisodeWorld:
         shown = set(np.ravel(self._tables['texture'][number, :, shape]).tolist())
         foot = -self._tables['position'][number, 0, shape, 1] - self._half[number, shape, 1]
         low, top = np.clip((self._band[number] - foot) / (2 * self._half[number, shape, 1]), 0, 1)
-        parts = np.array([opaque_part(self.bank.atlas.opacity(texture), low, top)
-                          for texture in shown])
-        return np.fmin.reduce(parts[:, 0]), np.fmax.reduce(parts[:, 1])
+        size, least, most = self.bank.atlas.size, math.nan, math.nan
+        for texture in shown:
+            rows = self.bank.atlas.opacity(texture)[
+                math.floor((1 - top) * size):math.ceil((1 - low) * size)]
+            columns = np.flatnonzero((rows > OPAQUE).any(0))
+            if len(columns):
+                least = np.fmin(least, 2 * int(columns[0]) / size - 1)
+                most = np.fmax(most, 2 * (int(columns[-1]) + 1) / size - 1)
+        return least, most
 
     def step(self, speed: np.ndarray, turn: np.ndarray, active: np.ndarray | None = None,
              length_s: float | None = None) -> None:

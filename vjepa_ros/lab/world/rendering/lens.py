@@ -89,7 +89,6 @@ def row_turns(turn: Tensor, rows: Tensor, height: int) -> Tensor:
 
 
 def rays_at(scenes: Scenes, frames: slice, columns: Tensor, rows: Tensor, height: int) -> Rays:
-    """Rays of pixels in some frames of scenes."""
     taken = scenes.capture
     if taken is None:
         return pixel_rays(scenes.intrinsics, scenes.distortion, columns, rows)

@@ -22,15 +22,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.rendering import lens
 from vjepa_ros.lab.world.rendering.lens import Rays
 from vjepa_ros.lab.world.rendering.shading import Hits
-from vjepa_ros.lab.world.rendering.trace import (
-    Extents,
-    Stage,
-    Windows,
-    colour,
-    look,
-    stage,
-    trace,
-)
+from vjepa_ros.lab.world.rendering.trace import Extents, Stage, Windows, colour, look, stage, trace
 from vjepa_ros.lab.world.scenes.scene import GROUND, ROBOT, Robot, SKY, Scenes
 from vjepa_ros.lab.world.textures.bank import TextureBank
 from vjepa_ros.runtime.device import computing_with
@@ -50,9 +42,6 @@ def drawing_device(device: torch.device) -> torch.device:
 
 def render(scenes: Scenes, bank: TextureBank, size: tuple[int, int],
            compile: bool = False) -> Tensor:
-    if bank.atlas.texels.device != scenes.interval_s.device:
-        raise ValueError(f'the texture bank is on {bank.atlas.texels.device}, the scenes are on '
-                         f'{scenes.interval_s.device}; move one of them')
     frames = scenes.exposure.shape[1]
     with torch.no_grad():
         if scenes.interval_s.device.type == 'cpu' and not compile:

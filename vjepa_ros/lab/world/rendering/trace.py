@@ -20,15 +20,7 @@ from torch import Tensor
 from vjepa_ros.lab.world.rendering import shading
 from vjepa_ros.lab.world.rendering.lens import Rays, cross_of, rotation_of
 from vjepa_ros.lab.world.rendering.shading import Body, Directions, Hits, Light, Table
-from vjepa_ros.lab.world.scenes.scene import (
-    BOX,
-    CARD,
-    COVERING,
-    CYLINDER,
-    Capture,
-    ELLIPSOID,
-    Scenes,
-)
+from vjepa_ros.lab.world.scenes.scene import BOX, CARD, COVERING, CYLINDER, ELLIPSOID, Scenes
 from vjepa_ros.lab.world.textures.bank import Atlas, fetch, opacity
 
 _WIDE_M = 1e6       # half side of the ground's box
@@ -80,8 +72,14 @@ def _turned(rotation: Tensor, turn: Tensor, share: Tensor) -> Tensor:
 
 def _poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
     """Poses in some frames, and a share (B,) of an interval, or seconds, later."""
-    if share is not None and scenes.capture is not None:
-        return _moved(scenes, scenes.capture, frames, share)
+    taken = scenes.capture
+    if share is not None and taken is not None:     # seconds, at the speeds of the camera there
+        after = share[:, None, None]
+        turn = rotation_of(-after * taken.spin[:, frames])
+        return (scenes.camera_position[:, frames] + after * taken.velocity[:, frames],
+                turn @ scenes.camera_rotation[:, frames],
+                scenes.position[:, frames] + after[..., None] * scenes.velocity[:, None],
+                scenes.yaw[:, frames] + after * scenes.yaw_rate[:, None])
     parts = (scenes.camera_position, scenes.position, scenes.yaw)
     if share is not None and scenes.yaw.shape[1] > 1:
         # Slices, not lists of numbers: those would have to be copied to the device.
@@ -95,17 +93,6 @@ def _poses(scenes: Scenes, frames: slice, share: Tensor | None = None) -> Poses:
         rotation = scenes.camera_rotation
     camera, position, yaw = (p[:, frames] for p in parts)
     return camera, rotation[:, frames], position, yaw
-
-
-def _moved(scenes: Scenes, taken: Capture, frames: slice, seconds: Tensor) -> Poses:
-    """Poses some seconds (B,) beside the stamps of frames, at the speeds of the camera there."""
-    after = seconds[:, None, None]
-    turn = rotation_of(-after * taken.spin[:, frames])
-    return (
-        scenes.camera_position[:, frames] + after * taken.velocity[:, frames],
-        turn @ scenes.camera_rotation[:, frames],
-        scenes.position[:, frames] + after[..., None] * scenes.velocity[:, None],
-        scenes.yaw[:, frames] + after * scenes.yaw_rate[:, None])
 
 
 def _bodies(poses: Poses, half: Tensor, alive: Tensor) -> Body:

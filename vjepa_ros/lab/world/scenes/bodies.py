@@ -47,7 +47,6 @@ _B, _C, _E, _K = 0, 3, 5, 13
 
 
 def _cards(slot: int) -> list[Part]:
-    """Pictures of a car on its end and its flank."""
     return [Part(slot, (0, 0.5, 1.02), (1, 0.5, 0), 'car_rear', end=True),
             Part(slot + 1, (1.02, 0.5, 0), (1, 0.5, 0), 'car_side', aside=True, flank=True)]
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from vjepa_ros.lab.world.scenes.bodies import Bodies, SIDE, THIN
-from vjepa_ros.lab.world.scenes.motion import body_path, to_world
 from vjepa_ros.lab.world.scenes.places import INDOORS, Place
-from vjepa_ros.lab.world.scenes.scene import ROBOT, SceneRng
+from vjepa_ros.lab.world.scenes.scene import ROBOT, SceneRng, body_path, to_world
 from vjepa_ros.lab.world.scenes.scene_spec import Encounter
 
 SIDES, THINS = 4, 5
@@ -42,13 +41,6 @@ _THIN_PRESENT = torch.tensor([.4, .35, .35, .7, .6, .75, .35, .25, .45])
 _REACH = torch.tensor([1, .7, .8, 1.6, 4, 1.5, 1, .5, .6])   # how far off things are, by place
 _OCCLUDERS = torch.tensor([SIDE.index(n) for n in (
     'crates', 'cabinet', 'piece', 'car', 'truck', 'hedge', 'shelf', 'piece', 'piece')])
-
-
-def _extent(yaw: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Half extents along x and z of bodies with a yaw."""
-    sine, cosine = yaw.sin().abs(), yaw.cos().abs()
-    return (size[..., 0] * cosine + size[..., 2] * sine,
-            size[..., 0] * sine + size[..., 2] * cosine)
 
 
 def _rows(draws: SceneRng, encounter: Encounter, place: Place, size: Tensor,
@@ -100,7 +92,9 @@ def _conflicts(encounter: Encounter, place: Place, spot: Tensor, velocity: Tenso
     drift = spec.drift[:, None]
     robot = torch.stack((drift.sin(), drift.cos()), -1) * spec.speed[:, None, None]
     move = own - robot
-    side, deep = _extent(yaw - heading, size)
+    sine, cosine = (yaw - heading).sin().abs(), (yaw - heading).cos().abs()
+    side = size[..., 0] * cosine + size[..., 2] * sine      # half extents
+    deep = size[..., 0] * sine + size[..., 2] * cosine
     wide = ROBOT.half_width + side + 0.05
     bounds = ((right, move[..., 0], wide, wide), (ahead, move[..., 1], ROBOT.length + deep, deep))
     first, last = torch.zeros_like(right), place.horizon[:, None].expand_as(right)
@@ -216,7 +210,6 @@ def side_bodies(draws: SceneRng, encounter: Encounter, place: Place, path: Tenso
 
 
 def thin_bodies(draws: SceneRng, encounter: Encounter, place: Place, times: Tensor) -> Bodies:
-    """Trees, poles, columns, bins and passers-by."""
     spec = encounter.spec
     kind = draws.pick(_THIN_SHARES[spec.place].unsqueeze(1).expand(-1, THINS, -1), THINS)
     size = THIN.size(draws, kind)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.motion import to_world
 from vjepa_ros.lab.world.scenes.scene import (
     BOX,
     CARD,
@@ -24,6 +23,7 @@ from vjepa_ros.lab.world.scenes.scene import (
     SceneRng,
     Shapes,
     still,
+    to_world,
 )
 from vjepa_ros.lab.world.scenes.scene_spec import Encounter, PLACES
 from vjepa_ros.lab.world.textures.bank import GROUPS, Materials

@@ -14,15 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes.motion import ALWAYS, Shake, Steady
-from vjepa_ros.lab.world.scenes.scene import SceneRng
-from vjepa_ros.lab.world.scenes.scene_spec import (
-    Encounter,
-    INTERVAL_S,
-    OUTCOME,
-    PLACES,
-    SceneSpec,
-)
+from vjepa_ros.lab.world.scenes.scene import ALWAYS, SceneRng, Shake, Steady
+from vjepa_ros.lab.world.scenes.scene_spec import Encounter, INTERVAL_S, OUTCOME, PLACES, SceneSpec
 
 Range = tuple[float, float]
 Axes = tuple[float, float, float]      # of yaw, pitch, roll

@@ -9,19 +9,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from vjepa_ros.lab.world.scenes import camera, motion, places, platforms
+from vjepa_ros.lab.world.scenes import camera, places, platforms, scene
 from vjepa_ros.lab.world.scenes.bodies import Bodies, HERO, SIDE, THIN, assemble
 from vjepa_ros.lab.world.scenes.furniture import side_bodies, thin_bodies
-from vjepa_ros.lab.world.scenes.motion import FAR_M, Shake, Steady, spin, to_world, travelled
 from vjepa_ros.lab.world.scenes.platforms import Ride
-from vjepa_ros.lab.world.scenes.scene import SceneRng, Scenes, Shapes, join
-from vjepa_ros.lab.world.scenes.scene_spec import (
-    Encounter,
-    SceneSpec,
-    WorldConfig,
-    make_spec,
-    solve,
-)
+from vjepa_ros.lab.world.scenes.scene import FAR_M, SceneRng, Scenes, Shake, Shapes, Steady
+from vjepa_ros.lab.world.scenes.scene_spec import Encounter, WorldConfig, make_spec, solve
 from vjepa_ros.lab.world.textures.bank import Materials
 
 NEAR_M = 0.04   # no surface comes nearer to a camera during a clip
@@ -52,15 +45,15 @@ class SceneSampler:
         if ride is not None:
             encounter = platforms.driven(draws, encounter, ride, training)
         spec = encounter.spec
-        times = self._times(draws, spec, ride)
+        times = self._times(draws, encounter, ride)
         turned = spec.turn[:, None] * times if ride is None else ride.grown(spec.turn, times)[0]
 
-        moving, steady = times, motion.ALWAYS
+        moving, steady = times, scene.ALWAYS
         if ride is not None:
             moving, steady = ride.stopping(times), ride.steady
-        gone = travelled(spec.speed, encounter.robot_braking, torch.full_like(spec.speed, FAR_M),
-                         moving, steady)
-        path, yaw = motion.camera_path(spec.heading, spec.drift, turned, gone)
+        gone = scene.travelled(spec.speed, encounter.robot_braking,
+                               torch.full_like(spec.speed, FAR_M), moving, steady)
+        path, yaw = scene.camera_path(spec.heading, spec.drift, turned, gone)
         hero = self._hero(draws, encounter, times, moving, steady)
         place = places.lay_out(draws, encounter, path, self.materials)
         body = hero.place[:, :, 0, 0::2]
@@ -74,9 +67,9 @@ class SceneSampler:
             place.boxes, places.decor(draws, encounter, place, self.materials)]
         if ride is not None:
             parts[-1] = camera.glaring(draws, parts[-1], ride)
-        shapes = join(parts, self.frames)
+        shapes = scene.join(parts, self.frames)
 
-        moved = motion.shake(draws, times, spec.hand, spec.steps, spec.motor)
+        moved = scene.shake(draws, times, spec.hand, spec.steps, spec.motor)
         if ride is not None:
             rode = platforms.ridden(draws, ride, encounter, times, training)
             moved = rode.where(ride.own, moved)
@@ -102,7 +95,7 @@ class SceneSampler:
                                               (texture, tile, tint))
             laid = places.coverings(draws, encounter, self.materials)
             laid = replace(laid, position=laid.position + away[:, None, None])
-            shapes = join([shapes, laid], self.frames)
+            shapes = scene.join([shapes, laid], self.frames)
         scenes = Scenes(
             interval_s=spec.interval_s, intrinsics=optics[0], distortion=optics[1], **pose,
             kinds=shapes.kinds, **{f.name: getattr(shapes, f.name) for f in fields(Shapes)
@@ -113,8 +106,9 @@ class SceneSampler:
             times = camera.arrival_times(draws, times, ride)
         return Sample(scenes, times, spec.hold)
 
-    def _times(self, draws: SceneRng, spec: SceneSpec, ride: Ride | None) -> Tensor:
-        times = motion.frame_times(spec.interval_s, spec.hold, self.frames)
+    def _times(self, draws: SceneRng, encounter: Encounter, ride: Ride | None) -> Tensor:
+        spec = encounter.spec
+        times = scene.frame_times(spec.interval_s, spec.hold, self.frames)
         uneven = JITTER * draws.chance(0.35, 1) * draws.uniform(-1, 1, self.frames)
         uneven[:, -1] = 0
         times = (times + torch.where(spec.hold[:, None] > 1, 0, uneven)
@@ -128,18 +122,18 @@ class SceneSampler:
               steady: Steady) -> Bodies:
         """Return the body of importance on its path; for the rest see `travelled`."""
         spec = encounter.spec
-        at = to_world(encounter.at, spec.heading)
-        go = to_world(encounter.velocity, spec.heading)
+        at = scene.to_world(encounter.at, spec.heading)
+        go = scene.to_world(encounter.velocity, spec.heading)
         place = torch.stack((at[:, 0], -encounter.base, at[:, 1]), -1)
         velocity = torch.stack((go[:, 0], -encounter.rise, go[:, 1]), -1)
         pace = velocity.norm(dim=-1)
-        gone = travelled(pace, encounter.body_braking, encounter.body_range, moving, steady)
+        gone = scene.travelled(pace, encounter.body_braking, encounter.body_range, moving, steady)
         turn = torch.where(encounter.body_range < FAR_M, draws.normal(0.5), 0)
         turn = torch.where(draws.chance(0.5) & spec.moves, turn, 0)
         yaw = encounter.yaw[:, None] + turn[:, None] * times
         still = pace > 1e-4
         return Bodies(spec.kind[:, None], spec.present[:, None], spec.size[:, None],
-                      motion.body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
+                      scene.body_path(place, velocity, gone).unsqueeze(2), yaw.unsqueeze(2),
                       (velocity * still[:, None])[:, None], turn[:, None])
 
 
@@ -157,8 +151,9 @@ def _pose(encounter: Encounter, path: Tensor, yaw: Tensor, moved: Shake) -> dict
                             direction.cos() * speed), -1)
     rates = moved.rates[:, -1].clone()
     rates[:, 0] += spec.turn
-    return {'camera_position': position, 'camera_rotation': motion.rotation(yaw, pitch, roll),
-            'camera_velocity': velocity, 'camera_spin': spin(pitch[:, -1], roll[:, -1], rates)}
+    return {'camera_position': position, 'camera_rotation': scene.rotation(yaw, pitch, roll),
+            'camera_velocity': velocity,
+            'camera_spin': scene.spin(pitch[:, -1], roll[:, -1], rates)}
 
 
 def _speeds(encounter: Encounter, ride: Ride, yaw: Tensor, moved: Shake,
@@ -172,7 +167,7 @@ def _speeds(encounter: Encounter, ride: Ride, yaw: Tensor, moved: Shake,
     yaw_rate = ride.grown(spec.turn, times)[1]
     rates = moved.rates + torch.nn.functional.pad(yaw_rate[..., None], (0, 2))
     pitch = spec.pitch[:, None] + moved.angles[..., 1]
-    return level + moved.speed, spin(pitch, spec.roll[:, None] + moved.angles[..., 2], rates)
+    return level + moved.speed, scene.spin(pitch, spec.roll[:, None] + moved.angles[..., 2], rates)
 
 
 def _cleared(shapes: Shapes, camera: Tensor) -> Shapes:

@@ -60,9 +60,6 @@ def _halved(image: np.ndarray, axis: int) -> np.ndarray:
 def pack(images: list[np.ndarray]) -> Atlas:
     """Atlas of square RGBA uint8 images that all have the same power of two as their side."""
     size = images[0].shape[0]
-    if size & (size - 1) or any(i.shape != (size, size, 4) for i in images):
-        raise ValueError(f'textures must be RGBA squares with a power of two as their side, got '
-                         f'{sorted({i.shape for i in images})}')
     per_row = math.ceil(math.sqrt(len(images)))
     levels, cell = size.bit_length(), Atlas(torch.empty(0), size, per_row).cell
     rows = math.ceil(len(images) / per_row)

@@ -136,7 +136,6 @@ def person(rng: Rng, size: int) -> np.ndarray:
 
 
 def walk(rng: Rng, size: int) -> list[np.ndarray]:
-    """Pictures of one walking cycle, seen from the side, to the right."""
     look = _Looks(rng, size)
     pace = rng.uniform(0.8, 1.1)
     pictures = []
@@ -207,20 +206,16 @@ def _glass(rng: Rng, size: int) -> np.ndarray:
     return flat(size, (34, 40, 44)) + mirror[..., None] * vector([88, 98, 108])
 
 
-def _hull(top: float, shoulder: float, narrow: float, low: float) -> Points:
-    """Outline of a car seen along its axis, symmetric."""
-    right = [(0.5 + narrow, top), (0.5 + narrow + 0.035, top + 0.04), (0.925, shoulder - 0.04),
-             (0.975, shoulder + 0.03), (0.985, low - 0.12), (0.965, low)]
-    return [*right, *[(1 - x, y) for x, y in reversed(right)]]
-
-
 def _end(rng: Rng, size: int, front: bool) -> np.ndarray:
     tall = rng.random() < 0.3    # van or lorry
     low = 0.86
     top = 0.02
     shoulder = rng.uniform(0.3, 0.36) if tall else rng.uniform(0.38, 0.46)
     narrow = 0.42 if tall else rng.uniform(0.27, 0.34)
-    hull = _hull(top, 0.16 if tall else shoulder, narrow, low)
+    widest = 0.16 if tall else shoulder
+    right = [(0.5 + narrow, top), (0.5 + narrow + 0.035, top + 0.04), (0.925, widest - 0.04),
+             (0.975, widest + 0.03), (0.985, low - 0.12), (0.965, low)]
+    hull = [*right, *[(1 - x, y) for x, y in reversed(right)]]
     image = _body_paint(rng, size)
     wheels = [[(x0, 0.75), (x0 + 0.15, 0.75), (x0 + 0.15, 0.995), (x0, 0.995)]
               for x0 in (0.06, 0.79)]
@@ -314,7 +309,6 @@ def car_side(rng: Rng, size: int) -> np.ndarray:
 
 
 def _crown(rng: Rng, size: int, blobs: list[tuple[float, float, float]]) -> np.ndarray:
-    """Opacity of foliage made of round parts (x, y, radius)."""
     y, x = grid(size)
     field = np.full((size, size), -9.0, np.float32)
     for bx, by, r in blobs:
@@ -373,7 +367,6 @@ def fence(rng: Rng, size: int) -> np.ndarray:
 
 
 def hills(rng: Rng, size: int) -> np.ndarray:
-    """Paint hills, a line of trees, or houses at the horizon; repeats across."""
     y, x = grid(size)
     style = int(rng.integers(3))
     if style == 2:

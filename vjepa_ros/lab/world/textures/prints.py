@@ -99,7 +99,6 @@ def poster(rng: Rng, size: int) -> np.ndarray:
 
 
 def carton(rng: Rng, size: int) -> np.ndarray:
-    """Cardboard box with tape, label and print."""
     y, _ = grid(size)
     ribs = 0.02 * np.sin(2 * np.pi * 60 * y)
     image = shaded(pick(rng, (188, 148, 104), (172, 132, 90), (204, 168, 124), (214, 206, 196)),
@@ -120,7 +119,6 @@ def carton(rng: Rng, size: int) -> np.ndarray:
 
 
 def crate(rng: Rng, size: int) -> np.ndarray:
-    """Wooden crate: boards, frame, brace, nails."""
     y, x = grid(size)
     count = int(rng.integers(4, 8))
     board = np.floor(y * count)
@@ -143,7 +141,6 @@ def crate(rng: Rng, size: int) -> np.ndarray:
 
 
 def hazard(rng: Rng, size: int) -> np.ndarray:
-    """Machine front: panel, stripes, lamps, letters."""
     y, x = grid(size)
     image = flat(size, colour(rng, 60, 220))
     image *= (1.05 - 0.2 * y)[..., None]
@@ -209,7 +206,6 @@ def door(rng: Rng, size: int) -> np.ndarray:
 
 
 def window(rng: Rng, size: int) -> np.ndarray:
-    """Window from inside: bright outdoors behind a frame."""
     y, _ = grid(size)
     view = mix(flat(size, (232, 238, 244)), (196, 216, 238), 1 - y)
     tone = 0.5 * noise(rng, size, 2.4)

@@ -38,7 +38,6 @@ def noise(rng: Rng, size: int, slope: float = 2.0, stretch: float = 1.0, low: fl
 
 
 def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns from 0 to 1."""
     at = (np.arange(size, dtype=np.float32) + 0.5) / size
     return np.broadcast_to(at[:, None], (size, size)), np.broadcast_to(at[None], (size, size))
 
@@ -151,7 +150,6 @@ def to_bytes(image: np.ndarray) -> np.ndarray:
 
 
 def wood(rng: Rng, size: int) -> np.ndarray:
-    """Grain of one board, with rings."""
     y, _ = grid(size)
     bend = 0.35 * noise(rng, size, 3.2, stretch=4)
     rings = np.sin(2 * np.pi * (int(rng.integers(4, 12)) * y + bend))
@@ -161,7 +159,6 @@ def wood(rng: Rng, size: int) -> np.ndarray:
 
 
 def leaves(rng: Rng, size: int) -> np.ndarray:
-    """Foliage: layers of leaves, dark between them."""
     image = flat(size, (34, 44, 24))
     base = vector(pick(rng, (96, 126, 58), (78, 108, 52), (126, 138, 68), (110, 120, 80)))
     for layer, count in enumerate((9, 14, 20)):
@@ -176,7 +173,6 @@ def leaves(rng: Rng, size: int) -> np.ndarray:
 
 
 def fabric(rng: Rng, size: int) -> np.ndarray:
-    """Weave, knit, denim, checks."""
     y, x = grid(size)
     threads = 32
     weave = (np.sin(2 * np.pi * threads * x) + np.sin(2 * np.pi * threads * y)
@@ -207,7 +203,6 @@ def hair(rng: Rng, size: int) -> np.ndarray:
 
 
 def metal(rng: Rng, size: int) -> np.ndarray:
-    """Brushed or painted metal, some with rust."""
     light = 1 + 0.05 * noise(rng, size, 1.3, stretch=rng.choice([80, 1 / 80]), low=2) + (
         0.04 * noise(rng, size, 3))
     image = shaded(warm_grey(rng, 175, 225, 0.02), light)
@@ -271,7 +266,6 @@ def plaster(rng: Rng, size: int) -> np.ndarray:
 
 
 def wallpaper(rng: Rng, size: int) -> np.ndarray:
-    """Vertical stripes or a small pattern."""
     y, x = grid(size)
     count = int(rng.integers(3, 12))
     if rng.random() < 0.5:
@@ -324,7 +318,6 @@ def stone_wall(rng: Rng, size: int) -> np.ndarray:
 
 
 def corrugated(rng: Rng, size: int) -> np.ndarray:
-    """Folded metal sheet or wooden cladding."""
     _, x = grid(size)
     count = int(rng.integers(8, 24))
     wave = np.sin(2 * np.pi * count * x)
@@ -348,7 +341,6 @@ def floor_tiles(rng: Rng, size: int) -> np.ndarray:
 
 
 def terrazzo(rng: Rng, size: int) -> np.ndarray:
-    """Polished floor with chips, or speckled vinyl."""
     number, edge = stones(rng, size, int(rng.integers(24, 48)), 0.95)
     chips = per_piece(rng, number, 1.0)
     share = ramp(edge, 0.1, 0.2) * (np.abs(chips) > rng.uniform(0.6, 1.3))
@@ -398,7 +390,6 @@ def asphalt(rng: Rng, size: int) -> np.ndarray:
 
 
 def paving(rng: Rng, size: int) -> np.ndarray:
-    """Slabs or paving bricks."""
     rows = int(rng.choice([3, 4, 6, 10]))
     number, gap, bevel = tiles(rng, size, rows, rows // 2 if rows >= 6 else rows,
                                float(rng.choice([0, 0.5])) * (rows % 2 == 0),
