@@ -23,12 +23,6 @@ CLOUD, IMAGE = 'sensor_msgs/msg/PointCloud2', 'sensor_msgs/msg/Image'
 ARRAY = 'diagnostic_msgs/msg/DiagnosticArray'
 
 
-def test_without_rerun_the_remedy_is_one_line(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, 'rerun', None)
-    assert cli.main(['view', 'synthetic']) == 1
-    assert re.fullmatch(r'.*pip install rerun-sdk.*\n', capsys.readouterr().out)
-
-
 @NEEDS
 def test_a_port_that_is_taken_is_named(capsys):
     with socket.socket() as taken:
@@ -122,3 +116,10 @@ def test_running_nodes_are_shown_with_the_pictures_of_a_remapped_camera(tmp_path
                  'states/vjepa_node', 'plots/timings/camera/encode',
                  'plots/scores/camera/motion_score'):
         assert found[f'/{path}'] > 0, path
+
+
+# The last one, because the viewer imports Rerun once.
+def test_without_rerun_the_remedy_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'rerun', None)
+    assert cli.main(['view', 'synthetic']) == 1
+    assert re.fullmatch(r'.*pip install rerun-sdk.*\n', capsys.readouterr().out)
