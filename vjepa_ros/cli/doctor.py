@@ -69,18 +69,16 @@ def devices() -> Iterator[Finding]:
 
 def memory() -> Iterator[Finding]:
     """Yield the room in memory and on disks."""
-    free = {'memory': (psutil.virtual_memory().available, 1.0,
-                       'end other programs, or choose a smaller model')}
     for name, path, least, remedy in (
-            ('disk', Path.cwd(), 2.0, 'reports and bags need room'),
-            ('temporary files', Path(tempfile.gettempdir()), 2.0, 'remove old ones'),
-            ('shared memory', Path('/dev/shm'), 0.25, 'Fast DDS needs it: remove stale '
-             'fastrtps_* files, or give a container --ipc=host')):
-        if path.is_dir():
-            free[name] = shutil.disk_usage(path).free, least, remedy
-    for name, (size, least, remedy) in free.items():
-        low = size < least * GB
-        yield Finding(WARNING if low else OK, name, f'{size / GB:.1f} GB free', remedy * low)
+            ('memory', '', 1.0, 'end other programs, or choose a smaller model'),
+            ('disk', '.', 2.0, 'reports and bags need room'),
+            ('temporary files', tempfile.gettempdir(), 2.0, 'remove old ones'),
+            ('shared memory', '/dev/shm', 0.25, 'Fast DDS needs it: remove stale fastrtps_* '
+             'files, or give a container --ipc=host')):
+        if not path or os.path.isdir(path):
+            free = shutil.disk_usage(path).free if path else psutil.virtual_memory().available
+            low = free < least * GB
+            yield Finding(WARNING if low else OK, name, f'{free / GB:.1f} GB free', remedy * low)
 
 
 def middleware(environ: Mapping[str, str], name: str) -> Iterator[Finding]:

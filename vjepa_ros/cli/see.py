@@ -283,10 +283,8 @@ def _movers(movers: list[tuple[str, str]], states: States, now_s: float) -> Rend
         table.add_column(name, no_wrap=name != 'state')
     for node, part in movers:
         told = states.told[node, part]
-        latency = told.number('latency_ms.p99')
-        took = told.number('choice_ms') if math.isnan(latency) else latency
-        table.add_row(node, _motion(told, 'asked'), _motion(told, 'sent'), _number(took, 1),
-                      _condition(told, now_s))
+        table.add_row(node, _motion(told, 'asked'), _motion(told, 'sent'),
+                      _number(told.number('choice_ms'), 1), _condition(told, now_s))
         for source, of in _parts(node, states, 'source '):
             table.add_row(Text(f'  {source}', 'grey70'), '', '', '', _condition(of, now_s))
     return table

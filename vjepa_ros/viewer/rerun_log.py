@@ -129,11 +129,7 @@ class RerunLog:
             self._scalar(f'plots/scores/{camera}/{name}' if name else f'plots/contact/{camera}',
                          value if math.isfinite(value) else math.nan)
         self._scalar(f'plots/timings/{camera}/latency', a.latency_ms)
-        self.level(camera, a.level.name.lower())
-
-    def level(self, camera: str, level: str) -> None:
-        """Log a level, by its name in lower case."""
-        self._change(f'states/{camera}', level)
+        self._change(f'states/{camera}', a.level.name.lower())
 
     def result(self, camera: str, result: Result, optics: Optics) -> None:
         """Log all of a result but pictures; ``optics`` are those of the source image."""

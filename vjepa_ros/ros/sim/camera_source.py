@@ -3,15 +3,9 @@
 """Publish the frames of any source as a ROS camera: images, camera_info and truth.
 
 The executable ``camera_source`` publishes ``NAME/image_raw``, ``NAME/image_raw/compressed``,
-``NAME/camera_info`` (k is zero when the source is not calibrated) and ``NAME/truth`` (PointCloud2,
-one point of float32 fields, NaN unknown: ttc [s, inf = not approaching], looming_rate [1/s],
-distance [m], speed [m/s], yaw_rate [rad/s, positive to the right], collision [0 or 1], clearance
-[m, to the nearest thing in the robot's way; inf = free]), all with the same header per frame. It
-exits 1 when the source cannot be opened or read.
-
-Raw images are larger than a datagram. With the default settings of Fast DDS nearly all are lost
-on the way to best-effort subscribers, so this process sets FASTDDS_BUILTIN_TRANSPORTS for itself
-unless it is set already; publishers need it, subscribers do not.
+``NAME/camera_info`` (k is zero when the source is not calibrated) and ``NAME/truth`` (one point of
+`TRUTH`, NaN unknown), all with the same header per frame. It exits 1 when the source cannot be
+opened or read.
 """
 
 from __future__ import annotations
@@ -46,46 +40,13 @@ JPEG_QUALITY = 90         # of the compressed topic
 RETRY_S = 1.0             # between two attempts to open a lost camera again
 SETTLE_S = 0.5            # from the first subscriber on, for its other endpoints
 CLOCK_JUMP_NS = 200_000_000
-TRUTH_FIELDS = ('ttc', 'looming_rate', 'distance', 'speed', 'yaw_rate', 'collision', 'clearance')
-TRUTH = np.dtype([(name, '<f4') for name in TRUTH_FIELDS])
-
-
-class SourceOutput:
-    """The publishers of one camera; only topics with subscribers are computed."""
-
-    def __init__(self, node: Node, camera: str, transport: str, truth: bool) -> None:
-        # Small messages first: the truth arrives before its image.
-        kinds: dict[str, tuple[type, bool]] = {
-            'truth': (PointCloud2, truth), 'camera_info': (CameraInfo, True),
-            'image_raw': (Image, transport != 'compressed'),
-            'image_raw/compressed': (CompressedImage, transport != 'raw')}
-        # Reliable: it serves best-effort subscribers, too.
-        self._publishers = {topic: node.create_publisher(kind, f'{camera}/{topic}', 2)
-                            for topic, (kind, wanted) in kinds.items() if wanted}
-
-    @property
-    def topics(self) -> list[str]:
-        return [publisher.topic_name for publisher in self._publishers.values()]
-
-    def has_image_subscriber(self) -> bool:
-        return any(publisher.get_subscription_count() for topic, publisher
-                   in self._publishers.items() if topic.startswith('image_raw'))
-
-    def publish(self, frame: SourceFrame, header: Header, source: Source) -> None:
-        make: dict[str, Callable[[], Any]] = {
-            'truth': lambda: cloud(header, truth_record(frame.truth)),
-            'camera_info': lambda: camera_info(header, frame.rgb, source.intrinsics,
-                                               source.distortion),
-            'image_raw': lambda: image(header, frame.rgb, 'rgb8'),
-            'image_raw/compressed': lambda: _compressed(frame, header)}
-        for topic, publisher in self._publishers.items():
-            if publisher.get_subscription_count():
-                publisher.publish(make[topic]())
-
-    def flush(self) -> None:
-        """Wait until reliable subscribers have everything, at most a second for each topic."""
-        for publisher in self._publishers.values():
-            publisher.wait_for_all_acked(Duration(seconds=1.0))
+# ttc [s, inf = not approaching], looming_rate [1/s], distance [m], speed [m/s], yaw_rate [rad/s,
+# positive to the right], collision [0 or 1], clearance [m, to the nearest thing in the robot's
+# way; inf = free], by the names that sources have for them.
+TRUTH_NAMES = {'ttc': 'time_to_contact_s', 'looming_rate': 'looming_rate',
+               'distance': 'distance_m', 'speed': 'speed', 'yaw_rate': 'yaw_rate',
+               'collision': 'collision', 'clearance': 'clearance_m'}
+TRUTH = np.dtype([(name, '<f4') for name in TRUTH_NAMES])
 
 
 def _compressed(frame: SourceFrame, header: Header) -> CompressedImage:
@@ -112,13 +73,9 @@ def camera_info(header: Header, rgb: np.ndarray, intrinsics: Intrinsics | None,
 
 
 def truth_record(truth: dict[str, Any] | None) -> np.ndarray:
-    """Return one `TRUTH` record, shape (1,); unknown values are NaN, collision is 0 or 1."""
-    known = truth or {}
-    collision = known.get('collision')
-    values = [known.get(key, math.nan) for key in (
-        'time_to_contact_s', 'looming_rate', 'distance_m', 'speed', 'yaw_rate')]
-    return np.array([(*values, math.nan if collision is None else float(collision),
-                      known.get('clearance_m', math.nan))], TRUTH)
+    """Return one `TRUTH` record, shape (1,)."""
+    values = [(truth or {}).get(name) for name in TRUTH_NAMES.values()]
+    return np.array([tuple(math.nan if value is None else value for value in values)], TRUTH)
 
 
 class CameraSource(ResilientNode, Node):
@@ -134,7 +91,15 @@ class CameraSource(ResilientNode, Node):
         self._anchor: tuple[int, int] | None = None   # steady and ROS time of one frame
         self._thread = threading.Thread(target=self._run, name='player', daemon=True)
         self._config = config = read_once(self, SOURCE)
-        self._output = SourceOutput(self, config.camera, config.transport, config.truth)
+        # Small messages first: the truth arrives before its image. Only topics with subscribers
+        # are computed.
+        kinds: dict[str, tuple[type, bool]] = {
+            'truth': (PointCloud2, config.truth), 'camera_info': (CameraInfo, True),
+            'image_raw': (Image, config.transport != 'compressed'),
+            'image_raw/compressed': (CompressedImage, config.transport != 'raw')}
+        # Reliable: it serves best-effort subscribers, too.
+        self._outputs = {topic: self.create_publisher(kind, f'{config.camera}/{topic}', 2)
+                         for topic, (kind, wanted) in kinds.items() if wanted}
 
     def start(self) -> None:
         self._thread.start()
@@ -161,12 +126,22 @@ class CameraSource(ResilientNode, Node):
     # -- playing --------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        config, say = self._config, self.get_logger().info
         try:
-            self._source = source = open_source(self._config.source, self._config.play)
-            self._announce(source)
+            self._source = source = open_source(config.source, config.play)
+            rate = f'{source.rate_hz:.4g} Hz' if source.rate_hz > 0 else 'its own rate'
+            topics = ' '.join(publisher.topic_name for publisher in self._outputs.values())
+            say(f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}'
+                f'{", looping" if config.loop else ""}, to {topics}')
             if self._wait():
                 self._play(source)
-            self._finish()
+            stopped = ' (stopped)' if self._stop.is_set() else ''
+            again = '' if config.loop or stopped else '; set loop:=true to repeat'
+            say(f'end of source{stopped}: {self._published} frames played, {self._skipped} '
+                f'skipped{again}')
+            if not stopped:      # reliable subscribers get everything
+                for publisher in self._outputs.values():
+                    publisher.wait_for_all_acked(Duration(seconds=1.0))
             self.failed = False
         except SourceError as error:
             self.get_logger().fatal(str(error))
@@ -198,7 +173,7 @@ class CameraSource(ResilientNode, Node):
             due = now if source.live else pacer.due_ns(frame.stamp_ns, now)
             if self._stop.wait(max(0.0, (due - now) / 1e9)):
                 return
-            self._output.publish(frame, self._header(frame, due, source.live), source)
+            self._publish(frame, self._header(frame, due, source.live), source)
             self._published += 1
             if not source.live:
                 # Overdue frames are left out before they are decoded or rendered.
@@ -209,11 +184,23 @@ class CameraSource(ResilientNode, Node):
                     f'{source.name} at {source.rate_hz:.4g} Hz; lower the rate or the size')
             self._skipped = source.skipped - begin
 
+    def _publish(self, frame: SourceFrame, header: Header, source: Source) -> None:
+        make: dict[str, Callable[[], Any]] = {
+            'truth': lambda: cloud(header, truth_record(frame.truth)),
+            'camera_info': lambda: camera_info(header, frame.rgb, source.intrinsics,
+                                               source.distortion),
+            'image_raw': lambda: image(header, frame.rgb, 'rgb8'),
+            'image_raw/compressed': lambda: _compressed(frame, header)}
+        for topic, publisher in self._outputs.items():
+            if publisher.get_subscription_count():
+                publisher.publish(make[topic]())
+
     def _wait(self) -> bool:
         """Wait for a subscriber if asked to; return False when stopped meanwhile."""
         if not self._config.wait_for_subscribers:
             return not self._stop.is_set()
-        while not self._output.has_image_subscriber():
+        while not any(publisher.get_subscription_count() for topic, publisher
+                      in self._outputs.items() if topic.startswith('image_raw')):
             if self._stop.wait(0.05):
                 return False
         return not self._stop.wait(SETTLE_S)
@@ -233,26 +220,11 @@ class CameraSource(ResilientNode, Node):
         return Header(stamp=Time(nanoseconds=stamp_ns).to_msg(),
                       frame_id=frame.frame_id)
 
-    # -- log ------------------------------------------------------------------------------------
-
-    def _announce(self, source: Source) -> None:
-        rate = f'{source.rate_hz:.4g} Hz' if source.rate_hz > 0 else 'its own rate'
-        count = '' if source.frame_count is None else f', {source.frame_count} frames'
-        self.get_logger().info(
-            f'playing {source.name}, {source.size[0]}x{source.size[1]} at {rate}{count}'
-            f'{", looping" if self._config.loop else ""}, to {" ".join(self._output.topics)}')
-
-    def _finish(self) -> None:
-        stopped = ' (stopped)' if self._stop.is_set() else ''
-        again = '' if self._config.loop or stopped else '; set loop:=true to repeat'
-        self.get_logger().info(f'end of source{stopped}: {self._published} frames played, '
-                               f'{self._skipped} skipped{again}')
-        if not self._stop.is_set():
-            self._output.flush()
-
 
 def main(args: list[str] | None = None) -> int:
     """Run until the source ends or a signal comes; the exit code of the process."""
+    # With the default settings of Fast DDS nearly all raw images are lost on the way to
+    # best-effort subscribers; only publishers need others.
     os.environ.setdefault('FASTDDS_BUILTIN_TRANSPORTS', LARGE_IMAGES)
     # One core, so that the perception node has the others; PyTorch reads the variable.
     os.environ.setdefault('OMP_NUM_THREADS', '1')

@@ -89,7 +89,7 @@ class SimulatedRobot(ResilientNode, Node):
                                  if self._sends_goal
                                  else self.create_publisher(Twist, 'cmd_vel_in', eager))
         self._goal_sent = False
-        self._film = _Film(self, own.film) if own.film else None
+        self._film = _Film(self, own.film, self._world) if own.film else None
         self._plans_ms: list[float] = []
         self.create_subscription(DiagnosticArray, 'local_planner/state', self._on_plan, 10)
         self._commands = self.create_subscription(Twist, 'cmd_vel_out', self._on_command, eager)
@@ -191,7 +191,7 @@ class SimulatedRobot(ResilientNode, Node):
         self._info.publish(camera_info(header, picture, world.intrinsics[0].tolist()))
         self._image.publish(image(header, picture, 'rgb8'))
         if self._film is not None:
-            self._film.write(world, picture)
+            self._film.write(picture)
         self._odometry.publish(self._odom(stamp))
         wanted = (0.0, 0.0)
         if world.time_s >= 0:
@@ -242,23 +242,19 @@ class SimulatedRobot(ResilientNode, Node):
 class _Film:
     """Writes the pictures of a drive as files, and views from above beside them."""
 
-    def __init__(self, node: Node, folder: str) -> None:
-        self._folder = folder
-        self._above: TopView | None = None
+    def __init__(self, node: Node, folder: str, world: EpisodeWorld) -> None:
+        self._folder, self._world, self._above = folder, world, TopView(world)
         self._candidates: np.ndarray | None = None
         node.create_subscription(PointCloud2, 'local_planner/candidates', self._on_plan, 1)
 
     def _on_plan(self, msg: PointCloud2) -> None:
         self._candidates = records(msg)
 
-    def write(self, world: EpisodeWorld, picture: np.ndarray) -> None:
-        if self._above is None:
-            self._above = TopView(world)
-        shown = {'': picture, '_map': self._above.draw(self._candidates)}
-        for end, rgb in shown.items():
+    def write(self, picture: np.ndarray) -> None:
+        for end, rgb in (('', picture), ('_map', self._above.draw(self._candidates))):
             folder = Path(self._folder + end)
             folder.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(folder / f'{world.frame:04d}.png'),
+            cv2.imwrite(str(folder / f'{self._world.frame:04d}.png'),
                         cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
 
 
