@@ -294,8 +294,8 @@ def test_a_full_queue_is_thinned_evenly_and_keeps_the_newest(count):
 
 
 def test_bytes_are_bounded_but_two_images_always_wait():
-    assert len(fill(FrameQueue(max_bytes=1000), range(50), size=300)) == 3
-    assert len(fill(FrameQueue(max_bytes=10), range(3), size=1000)) == 2
+    assert len(fill(FrameQueue(max_bytes=1000), range(50), size=300).claim(0)) == 3
+    assert len(fill(FrameQueue(max_bytes=10), range(3), size=1000).claim(0)) == 2
     waiting = fill(FrameQueue(max_bytes=1000), range(3), size=300)
     for each in waiting.claim(0):                   # what is decoded counts by its pixels
         each.rgb = np.zeros(900, np.uint8)

@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from rclpy.lifecycle import LifecycleNode
@@ -73,9 +72,6 @@ class FrameQueue:
         self._skipped = 0
         self.dropped = 0         # because the queue was full
 
-    def __len__(self) -> int:
-        return len(self._frames)
-
     @property
     def waits(self) -> bool:
         """Whether nobody has claimed the newest image."""
@@ -86,7 +82,8 @@ class FrameQueue:
         """Add an image; when full, one of the older ones goes (and is counted)."""
         with self._lock:
             self._frames.append(frame)
-            self._thin()
+            if len(self._frames) > 2:
+                self._thin()
 
     def claim(self, spacing_ns: int) -> list[Frame]:
         """Return the images to decode now, oldest first; each must be given to `finish`.
@@ -103,10 +100,11 @@ class FrameQueue:
                     kept[0].left_out += 1 + frame.left_out
                 else:
                     kept.appendleft(frame)
-            self._frames = list(kept)
-            claimed = [frame for frame in kept if not frame.claimed]
-            for frame in claimed:
-                frame.claimed = True
+            self._frames, claimed = list(kept), []
+            for frame in kept:
+                if not frame.claimed:
+                    frame.claimed = True
+                    claimed.append(frame)
             return claimed
 
     def finish(self, frame: Frame) -> None:
@@ -120,13 +118,15 @@ class FrameQueue:
             frame.message = None
             frame.size = frame.rgb.nbytes + (
                 0 if frame.prepared is None else frame.prepared.nbytes)
-            self._thin()
+            if len(self._frames) > 2:
+                self._thin()
 
     def take(self) -> tuple[list[Frame], int]:
         """Return frames up to the first image not decoded yet, and how many were skipped."""
         with self._lock:
-            taken = list(takewhile(lambda frame: frame.rgb is not None, self._frames))
-            self._frames = self._frames[len(taken):]
+            taken = []
+            while self._frames and self._frames[0].rgb is not None:
+                taken.append(self._frames.pop(0))
             skipped, self._skipped = self._skipped, 0
         return taken, skipped
 
