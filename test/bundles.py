@@ -26,11 +26,7 @@ def log_odds(probability: float) -> float:
 def constant_heads(*, expansion: float = 0.0, scale: float = 0.002, moving: float = 0.1,
                    course: float = 0.1, contact: float = math.inf, clearance: float = math.inf,
                    surely: float = 0.98) -> Heads:
-    """Heads with the same output for every patch, and a sure one for the clip.
-
-    Of a patch: looming per interval and its scale, probabilities. Of the clip, with probability
-    `surely`: when contact comes [intervals] and how far the path is free [m].
-    """
+    """Heads with one output for every patch, and a sure one for the clip [intervals, m]."""
     heads = Heads(find_variant('tiny').dim)
     heads.init_random(0)
     with torch.no_grad():
@@ -59,10 +55,7 @@ def save_constant_bundle(path: Path, seed: int = 0, **heads: float) -> str:
 
 
 def save_causal_bundle(path: Path) -> str:
-    """Write a block-causal encoder with heads, whose outputs depend on the past; its path.
-
-    The window is two tubelets, so results depend on up to 24 intervals.
-    """
+    """Write a block-causal encoder with heads, whose outputs depend on 24 intervals; its path."""
     encoder, heads = Encoder(find_variant('tiny'), '2.1', 2), Heads(find_variant('tiny').dim)
     encoder.init_random(0)
     heads.init_random(0)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Stand-ins for CUDA streams, events and graphs, to run what uses them without a device.
+"""Stand-ins for CUDA streams, events and graphs, which work at once and in order on the CPU.
 
-Everything happens at once and in order on the CPU. A graph records the operations between begin
-and end of its capture and repeats them on the same tensors, so that what is not at a fixed
+A graph repeats the operations of its capture on the same tensors, so that what is not at a fixed
 address, or comes from the host, shows as a wrong number.
 """
 

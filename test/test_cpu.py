@@ -5,19 +5,16 @@
 import copy
 from functools import partial
 
-import cv2
 import numpy as np
 import pytest
 import torch
 from golden.cases import fill, noise
-from scenes import synthetic
 from sessions import choice_of
 
 from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.variants import Variant, find_variant
 from vjepa_ros.runtime.forward import cpu
 from vjepa_ros.runtime.forward.select import prepare_step
-from vjepa_ros.runtime.model import Model, ModelConfig
 from vjepa_ros.runtime.streaming import StreamEncoder
 
 pytestmark = pytest.mark.usefixtures('one_thread')
@@ -130,23 +127,3 @@ def test_without_torchscript_a_step_is_the_same(monkeypatch, caplog):
     assert torch.equal(at_once(), wanted)
     assert 'runs operator by operator' in caplog.text and 'Unknown builtin' in caplog.text
     assert 'Could not find' not in caplog.text
-
-
-@pytest.mark.slow
-def test_bf16_hardly_changes_what_the_bundled_heads_say():
-    """Largest difference to float32 over an approach, in the units of each output."""
-    side = ModelConfig.image_size
-    clips = [np.stack([cv2.resize(f.rgb, (side, side))
-                       for f in synthetic(rate=4, start_s=start, count=8)])
-             for start in (2.0, 4.5)]
-    said = {}
-    for precision in ('fp32', 'bf16'):
-        engine = Model.load(ModelConfig(device='cpu', precision=precision))
-        said[precision] = [engine.run([clip])[0] for clip in clips]
-        engine.close()
-    for exact, low in zip(said['fp32'], said['bf16'], strict=True):
-        assert 0 < error(low.features, exact.features) < 0.015
-        for name, largest in (('expansion', 0.01), ('moving', 0.03), ('course', 0.05),
-                              ('contact', 0.05), ('clearance', 0.05)):
-            gap = np.abs(getattr(low.heads, name) - getattr(exact.heads, name)).max()
-            assert gap < largest, name

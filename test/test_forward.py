@@ -68,20 +68,6 @@ SHIM = """
 typedef unsigned int uint;
 typedef uint64_t ulong;
 typedef _Float16 half;
-struct bfloat {       // the upper half of a float, rounded to the nearest, ties to even
-  uint16_t bits;
-  explicit bfloat(float x) {
-    uint32_t u;
-    __builtin_memcpy(&u, &x, 4);
-    bits = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-  }
-  explicit operator float() const {
-    uint32_t u = uint32_t(bits) << 16;
-    float x;
-    __builtin_memcpy(&x, &u, 4);
-    return x;
-  }
-};
 namespace metal {}
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from golden import cases
-from golden.cases import ENCODERS, error, fill
+from golden.cases import ENCODERS, error, fill, noise
 
 from vjepa_ros.model.encoder import Encoder
 from vjepa_ros.model.variants import Variant
@@ -18,6 +18,7 @@ from vjepa_ros.model.variants import Variant
 pytestmark = pytest.mark.usefixtures('one_thread')
 
 TOLERANCE = 1e-5
+CLIP = 4.0 * noise(2, 3, 4, 48, 32)     # 2 x 3 x 2 tokens
 EXPECTED = dict(np.load(cases.FOLDER / 'encoders.npz'))
 
 
@@ -33,3 +34,34 @@ def encoded(case):
 @torch.inference_mode()
 def test_features_equal_those_of_the_reference(name):
     assert error(encoded(ENCODERS[name]), EXPECTED[name]) < TOLERANCE
+
+
+@pytest.mark.parametrize('shape', [(1, 3, 3, 32, 32), (1, 3, 4, 40, 32), (1, 3, 4, 32, 8),
+                                   (1, 4, 4, 32, 32), (3, 4, 32, 32), (1, 3, 0, 32, 32)])
+def test_a_clip_that_cannot_be_cut_into_tubelets_is_refused(shape):
+    with pytest.raises(ValueError, match='clip'):
+        Encoder(Variant('test', 48, 1, 1, 96)).grid(shape)
+
+
+# Largest rms error relative to float32; docs/notebook/numerics.md has those of full size.
+LIMITS = {torch.bfloat16: 0.03, torch.float16: 0.004}
+
+
+@pytest.mark.parametrize('dtype', LIMITS)
+@pytest.mark.parametrize('version', ['2.0', '2.1'])
+@torch.inference_mode()
+def test_low_branches_cost_little_and_the_rest_stays_float32(version, dtype):
+    low = fill(Encoder(Variant('test', 96, 12, 2, 384), version))
+    exact = low(CLIP)
+    low.set_branch_precision(dtype)
+    got = low(CLIP)
+    assert got.dtype == torch.float32
+    assert 0.01 * LIMITS[dtype] < (got - exact).norm() / exact.norm() < LIMITS[dtype]
+    changed = {'.'.join(key.split('.')[-3:-1]) for key, value in low.state_dict().items()
+               if value.dtype == dtype}
+    assert changed == {'attn.qkv', 'attn.proj', 'mlp.fc1', 'mlp.fc2'}
+    # Neither tables nor layers of the other type are left when the type changes again.
+    low.set_branch_precision(torch.float32)
+    assert not torch.equal(low(CLIP), got)
+    low.set_branch_precision(dtype)
+    assert torch.equal(low(CLIP), got)

@@ -50,7 +50,7 @@ ENCODERS = {
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
-    """Numbers between -0.5 and 0.5 without a pattern, float32."""
+    """Numbers between -0.5 and 0.5 without a pattern."""
     index = torch.arange(math.prod(shape), dtype=torch.float64)
     values = (43758.5453 * torch.sin(12.9898 * index + 0.37 * seed)).remainder(1.0) - 0.5
     return values.reshape(shape).float()

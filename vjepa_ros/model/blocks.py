@@ -39,10 +39,8 @@ else:
 class LayerMemory:
     """Rotated keys and values of one layer: those of earlier tokens, and of those just seen."""
 
-    # Keys and values (B, H, M, D/H) of earlier tokens, in parts
-    past: Sequence[tuple[Tensor, Tensor]] = ()
-    # Those (B, H, N, D/H) of the last pass, which `extend` puts here
-    own: tuple[Tensor, Tensor] | None = None
+    past: Sequence[tuple[Tensor, Tensor]] = ()  # keys and values (B, H, M, D/H), in parts
+    own: tuple[Tensor, Tensor] | None = None    # those (B, H, N, D/H) of the last pass
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keep keys and values of a pass; return those of earlier tokens and these."""

@@ -70,32 +70,24 @@ LARGEST_LOG = 20.0  # a scale beyond exp(20) says no more than that nothing is k
 
 @dataclass(eq=False)
 class HeadOutputs:
-    """Outputs of the heads for B clips, in the order of `HEADS`."""
+    """Outputs of the heads for B clips, in the order of `HEADS`: see also `HeadArrays`."""
 
-    # (B, Hp, Wp) looming rate times frame interval, -Zdot/Z * dt [1]; positive: closing in
-    expansion: Tensor
-    log_scale: Tensor  # (B, Hp, Wp) of the Laplace distribution around `expansion`
-    moving: Tensor  # (B, Hp, Wp) logit: the surface moves by itself
-    # (B, Hp, Wp) logit: the surface will enter the robot's volume at constant velocities
-    course: Tensor
-    # (B, K+1) logits of the time until anything enters the robot's volume, over the bins between
-    # `CONTACT_EDGES`; the last bin is: later, or never
-    contact: Tensor
-    # (B, C+1) logits of the distance to the nearest surface in the corridor straight ahead of the
-    # robot, moving or not, over the bins between `CLEARANCE_EDGES`; the last bin is: farther
-    clearance: Tensor
+    expansion: Tensor   # (B, Hp, Wp) looming rate times frame interval, -Zdot/Z * dt [1]
+    log_scale: Tensor   # (B, Hp, Wp) of the Laplace distribution around `expansion`
+    moving: Tensor      # (B, Hp, Wp) logit: the surface moves by itself
+    course: Tensor      # (B, Hp, Wp) logit: it will enter the robot's volume
+    contact: Tensor     # (B, K+1) logits of the time until anything enters the robot's volume
+    clearance: Tensor   # (B, C+1) logits of the distance to the nearest surface straight ahead
 
 
 @dataclass(frozen=True)
 class Laplace:
     """A quantity with the scale of its error, two channels; only the scale is calibrated."""
 
-    unit: float  # of the raw output, and the first scale
-    least: float  # least scale
-    # log_scale, scale: names of the logarithm among `HeadOutputs`, and of the scale among the
-    # arrays
-    log_scale: str
-    scale: str
+    unit: float         # of the raw output, and the first scale
+    least: float        # least scale
+    log_scale: str      # name of its logarithm among `HeadOutputs`
+    scale: str          # name among the arrays
 
     numbers = ('scale',)  # of the calibration
     neutral = (1.0,)

@@ -44,9 +44,7 @@ class Device:
     label: str = ''  # of the product, such as 'NVIDIA H200'; '' unknown
     capability: tuple[int, int] = (0, 0)  # compute capability of an NVIDIA GPU
     architecture: str = ''  # of an AMD GPU, such as 'gfx942'
-    # Memory of its own, on MPS the recommended working set; 0 unknown, or the memory of the
-    # machine
-    memory_bytes: int = 0
+    memory_bytes: int = 0  # of its own, on MPS the recommended working set; 0 unknown
     # Of a CPU: instructions, see `cpu_features`. Of MPS: `BF16` when a trial succeeded.
     features: frozenset[str] = frozenset()
     problem: str = ''  # why it cannot be used although it is there; '' when it can
@@ -159,11 +157,9 @@ class DeviceChoice:
     """Where the model runs."""
 
     device: torch.device  # device of the weights
-    # Type in which attention and MLP are computed; of fp8 and int8 the narrowest one
-    dtype: torch.dtype
+    dtype: torch.dtype  # of attention and MLP; of fp8 and int8 the narrowest one
     reason: str  # why this device and this type, for logs and diagnostics
-    # True when another device was wanted but is missing or cannot be used
-    fell_back: bool = False
+    fell_back: bool = False  # another device was wanted but is missing or cannot be used
 
     @property
     def precision(self) -> str:

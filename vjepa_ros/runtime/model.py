@@ -94,8 +94,7 @@ class ModelConfig:
     model_version: str = 'auto'     # generation of V-JEPA; auto: that of the weights
     weights_part: str = 'auto'      # encoder of a file with several, see `load_encoder`
     seed: int = 0  # seed of random weights
-    # Names of the Hugging Face hub that may be fetched, see `located`; all when omitted
-    fetched: tuple[str, ...] | None = None
+    fetched: tuple[str, ...] | None = None  # names of the hub that may be fetched; None: all
     shrunk: str = ''  # why this is less than what was asked for; '' where it is not
 
     def __post_init__(self):

@@ -48,14 +48,11 @@ class ExportError(RuntimeError):
 class Exported:
     """A graph that was written and checked."""
 
-    # The graph, and where it is larger than 2 GB the file with its weights
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # the graph, and where it is larger than 2 GB its weights
     opset: int  # version of the operators
-    # inputs, outputs: shapes by name
-    inputs: dict[str, tuple[int, ...]]
+    inputs: dict[str, tuple[int, ...]]  # shapes
     outputs: dict[str, tuple[int, ...]]
-    # Largest deviation of each output from PyTorch, relative to its largest value
-    errors: dict[str, float]
+    errors: dict[str, float]  # deviation of each output from PyTorch, see `deviation`
 
 
 class Graph(nn.Module):

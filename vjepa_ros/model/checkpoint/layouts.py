@@ -342,11 +342,9 @@ EDGES = {f'{spec.name}_edges': spec.kind.bins.edges for spec in HEADS.values()
 class BundleMeta:
     """Description of an encoder with heads, or of heads alone."""
 
-    # variant, version: encoder that the file holds or was trained on
-    variant: str
+    variant: str  # of the encoder that the file holds or was trained on
     version: str
-    # num_frames, image_size: clips of training: frames, and pixels per side
-    num_frames: int
+    num_frames: int  # of the clips of training
     image_size: int
     resize_mode: str  # how images were brought to that size
     # Shortest and longest time between two frames in training [s]
@@ -416,9 +414,8 @@ def meta_of(opened: Opened, parameter: str) -> BundleMeta | None:
 class HeadsReport:
     """Where the heads come from."""
 
-    # path, sha256: file and its hash
     path: str
-    sha256: str
+    sha256: str  # of the file
     meta: BundleMeta  # description of its training; check it before you trust the heads
 
 
