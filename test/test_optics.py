@@ -81,14 +81,17 @@ def test_padded_and_short_coefficients_and_other_names_mean_the_same_lens(model,
     np.testing.assert_allclose(one.straighten(one.bend(rays)), rays, atol=1e-4)
 
 
-def show(track: CameraState, speed: float, turn: float) -> CameraState:
-    """Let a track see a plain wall through the wide lens; its distortion is not told."""
+@lru_cache
+def result_of(speed: float, turn: float, where: str = 'host'):
+    """What is seen of a plain wall by a wide lens."""
     random = np.random.default_rng(5)
     wall = cv2.GaussianBlur(random.integers(0, 255, (1024, 1024)).astype(np.float32), (0, 0), 3)
     wall = cv2.normalize(wall, None, 20, 235, cv2.NORM_MINMAX)
     grid = np.stack(np.meshgrid(np.arange(SIZE[0]), np.arange(SIZE[1])), -1)
     rays = np.concatenate((np.nan_to_num(WIDE.rays(grid), nan=9.0), np.ones((*SIZE[::-1], 1))), -1)
-    track.intrinsics = WIDE.fx, WIDE.fy, WIDE.cx, WIDE.cy
+    track = CameraState('camera', CONFIG, stream=None if where == 'host' else
+                        DeviceStream(torch.device(DEVICE)))
+    track.intrinsics, track.distortion = (WIDE.fx, WIDE.fy, WIDE.cx, WIDE.cy), WIDE.distortion
     for i in range(10):
         yaw, depth = turn * i * PERIOD, DISTANCE + speed * (9 - i) * PERIOD
         c, s = math.cos(yaw), math.sin(yaw)
@@ -98,15 +101,6 @@ def show(track: CameraState, speed: float, turn: float) -> CameraState:
                          borderMode=cv2.BORDER_WRAP)
         picture = np.repeat(grey[..., None], 3, -1).astype(np.uint8)
         track.push(picture, round((1 + i * PERIOD) * 1e9), 'optical')
-    return track
-
-
-@lru_cache
-def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
-    """What is seen of a plain wall by a wide lens, whose distortion is told or not."""
-    track = show(CameraState('camera', CONFIG, stream=None if where == 'host' else
-                       DeviceStream(torch.device(DEVICE))), speed, turn)
-    track.distortion = WIDE.distortion if told else None
     for _ in range(SETTLE_RESULTS + 1):
         result = track.assess(track.observe(track.sample(), SETTINGS,
                                             Wants(features=False, image=False)))
@@ -115,30 +109,23 @@ def result_of(speed: float, turn: float, told: bool, where: str = 'host'):
 
 @either
 def test_a_wide_lens_that_comes_to_a_wall_sees_it_as_near_everywhere(where):
-    true = SPEED / DISTANCE
-    result, _ = result_of(SPEED, 0.0, True, where)
-    field = result.looming
-    sure = field.confidence > 0.3
+    true, (result, _) = SPEED / DISTANCE, result_of(SPEED, 0.0, where)
+    sure = result.looming.confidence > 0.3
     assert sure.mean() > 0.5
-    assert np.abs(field.rate[sure] - true).mean() < 0.05 * true
-    bent = result_of(SPEED, 0.0, False, where)[0].looming
-    assert np.abs(bent.rate[bent.confidence > 0.3] - true).mean() > 0.2 * true
+    assert np.abs(result.looming.rate[sure] - true).mean() < 0.05 * true
     assert result.assessment.time_to_contact == pytest.approx(1 / true, rel=0.08)
 
 
 @either
 def test_a_wide_lens_that_only_turns_sees_nothing_loom(where):
-    field = result_of(0.0, 0.6, True, where)[0].looming
+    field = result_of(0.0, 0.6, where)[0].looming
     sure = field.confidence > 0.3
     assert sure.mean() > 0.5 and np.abs(field.rate[sure]).mean() < 0.02
     assert field.rotation[1] == pytest.approx(0.6, rel=0.03)
-    bent = result_of(0.0, 0.6, False, where)[0].looming
-    assert (np.abs(bent.rate[bent.confidence > 0.3]).mean() > 0.05
-            or abs(bent.rotation[1] - 0.6) > 0.1)
 
 
 def test_cells_for_planners_are_regular_before_the_lens():
-    result, optics = result_of(SPEED, 0.0, True)
+    result, optics = result_of(SPEED, 0.0)
     cells = LoomingCells.of(result, optics)
     rows, columns = result.looming.rate.shape
     across, down = cells.across.reshape(rows, columns), cells.down.reshape(rows, columns)
