@@ -77,7 +77,7 @@ def test_the_profiles_round_half_crop_offsets_as_their_authors_do():
 
 @pytest.mark.parametrize(('arguments', 'message'), [
     (('fit', (640, 480), 192), "'fit'.*crop"), (('crop', (640, 480), 200), '200.*multiple.*16'),
-    (('crop', (640, 480), 0), 'multiple'), (('crop', (0, 480), 192), '0, 480')])
+    (('crop', (640, 480), 0), 'multiple')])
 def test_impossible_settings_are_errors_that_name_the_value(arguments, message):
     with pytest.raises(ValueError, match=message):
         View(*arguments)

@@ -133,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for device in args.compare or [args.device]:
         try:
             results[device] = measure(args, device, words, console)
-        except (ValueError, DeviceError, SessionError, WeightsError, OSError) as error:
+        except (ValueError, DeviceError, SessionError, WeightsError, OSError,
+                torch.cuda.OutOfMemoryError) as error:
             failed = print_error(f'{device}: NOT MEASURED: {error}', console, args)
         except KeyboardInterrupt:
             console.print('stopped; nothing was written')
@@ -195,7 +196,8 @@ def _figures(args: argparse.Namespace, ours: Encode, console: Console,
         whole_way = EndToEnd(engine, args)
         geometry = whole_way.geometry
         contenders['end_to_end'] = whole_way.step
-        times |= take_turns({'': whole_way.step}, args.iterations, args.seconds)['']
+        times |= take_turns({'end_to_end': whole_way.step}, args.iterations, args.seconds)[
+            'end_to_end']
     save('--profile', args.profile, lambda path: _profile(contenders, path), console)
     found = {f'{name}_ms': statistics(each) for name, each in times.items()}
     facts = {name: each.facts | statistics(samples[name]['encode'])

@@ -41,8 +41,6 @@ class View:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"resize mode '{self.mode}' is unknown; use one of {list(MODES)}")
-        if min(self.source_size) < 1:
-            raise ValueError(f'source_size is {self.source_size}; both sides must be at least 1')
         if self.image_size < 1 or self.image_size % PATCH:
             raise ValueError(f'image_size is {self.image_size}, must be a positive multiple of '
                              f'{PATCH}')
