@@ -24,13 +24,7 @@ from render_scenes import (
 from vjepa_ros.clip.resize import LETTERBOX_RGB, View
 from vjepa_ros.lab.world.rendering.lens import image_speed, pixel_rays
 from vjepa_ros.lab.world.rendering.render import render, render_together, truth
-from vjepa_ros.lab.world.scenes import platforms, scene_spec
-from vjepa_ros.lab.world.scenes.sampler import SceneSampler
 from vjepa_ros.lab.world.scenes.scene import BOX, Capture, SKY, Scenes
-from vjepa_ros.lab.world.scenes.scene_spec import WORLDS, WorldConfig
-from vjepa_ros.lab.world.textures.bank import GROUPS, Materials
-
-MATERIALS = Materials({name: (i,) for name, i in GROUPS.items()}, (tuple(range(90, 98)),))
 
 
 def one(value: float) -> torch.Tensor:
@@ -112,29 +106,3 @@ def test_a_wide_lens_is_inverted_and_its_flow_is_its_slope(bend):
     numeric = (shown(ray + 1e-5 * change) - shown(ray - 1e-5 * change)) / 2e-5
     speed = image_speed(ray[..., 0], ray[..., 1], change[0], change[1], *wide[0], wide[1])
     torch.testing.assert_close(torch.stack(speed, -1), numeric, atol=1e-3, rtol=1e-4)
-
-
-@pytest.mark.parametrize('world', WORLDS)
-def test_speeds_and_spins_are_those_of_the_paths_at_the_newest_frame(world, monkeypatch):
-    dt = 4e-4
-    for part in (scene_spec, platforms):
-        monkeypatch.setattr(part, 'INTERVAL_S', (dt, dt))
-    monkeypatch.setattr(scene_spec, 'HOLD_SHARE', 0.0)
-    sample = SceneSampler(MATERIALS, 96, 8, WorldConfig(world)).sample(2, 400)
-    s, (a, b) = sample.scenes, (-sample.stamps_s[:, [-2, -3]]).double().unbind(1)
-
-    def rate(path: torch.Tensor) -> torch.Tensor:
-        """Slope of the parabola through three points that are not evenly spaced."""
-        now, near, far = path.double()[:, [-1, -2, -3]].unbind(1)
-        wide = [v.view(-1, *[1] * (now.ndim - 1)) for v in (a, b)]
-        first, second = (now - near) / wide[0], (now - far) / wide[1]
-        return ((first * wide[1] - second * wide[0]) / (wide[1] - wide[0])).float()
-
-    torch.testing.assert_close(rate(s.camera_position), s.camera_velocity, atol=0.15, rtol=0.02)
-    cross = rate(s.camera_rotation) @ s.camera_rotation[:, -1].mT
-    spin = torch.stack((cross[:, 1, 2], cross[:, 2, 0], cross[:, 0, 1]), -1)
-    torch.testing.assert_close(spin, s.camera_spin, atol=0.03, rtol=0.04)
-    if world == 'rough':
-        assert torch.equal(s.capture.spin[:, -1], s.camera_spin)
-        assert torch.equal(s.capture.velocity[:, -1], s.camera_velocity)
-    torch.testing.assert_close(rate(s.position)[s.alive], s.velocity[s.alive], atol=0.2, rtol=0.03)

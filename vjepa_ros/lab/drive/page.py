@@ -223,8 +223,6 @@ def _course(outcomes: Mapping[str, Sequence[Outcome]], number: int) -> bytes:
 
 
 class TopView:
-    """Draws an episode of a world, by its place in it."""
-
     def __init__(self, world: EpisodeWorld, number: int = 0) -> None:
         self._world, self._number = world, number
         points = world.episodes[number].route.points

@@ -93,7 +93,6 @@ def _sequence_cells(f: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def method_grid(report: Mapping[str, Any]) -> Grid:
-    """Return one row per method, over the groups of sequences."""
     columns = [column for column in (   # group of sequences, head of the column, figure, format
         ('collision', 'AUC', 'collision_auc', number),
         ('collision', 'AP', 'average_precision', number),

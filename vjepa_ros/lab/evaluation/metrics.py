@@ -165,7 +165,6 @@ def joined(parts: list[Any]) -> Any:
 
 
 def clip_figures(truth: ClipTruth, outcome: ClipOutcome) -> dict[str, Any]:
-    """Compute all figures; None where the method lacks output or the truth has one class."""
     hazard = np.asarray(outcome.hazard, float)
     happened = truth.contact_time[:, None] <= np.array(HORIZONS_S)
     names = [f'{seconds:g}' for seconds in HORIZONS_S]
@@ -327,13 +326,11 @@ def sequence_figures(pairs: Pairs, threshold: float) -> dict[str, Any]:
 
 def _columns(pairs: Pairs, of: Callable[[Truth, Outcome], tuple[np.ndarray, ...]]
              ) -> list[np.ndarray]:
-    """Join columns of sequences over their assessed frames."""
     parts = [[column[o.scored] for column in of(t, o)] for t, o in pairs]
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
 def find_groups(truths: Mapping[str, Truth]) -> dict[str, list[str]]:
-    """Group the names of sequences by what their truth allows to judge."""
     tests: dict[str, Callable[[Truth], Any]] = {
         'collision': lambda t: (t.collision == 1).any() and (t.collision == 0).any(),
         'nothing_imminent': lambda t: (t.collision == 0).any() and not (t.collision == 1).any(),

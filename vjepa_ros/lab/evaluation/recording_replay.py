@@ -195,7 +195,6 @@ def play(setup: Setup, item: Item) -> Played:
 
 
 def outcome(results: Sequence[Result | None]) -> Outcome:
-    """Return the assessments of one method as columns; None means no assessment."""
     def column(name: str, missing: float = math.nan) -> np.ndarray:
         return np.array([missing if r is None else float(getattr(r.assessment, name))
                          for r in results])
@@ -208,7 +207,6 @@ def outcome(results: Sequence[Result | None]) -> Outcome:
 
 
 def assemble(played: Sequence[Played], methods: Sequence[str]) -> dict[str, Any]:
-    """Return the figures of the recordings; the last method is the reported one."""
     if not played:
         return {'sequences': {}, 'pooled': {}, 'groups': {}, 'methods': {}}
     groups = find_groups({p.item.name: p.truth for p in played})

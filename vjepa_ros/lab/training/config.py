@@ -85,7 +85,6 @@ class TrainConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """Check keys as they stand in a recipe (ValueError that names what is wrong)."""
         known = {f.name: f for f in fields(cls)}
         if values.keys() - known:
             raise ValueError(f'unknown keys {", ".join(sorted(values.keys() - known))}; '

@@ -153,7 +153,6 @@ class Run:
         return partial(feeds.mixed, world, recordings, recorded, draw)
 
     def _pause(self) -> None:
-        """Validate and write a checkpoint between two stretches of training, when due."""
         if self.here.rank:
             return
         config, trainer = self.config, self.trainer

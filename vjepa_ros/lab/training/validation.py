@@ -80,7 +80,6 @@ def figures(answers: Answers, calibration: Calibration | None = None) -> dict[st
 
 
 def headline(values: dict[str, Any]) -> dict[str, float]:
-    """Select the few figures that are watched while training; unknown ones are NaN."""
     auc = values['collision_auc']
     chosen = {'auc_1s': auc['1'], 'auc_3s': auc['3'], 'looming_r2': values['looming_r2'],
               'expansion_r2': values['expansion_r2'], 'moving_auc': values['moving_auc'],

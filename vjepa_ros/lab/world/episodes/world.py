@@ -293,7 +293,6 @@ class WorldClock:
         self._begun = self.now_s, self._last_s
 
     def advance(self) -> None:
-        """Advance by the real time since the last call, as far as allowed."""
         steady = self._steady_s()
         self._owed_s, self._last_s = self._owed_s + steady - self._last_s, steady
         last_s = math.inf
@@ -321,7 +320,6 @@ class WorldClock:
         return last_s + CREEP * waited_s
 
     def drawn(self) -> None:
-        """Note that the picture that was due is drawn; the next one comes a period later."""
         on_time = self.now_s < self._due_s + self._period_s
         self._due_s = (self._due_s if on_time else self.now_s) + self._period_s
 

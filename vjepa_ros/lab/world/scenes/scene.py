@@ -136,7 +136,6 @@ class Scenes(Shapes):
     capture: Capture | None = None  # None: rows at once, a straight lens, blur as by `shutter`
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scenes:
-        """Return the scenes with every tensor changed, such as a part of the batch."""
         taken = self.capture and replace(
             self.capture, **{name: change(v) for name, v in vars(self.capture).items()})
         return replace(self, capture=taken, **{

@@ -53,7 +53,6 @@ class Atlas(NamedTuple):
 
 
 def _halved(image: np.ndarray, axis: int) -> np.ndarray:
-    """Means of neighbouring rows (axis 0) or columns (axis 1)."""
     return (image[::2] + image[1::2]) / 2 if axis == 0 else (image[:, ::2] + image[:, 1::2]) / 2
 
 
