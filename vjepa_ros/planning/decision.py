@@ -253,10 +253,6 @@ class LocalDecider:
         # 'none', 'active', or how the last one ended
         self.course_state, self._refusal = state or 'none', ''
 
-    def malformed(self, name: str, reason: str) -> None:
-        """Note that a message of a camera could not be read."""
-        self.sources[name].watch.malformed(reason)
-
     def assessed(self, name: str, seen: Assessment, now_s: float, age_s: float) -> bool:
         """Take an assessment of an age [s]; return whether a picture is complete."""
         source = self.sources[name]

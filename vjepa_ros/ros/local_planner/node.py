@@ -151,7 +151,8 @@ class LocalPlannerNode(CommandNode):
             self.act_unless_flooded()
 
     def _malformed(self, name: str, topic: str, error: Exception) -> None:
-        self.decider.malformed(name, self.refuse(f'{self.config.topics[name]}/{topic}', error))
+        reason = self.refuse(f'{self.config.topics[name]}/{topic}', error)
+        self.decider.sources[name].watch.malformed(reason)
         self.act_unless_flooded()
 
     def _on_sent(self, msg: Twist | TwistStamped) -> None:
