@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fields import CELL, FOCAL, OPTICS, SIZE, field, seen
+from fields import FOCAL, OPTICS, field, seen
 
 from vjepa_ros.guard.settings import GuardSettings
 from vjepa_ros.guard.types import Motion
-from vjepa_ros.perception.collision import CourseField
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.types import Level, Quality
 from vjepa_ros.planning import local_planner
@@ -191,14 +190,11 @@ def test_cameras_look_where_they_are_mounted():
 def test_somebody_who_crosses_goes_on():
     """A person 1.6 m ahead walks to the right at 1 m/s: a robot that arrives later passes."""
     looming = field(1.0, [(-0.2, 0.2, 1.6)])
-    flow = looming.flow.copy()
-    box = looming.course > 0
+    box, flow = looming.course > 0, looming.flow.copy()
     flow[box, 0] += 1.0 / 1.6 * FOCAL
-    crossing = CourseField(looming.rate, looming.confidence, looming.sigma, flow, looming.centers,
-                           looming.rotation, None, 0.2, CELL, SIZE, looming.course)
-    result = seen(crossing)
+    result = seen(replace(looming, flow=flow))
     cells = LoomingCells.of(result, OPTICS)
-    moving = LoomingCells(**{**vars(cells), 'moving': np.where(box.ravel(), 1.0, 0.0)})
+    moving = replace(cells, moving=np.where(box.ravel(), 1.0, 0.0))
     for known, passes in ((cells, False), (moving, True)):
         planner = driving()
         planner.see('camera', known, result.assessment)
@@ -211,8 +207,7 @@ def test_walls_go_on_where_nothing_was_seen(looked):
     planner = driving()
     if looked:
         look(planner)
-    ahead = planner.memory.place.real + 2.0
-    walls(planner, (ahead + 0.5j, ahead + 2j))
+    walls(planner, (3.0 + 0.5j, 3.0 + 2j))
     assert math.isinf(contact_s(planner)) == looked
 
 
