@@ -20,7 +20,17 @@ pytest.importorskip('rclpy')
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Quaternion, Transform, Twist, Vector3
 from guard_rig import guarding
-from node_fixtures import ANSWER_S, NS, Publisher, exact, node_running, now_ns, raw, stamped
+from node_fixtures import (
+    ANSWER_S,
+    NS,
+    Publisher,
+    exact,
+    node_running,
+    now_ns,
+    raw,
+    stamped,
+    values_of,
+)
 from render_scenes import BOX, Camera, Thing, plain_bank, scene
 from ros_harness import ros_session
 from sensor_msgs.msg import CameraInfo, LaserScan, PointCloud2
@@ -320,7 +330,7 @@ def test_a_camera_of_the_guard_looks_where_tf_says_and_is_at_fault_once_tf_is_si
     tf.until = math.inf                    # to the left, now
     with ros_session() as ros, guarding(ros, camera__direction='tf') as rig, rig.driving():
         rig.wait_for_speed(1.0)
-        rig.wait(lambda: rig.told(1)['yaw'] == '1.571')
+        rig.wait(lambda: values_of(rig.states[-1].status[1])['yaw'] == '1.571')
         assert all(wait == 0 for _, wait in tf.asked)      # the executor must not wait for itself
         tf.until = 0.0
         rig.wait(lambda: 'no pose' in rig.states[-1].status[1].message)

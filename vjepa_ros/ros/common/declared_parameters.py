@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -17,9 +17,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from vjepa_ros.parameter import BACKGROUND, CONFIGURE, KINDS, Param, STARTUP, Schema
-
-if TYPE_CHECKING:
-    from vjepa_ros.ros.common.node import ManagedNode
+from vjepa_ros.ros.common.node import ManagedNode
 
 
 class Declared:
