@@ -2,15 +2,13 @@
 # Copyright 2026 vjepa_ros maintainers
 """Run the local planner as a process."""
 
-from __future__ import annotations
-
 import sys
 
 from vjepa_ros.ros.common.process import run
 
 
-def main(args: list[str] | None = None) -> int:
-    return run('local_planner', 'vjepa_ros.ros.local_planner.node:LocalPlannerNode', args)
+def main() -> int:
+    return run('local_planner', 'vjepa_ros.ros.local_planner.node:LocalPlannerNode', None)
 
 
 if __name__ == '__main__':
