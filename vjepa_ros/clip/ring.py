@@ -48,8 +48,10 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.rgb, self.grey, self.uploaded)
-                   if part is not None)
+        total = 0
+        for part in (self.rgb, self.grey, self.uploaded):
+            total += 0 if part is None else part.nbytes
+        return total
 
 
 class Push(Enum):

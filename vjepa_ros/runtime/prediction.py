@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -125,9 +126,15 @@ def reading(heads: Heads, calibration: Calibration,
 def unpack(packed: np.ndarray, rows: int, cols: int, specs: Sequence[HeadSpec]) -> HeadArrays:
     """Unpack the heads of one clip, from `pack` of these heads."""
     arrays, start = {}, 0
-    for spec in specs:
-        for name, shape in spec.array_shapes(rows, cols).items():
-            end = start + math.prod(shape)
-            arrays[name] = packed[start:end].reshape(shape)
-            start = end
+    for name, shape in _shapes(rows, cols, tuple(specs)):
+        end = start + math.prod(shape)
+        arrays[name] = packed[start:end].reshape(shape)
+        start = end
     return HeadArrays(**arrays)
+
+
+@lru_cache(16)
+def _shapes(rows: int, cols: int, specs: tuple[HeadSpec, ...]
+            ) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of each array among the packed numbers of a clip."""
+    return [item for spec in specs for item in spec.array_shapes(rows, cols).items()]
