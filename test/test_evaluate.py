@@ -170,12 +170,10 @@ def test_there_is_no_alarm_where_nothing_is_imminent(real):
     for name in ('kitti_street', 'euroc_still'):
         assert real['sequences'][name]['false_alarms_per_minute'] == 0, name
         assert real['sequences'][name]['unknown_fraction'] < 0.05, name
-    assert real['sequences']['euroc_still']['looming_when_still_per_s'] < 0.01
 
 
 def test_rendered_clips_are_judged_by_every_method(real):
     world = real['world']
     assert (world['clips'], world['heads_held']) == (3, 1.0)
     assert set(world['methods']) == {'geometric', 'learned', 'fused', 'heads'}
-    assert world['methods']['geometric']['moving_auc'] is None       # which only heads tell
     assert world['methods']['fused']['moving_auc'] > 0.5

@@ -87,7 +87,6 @@ class Network(nn.Module):
         self.frozen = not any(p.requires_grad for p in encoder.parameters())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the losses by name, each a scalar."""
         outputs, known = self.heads.read(self.features(batch))
         losses = head_losses(outputs, batch.targets)
         if self.auxiliary is not None:
