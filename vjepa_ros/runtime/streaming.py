@@ -239,6 +239,11 @@ class StreamEncoder:
         return self._inputs[clips]
 
 
+def plain_step(encoder: Encoder, normalise: Work) -> Step:
+    """Return the step of a stream that is the encoder's own."""
+    return lambda pixels, times, memory: encoder.step(normalise(pixels), times, memory)
+
+
 def why_not(encoder: Encoder, frames: int) -> str:
     """Return why an encoder cannot stream with clips of so many frames; '' when it can."""
     if not encoder.window:

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vjepa_ros.model.blocks import LayerMemory, PLAIN_STEPS, Steps
+from vjepa_ros.model.blocks import PLAIN_STEPS, Steps
 from vjepa_ros.model.encoder import Encoder, Normalise
 from vjepa_ros.model.variants import PATCH, TUBELET
 from vjepa_ros.runtime.cuda.compiler import kernels_for
@@ -20,7 +19,7 @@ from vjepa_ros.runtime.forward.cpu import OneCall, reordered, speed_up
 from vjepa_ros.runtime.forward.cuda import FusedEncoder
 from vjepa_ros.runtime.forward.metal import MetalSteps, check_rotation
 from vjepa_ros.runtime.forward.quantized import quantize
-from vjepa_ros.runtime.streaming import CacheSlots, Step, StoredLayer, Work
+from vjepa_ros.runtime.streaming import CacheSlots, Step, StoredLayer, Work, plain_step
 
 # Relative difference between two ways to compute in a precision that rounding explains.
 CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 1e-4}
@@ -95,9 +94,7 @@ def _trial(forward: Work, clip_shape: tuple[int, ...], device: torch.device) -> 
 def prepare_step(encoder: Encoder, choice: DeviceChoice, normalise: Work, side: int
                  ) -> tuple[Step, str]:
     """Return the best step of a stream, as `prepare` does, and its kind."""
-    def plain(pixels: Tensor, times: Tensor, memory: Sequence[LayerMemory]) -> Tensor:
-        return encoder.step(normalise(pixels), times, memory)
-
+    plain = plain_step(encoder, normalise)
     if choice.device.type != 'cuda' or choice.dtype == torch.float32:
         return plain, PLAIN
     step, _ = kernels_for('a stream', choice.device, plain,
