@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 
@@ -61,34 +60,10 @@ def threat_of(random: Random) -> Threat:
                    observed_fraction=random.uniform(0.0, 1.0))
 
 
-def test_a_level_never_falls_when_the_time_falls():
-    for random in situations(1):
-        settings, ease = settings_of(random), random.uniform(1.0, 1.5)
-        times = sorted((10 ** random.uniform(-2, 2) for _ in range(20)), reverse=True)
-        levels = [wanted_level(time, settings, ease) for time in (math.inf, *times, 0.0)]
-        assert levels == sorted(levels) and levels[-1] == Level.DANGER
-        assert wanted_level(NAN, settings, ease) == Level.UNKNOWN
-        for level, time in level_times(settings):
-            assert wanted_level(time * (1 - 1e-9), settings) == level
-            assert wanted_level(time, settings) == level - 1
-
-
 @pytest.mark.parametrize(('age_s', 'current'), [
     (0.99, True), (1.01, False), (-0.09, True), (-0.11, False), (NAN, False), (-math.inf, False)])
 def test_a_frame_is_current_neither_too_old_nor_of_the_future_nor_of_unknown_age(age_s, current):
     assert (danger.age_problem(age_s, 1.0) == '') is current
-
-
-def test_a_probability_never_falls_as_the_time_grows_and_is_unknown_only_where_nobody_knows():
-    for random in situations(11):
-        heads, settings, geometry = heads_of(random), settings_of(random), threat_of(random)
-        p = contact_within(settings.collision_horizon, heads, geometry)
-        told = heads.sees or (heads.saw
-                              and heads.contact.below(settings.collision_horizon) >= danger.LIKELY)
-        assert math.isnan(p) == (not told and math.isnan(geometry.course_rate))
-        if heads.sees:           # a hazard that begins to count replaces what geometry says
-            sure = [contact_within(0.1 * 1.6 ** step, heads, geometry) for step in range(10)]
-            assert all(0 <= a <= b + 1e-12 <= 1 + 1e-12 for a, b in pairwise(sure))
 
 
 def test_belief_never_clears_what_is_seen_and_an_alarm_needs_a_probable_contact():
@@ -207,14 +182,6 @@ def test_what_one_pair_of_pictures_shows_counts_when_the_next_shows_it_too(heads
         rates.append(level_filter.smooth(raw(rate, 100 + number * pause_s), found,
                                          SUDDEN).looming_rate)
     assert rates == pytest.approx(shown)
-
-
-def test_where_nothing_is_measured_any_more_what_the_heads_see_is_told_whole():
-    show = smoothing(Settings())
-    for _ in range(5):
-        show(0.0, Judgement('fused', None, UNKNOWN, 0.0))
-    told = show(NAN, Judgement('fused', None, UNKNOWN, 0.7, believed=NAN))
-    assert told.level is Level.UNKNOWN and told.collision_probability == 0.7
 
 
 def test_an_old_picture_tells_nothing_of_the_way_ahead():

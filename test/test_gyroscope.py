@@ -65,7 +65,6 @@ def with_sample(t: float, rate) -> Gyroscope:
 FAULTS = {
     'nothing came': (Gyroscope, 'no angular rates'),
     'it has stopped': (lambda: gyroscope(until_s=-0.05), '0.05 s older'),
-    'it has just begun': (lambda: gyroscope(hz=5000, until_s=-0.9), 'older than the image'),
     'another clock': (lambda: gyroscope(offset_s=0.95), 'begin'),
     'gaps': (lambda: gyroscope(hz=10), '0.1 s apart'),
     'no number': (lambda: with_sample(-0.1, (0, math.nan, 0)), '35 rad/s'),
@@ -91,34 +90,23 @@ def test_old_samples_leave_and_time_may_jump_back():
     for k in range(5000):
         one.push(NOW + k * NS // 1000, (0, 0, 0))
     assert len(one) < 3100
-    assert one.covers(NOW + 5 * NS) and not one.covers(NOW + 6 * NS)
-
-
-# Walls, how they are filmed, and how many times smaller the error becomes at least.
-TURNING = {
-    'towards a wall, yaw 90 degrees/s, 6.5 Hz': (
-        [WALL], {'turn': (0, 1.57, 0), 'velocity': (0, 0, 1), 'dt': 0.154}, 2),
-    'something large crosses, yaw 30 degrees/s, 10 Hz': (
-        [Wall((0, 0, 4), texel=0.0068), Wall((0.2, 0.1, 1), half=(0.45, 0.35), look=1,
-                                             velocity=(0.6, 0, -0.5), texel=0.0025)],
-        {'turn': (0, 0.5, 0), 'dt': 0.1}, 10)}
 
 
 @by_either
-@pytest.mark.parametrize(('walls', 'options', 'gain'), TURNING.values(), ids=TURNING)
-def test_looming_is_more_exact_with_a_gyroscope(walls, options, gain, by):
-    history, rate, _ = film(walls, **options)
-    rng = np.random.default_rng(0)
-    given = gyroscope(lambda t: options['turn'] + 0.003 * rng.normal(size=3))
+def test_looming_is_more_exact_with_a_gyroscope(by):
+    crosses = Wall((0.2, 0.1, 1), half=(0.45, 0.35), look=1, velocity=(0.6, 0, -0.5), texel=0.0025)
+    turn, rng = (0, 0.5, 0), np.random.default_rng(0)
+    history, rate, _ = film([Wall((0, 0, 4), texel=0.0068), crosses], turn=turn, dt=0.1)
+    given = gyroscope(lambda t: turn + 0.003 * rng.normal(size=3))
     plain, found = (by.estimate(history, FOCAL, None, one) for one in (None, given))
     assert found.gyroscope == ''
     plain, found = (np.abs(field.rate - cells(rate)) for field in (plain, found))
-    assert np.nanmedian(found) < np.nanmedian(plain) / gain
+    assert np.nanmedian(found) < np.nanmedian(plain) / 10
     assert np.isfinite(found).mean() > np.isfinite(plain).mean() - 0.05
 
 
 @by_either
-@pytest.mark.parametrize('wrong', [(0, -1.0, 0), (0, 0, 1.0), (0, 3.0, 0)])
+@pytest.mark.parametrize('wrong', [(0, -1.0, 0), (0, 0, 1.0)])
 def test_a_gyroscope_that_the_image_contradicts_is_not_used(wrong, by):
     history, _, _ = film([WALL], turn=(0, 1.0, 0), velocity=(0, 0, 1), dt=0.1)
     plain, field = (by.estimate(history, FOCAL, None, one) for one in (None, gyroscope(wrong)))

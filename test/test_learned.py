@@ -18,7 +18,6 @@ from vjepa_ros.clip.ring import Frame, FrameRing, Sample
 from vjepa_ros.looming.structure import Shown, Structure, coarse
 from vjepa_ros.model.checkpoint.layouts import BundleMeta
 from vjepa_ros.perception.learned import HeadsSaid, Rhythm, evened, learned_fields, range_problem
-from vjepa_ros.perception.settings import Settings
 from vjepa_ros.runtime.prediction import HeadArrays
 
 NS = 1_000_000_000
@@ -74,15 +73,6 @@ def test_a_camera_at_half_the_rate_shows_each_frame_twice_whatever_its_jitter(ji
     assert sample.rate_hz == pytest.approx(10, rel=0.1)
 
 
-@pytest.mark.parametrize('times', [
-    [0.1 * i for i in range(8)], [.5] * 8,
-    [0, .1, .2, .3, .4, .5, .6, .6],        # the camera is as fast as the clips
-    [0, 0, 0, .3, .3, .3, .6, .6]])         # 3 does not divide 8
-def test_a_clip_that_is_even_or_can_not_be_made_so_stays_as_it_is(times):
-    sample = clip(times)
-    assert evened(sample, 10.0) is sample
-
-
 @pytest.mark.parametrize(('running', 'sample', 'said'), [
     ((16, 192, 'squash'), even(0.25), ('num_frames is 16', 'trained on 8', 'set num_frames: 8')),
     ((8, 256, 'squash'), even(0.25), ('image_size is 256', 'trained on 192', 'image_size: 192')),
@@ -110,21 +100,6 @@ def test_heads_that_are_told_the_true_times_hold_for_uneven_clips():
     assert 'num_frames is 16' in range_problem(causal, 16, 192, 'squash', sample)
 
 
-def test_heads_that_saw_letterboxed_pictures_hold_for_them():
-    for modes, holds in (((), False), (('letterbox',), True)):
-        meta = BundleMeta.from_json(replace(META, other_modes=modes).to_json())
-        assert (range_problem(meta, 8, 192, 'letterbox', even(0.25)) == '') == holds
-        assert range_problem(meta, 8, 192, 'crop', even(0.25))
-
-
-@pytest.mark.parametrize(('rate', 'sigma', 'known'), [
-    (0.0, 0.12, True), (0.0, 0.13, False),     # two sigma below 1/4 s: surely no caution
-    (1.0, 1.0, True), (1.0, 1.05, False), (-1.0, 1.0, True)])
-def test_a_patch_is_known_when_its_error_leaves_no_doubt(rate, sigma, known):
-    made = field(rate, sigma)
-    assert (made.confidence >= Settings().min_confidence).all() == known
-
-
 @pytest.mark.parametrize('light', ['ramp', 'bright ramp', 'spot'])
 def test_a_covered_lens_is_unknown_however_light_falls_through(light):
     y, x = np.meshgrid(np.linspace(0, 1, 192), np.linspace(0, 1, 192), indexing='ij')
@@ -134,15 +109,6 @@ def test_a_covered_lens_is_unknown_however_light_falls_through(light):
     picture = np.clip(gray[..., None] + noise, 0, 255).astype(np.uint8)
     made = field(0.0, 0.001, picture)
     assert (made.confidence == 0).all()        # so that nothing makes it CLEAR
-
-
-@pytest.mark.parametrize('size', [(160, 120), (400, 120), (120, 400)])
-def test_the_edge_of_a_letterbox_is_no_structure(size):
-    """A covered lens stays one, however few rows of the input it fills."""
-    view = View('letterbox', size, 192)
-    covered = view.apply(np.full((size[1], size[0], 3), 12, np.uint8))
-    made = field(0.0, 0.001, covered, view)
-    assert not made.saw and (made.confidence == 0).all()
 
 
 @pytest.mark.parametrize(('rows', 'known'), [(0, 1.0), (96, 1.0), (128, 0.5), (192, 0.0)])

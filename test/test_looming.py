@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Looming and ego-motion where the truth is known exactly, and in real recordings."""
+"""Looming and ego-motion where the truth is known exactly."""
 
 from __future__ import annotations
 
 import math
 
-import cv2
 import numpy as np
 import pytest
 import torch
-from looming_films import FOCAL, K, SIZE, Wall, cells, film, gyroscope, whole
+from looming_films import FOCAL, K, SIZE, Wall, cells, film, whole
 from warp_on_host import COMPILER, compiled
 
 from vjepa_ros.looming.estimator import LoomingEstimator, LoomingField
@@ -18,7 +17,6 @@ from vjepa_ros.looming.gpu.estimator import DeviceLooming, SAME, trial
 from vjepa_ros.looming.gpu.kernels import LoomingKernels, sources
 from vjepa_ros.runtime.cuda.compiler import kernels_for
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
-from vjepa_ros.sources import open_source
 
 pytestmark = pytest.mark.usefixtures('one_thread')
 W, H = SIZE
@@ -45,7 +43,6 @@ def ttc_error(field: LoomingField, rate: np.ndarray, where: np.ndarray | bool = 
 # The wall, its largest error, and how it is filmed.
 WALLS = {
     'near at 30 Hz': (NEAR, 0.05, {'velocity': (0, 0, 4), 'dt': 1 / 30}),
-    'at 4 Hz': (NEAR, 0.05, {'velocity': (0, 0, 2), 'dt': 0.25}),
     'two frames': (NEAR, 0.08, {'velocity': (0, 0, 0.5), 'count': 2}),
     'receding': (NEAR, 0.1, {'velocity': (0, 0, -2)}),
     'all axes': (NEAR, 0.1, {'velocity': (0, 0, 0.5), 'turn': (0.2, 0.4, -0.3), 'dt': 1 / 15}),
@@ -68,10 +65,8 @@ GROUND = Wall((0, 0.6, 3), down=(0, 0, 1), half=(6, 5), look=1)
 SCENES = {
     'ground': ([Wall((0, 0, 8), texel=0.01), GROUND], {'velocity': (0, 0, 1)}),
     'one comes fast': ([FAR, thing(0, 0, -3)], {}),
-    'one comes slowly from the side': ([FAR, thing(0.3, 0, -0.25)], {}),
     'one crosses a moving view': ([FAR, thing(0.4, 0, -0.5)], {'velocity': (0, 0, 0.8),
-                                                               'turn': (0, 0.3, 0)}),
-    'the camera moves sideways': ([FAR, thing(0, 0, 0)], {'velocity': (0.4, 0, 0)})}
+                                                               'turn': (0, 0.3, 0)})}
 
 
 @anywhere
@@ -105,37 +100,20 @@ def test_a_still_or_turning_camera_sees_no_looming(estimator, options, most):
 CUT = film([NEAR], count=1)[0][0][1], film([Wall((0, 0, 3), look=1)], count=1)[0][0][1]
 
 
-def noisy(level, noise: float) -> list[np.ndarray]:
+def noisy(level: int, noise: float) -> list[np.ndarray]:
     """Frames of a grey level with noise."""
     rng = np.random.default_rng(7)
-    return list(np.clip(np.round(level + rng.normal(size=(5, H, W)) * noise), 0, 255
-                        ).astype(np.uint8))
+    frames = level + noise * rng.normal(size=(5, H, W))
+    return list(frames.round().clip(0, 255).astype(np.uint8))
 
 
 @anywhere
 @pytest.mark.parametrize('frames', [
-    noisy(128, 2), noisy(0, 0), noisy(6, 1), noisy(255, 0), noisy(128, 60),
-    noisy(128 + 0.2 * (np.arange(W) - 192), 2), CUT, (CUT[0], CUT[0][:, ::-1].copy()),
-    (CUT[0], np.zeros((H, W), np.uint8))],
-    ids=['blank', 'black', 'dark', 'saturated', 'noise', 'shading', 'cut', 'mirrored', 'dark cut'])
+    noisy(128, 2), noisy(0, 0), noisy(128, 60), CUT], ids=['blank', 'black', 'noise', 'cut'])
 def test_where_nothing_can_be_seen_looming_is_unknown_not_zero(estimator, frames):
     field = estimator.estimate([(10 ** 8 * (k + 1), one) for k, one in enumerate(frames)], FOCAL)
     assert np.isfinite(field.rate).mean() < (0.01 if len(frames) == 2 else 1e-9)
     assert np.array_equal(np.isnan(field.flow[..., 0]), np.isnan(field.rate))
-
-
-@anywhere
-@pytest.mark.parametrize('size', [(324, 244), (443, 249), (48, 48)])
-def test_any_size_of_frame_is_covered_by_cells(estimator, size):
-    w, h = size
-    frames = [(t, np.ascontiguousarray(f[:h, :w] if w <= W else cv2.resize(f, size)))
-              for t, f in film([NEAR], velocity=(0, 0, 1))[0]]
-    field = estimator.estimate(frames, FOCAL)
-    assert field.rate.shape == (h // 16, w // 16) and field.gray_size == size
-    assert np.diff(field.centers[0, :, 0]) == pytest.approx(field.cell_px)
-    # The grid lies in the middle of the frame, which is not always a multiple of a cell.
-    assert field.centers.reshape(-1, 2).mean(0) == pytest.approx([(w - 1) / 2, (h - 1) / 2], abs=1)
-    assert np.nanmedian(field.rate) == pytest.approx(0.5, rel=0.1)
 
 
 @pytest.mark.parametrize(('velocity', 'turn', 'dt'), [
@@ -176,55 +154,18 @@ def test_too_small_frames_are_refused():
         HOST.estimate([(1, small), (2, small)])
 
 
-def recording(folder) -> list[tuple[int, np.ndarray]]:
-    """Stamped grey frames of a recording, as wide as those of films."""
-    with open_source(str(folder)) as source:
-        return [(frame.stamp_ns, cv2.resize(
-            cv2.cvtColor(frame.rgb, cv2.COLOR_RGB2GRAY),
-            (W, round(frame.rgb.shape[0] * W / frame.rgb.shape[1])),
-            interpolation=cv2.INTER_AREA)) for frame in source]
-
-
-def test_a_real_camera_standing_still_sees_no_looming(shared_data):
-    frames, rates = recording(shared_data / 'euroc_still'), []
-    for k in range(8, len(frames), 4):
-        field = HOST.estimate(frames[k - 8:k + 1])
-        assert np.isfinite(field.rate).mean() > 0.8
-        rates.append(np.abs(field.rate[np.isfinite(field.rate)]))
-    assert np.concatenate(rates).mean() < 0.001
-    assert np.concatenate(rates).max() < 0.03
-
-
-def test_on_a_real_drive_the_camera_is_seen_to_go_ahead_and_not_to_turn(shared_data):
-    frames, scale = recording(shared_data / 'kitti_street'), W / 1226
-    poses = np.loadtxt(shared_data / 'kitti_street' / 'poses.txt').reshape(-1, 3, 4)
-    for k in range(5, len(frames), 9):
-        field = HOST.estimate(frames[k - 3:k + 1], 707.09 * scale, (601.9 * scale, 183.1 * scale))
-        assert field.direction[2] > 0.98
-        before = poses[k - round(field.dt_s * 10)]
-        turn = cv2.Rodrigues(before[:, :3].T @ poses[k][:, :3])[0].ravel() / field.dt_s
-        assert np.abs(field.rotation - turn).max() < 0.05
-        known = np.isfinite(field.rate)
-        assert known.mean() > 0.15
-        assert (field.rate[known] > -0.1).mean() > 0.95
-
-
 FILMS = [{'turn': (0, 1.0, 0), 'dt': 0.25}, {'dt': 1 / 30},
          {'velocity': (0.3, 0, 4), 'turn': (0, 0.3, 0), 'dt': 0.1}]
 
 
 @pytest.mark.skipif(DEVICE is CPU, reason='no CUDA device here')
-@pytest.mark.parametrize('made', [True, False], ids=['kernels', 'plain'])
-def test_looming_is_a_graph_that_gives_what_the_cpu_gives(monkeypatch, made):
-    if not made:
-        monkeypatch.setattr('vjepa_ros.looming.gpu.estimator.choose_kernels',
-                            lambda device: (None, 'not wanted'))
+def test_looming_is_a_graph_that_gives_what_the_cpu_gives():
     ours, cpu = (DeviceLooming(DeviceStream(one)) for one in (DEVICE, CPU))
     for options in FILMS:
         history, _, _ = film([NEAR], **options)
         found, plain = (one.estimate(history, FOCAL) for one in (ours, cpu))
-        assert ours.how.startswith('graph of kernels' if made and hasattr(
-            torch.cuda, '_compile_kernel') else 'graph without kernels: ')
+        assert ours.how.startswith('graph of kernels' if hasattr(torch.cuda, '_compile_kernel')
+                                   else 'graph without kernels: ')
         assert found.dt_s == plain.dt_s
         np.testing.assert_allclose(found.rotation, plain.rotation, atol=5e-3)
         known = np.isfinite(found.rate) & np.isfinite(plain.rate)
@@ -260,25 +201,3 @@ def test_kernels_are_used_only_where_looming_is_that_without(kernels, name, plac
     found, problem = kernels_for('looming', CPU, None, lambda: spoilt,
                                  lambda used: trial(used, CPU), SAME)
     assert (found is None) == bool(problem) == (spoil is not None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('size', 'rotates'), [
-    ((128, 96), False), ((320, 90), False), ((128, 96), True)])
-def test_looming_by_kernels_is_that_without(kernels, size, rotates):
-    turn = (0, 1.0 if rotates else 0.1, 0)
-    history, _, _ = film([NEAR], velocity=(0, 0.2, 1), turn=turn, dt=1 / 15)
-    history = [(stamp, cv2.resize(frame, size, interpolation=cv2.INTER_AREA))
-               for stamp, frame in history]
-    given = gyroscope(turn) if rotates else None
-    plain, ours = (DeviceLooming(DeviceStream(CPU), chosen=(used, '')).estimate(
-        history, FOCAL / 3, None, given) for used in (None, kernels))
-    assert plain.gyroscope == ours.gyroscope == ('' if rotates else None)
-    assert ours.dt_s == plain.dt_s
-    np.testing.assert_allclose(ours.rotation, plain.rotation, atol=1e-3)
-    np.testing.assert_allclose(ours.direction, plain.direction, atol=1e-3)
-    known = np.isfinite(plain.rate)
-    assert known.mean() > 0.8 and (np.isfinite(ours.rate) == known).all()
-    assert (np.abs(ours.rate - plain.rate)[known] < 0.01 * plain.sigma[known]).mean() > 0.95
-    np.testing.assert_allclose(ours.confidence, plain.confidence, atol=1e-3)
-    np.testing.assert_allclose(ours.flow[known], plain.flow[known], atol=0.01)

@@ -175,19 +175,15 @@ GAP, UNPLACED, SAME = 'is measured for', 'no known place', 'not changed by a sin
 @pytest.mark.parametrize(('view', 'how', 'withheld'), [
     (lambda: changed(seen(box(2.0)), level=Level.UNKNOWN), {}, 'unknown'),
     (lambda: changed(seen(box(2.0)), flags=Quality.STALE), {}, 'stale'),
-    (lambda: changed(seen(box(2.0)), flags=Quality.WARMING_UP), {}, 'warming up'),
     (lambda: changed(seen(box(2.0)), flags=Quality.ASSUMED_INTRINSICS), {}, 'camera_info'),
     (lambda: changed(seen(box(2.0)), flags=Quality.UNTRAINED), {'settings': FUSED}, 'untrained'),
-    # Untrained weights matter only where something comes from them.
-    (lambda: changed(seen(box(2.0)), flags=Quality.UNTRAINED), {}, ''),
     (lambda: (replace(seen()[0], looming=None), None), {}, 'looming of this frame is unknown'),
     (lambda: seen(box(2.0), speed=0.0), {'speed': 0.0}, 'stands'),
     (lambda: with_heads(seen(box(2.0), speed=0.0), 2.0), {'speed': 0.0, 'settings': FUSED}, ''),
     (lambda: with_heads(seen(box(2.0), speed=0.0), 2.0, sees=False),
      {'speed': 0.0, 'settings': FUSED}, 'stands'),
     # The same picture with new stamps looms nowhere: to a robot that drives it looks clear.
-    (lambda: unchanged(seen(), 0.0), {}, ''), (lambda: unchanged(seen(), 0.03), {}, SAME),
-    (lambda: unchanged(seen(), 0.03), {'speed': -SPEED}, SAME),
+    (lambda: unchanged(seen(), 0.03), {}, SAME),
     (lambda: unchanged(seen(), 0.03), {'still': True}, ''),
     (lambda: changed(seen(PLAIN), level=Level.CLEAR), {}, GAP),
     (lambda: blanked(seen(), 8, 17), {}, ''),       # the ground is measured up to 2.4 m
@@ -195,15 +191,10 @@ GAP, UNPLACED, SAME = 'is measured for', 'no known place', 'not changed by a sin
     (lambda: with_heads(blanked(seen(), 8, 17), 8.0), {'how': FAR, 'settings': FUSED}, ''),
     (lambda: blanked(seen(), 3, 3), {}, ''), (lambda: blanked(seen(), 3, 4), {}, GAP),
     (lambda: blanked(seen(), 3, 4, slice(0, 6)), {}, ''),         # not straight ahead
-    (lambda: blanked(seen(), 3, 4, slice(12, 13)), {}, ''),       # one cell
-    (lambda: danger(), {}, ''), (lambda: danger(level=Level.DANGER), {}, ''),
-    (lambda: danger(), {'how': replace(HOW, max_range=1.8)}, ''),   # known, and left out
+    (lambda: danger(), {}, ''),
     (lambda: danger(bearing=-0.35), {}, UNPLACED),
-    (lambda: danger(regions=(LEFT, ON_IT)), {}, UNPLACED),
     (lambda: danger(regions=(ON_IT, LEFT)), {}, UNPLACED),
-    (lambda: danger(regions=(), bearing=math.nan), {}, UNPLACED),
-    (lambda: danger(regions=(ON_IT, replace(LEFT, on_course=False))), {}, ''),
-    (lambda: danger(regions=(ON_IT, replace(LEFT, time_to_contact=9.0))), {}, '')])
+    (lambda: danger(regions=(ON_IT, replace(LEFT, on_course=False))), {}, '')])
 def test_what_is_not_known_is_withheld_with_the_reason(view, how, withheld):
     said = find(view(), **how).withheld
     assert withheld in said if withheld else said == ''
@@ -212,9 +203,6 @@ def test_what_is_not_known_is_withheld_with_the_reason(view, how, withheld):
 def test_nothing_beyond_what_is_measured_is_free():
     found = find(blanked(seen(), 8, 17))
     assert not found.free.any() and np.median(found.sight) == pytest.approx(2.4, abs=0.2)
-    open_eyed = find(changed(seen(PLAIN), level=Level.CLEAR), how=replace(HOW, min_sight=0.0))
-    assert open_eyed.withheld == '' and np.isnan(open_eyed.reach).all()
-    assert not np.isinf(scan(open_eyed, MOUNT, HOW).ranges).any()
 
 
 def test_no_ray_leads_through_what_is_not_measured():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright 2026 vjepa_ros maintainers
-"""Distorted lenses: rays, bearings, and looming as through a lens without distortion."""
+"""Lenses: what camera_info says of them, rays, bearings, and looming despite distortion."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vjepa_ros.perception.assessment import SETTLE_RESULTS
 from vjepa_ros.perception.camera_state import CameraState
 from vjepa_ros.perception.looming_cells import LoomingCells
 from vjepa_ros.perception.settings import Settings, TrackConfig, Wants
-from vjepa_ros.perception.straight_view import StraightView
 from vjepa_ros.runtime.cuda.graph_replay import DeviceStream
+from vjepa_ros.sources.camera_info import calibration_problem, is_rectified, lens
 
 LENSES = {'plumb_bob': (-0.3, 0.1, 0.001, -0.002, 0.0),
           'rational_polynomial': (0.4, 0.1, 0.0, 0.0, 0.01, 0.7, 0.2, 0.02),
@@ -72,13 +72,9 @@ def test_padded_and_short_coefficients_and_other_names_mean_the_same_lens(model,
                                                                           meant, count):
     one = Distortion.of(SimpleNamespace(distortion_model=model, d=coefficients))
     assert (one.model, len(one.coefficients)) == (meant, count)
-    rays = np.stack(np.meshgrid(np.linspace(-0.5, 0.5, 5), np.linspace(-0.4, 0.4, 3)), -1)
-    full = (*coefficients, *[0.0] * 14)[:4 if meant == 'equidistant' else 14]
-    kind, none = cv2.fisheye if meant == 'equidistant' else cv2, np.zeros(3)
-    space = np.concatenate((rays, np.ones((3, 5, 1))), -1).reshape(-1, 1, 3)
-    seen = kind.projectPoints(space, none, none, np.eye(3), np.array(full))[0]
-    np.testing.assert_allclose(one.bend(rays), seen.reshape(3, 5, 2), atol=1e-12)
-    np.testing.assert_allclose(one.straighten(one.bend(rays)), rays, atol=1e-4)
+    ray, padded = np.array([[0.3, -0.2]]), (*coefficients, *[0.0] * 14)[:14]
+    same = Distortion(meant, padded[:4] if meant == 'equidistant' else padded)
+    np.testing.assert_allclose(one.bend(ray), same.bend(ray), atol=1e-12)
 
 
 @lru_cache
@@ -139,11 +135,91 @@ def test_cells_for_planners_are_regular_before_the_lens():
         assert np.abs(drift[sure] - place[sure] * cells.rate[sure]).mean() < 0.03
 
 
-def test_a_lens_that_bends_rays_back_is_used_as_far_as_it_sees():
-    optics = Optics(200.0, 200.0, 191.5, 143.5, False,
-                    Distortion('plumb_bob', (-0.4, 0.0, 0.0, 0.0)))
-    view = StraightView(optics, SIZE, SIZE, 16)
-    assert 0.5 < view.seen.mean() < 0.9
-    points = view.points[view.seen]
-    assert (points > -0.5).all() and (points < np.array(SIZE) - 0.5).all()
-    np.testing.assert_allclose(optics.rays(points), view.tangents[view.seen], atol=0.02)
+# -- camera_info ----------------------------------------------------------------------------------
+
+FULL = (640, 480)
+RECTIFIED = '/robot/front/image_rect_color'
+
+
+def info(roi: tuple[int, int, int, int] = (0, 0, 0, 0), binning: int = 0,
+         **changes: object) -> SimpleNamespace:
+    part = dict(zip(('x_offset', 'y_offset', 'width', 'height'), roi, strict=True))
+    return SimpleNamespace(**{
+        'width': FULL[0], 'height': FULL[1], 'd': [], 'binning_x': binning, 'binning_y': binning,
+        'distortion_model': 'plumb_bob', 'p': [0.0] * 12,
+        'k': [500.0, 0.0, 319.5, 0.0, 510.0, 239.5, 0.0, 0.0, 1.0],
+        'roi': SimpleNamespace(**part), **changes})
+
+
+@pytest.mark.parametrize(('roi', 'bins'), [
+    ((0, 0, 0, 0), 4), ((100, 100, 320, 240), 1), ((0, 120, 640, 200), 2)])
+def test_a_point_is_seen_along_the_same_ray_in_every_part_and_binning(roi, bins):
+    point, size = np.array([367.5, 303.5]), np.array(roi[2:] if roi[2] else FULL) // bins
+    rays = []
+    for pixel, (fx, fy, cx, cy) in (
+            (point, lens(info(), FULL)[0]),
+            ((point + 0.5 - roi[:2]) / bins - 0.5, lens(info(roi, bins), tuple(size))[0])):
+        rays.append((pixel - (cx, cy)) / (fx, fy))
+    np.testing.assert_allclose(rays[1], rays[0], atol=1e-9)
+
+
+NAN = float('nan')
+K = info().k
+
+
+@pytest.mark.parametrize(('size', 'changes', 'text'), [
+    ((640, 360), {}, 'images of 640 x 360 can not show its region of interest, 640 x 480'),
+    ((320, 240), {'roi': (400, 0, 320, 240)}, 'not within its 640 x 480'),
+    ((320, 480), {'binning': 2, 'binning_y': 1}, None), ((320, 480), {'binning': 2}, 'binning 2'),
+    ((320, 180), {'roi': (0, 60, 640, 360)}, None), ((53, 40), {}, None),
+    (FULL, {'height': 0}, 'its size is 640 x 0'),
+    (FULL, {'k': [1e308, *K[1:]]}, r'can not be that of a camera, its .* px.*\(calibrate'),
+    (FULL, {'k': [-500.0, *K[1:]]}, "'k' has the focal lengths -500"),
+    (FULL, {'k': [*K[:2], NAN, *K[3:]]}, r"'k' .* centre \(nan"),
+    (FULL, {'p': [NAN] * 12}, None), (FULL, {'d': [0.1, NAN]}, 'no number'),
+    (FULL, {'d': [0.1] * 5, 'distortion_model': 'magic'}, "'magic'.*0.1, 0.1")])
+def test_an_image_of_another_proportion_needs_an_explanation(size, changes, text):
+    made = info(**changes)
+    if text is None:
+        fx, fy, *_ = lens(made, size)[0]
+        full = (made.roi.width, made.roi.height) if made.roi.width else FULL
+        assert (fx, fy) == pytest.approx((500 * size[0] / full[0], 510 * size[1] / full[1]))
+        return
+    with pytest.raises(ValueError, match=text) as found:
+        lens(made, size)
+    assert 'camera_info' in str(found.value)
+
+
+@pytest.mark.parametrize(('topic', 'rectified'), [
+    (RECTIFIED, True), ('/a/image_rect/compressed', True), ('/image_rect/image_raw', False)])
+def test_rectified_images_are_known_by_the_names_of_image_proc(topic, rectified):
+    assert is_rectified(topic) is rectified
+
+
+P = [400.0, 0.0, 330.0, -48.0, 0.0, 410.0, 230.0, 0.0, 0.0, 0.0, 1.0, 0.0]     # of a right camera
+
+
+@pytest.mark.parametrize(('changes', 'found'), [
+    ({}, (200.0, 205.0, 164.75, 114.75)), ({'k': [NAN] * 9, 'd': [NAN] * 20}, 'as above'),
+    ({'p': [0.0] * 12}, "image_rect_color is rectified, and 'p'.* 0 and 0"),
+    ({'p': [NAN, *P[1:]]}, "'p'.* nan"),
+    ({'roi': (100, 60, 320, 240)}, (400.0, 410.0, 230.0, 170.0))])
+def test_rectified_images_have_the_projection_matrix_and_no_distortion(changes, found):
+    made = info(**{'p': P, 'd': [-0.3, 0.1], **changes})
+    if isinstance(found, str) and found != 'as above':
+        with pytest.raises(ValueError, match=found):
+            lens(made, (320, 240), RECTIFIED)
+        return
+    expected = (200.0, 205.0, 164.75, 114.75) if isinstance(found, str) else found
+    assert lens(made, (320, 240), RECTIFIED) == (pytest.approx(expected), None)
+    if not changes:
+        (fx, *_), bent = lens(made, (320, 240), '/front/image_raw')
+        assert fx == 250.0 and bent.coefficients == (-0.3, 0.1, 0.0, 0.0, 0.0)
+
+
+def test_the_widest_and_the_longest_lens_are_calibrations_but_no_wild_distortion():
+    for focal in (3.0, 36_000.0):
+        k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
+        assert calibration_problem(info(k=k, width=640, height=640)) == ''
+    for d in ([0.1, float('nan')], [1e300], [0.1, *[0.0] * 1000, 1e300]):
+        assert 'the distortion of camera_info' in calibration_problem(info(d=d))

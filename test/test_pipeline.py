@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import gc
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -94,13 +92,6 @@ def test_bars_of_the_letterbox_are_unknown_and_not_still(model):
         assert np.isnan(shown[valid == 0]).all()
     assert np.isfinite(result.motion_map[valid > 0.5]).all()
     assert Quality.PARTIAL_VIEW not in result.assessment.flags
-
-
-def test_a_clip_of_one_repeated_frame_knows_nothing_of_motion(model):
-    result = one(model, [texture((160, 120), seed) for seed in range(4)], 1.0, max_frame_gap=5.0)
-    assert Quality.SLOW_CAMERA in result.assessment.flags
-    assert math.isnan(result.assessment.motion_score)
-    assert np.isnan(result.motion_map).all()
 
 
 @pytest.mark.parametrize('size', [(1, 1), (2, 3), (15, 400), (4000, 2)])
@@ -216,18 +207,6 @@ def test_without_memory_for_the_frames_the_host_takes_over(monkeypatch, caplog, 
     assert 'has no memory for' in caplog.text
 
 
-def test_frames_are_uploaded_ahead(drive):
-    ours, host = camera(), camera(host=True)
-    assert ours.prepare(drive[0]) is None           # there is no place for it yet
-    for number, frame in enumerate(drive[:6]):
-        prepared = ours.prepare(frame)
-        # What was uploaded counts, whatever has become of the memory since.
-        fill(ours, [frame if number == 0 else np.zeros_like(frame)], start=10 + number / 10,
-             frame=prepared)
-        fill(host, [frame], start=10 + number / 10, frame=host.prepare(frame))
-    assert np.abs(clip_of(ours) - clip_of(host)).max() <= 1
-
-
 def test_a_frame_that_did_not_arrive_shows_no_other_picture(drive, monkeypatch):
     track = camera()
     fill(track, drive[:4])
@@ -277,33 +256,3 @@ def test_images_are_resized_to_the_bytes_of_the_host_and_uploads_stay_until_then
         assert (difference > 0).mean() <= 2e-4
         expected = Structure.of(coarse(pixels), view.patch_valid)
         np.testing.assert_allclose(found, expected, atol=0.01)
-
-
-def serve(results: int) -> list[int]:
-    """Assess two cameras on the device: its memory in use after some results and after all."""
-    model = Model.load(ModelConfig(weights='random', allow_random_weights=True, num_frames=4,
-                                   image_size=64, device=DEVICE))
-    perception = Perception(model, replace(CONFIG, geometry='device'), ['a', 'b'])
-    held = []
-    for number in range(results):
-        for track in perception.tracks.values():
-            assert 'cuda:0 (frames graph' in track.geometry or not number
-            track.push(texture((320, 240), number % 6), NS + number * NS // 10)
-        samples = perception.pending()
-        perception.run(samples, Settings(), dict.fromkeys(samples, Wants()), lambda _: math.nan)
-        if number in (20, results - 1):
-            held.append(torch.cuda.memory_allocated(DEVICE))
-    perception.close()
-    return held
-
-
-@on_cuda
-def test_memory_is_given_back_and_does_not_grow():
-    serve(21)
-    gc.collect()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated(DEVICE)
-    held = serve(200)
-    assert held[-1] <= held[0] + (1 << 20)
-    gc.collect()
-    assert torch.cuda.memory_allocated(DEVICE) <= before + (1 << 20)

@@ -47,14 +47,6 @@ def test_a_stream_has_a_frame_of_its_own_for_each_tubelet_at_any_rate(rate):
         assert max(keys) - min(keys) == 4      # each with the frame before it
 
 
-def test_after_a_gap_the_oldest_tubelet_of_a_stream_stands_for_those_before_it():
-    ring = FrameRing(8, clip_fps=4.0, max_frame_gap=2.0)
-    for number, interval in enumerate((10.9, 11.7, 17.6, 18.4, 19.3, 20.1)):
-        ring.push(ns(100 + interval / 4.0), frame(number))
-    picks = [shown.rgb[0, 0, 0] for shown in ring.sample_stream(()).frames]
-    assert picks == [1, 2, 1, 2, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize(('camera', 'stride'), [(30.0, 3), (10.0, 1)])
 def test_a_clip_covers_its_span_and_a_faster_camera_gives_every_nth_frame(camera, stride):
     ring = FrameRing(4, clip_fps=10.0)
@@ -87,13 +79,6 @@ def test_a_slower_camera_repeats_frames_and_says_its_effective_rate():
     feed(ring, 1.0, 3)
     sample = ring.sample()
     assert (sample.distinct, sample.span_s) == (1, 0.0) and math.isnan(sample.rate_hz)
-
-
-def test_recent_frames_are_at_least_two():
-    ring = FrameRing(3, clip_fps=10.0)
-    feed(ring, 10.0, 5, start=1.0)
-    assert [shown.stamp_ns for shown in ring.recent(0.25)] == [ns(1.2), ns(1.3), ns(1.4)]
-    assert len(ring.recent(0.0)) == 2 and ring.recent(10.0) == ring.frames
 
 
 def test_a_duplicate_stamp_is_dropped_and_counted():
