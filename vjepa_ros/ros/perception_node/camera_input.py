@@ -415,7 +415,8 @@ class CameraInput:
         self._came = True
         self.frame_id = msg.header.frame_id
         self.rate.tick(self.images.last_s)
-        self.queue.put(Frame(msg, stamp_ns(msg),
+        stamp = msg.header.stamp        # without a call: this is the way of every frame
+        self.queue.put(Frame(msg, stamp.sec * 1_000_000_000 + stamp.nanosec,
                              self._node.get_clock().now().nanoseconds, size))
         self.notify()
 
