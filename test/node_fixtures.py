@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -36,7 +35,6 @@ from vjepa_ros.perception.types import Assessment
 from vjepa_ros.ros import read
 from vjepa_ros.ros.common import message_conversion
 from vjepa_ros.ros.perception_node.outputs import DRAWN, TOPICS
-from vjepa_ros.runtime.model import Model, ModelConfig
 
 NODE = 'vjepa_ros.ros.perception_node'
 # Small and quick: results come 0.3 s after the first frame. On a busy machine they may come late
@@ -230,72 +228,11 @@ def values_of(status: DiagnosticStatus) -> dict[str, str]:
 
 @contextmanager
 def node_running(ros: Session, remaps: Mapping[str, str] | None = None,
-                 name: str = '/vjepa_node', kind: type[Node] = Node, **params: Any
-                 ) -> Iterator[Any]:
+                 name: str = '/vjepa_node', **params: Any) -> Iterator[Node]:
     """A node of this process with the small model; ``__`` in a parameter stands for a dot."""
     given = {key.replace('__', '.'): value for key, value in params.items()}
     with ros.compose(NODE, {**SMALL, **given}, remaps) as served:
-        yield kind(ros, served, name)
-
-
-class Gate:
-    """Lets who comes to it pass, or holds them; `held`: whether somebody was."""
-
-    def __init__(self, closed: bool = False) -> None:
-        self.open, self.held = threading.Event(), threading.Event()
-        if not closed:
-            self.open.set()
-
-    def enter(self) -> None:
-        if not self.open.is_set():
-            self.held.set()
-            assert self.open.wait(START_S), 'the test does not open the gate'
-
-
-class SlowNode(Node):
-    """A node whose forward passes ('encode') and loads ('load') can be held."""
-
-    gates: Mapping[str, Gate]
-
-    @contextmanager
-    def held(self, what: str) -> Iterator[threading.Event]:
-        """None of this ends until the block does; yields whether one is held."""
-        gate = self.gates[what]
-        gate.held.clear()
-        gate.open.clear()
-        try:
-            yield gate.held
-        finally:
-            gate.open.set()
-
-    @contextmanager
-    def stuck_inference(self) -> Iterator[None]:
-        """From the beginning to the end of the block an inference runs."""
-        with self.held('encode') as held:
-            assert self.ros.spin_until(held.is_set, ANSWER_S)
-            yield
-
-
-@contextmanager
-def slow_node_running(ros: Session, **params: Any) -> Iterator[SlowNode]:
-    """As `node_running`, with a model that can be held."""
-    gates, submit, load = {'encode': Gate(), 'load': Gate()}, Model.submit, Model.load
-
-    def slow_submit(self: Model, *given: Any, **more: Any) -> Any:
-        outputs = submit(self, *given, **more)
-        if threading.current_thread().name == 'vjepa_worker':     # not where a model is warmed
-            gates['encode'].enter()
-        return outputs
-
-    def slow_load(config: ModelConfig) -> Model:
-        gates['load'].enter()
-        return load(config)
-
-    with mock.patch.object(Model, 'submit', slow_submit), \
-            mock.patch.object(Model, 'load', slow_load), \
-            node_running(ros, kind=SlowNode, **params) as node:
-        node.gates = gates
-        yield node
+        yield Node(ros, served, name)
 
 
 # -- cameras --------------------------------------------------------------------------------------

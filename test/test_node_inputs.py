@@ -59,18 +59,12 @@ def play(publisher: Publisher, frames, start_ns: int) -> int:
     return stamp
 
 
-# -- quality of service ---------------------------------------------------------------------------
-
-
 def test_an_incompatible_publisher_is_named_once_with_the_remedy(ros):
     name = 'qos_overrides./camera/image_raw.subscription.reliability'
     with node_running(ros, autostart=True, **{name: 'reliable'}) as node, \
             Camera(ros, qos=BEST_EFFORT) as camera:
         assert name in node.wait_for_log('incompatible')
         assert camera.readers == 0
-
-
-# -- transports -----------------------------------------------------------------------------------
 
 
 def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key_frame(again):
@@ -80,19 +74,12 @@ def test_a_video_is_assessed_and_a_lost_packet_costs_pictures_up_to_the_next_key
     with Publisher(again.ros, 'hand/image_raw/ffmpeg', CompressedImage) as pub, \
             again.listen('assessment', 'hand') as got:
         pub.wait_for_reader()
-        assert again.values(HAND)['transport'] == 'ffmpeg'
-        end = play(pub, [*packets, *packets], now_ns())
-        assert again.ros.spin_until(lambda: came(end, got)), again.process.output
-        since = again.written
-        end = play(pub, packets[11:], end + 2 * PERIOD)             # the key frame is lost
+        end = play(pub, packets[11:], now_ns())                     # the key frame is lost
         values = again.wait_for(HAND, lambda v: v.get('input.video') == '9')
-        assert 'next key frame' in values['input_fault'] and not came(end, got)
-        assert again.process.output[since:].count('image skipped') == 1
+        assert 'next key frame' in values['input_fault'] and values['transport'] == 'ffmpeg'
         end = play(pub, packets, end + PERIOD)
         assert again.ros.spin_until(lambda: came(end, got)), again.process.output
 
-
-# -- transports that are published and silent -----------------------------------------------------
 
 JPEG = cv2.imencode('.jpg', STILL)[1].tobytes()
 
@@ -127,8 +114,6 @@ def test_what_delivers_is_read_until_it_falls_silent(again):
         assert 'is not published' in reads(again, '/camera/image_raw')['transport_reason']
 
 
-# -- silence --------------------------------------------------------------------------------------
-
 def test_a_missing_camera_is_named_once_with_the_remedy(again):
     since = again.written
     again.begin_anew(cameras=['gone'])
@@ -143,22 +128,6 @@ def test_a_missing_camera_is_named_once_with_the_remedy(again):
     again.report('camera gone', lambda s: s.message == 'no frames')
 
 
-@pytest.mark.any_distro
-def test_a_transport_that_is_set_is_kept_and_its_silence_told(again):
-    since = again.written
-    again.begin_anew(hand__transport='raw')
-    with Publisher(again.ros, 'hand/image_raw') as silent, \
-            Camera(again.ros, 'hand/image_raw/compressed', CompressedImage, make=jpeg) as jpegs:
-        log = again.wait_for_log("camera 'hand': no frame for.*'auto'", since)
-        assert '/hand/image_raw/compressed has a publisher, but the transport is set to raw' in log
-        assert 'FASTDDS_BUILTIN_TRANSPORTS' in log
-        again.report(HAND, lambda s: s.message == 'no frames')
-        assert again.values(HAND)['transport_reason'] == 'its transport is set'
-        assert silent.readers == 1 and jpegs.readers == 0
-
-
-# -- malformed images -----------------------------------------------------------------------------
-
 def bad(size: int | None = None, **changes) -> Image:
     """An image with wrong fields, or so many bytes of data."""
     msg = raw(STILL)
@@ -171,9 +140,8 @@ def bad(size: int | None = None, **changes) -> Image:
 FAULTS = {
     'image_raw': (
         [bad(1000), bad(0), bad(width=0, height=0), bad(width=2**31, height=2**31), bad(step=7),
-         bad(encoding='x-ray'), raw(np.zeros((100, 1, 3), np.uint8)),
-         raw(np.zeros((50_000, 2, 3), np.uint8))],
-        {'bad size': '12', 'unknown encoding': '2', 'bad aspect': '2'}),
+         bad(encoding='x-ray'), raw(np.zeros((100, 1, 3), np.uint8))],
+        {'bad size': '10', 'unknown encoding': '2', 'bad aspect': '2'}),
     'image_raw/compressed': (
         [compressed(JPEG[:200]), compressed(bytes(range(256)) * 4), compressed(b''),
          compressed(b'hello'), compressed(JPEG, '16UC1; compressedDepth png')],
@@ -200,8 +168,6 @@ def test_bad_images_are_counted_and_named_once_per_kind_and_the_node_goes_on(aga
             assert again.some(got)
         assert again.values('model')['errors'] == '0'
 
-
-# -- gyroscopes -----------------------------------------------------------------------------------
 
 def imu(x: float, y: float, z: float) -> Imu:
     return Imu(angular_velocity=Vector3(x=x, y=y, z=z))
@@ -233,9 +199,6 @@ def test_the_rotation_of_the_imu_is_used_and_faults_are_told(again):
             told('used', False)
 
 
-# -- several cameras, names -----------------------------------------------------------------------
-
-
 def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_that_is_there(ros):
     remaps = {'__ns': '/robot', '__node': 'eyes', 'camera/image_raw': '/usb/picture',
               'camera/camera_info': '/usb/info', 'front/image_raw': '/front/image/compressed'}
@@ -250,8 +213,6 @@ def test_inputs_can_be_remapped_live_in_a_namespace_and_follow_the_transport_tha
         with Camera(ros, 'front/image/compressed', CompressedImage, make=png, rate=15.0):
             assert node.assess('front').untrained
 
-
-# -- clocks ---------------------------------------------------------------------------------------
 
 def test_simulated_time_and_its_jump_back(ros):
     with node_running(ros, autostart=True, use_sim_time=True, **exact()) as node, \

@@ -39,9 +39,8 @@ from std_msgs.msg import Header
 from vjepa_ros.lab.world.rendering.render import render
 from vjepa_ros.obstacles import Mount
 from vjepa_ros.perception.settings import Settings
-from vjepa_ros.perception.types import Region
 from vjepa_ros.ros import read
-from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources, detections
+from vjepa_ros.ros.perception_node.obstacle_output import ObstacleOutput, Sources
 from vjepa_ros.ros.perception_node.parameters import ObstacleConfig, SCHEMA
 
 pytestmark = [pytest.mark.ros, pytest.mark.any_distro]
@@ -225,16 +224,6 @@ def still(output, stamp_s: float, unchanged_s: float) -> bool:
         unchanged_s=unchanged_s, assessment=SimpleNamespace(stamp_ns=round(stamp_s * NS))))
 
 
-def test_finite_speeds_around_the_frame_count(output):
-    mount, odometry = Mount.from_angles(0.5), output._sources.odometry
-    assert math.isnan(odometry.closing_speed(mount, 2 * NS))
-    fed(output, [*(0.1 * i for i in range(20)), math.nan, 1e308])
-    assert odometry.closing_speed(mount, 2 * NS) == pytest.approx(0.85)  # .7 to 1.0
-    assert math.isnan(odometry.closing_speed(mount, 9 * NS))
-    fed(output, [5.0], start_s=0.5)                          # a jump back in time starts anew
-    assert odometry.closing_speed(mount, NS // 2) == pytest.approx(5.0)
-
-
 def test_a_picture_that_is_the_same_is_excused_only_where_the_robot_stood_as_long(output):
     fed(output, [1.0] * 10 + [0.0] * 10)                    # it drives until 1.9 s
     assert not still(output, 1.9, 0.4)
@@ -244,17 +233,6 @@ def test_a_picture_that_is_the_same_is_excused_only_where_the_robot_stood_as_lon
     assert still(output, 52.9, 20.0)                        # another picture, since it stands
     fed(output, [0.0] * 5, 0.3, start_s=53.0)               # it turns on the spot
     assert not still(output, 53.4, 0.4)
-
-
-def test_regions_become_detections_with_a_stand_in_for_vision_msgs():
-    """vision_msgs has no wheel: this is not a test with the real package."""
-    module = MagicMock()
-    module.Detection2DArray.side_effect = lambda **given: SimpleNamespace(detections=[], **given)
-    (one,) = detections(module, Header(), (
-        Region(10.0, 20.0, 30.0, 40.0, 0.0, 0.0, 1.0, 1.0, 'LEFT', 0.75, True),)).detections
-    center, guess = one.bbox.center.position, module.ObjectHypothesisWithPose()
-    assert (center.x, center.y, one.bbox.size_x, one.bbox.size_y) == (25.0, 40.0, 30.0, 40.0)
-    assert (guess.hypothesis.class_id, guess.hypothesis.score) == ('on_course', 0.75)
 
 
 # -- tf, with a stand-in for tf2_ros, which has no wheel -----------------------------------------
@@ -315,15 +293,6 @@ def test_a_pose_is_that_at_the_stamp_of_the_image_and_not_the_newest(tf):
 def test_without_a_pose_the_reason_is_told(tf, frame, stamp, reason):
     mount, why = Sources(MagicMock(), TF_CONFIG).mount(frame, stamp)
     assert mount is None and re.search(reason, why)
-
-
-def test_after_a_jump_of_time_tf_begins_anew_and_it_ends_with_the_node(tf):
-    node = MagicMock()
-    poses = Sources(node, TF_CONFIG)
-    node.get_clock().create_jump_callback.call_args.kwargs['post_callback'](None)
-    assert tf.clear.call_count == 1
-    poses.close()
-    assert poses.mount('optical', Time(sec=4)) == (None, 'tf is not listened to any more')
 
 
 def test_a_camera_of_the_guard_looks_where_tf_says_and_is_at_fault_once_tf_is_silent(tf):

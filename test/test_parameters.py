@@ -46,6 +46,14 @@ def test_defaults_and_limits_are_legal_and_nothing_beyond(schema):
                 assert row.check(row.kind(limit) + beyond * max(row.multiple, 1))[1] != ''
 
 
+@pytest.mark.parametrize(('name', 'group', 'limit'), [
+    ('vjepa_node', 'camera', 45), ('collision_guard', 'source', 25),
+    ('local_planner', 'source', 25)])
+def test_an_owner_is_asked_for_few_parameters(name, group, limit):
+    schema = schema_of(name)
+    assert len((*schema.rows, *schema.rows_of(group))) <= limit
+
+
 @pytest.mark.parametrize(('schema', 'config', 'part'), [
     (GUARD, GuardSettings, 'settings'), (TWIST, LocalConfig, 'twist'),
     (PERCEPTION, Settings, 'settings')], ids=['guard', 'twist', 'perception'])
@@ -57,29 +65,23 @@ def test_each_parameter_reaches_its_own_setting(schema, config, part):
 
 
 @pytest.mark.parametrize(('schema', 'change', 'named'), [
-    (PERCEPTION, {'cameras': ()}, 'cameras'), (PERCEPTION, {'cameras': ('a', 'b', 'a')}, 'once'),
-    (PERCEPTION, {'cameras': ('overlay',)}, 'overlay'),
+    (PERCEPTION, {'cameras': ('a', 'b', 'a')}, 'once'),
     (PERCEPTION, {'thresholds.danger_ttc': 3.0}, 'danger'),
     (PERCEPTION, {'roi': (0.5, 0.0, 0.4, 1.0)}, 'roi'),
     (PERCEPTION, {'obstacles.scan': True}, 'base_frame'),
-    (PERCEPTION, {'obstacles.max_height': 0.04}, 'above 0.05'),
     (PERCEPTION, {'camera.imu_rotation': (1.0, 1.0)}, 'camera.imu_rotation'),
-    (GUARD, {'sources': ()}, 'empty'), (GUARD, {'ranges': ('camera',)}, 'once'),
-    (GUARD, {'stop_time_to_contact': 9.0}, 'stop_time_to_contact'),
-    (TWIST, {'sources': ('cruise',)}, 'cruise'), (GUARD, {'stop_on': ('tired',)}, 'tired')])
+    (GUARD, {'sources': ()}, 'empty'), (GUARD, {'stop_on': ('tired',)}, 'tired'),
+    (TWIST, {'sources': ('cruise',)}, 'cruise')])
 def test_values_that_do_not_fit_together_are_refused_by_name(schema, change, named):
     assert named in schema.problem({**defaults(schema), **change})
 
 
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
     ('clip_fps', True, 'double'), ('clip_fps', math.nan, 'finite'),
-    ('num_frames', 7, 'multiple of 2'), ('num_frames', 8.0, 'int such as'),
-    ('max_rate', '1e-1', 'double such as 15.0'), ('max_rate', [5.0], 'double such as 15.0'),
-    ('allow_random_weights', 1, 'bool such as false'), ('model_size', 'Tiny', 'tiny, small'),
-    ('weights', 1234, 'string such as ""'), ('weights', '$(command ls)', 'nothing resolves'),
+    ('num_frames', 7, 'multiple of 2'), ('allow_random_weights', 1, 'bool such as false'),
+    ('model_size', 'Tiny', 'tiny, small'), ('weights', '$(command ls)', 'nothing resolves'),
     ('device', 'cuda:x', 'cuda:N'), ('cameras', 'front', 'such as ["camera"]'),
-    ('cameras', ['/front'], 'ROS names'), ('cameras', [True], 'such as ["camera"]'),
-    ('roi', [0.0, math.nan, 1.0, 1.0], 'finite'), ('roi', None, 'double[]')])
+    ('cameras', ['/front'], 'ROS names'), ('roi', [0.0, math.nan, 1.0, 1.0], 'finite')])
 def test_illegal_values_are_refused_with_name_value_and_what_is_allowed(name, value, allowed):
     got, problem = PERCEPTION.row(name).check(value)
     assert got is None
@@ -94,8 +96,6 @@ def test_tables_and_files_of_parameters_are_up_to_date(name):
     assert text == wanted, 'run python -m vjepa_ros.cli.parameter_docs'
 
 
-# -- files ----------------------------------------------------------------------------------------
-
 ROW = PERCEPTION.row
 
 
@@ -109,8 +109,6 @@ def block(text: str, node: str = '/**') -> str:
 def file(tmp_path) -> Path:
     return tmp_path / 'mine.yaml'
 
-
-# -- the rules of rcl -----------------------------------------------------------------------------
 
 def by_rcl(args: list[str], name: str = 'vjepa_node', namespace: str = '') -> dict[str, Any]:
     """The parameters that rclpy gives a node with this command line."""
@@ -134,13 +132,11 @@ def by_rcl(args: list[str], name: str = 'vjepa_node', namespace: str = '') -> di
 FILES = {
     'types': block('a: 0x10\nb: off\nc: 1.5\nd: a text\ne: [1, 2]\nf: "5"\ng: -.inf\nh: 010\n'
                    'i: !!str 5\nj: [on, off]\nk: 2026-01-01\nl: .5\nm: ["1", x]'),
-    'two documents': '---\n' + block('a: 1') + '---\n' + block('b: 2'),
     'nested': 'robot1:\n  vjepa_node:\n    ros__parameters:\n      a: {b: {c: 1}, d: [x]}\n',
     'the last wins': block('a: 1', 'vjepa_node') + block('a: 2'),
     'wildcards': ''.join(block(f'p{i}: 1', name) for i, name in enumerate((
         '/**', '/*', '/*/vjepa_node', '/**/vjepa_node', '/robot1/*', '/robot1/**',
         '/robot1/*/vjepa_node', '"*"', '"**"', '/other', 'robot1/vjepa_node'))),
-    'UTF-16': block('a: 1').encode('utf-16'),
     'no parameters': 'vjepa_node:\n  ros__parameters: {}\n'}
 
 
@@ -148,7 +144,7 @@ FILES = {
 @pytest.mark.parametrize('namespace', ['', 'robot1/arm'])
 @pytest.mark.parametrize('text', FILES.values(), ids=FILES)
 def test_a_node_gets_what_rcl_gives_it(file, text, namespace):
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    file.write_text(text)
     mine = values_of(read_file(file), 'vjepa_node', namespace) or {}
     args = ['--ros-args', '--params-file', str(file)]
     assert mine == by_rcl(args, namespace=namespace)
@@ -158,9 +154,8 @@ def test_a_node_gets_what_rcl_gives_it(file, text, namespace):
 
 REFUSED = [
     (block('a: [1, 2.0]'), "'a'.*alike"), (block('a: &x 1\nb: *x'), 'line 4.*aliases'),
-    (block('a:'), "line 3.*'a' has no value"), ('- a\n', 'line 1.*NODE'),
-    ('/**: {a: 1}\n', 'ros__parameters'), (block('a: 1', 'v-node'), "'v-node'"),
-    (block('a: é').encode('latin-1'), 'YAML'), (block('a: [{b: 1}, 2]'), "'a'.*one value"),
+    (block('a:'), "line 3.*'a' has no value"), ('/**: {a: 1}\n', 'ros__parameters'),
+    (block('a: é').encode('latin-1'), 'YAML'),
     (block('a: ' + '{b: ' * 3000 + '1' + '}' * 3000), 'YAML')]
 
 
@@ -174,15 +169,10 @@ def test_what_is_no_parameter_file_is_refused_alike_with_line_and_remedy(file, t
     assert finding.level == ERROR and str(refused.value)[:-90] in finding.text
 
 
-# -- texts ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(('text', 'wanted'), [
     ('precision: off', {'precision': 'off'}), ('cameras: [y]', {'cameras': ['y']}),
-    ('weights: 1234', {'weights': '1234'}), ('y.imu_topic: n', {'y.imu_topic': 'n'}),
     ('max_rate: 5', {'max_rate': 5.0}), ('roi: [0, 0.1, 1, 1]', {'roi': [0.0, 0.1, 1.0, 1.0]}),
-    ('autostart: on', {'autostart': True}), ('cameras: []', {'cameras': []}),
-    ('thresholds: {}\nmax_rate: 5.0', {'max_rate': 5.0})])
+    ('autostart: on', {'autostart': True}), ('cameras: []', {'cameras': []})])
 def test_what_is_clear_is_taken_and_rcl_gets_it_so(file, text, wanted):
     """Rcl refuses some of these files, takes texts for truth values and 5 for no double."""
     file.write_text(block(text))
@@ -190,15 +180,3 @@ def test_what_is_clear_is_taken_and_rcl_gets_it_so(file, text, wanted):
     with readable(['--ros-args', '--params-file', str(file)], ROW) as (args, _):
         written = yaml.safe_load(Path(args[-1]).read_text())
     assert written == {'/**': {'ros__parameters': wanted}}
-
-
-@pytest.mark.ros
-def test_a_later_word_wins_over_a_file_whatever_types_they_have(file):
-    """Rcl keeps both, and takes the truth value or the integer."""
-    file.write_text(block('heads: off\nmax_rate: 5\nweights: off'))
-    args = ['node', '--ros-args', '--params-file', str(file), '-p', 'max_rate:=7.5', '--param',
-            'heads:=auto', '-p', 'vjepa_node:weights:=on', '-r', 'a:=b', '--', '-p', 'x']
-    with readable(args, ROW) as (written, found):
-        assert (written[0], written[-4:]) == ('node', args[-4:])
-        assert found.keys() == {str(file)}
-        assert by_rcl(written) == {'heads': 'auto', 'max_rate': 7.5, 'weights': 'on'}
