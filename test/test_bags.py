@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from recordings import BagMaker, S
 
-from vjepa_ros.fleet.recordings import cameras_of, find_recordings, looked_at
+from vjepa_ros.fleet.recordings import find_recordings, looked_at
 from vjepa_ros.lab.training.feeds import read_flags
-from vjepa_ros.sources import PlayOptions, SourceError, bag_storage, open_source
+from vjepa_ros.sources import SourceError, bag_storage, open_source
 
 lz4 = pytest.importorskip('lz4.frame')
 try:
@@ -77,16 +77,15 @@ def chunk(content: bytes, compression: str = '', size: int | None = None, crc: i
                   text(compression), struct.pack('<Q', len(packed)), packed)
 
 
-def mcap(path: Path, images: list[bytes], *, profile: str = 'ros2',
-         schema: tuple[str, str] = ('ros2msg', 'uint8 x'), image: tuple[str, str] = ('', ''),
+def mcap(path: Path, images: list[bytes], *, schema: tuple[str, str] = ('ros2msg', 'uint8 x'),
          compression: str | None = '', summary: bool = True, extra: bytes = b'') -> Path:
     """Write a file with an image topic and an odd one, whose schema is anything; three chunks."""
     heads = b''.join([
         record(3, struct.pack('<H', 1), text(ODD), *map(text, schema)),
-        record(3, struct.pack('<H', 2), text(IMAGE), *map(text, image)),
+        record(3, struct.pack('<H', 2), text(IMAGE), text(''), text('')),
         *(record(4, struct.pack('<HH', n, n), text(topic), text('cdr'), text(b''))
           for n, topic in ((1, '/odd'), (2, '/eye/image_raw')))])
-    out = bag_storage.MCAP_START + record(1, text(profile), text('a test')) + extra
+    out = bag_storage.MCAP_START + record(1, text('ros2'), text('a test')) + extra
     indexes = b''
     for first in range(0, COUNT, 2):
         begin, times = len(out), (S + first * S // 10, S + (first + 1) * S // 10)
@@ -109,11 +108,9 @@ def mcap(path: Path, images: list[bytes], *, profile: str = 'ros2',
 
 
 @pytest.mark.parametrize('how', [
-    {'profile': ''}, {'image': ('jsonschema', '{}')}, {'image': ('ros2msg', 'uint8 other')},
-    {'compression': 'zstd'}, {'compression': 'lz4'}, {'compression': None},
-    {'compression': None, 'summary': False}, {'compression': 'zstd', 'summary': False},
-    {'schema': ('jsonschema', '{"type": "object"}')}, {'schema': ('ros2msg', '=== what?')},
-    {'schema': ('ros2msg', ''.join(f'float64 f{n}\n' for n in range(100_000)))}], ids=range(11))
+    {'compression': 'zstd'}, {'compression': 'lz4', 'summary': False}, {'compression': None},
+    {'schema': ('jsonschema', '{"type": "object"}')},
+    {'schema': ('ros2msg', ''.join(f'float64 f{n}\n' for n in range(100_000)))}], ids=range(5))
 def test_every_layout_of_mcap_is_read_and_no_type_parsed_that_nobody_reads(tmp_path, images, how):
     path = mcap(tmp_path / 'a.mcap', images, **how)
     assert played(path) == list(range(COUNT))
@@ -123,30 +120,6 @@ def test_every_layout_of_mcap_is_read_and_no_type_parsed_that_nobody_reads(tmp_p
     with pytest.raises(SourceError, match=r'Ask_Event|odd'):     # but a label has to be
         read_flags(path, '/odd', field='y')
 
-
-@pytest.mark.parametrize('counts', [(0, 8), (2, 8), (8, 8), (0, 0)])
-@pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])
-def test_of_a_camera_what_delivers_is_taken_and_told(tmp_path, storage, counts, caplog):
-    with BagMaker(tmp_path / 'bag', storage) as made:
-        made.connections['/eye/image_raw'] = made.writer.add_connection(
-            '/eye/image_raw', IMAGE, typestore=made.store)
-        for n in range(counts[0]):
-            made.image('/eye/image_raw', S + n, picture(10))
-        for n in range(counts[1]):
-            made.jpeg('/eye/image_raw/compressed', S + n, picture(20))
-    if not any(counts):
-        with pytest.raises(SourceError, match='no messages'):
-            played(tmp_path / 'bag')
-        return
-    chosen = 2 if counts[0] < 4 else 1
-    assert set(played(tmp_path / 'bag')) == {chosen}
-    assert ("left out is '/eye/image_raw'" in caplog.text) == (chosen == 2)
-    found, absent = cameras_of(tmp_path / 'bag')
-    assert [camera.topic.endswith('compressed') for camera in found] == [chosen == 2]
-    assert not absent and len(cameras_of(tmp_path / 'bag', ['/eye/image_raw'])[0]) == 1
-
-
-# -- damage ---------------------------------------------------------------------------------------
 
 def test_the_log_of_a_database_is_read_and_nothing_is_changed(tmp_path):
     """As after a loss of power: the last messages are in a log beside the file."""
@@ -168,7 +141,7 @@ def test_the_log_of_a_database_is_read_and_nothing_is_changed(tmp_path):
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize('compression', [None, '', 'zstd', 'lz4'])
+@pytest.mark.parametrize('compression', [None, 'zstd'])
 def test_a_file_that_was_cut_off_is_read_up_to_there_and_that_is_told(tmp_path, images,
                                                                       compression, caplog):
     path = mcap(tmp_path / 'a.mcap', images, compression=compression, summary=False)
@@ -203,9 +176,6 @@ def test_a_damaged_database_is_read_as_far_as_that_goes(tmp_path, caplog):
         raw.seek(size // 8192 * 4096)
         raw.write(b'~' * 40960)
     assert 40 < len(played(file)) < 200 and '.recover' in caplog.text
-    os.truncate(file, size // 2)
-    with pytest.raises(SourceError, match=r'bag\.db3.*recover'):
-        played(file)
 
 
 def test_a_missing_file_of_several_is_named_and_the_others_are_read(tmp_path, images, caplog):
@@ -214,7 +184,6 @@ def test_a_missing_file_of_several_is_named_and_the_others_are_read(tmp_path, im
         'rosbag2_bagfile_information:\n  relative_file_paths:\n    - bag_0.mcap\n'
         '    - bag_1.mcap\n  compression_mode: ""\n')
     assert played(tmp_path) == list(range(COUNT)) and "'bag_1.mcap'" in caplog.text
-    assert "'bag_1.mcap'" in looked_at(tmp_path)[1][0]
 
 
 @pytest.mark.parametrize(('content', 'words'), [
@@ -229,8 +198,6 @@ def test_what_is_no_bag_is_named_as_what_it_is(tmp_path, content, words, suffix)
         open_source(path)
     assert looked_at(find_recordings([tmp_path])[0][0])[1]      # not passed over
 
-
-# -- bounds ---------------------------------------------------------------------------------------
 
 def test_a_chunk_without_bound_is_left_out_before_it_takes_memory(tmp_path, images):
     """In a process that may not have what the chunk wants."""
@@ -247,36 +214,18 @@ def test_a_chunk_without_bound_is_left_out_before_it_takes_memory(tmp_path, imag
     assert 'False.mcap' in done.stderr and 'claims' in done.stderr
 
 
-def test_a_compressed_file_without_bound_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(bag_storage, 'EXPANDED', (1 << 20, 100))
-    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
-    path = tmp_path / 'a.db3.zstd'
-    path.write_bytes(zstd.compress(bag_storage.SQLITE_START + bytes(64 << 20)))
-    with pytest.raises(SourceError, match='expands to more than'):
-        open_source(path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize('name', [
-    'a.mcap', 'a.mp4', 'a.png', 'bag/metadata.yaml', 'bag/a.mcap', 'rec/labels.csv',
-    'rec/frames/0.20.png', 'rec/imu.csv', 'tum/rgb.txt'])
+@pytest.mark.parametrize('name', ['a.mcap', 'a.mp4', 'bag/metadata.yaml', 'rec/labels.csv'])
 @pytest.mark.parametrize('kind', ['pipe', 'device'])
 def test_pipes_and_devices_are_refused_at_once(tmp_path, images, name, kind):
     path, target = tmp_path / name, tmp_path / name.partition('/')[0]
-    for folder in ('bag', 'rec/frames', 'tum/rgb'):
+    for folder in ('bag', 'rec/frames'):
         (tmp_path / folder).mkdir(parents=True)
-    for number in '012':
-        for folder in ('rec/frames', 'tum/rgb'):
-            cv2.imwrite(str(tmp_path / folder / f'0.{number}0.png'), picture(0))
-    (tmp_path / 'rec' / 'labels.csv').write_text('frame,stamp_s\n0.00.png,0\n0.20.png,1\n')
+    cv2.imwrite(str(tmp_path / 'rec' / 'frames' / '0.png'), picture(0))
     mcap(tmp_path / 'bag' / 'b.mcap', images)
-    path.unlink(missing_ok=True)
     if kind == 'pipe':
         os.mkfifo(path)
     else:
         path.symlink_to('/dev/zero')
-    with pytest.raises(SourceError, match=r'regular file|leads out of|outside of'), \
-            open_source(target, PlayOptions(max_frames=9)) as source:
-        list(source)
-        source.angular_rates()
-    assert {target, path} & {*find_recordings([tmp_path])[0]} or target.name == 'a.png'
+    with pytest.raises(SourceError, match=r'regular file|leads out of|outside of'):
+        open_source(target)
+    assert {target, path} & {*find_recordings([tmp_path])[0]}

@@ -39,31 +39,15 @@ def test_encodings_give_the_same_rgb_with_padded_rows(encoding, pixels):
             given, 8, 6, encoding, step, pixels.dtype == '>u2'), expected)
 
 
-def planes(u: int, v: int) -> np.ndarray:
-    """A plane of brightness, then one of both colours, with `u` and `v` at these columns."""
-    flat = cv2.cvtColor(np.full((6, 8, 3), COLOUR), cv2.COLOR_RGB2YUV_I420).ravel()
-    made = np.full((9, 8), flat[0])
-    made[6:, u::2], made[6:, v::2] = flat[48], flat[-1]
-    return made
-
-
-def packed(luma: int) -> np.ndarray:
-    """4:2:2 by the formula of BT.601; `luma` is the place of Y in each pair of bytes."""
-    y, u, v = np.array([16, 128, 128]) + np.array([
-        [0.257, 0.504, 0.098], [-0.148, -0.291, 0.439], [0.439, -0.368, -0.071]]) @ COLOUR
-    made = np.full((6, 8, 2), np.uint8(round(y)))
-    made[:, 0::2, 1 - luma], made[:, 1::2, 1 - luma] = round(u), round(v)
-    return made
-
-
-def mosaic(pattern: str) -> np.ndarray:
-    return np.tile(np.array([COLOUR['rgb'.index(letter)] for letter in pattern]).reshape(2, 2),
-                   (3, 4))
+LUMA, BLUE, RED = 132, 81, 169          # of COLOUR by BT.601
+PLANES = np.array([[LUMA] * 8] * 6 + [[BLUE, RED] * 4] * 3, np.uint8)
+PAIRS = np.array([[LUMA, BLUE, LUMA, RED] * 4] * 6, np.uint8)
+MOSAIC = np.tile(COLOUR[[[0, 1], [1, 2]]], (3, 4))
 
 
 @pytest.mark.parametrize(('encoding', 'pixels'), [
-    ('nv12', planes(0, 1)), ('nv21', planes(1, 0)), ('uyvy', packed(1)), ('yuyv', packed(0)),
-    *((f'bayer_{pattern}8', mosaic(pattern)) for pattern in ('rggb', 'bggr', 'gbrg', 'grbg'))])
+    ('nv12', PLANES), ('yuyv', PAIRS), ('bayer_rggb8', MOSAIC),
+    ('bayer_bggr8', MOSAIC[::-1, ::-1])])
 def test_planes_packed_pairs_and_mosaics_give_back_their_colour(encoding, pixels):
     data, step = padded(pixels)
     rgb = encodings.decode_raw(data, 8, 6, encoding, step)
@@ -90,16 +74,11 @@ SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b'\xff\xda'):-2]
 TURNED = Image.Exif()
 TURNED[0x0112] = 6
 GOOD = {
-    'jpeg': JPEG, 'progressive': PROGRESSIVE, 'some scans': PROGRESSIVE[:-2] + SCAN + b'\xff\xd9',
-    'restarts': file('.jpg', cv2.IMWRITE_JPEG_RST_INTERVAL, 2), 'png': PNG,
+    'jpeg': JPEG, 'progressive': PROGRESSIVE, 'png': PNG,
     'fill bytes': JPEG[:2] + b'\xff' * 9 + JPEG[2:], 'png with a rest': PNG + bytes(range(256)),
-    'exif and profile': by_pillow('JPEG', exif=b'Exif\0\0' + bytes(40_000),
-                                  icc_profile=bytes(100_000)),
     # camera_info and looming speak of the pixels as the sensor gave them.
     'turned by its exif tag': by_pillow('JPEG', exif=TURNED.tobytes()),
-    'cmyk': by_pillow('JPEG', 'CMYK'), 'grey': by_pillow('JPEG', 'L'),
-    'animated png': by_pillow('PNG', save_all=True,
-                              append_images=[Image.fromarray(PICTURE[::-1].copy())])}
+    'cmyk': by_pillow('JPEG', 'CMYK'), 'grey': by_pillow('JPEG', 'L')}
 
 
 @pytest.mark.parametrize('kind', GOOD)
@@ -118,10 +97,9 @@ def with_size(data: bytes, width: int, height: int) -> bytes:
 
 CHUNK = (0xfffffff0).to_bytes(4, 'big') + b'tEXt'       # claims 4 GB, which OpenCV would allocate
 REFUSED = {
-    **{kind: file(kind) for kind in ('.webp', '.bmp', '.tiff')}, 'gif': by_pillow('GIF'),
+    '.webp': file('.webp'), '.tiff': file('.tiff'),
     'a large png': PNG[:16] + (16000).to_bytes(4, 'big') + (8000).to_bytes(4, 'big') + PNG[24:],
     'a large jpeg': with_size(JPEG, 16000, 8000),
-    'a large progressive one': with_size(PROGRESSIVE, 16000, 8000),
     'a chunk before the end': PNG[:33] + CHUNK + PNG[33:], 'a chunk at the end': PNG[:33] + CHUNK,
     'endless chunks': PNG[:33] + bytes(12 << 17), 'a long end': PNG[:-12] + b'\xff' * 4 + PNG[-8:],
     'endless scans': PROGRESSIVE[:-2] + SCAN * 100 + b'\xff\xd9'}

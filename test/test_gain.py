@@ -4,14 +4,11 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
-from recordings import BagMaker, S
 from scenes import synthetic, texture
 
 from vjepa_ros.detector import ObstacleDetector
-from vjepa_ros.sources import open_source
 from vjepa_ros.sources.gain import GainControl
 
 SCENE = texture((320, 240))
@@ -35,28 +32,6 @@ def plain(level: float, rough: float, shade: float = 0.0) -> np.ndarray:
 
 def ten_bits(rgb: np.ndarray) -> np.ndarray:
     return rgb.astype(np.uint16) << 2 | 2
-
-
-def bordered(wide: np.ndarray) -> np.ndarray:
-    """As of a lens that leaves the corners black, or of a rectified image."""
-    return np.where((X * X + Y * Y > 1)[..., None], 0, wide).astype(np.uint16)
-
-
-def with_text(wide: np.ndarray) -> np.ndarray:
-    mark = cv2.putText(np.zeros(wide.shape[:2], np.uint8), '12:00:00', (10, 40), 0, 1.0, 1, 4)
-    return np.where(mark[..., None] == 1, np.uint16(65_535), wide)
-
-
-def with_telemetry(wide: np.ndarray) -> np.ndarray:
-    return np.vstack((wide[:-3], RNG.integers(0, 65_535, (3, *wide.shape[1:]), np.uint16)))
-
-
-@pytest.mark.parametrize('change', [bordered, with_text, with_telemetry])
-def test_what_is_no_part_of_the_scene_does_not_count(change):
-    control = GainControl()
-    for wide, low, high in ((plain(22_000, 30), 0, 3), (thermal(SCENE), 20, 128)):
-        rgb, _ = control.reduce(change(wide))
-        assert low <= rgb[100:140, 100:220].std() < high
 
 
 @pytest.fixture(scope='module')
@@ -103,23 +78,10 @@ def test_a_jump_of_the_gain_starts_a_new_clip_and_a_shutter_or_covered_lens_is_u
     assert set(levels[44:]) == {'UNKNOWN'}
 
 
-@pytest.mark.parametrize('cover', [(22_000, 0), (1024, 50), (0, 50), (3000, 50, 100)])
+@pytest.mark.parametrize('cover', [(22_000, 0), (0, 50), (3000, 50, 100)])
 def test_a_covered_lens_is_never_enlarged_into_structure(cover):
     control = GainControl()
     assert control.reduce(plain(*cover))[0].std() < 4.5
     shown, number = control.reduce(ten_bits(SCENE))
     assert np.array_equal(shown, SCENE)            # the range of the cover does not stay
     assert control.reduce(plain(*cover))[1] == control.reduce(ten_bits(SCENE))[1] == number
-
-
-def test_a_bag_and_its_excerpt_tell_where_a_new_gain_begins(tmp_path):
-    with BagMaker(tmp_path / 'bag') as bag:
-        for n, wide in enumerate([ten_bits(SCENE)] * 2 + [thermal(SCENE)] * 2):
-            bag.add('/eye/image_raw', 'sensor_msgs/msg/Image', S * n, header=bag.header(S * n),
-                    height=240, width=320, encoding='mono16', is_bigendian=1, step=640,
-                    data=np.frombuffer(wide[..., 0].astype('>u2').tobytes(), np.uint8))
-    with open_source(tmp_path / 'bag') as source:
-        frames = list(source)
-        assert [f.gain for f in frames] == [1, 1, 2, 2]
-        assert np.array_equal(frames[0].rgb[..., 1], SCENE[..., 0])
-        assert [load().gain for _, load in source.excerpt(1.5, 9.0)] == [2, 2]

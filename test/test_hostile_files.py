@@ -22,10 +22,9 @@ pytestmark = pytest.mark.usefixtures('one_thread')
 QUICK_S = 10.0   # of a processor; a refusal takes about one second at most
 
 
-def archive(path, pkl, compressed=False, **records):
+def archive(path, pkl, **records):
     """A file as torch.save writes them, around any pickle."""
-    kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-    with zipfile.ZipFile(path, 'w', kind) as out:
+    with zipfile.ZipFile(path, 'w') as out:
         out.writestr('a/data.pkl', pkl)
         for name, data in {'data/0': bytes(16), 'version': b'3\n', **records}.items():
             out.writestr(f'a/{name}', data)
@@ -52,21 +51,16 @@ PLAIN = b'\x80\x02}.'
     (b'\x80\x02' + b'}' * 450_000 + b'.', {}, 'more than 400000 instructions'),
     (b'\x80\x02' + b'N0' * 3_000_000 + b'.', {}, 'entries that are compressed or long'),
     (b'\x80\x02N' + b'\x85' * 30_000 + b'.', {}, 'more than 50 deep'),
-    (b'\x80\x02}Nq\x00' + b'h\x00h\x00\x86q\x00' * 40 + b'h\x00K\x01s.', {},
-     'copies of objects'),
     (ORDERED + b']q\x01(' + b'K\x01K\x02\x86' * 5_000 + b'eh\x00h\x01\x85R'
      + b'h\x00h\x01\x85R' * 2_000 + b'.', {}, 'copies of objects'),
     (b'\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R.', {},
      r"would run code \('__builtin__.bytearray'\)"),
-    (b'\x80\x02ctorch\nFloatTensor\nM\xff\xffM\xff\xff\x86R.', {}, 'would run code'),
     (b'\x80\x02X\x01\x00\x00\x00aK\x01\x85R.', {}, 'damaged'),
-    (b'\x80\x02' + b'N0' * 100_000 + b'}.', {'compressed': True}, 'compressed or long'),
     (PLAIN, {'version': bytes(5 << 20)}, 'compressed or long'),
     (PLAIN, {'b/DATA.PKL': PLAIN}, 'no checkpoint that torch.save wrote'),
     (b'\x80\x02}X\x02\x00\x00\x00\xff\xfeK\x01s.', {}, 'damaged: UnicodeDecodeError'),
-    (b'\x80\x02h\x07.', {}, 'truncated or damaged: KeyError'),
     (b'\x80\x02.', {}, 'truncated or damaged: IndexError'),
-    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(16))
+    (b'\x80\x02}(K\x01u.', {}, 'truncated or damaged')], ids=range(12))
 def test_an_archive_that_is_costly_or_that_torch_did_not_write_is_refused(tmp_path, pkl, how,
                                                                           problem):
     assert re.search(problem, refusal(archive(tmp_path / 'a.pt', pkl, **how)))

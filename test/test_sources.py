@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -18,7 +17,6 @@ from scenes import texture
 from vjepa_ros.clip.optics import Distortion
 from vjepa_ros.fleet.recordings import find_recordings, looked_at
 from vjepa_ros.sources import PlayOptions, SourceError, open_source
-from vjepa_ros.sources.encodings import ImageError
 from vjepa_ros.sources.video import MESSAGES, PacketDecoder, pixels_of
 
 
@@ -44,8 +42,6 @@ def values(frames) -> list[int]:
 def stamps_s(frames) -> list[float]:
     return [round((frame.stamp_ns - S) / 1e9, 4) for frame in frames]
 
-
-# -- pictures in folders --------------------------------------------------------------------------
 
 def test_a_folder_plays_in_natural_order_at_its_rate(tmp_path):
     write(tmp_path, [*(f'frame{n}' for n in range(11)), '1\u00b23'])
@@ -85,9 +81,8 @@ def test_a_recording_has_its_stamps_and_truth(tmp_path):
 
 
 NS = [1403636579763555584 + n * 33_333_333 for n in range(5)]
-FACTS = [{'n': n, 'ns': ns, 'us': ns // 1000, 'ms': ns // 10**6, 'past': ns - NS[0], 's': n / 30,
-          'text': f'{ns // 10**9}.{ns % 10**9:09d}', 'sec': ns // 10**9,
-          'nsec': f'{ns % 10**9:09d}', 'early': 9.95 + n / 30} for n, ns in enumerate(NS)]
+FACTS = [{'n': n, 'ns': ns, 'ms': ns // 10**6, 's': n / 30, 'sec': ns // 10**9,
+          'nsec': f'{ns % 10**9:09d}'} for n, ns in enumerate(NS)]
 
 
 def check(path: Path) -> None:
@@ -97,12 +92,10 @@ def check(path: Path) -> None:
                                [n * 33_333_333 for n in range(5)], atol=1e6)
 
 
-HEAD = '#timestamp [ns],filename'
 LAYOUTS = {              # folder of the pictures and their names; table, its heading and rows
-    'euroc': ('data', '{ns}', 'data.csv', HEAD, '{ns},{ns}.png'),
-    'euroc of a simulator': ('data', '{n}', 'data.csv', HEAD, '{past},{n}.png'),
+    'euroc': ('data', '{ns}', 'data.csv', '#timestamp [ns],filename', '{ns},{ns}.png'),
     'tum': ('rgb', '{n:05d}', 'rgb.txt', '# file: "a time.bag"\n# timestamp filename',
-            '{text} rgb/{n:05d}.png'),
+            '{sec}.{nsec} rgb/{n:05d}.png'),
     'kitti': ('data', '{n:010d}', 'timestamps.txt', '#', '2014-06-24 19:02:59.{nsec}'),
     'kitti odometry': ('frames', '{n:06d}', 'times.txt', '#', '{s:.9e}'),
     'ours': ('frames', '{n:05d}', 'stamps.csv', 'index,seconds', '{n},{s}'),
@@ -114,7 +107,7 @@ def test_stamps_come_from_the_table_of_a_data_set_wherever_one_points(tmp_path, 
     place, name, table, head, row = LAYOUTS[layout]
     root = tmp_path / 'set' / 'cam0'
     write(root / place, [name.format(**each) for each in FACTS])
-    write(root / 'depth', [each['text'] for each in FACTS])
+    write(root / 'depth', [each['ns'] for each in FACTS])
     (root / table).write_text('\n'.join([head, *(row.format(**each) for each in FACTS)]))
     check(root)
     check(root / place)
@@ -124,59 +117,42 @@ def test_stamps_come_from_the_table_of_a_data_set_wherever_one_points(tmp_path, 
     assert not problems and camera.duration_s == pytest.approx(5 / 30, rel=1e-3)
 
 
-@pytest.mark.parametrize('name', [
-    '{ns}', 'left_{ns}', '{us}', 'frame-{ms}', '{text}', 'rgb_{text}', '{sec}_{nsec}',
-    '{sec}-{nsec}', '{early:.6f}'])
+@pytest.mark.parametrize('name', ['{ns}', 'frame-{ms}', 'rgb_{sec}.{nsec}', '{sec}_{nsec}'])
 def test_stamps_come_from_names(tmp_path, name):
     write(tmp_path, [name.format(**each) for each in FACTS])
     check(tmp_path)
 
 
 @pytest.mark.parametrize('names', [
-    ['frame_000123', 'frame_000124'], ['0000000010', '0000000011'], ['1', '2'],
-    ['2026113012', '2026113013'], ['20261130120000', '20261130120001'],
-    ['2026113012000012', '2026113012000013'], ['v1.0', 'v1.1'], ['a', '1403636579763555584']])
+    ['frame_000123', 'frame_000124'], ['2026113012', '2026113013'], ['v1.0', 'v1.1']])
 def test_counted_pictures_have_no_stamps_and_a_rate_is_asked_for(tmp_path, names):
     write(tmp_path, names)
     assert '--rate' in looked_at(tmp_path)[1][0]
     stamps = [frame.stamp_ns for frame in open_source(tmp_path, PlayOptions(rate=4.0))]
     assert stamps[1] - stamps[0] == 250_000_000
-    (camera,), problems = looked_at(tmp_path, rate=4.0)
-    assert not problems and camera.duration_s == 0.5
 
 
-WRONG = [
+
+
+@pytest.mark.parametrize(('row', 'problem'), [
     (b'1.0,../secret.png', 'outside'), (b'1.0,/etc/secret.png', 'outside'),
     (b'1.0,link.png', 'outside'), (b'nan,0.png', "'nan' is no time"), (b'1e400,0.png', 'no time'),
-    (b'soon,0.png', 'no time'), (b'0.0,1.png', 'not after')]
-OF_LABELS = [
-    (b'1.0,none.png', 'does not exist'), (b'1.0,1.png,2', 'collision 2'),
+    (b'soon,0.png', 'no time'), (b'0.0,1.png', 'not after'), (b'1.0,none.png', 'does not exist'),
     (b'1.0,1.png,maybe', "collision 'maybe'"), (b'1.0,\xff\xfe', 'UTF-8'),
-    (b'1.0,' + b'a' * 5000, 'correct the name')]
-
-
-@pytest.mark.parametrize(('table', 'row', 'problem'), [
-    *(('rgb.txt', row.replace(b',', b' '), problem) for row, problem in WRONG),
-    *(('labels.csv', *both) for both in (*WRONG, *OF_LABELS))], ids=range(19))
-def test_a_line_that_leads_elsewhere_or_is_wrong_is_refused_by_its_number(tmp_path, table, row,
-                                                                          problem):
+    (b'1.0,' + b'a' * 5000, 'correct the name')], ids=range(11))
+def test_a_line_that_leads_elsewhere_or_is_wrong_is_refused_by_its_number(tmp_path, row, problem):
     place = tmp_path / 'set' / 'frames'
     write(place, range(2))
     write(place.parent, ['secret'])
     write(tmp_path, ['secret'])
     (place / 'link.png').symlink_to(tmp_path / 'secret.png')
-    between = b',' if table == 'labels.csv' else b' '
-    head = between.join([b'#stamp_s', b'frame', b'collision', b'time_to_contact_s'])
-    (place.parent / table).write_bytes(head + b'\n' + between.join([b'0.5', b'0.png']) + b'\n'
-                                       + row + b'\n')
-    with pytest.raises(SourceError, match=rf"{table}' line 3.*{problem}"):
+    (place.parent / 'labels.csv').write_bytes(
+        b'#stamp_s,frame,collision,time_to_contact_s\n0.5,0.png\n' + row + b'\n')
+    with pytest.raises(SourceError, match=rf"labels\.csv' line 3.*{problem}"):
         opened(place.parent)
 
 
-# -- videos and scenes ----------------------------------------------------------------------------
-
-@pytest.mark.parametrize(('rate', 'expected'), [
-    (5.0, [0, 4, 8, 12, 16]), (60.0, list(range(20))), (8.0, [0, 3, 5, 8, 10, 13, 15, 18])])
+@pytest.mark.parametrize(('rate', 'expected'), [(5.0, [0, 4, 8, 12, 16]), (60.0, range(20))])
 def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp_path, rate,
                                                                              expected):
     writer = cv2.VideoWriter(str(tmp_path / 'clip.avi'), cv2.VideoWriter_fourcc(*'MJPG'), 20.0,
@@ -187,8 +163,7 @@ def test_a_lower_rate_takes_the_nearest_frames_and_a_higher_one_invents_none(tmp
     source = opened(tmp_path / 'clip.avi', rate=rate)
     times = stamps_s(source)
     assert source.frame_count == len(times) == len(expected)
-    # Two frames may be equally near.
-    np.testing.assert_allclose(times, np.array(expected) / 20, atol=0.051 if rate == 8 else 1e-9)
+    assert times == pytest.approx(np.array(expected) / 20)
     assert source.rate_hz == min(rate, 20.0)
 
 
@@ -196,25 +171,20 @@ UNEVEN = [0, 33, 133, 153, 203, 236, 269, 669, 702, 735]       # ms
 
 
 @pytest.mark.parametrize('suffix', ['mp4', 'mkv', 'avi'])
-@pytest.mark.parametrize('times_ms', [UNEVEN, [n * 1000 / 30 for n in range(10)]], ids=range(2))
-def test_pictures_of_a_video_have_their_own_times_and_even_ones_stay_even(tmp_path, suffix,
-                                                                          times_ms):
+def test_pictures_of_a_video_have_their_own_times(tmp_path, suffix):
     av = pytest.importorskip('av')
-    base = Fraction(1, 1000 if times_ms is UNEVEN else 30)
     with av.open(tmp_path / f'film.{suffix}', 'w') as film:
-        stream = film.add_stream('libx264', rate=30, options={'bf': '0' if times_ms is UNEVEN
-                                                              else '2', 'b-adapt': '0'})
+        stream = film.add_stream('libx264', rate=30, options={'bf': '0'})
         stream.width, stream.height, stream.pix_fmt = 64, 48, 'yuv420p'
-        stream.codec_context.time_base = base
-        for n, time_ms in enumerate(times_ms):
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for n, time_ms in enumerate(UNEVEN):
             frame = av.VideoFrame.from_ndarray(picture(10 * n, (64, 48)), format='rgb24')
-            frame.pts, frame.time_base = round(time_ms / 1000 / base), base
+            frame.pts, frame.time_base = time_ms, Fraction(1, 1000)
             film.mux(stream.encode(frame))
         film.mux(stream.encode(None))
     frames = list(opened(tmp_path / f'film.{suffix}'))
     assert values(frames) == list(range(10))
-    np.testing.assert_allclose([f.stamp_ns - S for f in frames], np.array(times_ms) * 1e6,
-                               atol=1e6 if times_ms is UNEVEN else 1e3)
+    np.testing.assert_allclose([f.stamp_ns - S for f in frames], np.array(UNEVEN) * 1e6, atol=1e6)
 
 
 def test_the_synthetic_source_ends_after_a_cycle_unless_it_loops():
@@ -233,8 +203,6 @@ def test_a_wrong_option_is_refused(name, value):
     with pytest.raises(SourceError, match=name):
         PlayOptions(**{name: value})
 
-
-# -- bags -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('storage', ['MCAP', 'SQLITE3'])
 def test_a_bag_plays_by_its_headers_and_its_excerpt_by_the_times_of_recording(tmp_path, storage):
@@ -274,40 +242,24 @@ def test_packets_without_a_picture_do_not_end_a_bag_and_are_told_once(tmp_path, 
     kind = 'foxglove_msgs/msg/CompressedVideo'
     packets = video_packets([picture(10 * n) for n in range(12)], 'h264', 4, sc_threshold='0')
     packets[6] = b'\0\0\1\x41\xff'
-    for name, some in (('bag', packets[1:]), ('blind', packets[1:4])):
-        with BagMaker(tmp_path / name) as bag:
-            bag.store.register(get_types_from_msg(MESSAGES[kind], kind))
-            for n, packet in enumerate(some):
-                bag.add('/eye/video', kind, S + n * S // 10, frame_id='eye', format='h264',
-                        timestamp=bag.header(S).stamp, data=np.frombuffer(packet, np.uint8))
+    with BagMaker(tmp_path / 'bag') as bag:
+        bag.store.register(get_types_from_msg(MESSAGES[kind], kind))
+        for n, packet in enumerate(packets[1:]):
+            bag.add('/eye/video', kind, S + n * S // 10, frame_id='eye', format='h264',
+                    timestamp=bag.header(S).stamp, data=np.frombuffer(packet, np.uint8))
     source = opened(tmp_path / 'bag', loop=True, max_frames=12)
     assert values(source) == [4, 5, 8, 9, 10, 11] * 2
     told, = caplog.messages
     assert told.startswith('5 of 11 packets') and '/eye/video' in told and 'key frame' in told
-    with pytest.raises(SourceError, match=r'/eye/video.*key frame'):
-        opened(tmp_path / 'blind')
 
-
-def test_a_bag_that_leads_out_of_its_folder_is_refused(tmp_path):
-    with BagMaker(tmp_path / 'bag') as bag:
-        bag.image('/eye/image_raw', S, picture(0))
-    file = tmp_path / 'bag' / 'bag.mcap'
-    file.rename(tmp_path / 'secret.mcap')
-    file.symlink_to(tmp_path / 'secret.mcap')
-    with pytest.raises(SourceError, match=r"bag\.mcap' .*secret"):
-        opened(tmp_path / 'bag')
-
-
-# -- packets of a video ---------------------------------------------------------------------------
 
 FRAMES = [texture((200, 160))[2 * n:2 * n + 96, n:n + 128] for n in range(24)]
 
 
 @pytest.mark.parametrize(('codec', 'options'), [
-    ('h264', {'preset': 'ultrafast'}),
     ('h264', {'x264-params': 'ref=4:cqm=jvt:slices=3', 'profile': 'high'}),
     ('hevc', {'preset': 'ultrafast'})])
-@pytest.mark.parametrize('lost', [(), (5,), (9, 10, 11), (0, 13)])
+@pytest.mark.parametrize('lost', [(), (0, 9, 10, 11)])
 def test_no_wrong_picture_comes_from_a_video_with_losses(codec, options, lost):
     """A picture that is missing in H.264 is concealed by FFmpeg, which does not say so."""
     packets, decoder, got = video_packets(FRAMES, codec, 8, **options), PacketDecoder(codec), []
@@ -329,28 +281,3 @@ def test_b_frames_are_refused_with_the_remedy():
     for packet in video_packets(FRAMES, 'h264', bf='2', **{'b-adapt': '0'})[:9]:
         with pytest.raises(SourceError, match=r'without .*zerolatency'):
             decoder.picture(packet)
-
-
-def test_packets_of_both_messages_become_pictures_with_their_stamps():
-    pytest.importorskip('rclpy')
-    from builtin_interfaces.msg import Time
-    from std_msgs.msg import Header
-
-    from vjepa_ros.ros.common.message_conversion import VideoInput, read, video_type
-
-    video, stamp = VideoInput(), Time(sec=3, nanosec=4)
-    packets = video_packets(FRAMES[:2], 'h264')
-    for msg, frame in zip((
-            SimpleNamespace(header=Header(stamp=stamp, frame_id='eye'), encoding='h264',
-                            data=packets[0]),
-            SimpleNamespace(timestamp=stamp, frame_id='eye', format='h264', data=packets[1])),
-            FRAMES, strict=False):
-        picture = video.picture(msg)
-        assert (picture.header.stamp, picture.header.frame_id) == (stamp, 'eye')
-        assert np.abs(read(picture).astype(int) - frame).mean() < 8
-        with pytest.raises(ImageError, match='max_image_pixels'):
-            read(picture, 100)
-    with pytest.raises(ImageError, match="'vp9' is not supported"):
-        video.picture(SimpleNamespace(format='vp9', data=b''))
-    with pytest.raises(ImageError, match='can be read: ffmpeg'):
-        video_type('std_msgs/msg/String')

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import socket
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -21,16 +20,6 @@ NEEDS = pytest.mark.skipif(importlib.util.find_spec('rerun') is None,
                            reason="rerun-sdk is not installed (the extra 'view')")
 CLOUD, IMAGE = 'sensor_msgs/msg/PointCloud2', 'sensor_msgs/msg/Image'
 ARRAY = 'diagnostic_msgs/msg/DiagnosticArray'
-
-
-@NEEDS
-def test_a_port_that_is_taken_is_named(capsys):
-    with socket.socket() as taken:
-        taken.bind(('', 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert cli.main(['view', 'synthetic', '--data-port', port]) == 1
-    assert f'--data-port {port}' in capsys.readouterr().out
 
 
 def rows(path: Path) -> Counter[str]:
@@ -81,12 +70,9 @@ def record(folder: Path) -> None:
 
 @NEEDS
 @pytest.mark.ros
-def test_a_bag_is_shown_as_it_was_recorded(tmp_path, capsys):
+def test_a_bag_is_shown_as_it_was_recorded(tmp_path):
     pytest.importorskip('rclpy')
     record(tmp_path / 'bag')
-    with pytest.raises(SystemExit):       # nothing is perceived
-        cli.main(['view', str(tmp_path / 'bag'), '--save', 'out.rrd', '--rate', '5'])
-    assert '--rate has no effect' in capsys.readouterr().err
     out = tmp_path / 'out.rrd'
     assert cli.main(['view', str(tmp_path / 'bag'), '--save', str(out)]) == 0
     found = rows(out)

@@ -29,8 +29,6 @@ from vjepa_ros.guard.types import Motion, RangeReading, SourceReport
 from vjepa_ros.model.checkpoint.files import WeightsError
 from vjepa_ros.model.checkpoint.load import load_encoder
 from vjepa_ros.perception.types import Level, Quality
-from vjepa_ros.ros.collision_guard.parameters import SCHEMA as GUARD
-from vjepa_ros.ros.perception_node.parameters import SCHEMA as PERCEPTION
 from vjepa_ros.sources import SourceError, encodings, open_source
 from vjepa_ros.sources.camera_info import lens
 from vjepa_ros.sources.encodings import ImageError
@@ -139,32 +137,6 @@ def _play(files: dict[str, bytes]) -> None:
                 assert frame.rgb.ndim == 3
 
 
-def parameters(data: bytes) -> None:
-    """Values of any type for the parameters of a node, and its configuration from them."""
-    given = Bytes(data)
-    schema = given.choice((PERCEPTION, GUARD))
-    values = {row.name: row.default for row in schema.rows}
-    for listed, rows in schema.lists.items():
-        for name in values[listed]:
-            values |= {row.name: row.default for row in rows(name)}
-    known = {row.name: row for row in schema.rows}
-    for _ in range(given.whole('B') % 6):
-        row = known[given.choice(tuple(known))]
-        value = given.choice((
-            given.whole('q'), given.whole('d'), bool(given.whole('B') % 2), None, b'', [],
-            given.take(5).decode('latin-1'), [given.whole('d')], ['a', 'b'], row.default,
-            given.choice(tuple(row.choices) or ('',))))
-        value, problem = row.check(value)
-        if not problem:
-            values[row.name] = value
-    if not schema.problem(values):
-        try:
-            schema.read(values)
-        except (ValueError, KeyError) as error:
-            # A name that was just listed has no rows here; nodes declare them before they read.
-            assert isinstance(error, ValueError) or '.' in str(error), error
-
-
 def guard(data: bytes) -> None:
     """Commands, assessments, ranges and clocks in any order: never faster than asked, no NaN."""
     given = Bytes(data)
@@ -220,8 +192,7 @@ BAG = b"""rosbag2_bagfile_information:
 """
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target for target in (
-        image, compressed, video, camera_info, checkpoint, labels, bag, parameters,
-        guard)}
+        image, compressed, video, camera_info, checkpoint, labels, bag, guard)}
 SEEDS: dict[str, list[bytes]] = {
     'image': [struct.pack('<Bhhi', kind, 8, 6, 8 * 6) + bytes(range(256)) * 2
               for kind in range(len(encodings.SUPPORTED))],
@@ -232,7 +203,6 @@ SEEDS: dict[str, list[bytes]] = {
                         {'vjepa_ros': '{"format": 1}'})],
     'labels': [b'frame,stamp_s,collision,time_to_contact_s\n0.png,0.0,0,inf\n0.png,0.5,1,2.5\n'],
     'bag': [BAG],
-    'parameters': [bytes([n % 2, 5]) + bytes(range(n, n + 120)) for n in range(0, 100, 7)],
     'guard': [b''.join(struct.pack('<Bd', step % 7, value) + bytes([step])
                        for step, value in enumerate([1.0, 2.0, 0.5, math.nan, math.inf] * 9))],
 }
