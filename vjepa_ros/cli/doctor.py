@@ -10,12 +10,14 @@ problem comes with its remedy. Exit code 1 means that there is an error.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -135,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--params', type=Path, nargs='+', default=(), metavar='FILE',
                         help='also check these parameter files')
     parser.add_argument('--no-ros', action='store_true', help='do not look at the ROS graph')
+    parser.add_argument('--json', action='store_true', help='print the findings as JSON')
     args = parser.parse_args(argv)
     logging.getLogger('vjepa_ros').setLevel(logging.ERROR)
     found = {'machine': [*devices(), *memory()]}
@@ -150,5 +153,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.params:
         found['parameter files'] = [finding for path in args.params
                                     for finding in judge_file(path, schemas())]
-    show(found, Console())
+    if args.json:
+        print(json.dumps({section: [asdict(each) for each in findings]
+                          for section, findings in found.items()}, indent=1))
+    else:
+        show(found, Console())
     return int(any(each.level == ERROR for findings in found.values() for each in findings))
